@@ -1,0 +1,74 @@
+package event
+
+import "kindred/domain/id"
+
+// A client's stream holds the client and its members, so that what must hold
+// among them (one owner at least) is decided in one place.
+type (
+	// ClientSignedUp opens the stream of a client.
+	ClientSignedUp struct {
+		fact
+		Client id.Client `json:"client_id"`
+		Name   string    `json:"name"`
+		Slug   string    `json:"slug"`
+	}
+	// ClientAbandoned closes the stream of a client whose sign-up did not get
+	// as far as its first event, so that it never can.
+	ClientAbandoned struct {
+		fact
+		Client id.Client `json:"client_id"`
+	}
+	// ClientRenamed: the company has a new name; the slug stays.
+	ClientRenamed struct {
+		fact
+		Client id.Client `json:"client_id"`
+		Name   string    `json:"name"`
+	}
+	// ClientSettingsChanged carries all settings, as they are from now on.
+	ClientSettingsChanged struct {
+		fact
+		Client   id.Client `json:"client_id"`
+		Settings Settings  `json:"settings"`
+	}
+	// MemberAdded: somebody can log in.
+	MemberAdded struct {
+		fact
+		Member       id.Member `json:"member_id"`
+		Role         string    `json:"role"` // owner, admin or viewer
+		Email        *Personal `json:"email"`
+		PasswordHash *Personal `json:"password_hash"` // a PHC string
+	}
+	// MemberRemoved ends a membership.
+	MemberRemoved struct {
+		fact
+		Member id.Member `json:"member_id"`
+	}
+	// MemberAbandoned bars a member whose e-mail address was reserved, but
+	// who was never added.
+	MemberAbandoned struct {
+		fact
+		Member id.Member `json:"member_id"`
+	}
+)
+
+// Settings are what a client may choose for all of its users.
+type Settings struct {
+	// WebhookUserIDs says how deliveries name users: "user_id" (usr_…, the
+	// default) or "external_id" (the client's own).
+	WebhookUserIDs string `json:"webhook_user_ids"`
+}
+
+func (e MemberAdded) Subject() string { return string(e.Member) }
+func (e MemberAdded) Personal() []Field {
+	return []Field{{"email", e.Email}, {"password_hash", e.PasswordHash}}
+}
+
+var clientEvents = []definition{
+	define[ClientSignedUp]("client.signed_up", 1),
+	define[ClientAbandoned]("client.abandoned", 1),
+	define[ClientRenamed]("client.renamed", 1),
+	define[ClientSettingsChanged]("client.settings_changed", 1),
+	define[MemberAdded]("member.added", 1),
+	define[MemberRemoved]("member.removed", 1),
+	define[MemberAbandoned]("member.abandoned", 1),
+}

@@ -1,0 +1,44 @@
+// Package event declares every fact that the service can record.
+//
+// The set is sealed: only this package can add to it, so this folder is the
+// whole history that an auditor can meet. Events are data. A shape that was
+// once written is lifted to the newest one when it is read, never edited.
+package event
+
+import (
+	"kindred/domain/id"
+)
+
+// Event is a fact of this package.
+type Event interface {
+	event() // seals the set
+}
+
+// Public is an event that clients may subscribe to. Data is what a webhook
+// delivery carries as "data" (section 6 of the contract).
+type Public interface {
+	Event
+	Data(client id.Client) any
+}
+
+// Bearer is an event that carries personal fields. They are sealed with the
+// key of Subject before they are stored.
+type Bearer interface {
+	Event
+	// Subject names whose key seals the fields: a user, a member or a webhook.
+	Subject() string
+	// Personal lists the personal fields, each by its JSON name. A field
+	// that the event does not set is nil and is left out.
+	Personal() []Field
+}
+
+// Field is one personal field of an event.
+type Field struct {
+	Name  string
+	Value *Personal
+}
+
+// fact marks a struct as an event of this package.
+type fact struct{}
+
+func (fact) event() {}

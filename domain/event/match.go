@@ -1,0 +1,37 @@
+package event
+
+import "kindred/domain/id"
+
+// MatchComputed: two users were compared. It stands in the match stream of
+// the user that was asked about.
+type MatchComputed struct {
+	fact
+	User        id.User `json:"user_id"`
+	MatchedUser id.User `json:"matched_user_id"`
+	Score       float64 `json:"score"`      // 0.0 to 1.0, four decimals
+	Percentile  float64 `json:"percentile"` // of the score among random pairs, 0 to 100
+	Coverage    float64 `json:"coverage"`   // share of the weight that both have, 0 to 1
+	Explanation []Term  `json:"explanation"`
+}
+
+// Term is what one trait adds to a score. The contributions add up to it.
+type Term struct {
+	Trait        string  `json:"trait"`
+	Weight       float64 `json:"weight"`
+	Similarity   float64 `json:"similarity"`
+	Contribution float64 `json:"contribution"`
+}
+
+// Data is the public form: exactly four fields.
+func (e MatchComputed) Data(client id.Client) any {
+	return struct {
+		Client      id.Client `json:"client_id"`
+		User        id.User   `json:"user_id"`
+		MatchedUser id.User   `json:"matched_user_id"`
+		Score       float64   `json:"score"`
+	}{client, e.User, e.MatchedUser, e.Score}
+}
+
+var matchEvents = []definition{
+	define[MatchComputed]("match.computed", 1),
+}

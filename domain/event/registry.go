@@ -1,0 +1,137 @@
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// ErrUnknown is returned for a type or a version that this release does not
+// know: it was written by a newer one.
+var ErrUnknown = errors.New("an event of a type or version that this release does not know")
+
+// definition is how one type of event is named, written and read.
+type definition struct {
+	name    string
+	version int // the version that is written
+	shape   reflect.Type
+	lifts   map[int]func(json.RawMessage) (json.RawMessage, error)
+	sealed  []sealedLift
+	decode  func(json.RawMessage) (Event, error)
+}
+
+type sealedLift struct {
+	from  int
+	field string
+	lift  func([]byte) ([]byte, error)
+}
+
+type option func(*definition)
+
+// lift turns the stored JSON of version from into that of version from+1.
+func lift(from int, f func(json.RawMessage) (json.RawMessage, error)) option {
+	return func(d *definition) { d.lifts[from] = f }
+}
+
+// liftSealed turns the plaintext of a personal field of version from into that
+// of version from+1. It runs after opening; a field that was erased never is.
+func liftSealed(from int, field string, f func([]byte) ([]byte, error)) option {
+	return func(d *definition) { d.sealed = append(d.sealed, sealedLift{from, field, f}) }
+}
+
+// define registers E under its name, with the version that is written.
+func define[E Event](name string, version int, options ...option) definition {
+	d := definition{
+		name: name, version: version, shape: reflect.TypeFor[E](),
+		lifts: map[int]func(json.RawMessage) (json.RawMessage, error){},
+		decode: func(data json.RawMessage) (Event, error) {
+			var e E
+			if err := json.Unmarshal(data, &e); err != nil {
+				return nil, err
+			}
+			return e, nil
+		},
+	}
+	for _, o := range options {
+		o(&d)
+	}
+	slices.SortStableFunc(d.sealed, func(a, b sealedLift) int { return a.from - b.from })
+	return d
+}
+
+// Registry knows a set of event types.
+type Registry struct {
+	byName  map[string]definition
+	byShape map[reflect.Type]definition
+}
+
+func newRegistry(definitions ...[]definition) *Registry {
+	r := &Registry{byName: map[string]definition{}, byShape: map[reflect.Type]definition{}}
+	for _, d := range slices.Concat(definitions...) {
+		if _, twice := r.byName[d.name]; twice {
+			panic("event type defined twice: " + d.name)
+		}
+		r.byName[d.name], r.byShape[d.shape] = d, d
+	}
+	return r
+}
+
+// All returns the registry of every event of the service.
+func All() *Registry {
+	return newRegistry(clientEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents)
+}
+
+// Name returns the type and the version under which e is written.
+func (r *Registry) Name(e Event) (name string, version int, err error) {
+	d, found := r.byShape[reflect.TypeOf(e)]
+	if !found {
+		return "", 0, fmt.Errorf("%T is not registered", e)
+	}
+	return d.name, d.version, nil
+}
+
+// Types returns the names of all types and the version each is written in.
+func (r *Registry) Types() map[string]int {
+	types := make(map[string]int, len(r.byName))
+	for name, d := range r.byName {
+		types[name] = d.version
+	}
+	return types
+}
+
+// Decode reads what was stored as name and version, lifted to the newest
+// shape. It fails with ErrUnknown for what a newer release wrote.
+func (r *Registry) Decode(name string, version int, data []byte) (Event, error) {
+	d, found := r.byName[name]
+	if !found || version > d.version || version < 1 {
+		return nil, fmt.Errorf("%w: %s version %d", ErrUnknown, name, version)
+	}
+	for v := version; v < d.version; v++ {
+		up, found := d.lifts[v]
+		if !found {
+			continue // only a sealed field changed
+		}
+		var err error
+		if data, err = up(data); err != nil {
+			return nil, fmt.Errorf("lift %s from version %d: %w", name, v, err)
+		}
+	}
+	e, err := d.decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", name, err)
+	}
+	bearer, ok := e.(Bearer)
+	if !ok || len(d.sealed) == 0 {
+		return e, nil
+	}
+	for _, field := range bearer.Personal() {
+		for _, s := range d.sealed {
+			if field.Value != nil && s.field == field.Name && s.from >= version {
+				field.Value.lifts = append(field.Value.lifts, s.lift)
+			}
+		}
+	}
+	return e, nil
+}

@@ -1,0 +1,136 @@
+// Package id names things. Every identifier is typed, says by its prefix what
+// it names, and holds 16 bytes: "usr_" and 26 characters of base32.
+package id
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// The identifiers of the service.
+type (
+	Client       string // a tenant: cli_
+	Member       string // a dashboard user: mem_
+	Key          string // an API key record: key_
+	User         string // an end user: usr_
+	Webhook      string // a webhook subscription: whk_
+	ConsentLayer string // lay_
+	Run          string // a clustering run: run_
+	Cluster      string // clu_
+	Campaign     string // cam_
+	Delivery     string // dlv_
+	Event        string // a recorded event: evt_
+	Import       string // a bulk import of users: imp_
+	Request      string // an HTTP request, the correlation of all it causes: req_
+)
+
+func (Client) prefix() string       { return "cli_" }
+func (Member) prefix() string       { return "mem_" }
+func (Key) prefix() string          { return "key_" }
+func (User) prefix() string         { return "usr_" }
+func (Webhook) prefix() string      { return "whk_" }
+func (ConsentLayer) prefix() string { return "lay_" }
+func (Run) prefix() string          { return "run_" }
+func (Cluster) prefix() string      { return "clu_" }
+func (Campaign) prefix() string     { return "cam_" }
+func (Delivery) prefix() string     { return "dlv_" }
+func (Event) prefix() string        { return "evt_" }
+func (Import) prefix() string       { return "imp_" }
+func (Request) prefix() string      { return "req_" }
+
+// Typed is any identifier of this package.
+type Typed interface {
+	~string
+	prefix() string
+}
+
+// encoding is base32 with the extended hex alphabet in lower case, so that
+// text order is byte order.
+var encoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
+// From writes 16 bytes as an identifier.
+func From[T Typed](raw [16]byte) T {
+	var kind T
+	return T(kind.prefix() + encoding.EncodeToString(raw[:]))
+}
+
+// Parse checks that s is an identifier of type T as From writes it.
+func Parse[T Typed](s string) (T, error) {
+	var kind T
+	raw, err := bytes(s, kind.prefix())
+	if err != nil {
+		return "", err
+	}
+	if canonical := From[T](raw); string(canonical) != s {
+		return "", fmt.Errorf("%q is not a %s… identifier", clip(s), kind.prefix())
+	}
+	return T(s), nil
+}
+
+// Bytes returns the 16 bytes of an identifier.
+func Bytes[T Typed](v T) ([16]byte, error) { return bytes(string(v), v.prefix()) }
+
+func bytes(s, prefix string) (raw [16]byte, err error) {
+	text, found := strings.CutPrefix(s, prefix)
+	if !found || len(text) != 26 {
+		return raw, fmt.Errorf("%q is not a %s… identifier", clip(s), prefix)
+	}
+	if n, err := encoding.Decode(raw[:], []byte(text)); err != nil || n != 16 {
+		return raw, fmt.Errorf("%q is not a %s… identifier", clip(s), prefix)
+	}
+	return raw, nil
+}
+
+// clip keeps what a caller sent short enough to be quoted back.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
+
+// Source hands out identifiers: random ones, or, for a command that may be
+// repeated, always the same ones in the same order. It serves one goroutine.
+type Source struct {
+	entropy io.Reader
+	seed    [32]byte
+	next    uint64
+}
+
+// Random draws identifiers from entropy, such as crypto/rand.Reader.
+func Random(entropy io.Reader) *Source { return &Source{entropy: entropy} }
+
+// Derived hands out the identifiers that follow from parts: SHA-256 over the
+// length-prefixed parts, then over that and an ordinal.
+func Derived(parts ...string) *Source {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		io.WriteString(h, p)
+	}
+	return &Source{seed: [32]byte(h.Sum(nil))}
+}
+
+// Next takes the next identifier from s. The 16 bytes are a valid UUID
+// (RFC 9562, version 4 where random and 8 where derived). It panics when the
+// entropy fails, as crypto/rand itself does.
+func Next[T Typed](s *Source) T {
+	var raw [16]byte
+	version := byte(0x40)
+	if s.entropy != nil {
+		if _, err := io.ReadFull(s.entropy, raw[:]); err != nil {
+			panic(fmt.Sprintf("read entropy: %v", err))
+		}
+	} else {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint64(s.seed[:], s.next))
+		raw, version = [16]byte(sum[:16]), 0x80
+	}
+	s.next++
+	raw[6] = raw[6]&0x0f | version
+	raw[8] = raw[8]&0x3f | 0x80
+	return From[T](raw)
+}

@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// Migrate brings the database at url to the schema of this binary: every embedded
+// migration once, in the order of its name, each in a transaction of its own. Any
+// number of processes may call it at the same time; one migrates, the others wait.
+// It changes nothing in a database that holds a migration this binary does not
+// have, or has in another wording.
+func Migrate(ctx context.Context, url string) error {
+	return migrate(ctx, url, migrations)
+}
+
+// Fingerprint names the schema that [Migrate] leads to: equal exactly when the
+// migrations are equal. 16 hexadecimal digits.
+func Fingerprint() string {
+	known, err := readMigrations(migrations)
+	if err != nil {
+		panic(err) // an embedded file that cannot be read: the binary is broken
+	}
+	h := sha256.New()
+	for _, m := range known {
+		fmt.Fprintf(h, "%s %x\n", m.name, m.hash())
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+type migration struct{ name, sql string }
+
+func (m migration) hash() []byte {
+	sum := sha256.Sum256([]byte(m.sql))
+	return sum[:]
+}
+
+// readMigrations returns the migrations in fsys, in order.
+func readMigrations(fsys fs.FS) ([]migration, error) {
+	files, err := fs.Glob(fsys, "migrations/*.sql") // sorted
+	if err != nil {
+		return nil, err
+	}
+	known := make([]migration, 0, len(files))
+	for _, file := range files {
+		sql, err := fs.ReadFile(fsys, file)
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, migration{path.Base(file), string(sql)})
+	}
+	return known, nil
+}
+
+const (
+	// The lock lives as long as the session; lock_timeout also bounds the waits of the migrations.
+	lockMigrations = `SET lock_timeout = '5min'; SELECT pg_advisory_lock(hashtextextended('kindred migrations', 0))`
+
+	createHistory = `
+CREATE TABLE IF NOT EXISTS schema_migration (
+	name       text PRIMARY KEY,
+	sha256     bytea NOT NULL,
+	applied_at timestamptz NOT NULL DEFAULT now()
+)`
+	selectHistory = `SELECT name, sha256 FROM schema_migration ORDER BY name`
+	insertHistory = `INSERT INTO schema_migration (name, sha256) VALUES ($1, $2)`
+)
+
+func migrate(ctx context.Context, url string, fsys fs.FS) error {
+	known, err := readMigrations(fsys)
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	conn, err := connect(ctx, url, "kindred migrate")
+	if err != nil {
+		return fmt.Errorf("reach database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) // also releases the lock; a failed close changes nothing
+
+	if _, err := conn.Exec(ctx, lockMigrations); err != nil {
+		return fmt.Errorf("wait for other migrations: %w", err)
+	}
+	if _, err := conn.Exec(ctx, createHistory); err != nil {
+		return fmt.Errorf("create migration history: %w", err)
+	}
+	applied, err := history(ctx, conn, known)
+	if err != nil {
+		return err
+	}
+	for _, m := range known {
+		if applied[m.name] {
+			continue
+		}
+		if err := m.apply(ctx, conn); err != nil {
+			return fmt.Errorf("migration %s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+// history returns the names of the applied migrations. It refuses a history that
+// the known migrations do not explain.
+func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string]bool, error) {
+	hashes := make(map[string][]byte, len(known))
+	for _, m := range known {
+		hashes[m.name] = m.hash()
+	}
+	rows, err := conn.Query(ctx, selectHistory)
+	if err != nil {
+		return nil, fmt.Errorf("read migration history: %w", err)
+	}
+	applied := map[string]bool{}
+	var (
+		name string
+		hash []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&name, &hash}, func() error {
+		want, ok := hashes[name]
+		switch {
+		case !ok:
+			return fmt.Errorf("the database was migrated by a newer version of kindred: "+
+				"it holds %s, which this version does not know; start that version, or a later one", name)
+		case !bytes.Equal(want, hash):
+			return fmt.Errorf("the database was migrated by a different build of kindred: "+
+				"its %s is not the one of this build; start the build that made it, or a new database", name)
+		}
+		applied[name] = true
+		return nil
+	})
+	return applied, err
+}
+
+func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, m.sql); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, insertHistory, m.name, m.hash())
+		return err
+	})
+}
