@@ -1,0 +1,117 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kindred/postgres"
+)
+
+// EnvURL names the variable that holds the URL of the run's server.
+const EnvURL = "KINDRED_TEST_DATABASE_URL"
+
+// The server and the template are made once in a test binary, whichever test is first.
+var (
+	sharedServer = sync.OnceValues(func() (string, error) {
+		if url := os.Getenv(EnvURL); url != "" {
+			return url, nil
+		}
+		server, err := StartServer(context.Background())
+		if err != nil {
+			return "", err
+		}
+		keep = server
+		return server.URL(), nil
+	})
+	keep           *Server // its lifeline must not be collected
+	sharedTemplate = sync.OnceValues(func() (string, error) {
+		server, err := sharedServer()
+		if err != nil {
+			return "", err
+		}
+		return makeTemplate(context.Background(), server)
+	})
+)
+
+// Server is a private server whose data is worth nothing: in memory where there is
+// room, never flushed to disk.
+type Server struct {
+	*postgres.Local
+	dir     string
+	cleaner *exec.Cmd
+	alive   io.Closer // the cleaner's standard input: closes when this process ends
+}
+
+// StartServer starts a server for tests. When the process ends without having called
+// Stop, however it ends, the server is ended and its directory removed.
+func StartServer(ctx context.Context) (*Server, error) {
+	dir, err := makeDir(roomiest())
+	if err != nil {
+		return nil, err
+	}
+	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler),
+		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
+		"wal_level=minimal", "max_wal_senders=0", "max_wal_size=256MB",
+		"max_connections=400", "autovacuum_naptime=10min")
+	if err != nil {
+		os.RemoveAll(dir) // what matters is the error above
+		return nil, err
+	}
+	s := &Server{Local: local, dir: dir}
+	if err := s.startCleaner(); err != nil {
+		return nil, errors.Join(err, local.Stop(ctx), os.RemoveAll(dir))
+	}
+	return s, nil
+}
+
+// Stop ends the server and removes its data.
+func (s *Server) Stop(ctx context.Context) error {
+	s.cleaner.Process.Kill() // its work is done here
+	s.cleaner.Wait()
+	return errors.Join(s.Local.Stop(ctx), s.alive.Close(), os.RemoveAll(s.dir))
+}
+
+// roomiest returns the directory that test data is best kept in: memory, unless it
+// is as small as containers have it by default.
+func roomiest() string {
+	const enough = 1 << 30
+	var memory unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &memory); err == nil && memory.Bavail*uint64(memory.Bsize) >= enough {
+		return "/dev/shm"
+	}
+	return os.TempDir()
+}
+
+// makeDir makes a directory that every account can walk through: the server may run
+// as another one.
+func makeDir(parent string) (string, error) {
+	dir, err := os.MkdirTemp(parent, "kindred-test-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o711)
+}
+
+// startCleaner starts a process that waits for our end (its standard input closes,
+// which not even kill -9 prevents), then ends the server and removes its directory.
+func (s *Server) startCleaner() error {
+	const script = `cat; kill -QUIT "$1"; n=0
+		while kill -0 "$1" && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$2"`
+	s.cleaner = exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(s.PID()), s.dir)
+	s.cleaner.Dir = "/"
+	s.cleaner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
+	var err error
+	if s.alive, err = s.cleaner.StdinPipe(); err != nil {
+		return err
+	}
+	return s.cleaner.Start()
+}

@@ -1,0 +1,19 @@
+//go:build unix && !linux
+
+package postgres
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// dieWithUs does nothing: only Linux can. The next start adopts the server instead.
+func dieWithUs(*syscall.SysProcAttr, syscall.Signal) {}
+
+// isServerOf reports whether the process was started as the server of data.
+func isServerOf(pid int, data string) bool {
+	command, err := exec.Command("ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && strings.Contains(string(command), "postgres -D "+data+" ")
+}
