@@ -44,3 +44,29 @@ func TestTheDatabaseGoesWithTheTest(t *testing.T) {
 		t.Error("the database is still there")
 	}
 }
+
+func TestADurableServerKeepsWhatWasCommittedWhenItIsKilled(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Durable(t)
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `CREATE TABLE kept AS SELECT 42 AS n`); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if _, err := conn.Exec(t.Context(), `SELECT 1`); err == nil {
+		t.Error("a killed server answers")
+	}
+	server.Restart()
+	conn, err = pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var n int
+	if err := conn.QueryRow(t.Context(), `SELECT n FROM kept`).Scan(&n); err != nil || n != 42 {
+		t.Errorf("kept: %d, %v", n, err)
+	}
+}

@@ -1,0 +1,50 @@
+# `make run` and `make test` need Go and, at most, root on Debian or Ubuntu: the rest they bring along.
+
+GOLANGCI_LINT := v2.15.0
+
+# Git may distrust a clone that somebody else owns; a build then goes without its revision.
+BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
+# The race detector needs a C compiler.
+RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
+LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
+
+.PHONY: help run build test check lint generate fmt clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
+
+run: build ## build and serve, with a private PostgreSQL unless KINDRED_DATABASE_URL is set
+	@test -n "$$KINDRED_DATABASE_URL" || scripts/install-postgres
+	@KINDRED_WEBHOOK_ALLOW_NETWORKS="$${KINDRED_WEBHOOK_ALLOW_NETWORKS-127.0.0.0/8,::1/128}" exec bin/kindred serve
+
+build: ## build bin/kindred
+	$(BUILD) -o bin/kindred ./cmd/kindred
+
+test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
+	@scripts/install-postgres
+	@$(BUILD) -o bin/testpg ./scripts/testpg
+	bin/testpg go test $(RACE) ./...
+
+check: lint ## everything that has to pass: formats, linters, generated code, tests
+	go vet ./...
+	$(MAKE) generate
+	git diff --exit-code -- httpapi
+	$(MAKE) test
+
+lint: $(LINT) ## check formats and run the linters
+	$(LINT) fmt --diff
+	$(LINT) run
+
+generate: ## generate the server from httpapi/openapi.yaml
+	cd httpapi && go generate ./...
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt
+
+clean: ## remove what was built; data stays
+	rm -rf bin .tools
+
+# Built outside of the module, so that go.mod knows nothing of it.
+$(LINT):
+	GOBIN="$(CURDIR)/.tools" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	mv .tools/golangci-lint $@
