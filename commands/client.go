@@ -1,0 +1,166 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// SignUp is what a company says to become a client.
+type SignUp struct {
+	Email       string
+	Password    string
+	CompanyName string
+}
+
+// Account is a client and one of its members.
+type Account struct {
+	Client       id.Client
+	ClientName   string
+	ClientSlug   string
+	Member       id.Member
+	Email        string
+	Role         string
+	PasswordHash string
+	CreatedAt    time.Time
+	Outcome      Outcome
+}
+
+// maxSlugs bounds how many slugs a sign-up tries.
+const maxSlugs = 50
+
+// SignUp makes a client and its owner. The address and the slug are reserved
+// first; what a crash leaves reserved is settled by the claims policy.
+func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, error) {
+	email, err := domain.CheckEmail("/email", in.Email)
+	if err != nil {
+		return Account{}, err
+	}
+	if err := domain.CheckCompanyName("/company_name", in.CompanyName); err != nil {
+		return Account{}, err
+	}
+	emailStream, err := c.freeEmail(ctx, email)
+	if err != nil {
+		return Account{}, err
+	}
+	hash, err := c.HashPassword(ctx, in.Password)
+	if err != nil {
+		return Account{}, err
+	}
+	client, member := id.Next[id.Client](c.ids(call, "client")), id.Next[id.Member](c.ids(call, "member"))
+	call.Client, call.Actor = client, string(member)
+	owner := domain.Holder{Client: client, Member: member}
+	if err := c.reserveEmail(ctx, call, emailStream, owner); err != nil {
+		return Account{}, err
+	}
+	slug, slugStream, err := c.reserveSlug(ctx, call, domain.Slug(in.CompanyName), domain.Holder{Client: client})
+	if err != nil {
+		return Account{}, err
+	}
+	added := event.MemberAdded{
+		Member: member, Email: event.Private([]byte(email)), PasswordHash: event.Private([]byte(hash)),
+	}
+	outcome, err := execute[domain.Client](ctx, c, call, clientStream(client), true,
+		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+			return fold.SignUp(client, in.CompanyName, slug, added)
+		})
+	if err != nil {
+		return Account{}, err
+	}
+	account := Account{
+		Client: client, ClientName: in.CompanyName, ClientSlug: slug, Member: member,
+		Email: email, Role: domain.RoleOwner, Outcome: outcome,
+	}
+	// The client is there: a confirmation that fails is left to the policy.
+	_ = c.confirm(ctx, call, emailStream, owner)
+	_ = c.confirm(ctx, call, slugStream, domain.Holder{Client: client})
+	return account, nil
+}
+
+// freeEmail returns the claim's stream of an address that nobody has, before
+// a password is hashed for nothing.
+func (c *Commands) freeEmail(ctx context.Context, email string) (eventstore.Stream, error) {
+	stream, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
+	if err != nil {
+		return "", err
+	}
+	history, _, err := c.Log.Load(ctx, stream)
+	if err != nil {
+		return "", err
+	}
+	var claim domain.Claim
+	for _, r := range history {
+		claim.Apply(r.Event)
+	}
+	if claim.Held {
+		return "", errEmailTaken()
+	}
+	return stream, nil
+}
+
+func (c *Commands) reserveEmail(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
+	err := c.reserve(ctx, call, stream, h)
+	if isClaimed(err) {
+		return errEmailTaken()
+	}
+	return err
+}
+
+func errEmailTaken() error {
+	return fault.New(fault.Conflict, "email_exists", "There is an account with this e-mail address already. Log in, or use another address.")
+}
+
+// reserveSlug takes the first free one of slug, slug-2, slug-3, …
+func (c *Commands) reserveSlug(ctx context.Context, call Call, slug string, h domain.Holder) (string, eventstore.Stream, error) {
+	for n := 1; n <= maxSlugs; n++ {
+		candidate := slug
+		switch {
+		case n == maxSlugs: // a popular name: no more counting
+			candidate += "-" + string(h.Client)[len("cli_"):][:8]
+		case n > 1:
+			candidate = fmt.Sprintf("%s-%d", slug, n)
+		}
+		stream, err := c.claim(ctx, slugClaim, candidate)
+		if err != nil {
+			return "", "", err
+		}
+		if err := c.reserve(ctx, call, stream, h); !isClaimed(err) {
+			return candidate, stream, err
+		}
+	}
+	return "", "", fault.New(fault.Conflict, "slug_exists", "No free slug was found for this company name. Choose another name.")
+}
+
+// ClientChange is a partial update; what is nil stays.
+type ClientChange struct {
+	Name     *string
+	Settings *event.Settings
+}
+
+// Client is a client as it is after a command.
+type Client struct {
+	domain.Client
+	Outcome Outcome
+}
+
+// ChangeClient renames a client or changes its settings.
+func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
+	outcome, err := execute[domain.Client](ctx, c, call, clientStream(call.Client), false,
+		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+			return fold.Change(change.Name, change.Settings)
+		})
+	if err != nil {
+		return Client{}, err
+	}
+	after := Client{Outcome: outcome}
+	for _, r := range outcome.History {
+		after.Apply(r.Event)
+	}
+	return after, nil
+}

@@ -1,0 +1,230 @@
+// Package commands changes things: each command loads a stream, lets its
+// aggregate decide, and appends at the revision it saw. Nothing else in the
+// service appends to the log.
+//
+// A command assumes of the store only that an append to one stream is atomic.
+// One that touches two streams orders them so that a crash between leaves
+// nothing wrong, only something for a policy to drive on.
+package commands
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"slices"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Commands is everything that can be asked for.
+type Commands struct {
+	Log     *eventstore.Log
+	Entropy io.Reader // for identifiers
+
+	HashPassword func(ctx context.Context, password string) (string, error)
+	NewAPIKey    func() (APIKeySecret, error)
+	CheckURL     func(url string) error // refuses an address that deliveries may never reach
+	Matcher      Matcher
+}
+
+// Call says who asks for a command, and which request it is.
+type Call struct {
+	Client      id.Client
+	Member      id.Member // who acts, or who made the API key that acts
+	Actor       string    // the member, the API key, or "policy:<name>"
+	Correlation string
+	Causation   id.Event
+	// Seed is set for a request that may be repeated (Idempotency-Key): all
+	// identifiers follow from it, so that the repetition meets its own events.
+	Seed []string
+	// Request is a keyed hash of the body of such a request.
+	Request string
+	// IfMatch is the revision that the caller expects, or nil.
+	IfMatch *eventstore.Revision
+}
+
+func (c Call) origin() eventstore.Origin {
+	return eventstore.Origin{
+		Client: c.Client, Actor: c.Actor, Correlation: c.Correlation,
+		Causation: c.Causation, Request: c.Request,
+	}
+}
+
+// ids hands out the identifiers of a call for one purpose: its entity, or the
+// events of one stream.
+func (c *Commands) ids(call Call, purpose string) *id.Source {
+	if call.Seed == nil {
+		return id.Random(c.Entropy)
+	}
+	return id.Derived(append(slices.Clone(call.Seed), purpose)...)
+}
+
+// Outcome is how a command left a stream.
+type Outcome struct {
+	Position eventstore.Position // of the stream's last event
+	Revision eventstore.Revision // likewise
+	// History is the stream up to and with what the command recorded.
+	History []eventstore.Recorded
+	// Recorded is what the command recorded, now or when it first ran.
+	Recorded []eventstore.Recorded
+	// Repeated: the same request had been carried out before.
+	Repeated bool
+}
+
+// aggregate folds the events of a stream into a T.
+type aggregate[T any] interface {
+	*T
+	Apply(event.Event)
+}
+
+// decide lets an aggregate say which events follow. history is its stream.
+type decide[T any] func(aggregate *T, history []eventstore.Recorded) ([]event.Event, error)
+
+// maxConflicts bounds how often a command starts again because somebody else
+// appended first.
+const maxConflicts = 100
+
+// execute loads a stream, decides and appends; on a conflict it starts again.
+// With assumeNew the first try goes without loading, as for a stream that
+// does not exist.
+func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream,
+	assumeNew bool, decide decide[T],
+) (Outcome, error) {
+	for range maxConflicts {
+		history, tip := []eventstore.Recorded(nil), eventstore.NewTip(stream)
+		if !assumeNew {
+			var err error
+			if history, tip, err = c.Log.Load(ctx, stream); err != nil {
+				return Outcome{}, err
+			}
+		}
+		assumeNew = false
+		if outcome, repeated, err := c.repetition(call, history); repeated || err != nil {
+			return outcome, err
+		}
+		outcome, err := attempt[T, A](ctx, c, call, history, tip, decide)
+		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
+			continue
+		}
+		return outcome, err
+	}
+	return Outcome{}, fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+}
+
+func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
+	history []eventstore.Recorded, tip eventstore.Tip, decide decide[T],
+) (Outcome, error) {
+	var state T
+	for _, r := range history {
+		A(&state).Apply(r.Event)
+	}
+	if call.IfMatch != nil && tip.Revision != *call.IfMatch {
+		return Outcome{}, fault.New(fault.Stale, "stale", "It has changed since you read it. Read it again and repeat the change.")
+	}
+	events, err := decide(&state, history)
+	if err != nil {
+		return Outcome{}, err
+	}
+	outcome := Outcome{Revision: tip.Revision, History: history}
+	if len(events) > 0 {
+		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(tip.Stream)), events...)
+		if err != nil {
+			return Outcome{}, err
+		}
+		// A repetition that no load went before: is it really the same request?
+		if err := sameRequest(call, recorded[0]); err != nil {
+			return Outcome{}, err
+		}
+		outcome.History = append(history, recorded...)
+		outcome.Recorded = recorded
+	}
+	if n := len(outcome.History); n > 0 {
+		outcome.Position, outcome.Revision = outcome.History[n-1].Position, outcome.History[n-1].Revision
+	}
+	return outcome, nil
+}
+
+// repetition looks for the events that an earlier run of the same request
+// recorded in this stream.
+func (c *Commands) repetition(call Call, history []eventstore.Recorded) (Outcome, bool, error) {
+	if call.Seed == nil || len(history) == 0 {
+		return Outcome{}, false, nil
+	}
+	ids := c.ids(call, string(history[0].Stream))
+	next := id.Next[id.Event](ids)
+	first := slices.IndexFunc(history, func(r eventstore.Recorded) bool { return r.ID == next })
+	if first < 0 {
+		return Outcome{}, false, nil
+	}
+	if err := sameRequest(call, history[first]); err != nil {
+		return Outcome{}, false, err
+	}
+	end := first
+	for end < len(history) && history[end].ID == next {
+		next = id.Next[id.Event](ids)
+		end++
+	}
+	last := history[end-1]
+	return Outcome{
+		Position: last.Position, Revision: last.Revision, Repeated: true,
+		History: history[:end], Recorded: history[first:end],
+	}, true, nil
+}
+
+// sameRequest refuses a request that came with the Idempotency-Key of another.
+func sameRequest(call Call, recorded eventstore.Recorded) error {
+	if call.Seed == nil {
+		return nil
+	}
+	meta, err := eventstore.DecodeMeta(recorded.Meta)
+	if err != nil {
+		return err
+	}
+	if meta.Request != call.Request {
+		return fault.New(fault.Invalid, "idempotency_key_reused",
+			"This Idempotency-Key came with another request before. Use a new key for a new request.")
+	}
+	return nil
+}
+
+// open returns a personal field of an event that this command recorded or
+// loaded.
+func (c *Commands) open(ctx context.Context, r eventstore.Recorded, field string) ([]byte, error) {
+	if bearer, ok := r.Event.(event.Bearer); ok {
+		for _, f := range bearer.Personal() {
+			if f.Name == field && f.Value != nil && f.Value.Plain != nil {
+				return f.Value.Plain, nil
+			}
+		}
+	}
+	return c.Log.Open(ctx, r, field)
+}
+
+// The streams of the service.
+func clientStream(client id.Client) eventstore.Stream {
+	return eventstore.Stream("client-" + string(client))
+}
+
+func apiKeyStream(client id.Client, key id.Key) eventstore.Stream {
+	return eventstore.Stream("apikey-" + string(client) + "-" + string(key))
+}
+
+func userStream(client id.Client, user id.User) eventstore.Stream {
+	return eventstore.Stream("user-" + string(client) + "-" + string(user))
+}
+
+func matchStream(client id.Client, user id.User) eventstore.Stream {
+	return eventstore.Stream("matches-" + string(client) + "-" + string(user))
+}
+
+func webhookStream(client id.Client, webhook id.Webhook) eventstore.Stream {
+	return eventstore.Stream("webhook-" + string(client) + "-" + string(webhook))
+}
+
+func claimStream(kind string, keyed [32]byte) eventstore.Stream {
+	return eventstore.Stream(kind + "-" + hex.EncodeToString(keyed[:]))
+}

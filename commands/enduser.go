@@ -1,0 +1,216 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// User is an end user as it is after a command.
+type User struct {
+	ID         id.User
+	ExternalID string
+	Traits     json.RawMessage
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	Outcome    Outcome
+}
+
+// UserRef names a user: its id, or "ext:" and the caller's own.
+type UserRef string
+
+// externalRef is the prefix of a reference by external id.
+const externalRef = "ext:"
+
+// maxGenerations bounds how often one external id can be created anew.
+const maxGenerations = 1_000
+
+// userID is the id of an external id's generation: a hash under the client's
+// pepper, so that creating a user twice meets the same stream.
+func (c *Commands) userID(ctx context.Context, client id.Client, external string, generation int) (id.User, error) {
+	keyed, err := c.Log.Vault.Index(ctx, client, "user:"+strconv.Itoa(generation), external)
+	if err != nil {
+		return "", fmt.Errorf("index a user: %w", err)
+	}
+	return id.From[id.User]([16]byte(keyed[:16])), nil
+}
+
+// eachGeneration tries an external id's generations in order until try says
+// that it is done; a generation that was erased is over.
+func (c *Commands) eachGeneration(ctx context.Context, client id.Client, external string,
+	try func(user id.User, generation int) error,
+) error {
+	for generation := range maxGenerations {
+		user, err := c.userID(ctx, client, external, generation)
+		if err != nil {
+			return err
+		}
+		if err := try(user, generation); !errors.Is(err, errErased) {
+			return err
+		}
+	}
+	return fault.New(fault.Conflict, "erased_too_often", "This external_id was erased %d times and cannot be used again.", maxGenerations)
+}
+
+// errErased: this generation of the user was erased.
+var errErased = errors.New("the user was erased")
+
+// CreateUser makes an end user, or fails with the fault user_exists.
+func (c *Commands) CreateUser(ctx context.Context, call Call, external string, traits json.RawMessage) (User, error) {
+	if err := domain.CheckExternalID("/external_id", external); err != nil {
+		return User{}, err
+	}
+	var created User
+	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) error {
+		outcome, err := execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), true,
+			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
+				if u.Erased {
+					return nil, errErased
+				}
+				return u.Create(event.EndUserCreated{
+					User: user, Generation: generation,
+					ExternalID: event.Private([]byte(external)), Traits: event.Private(traits),
+				})
+			})
+		switch {
+		case errors.Is(err, seal.ErrErased):
+			return errErased
+		case err != nil:
+			return err
+		}
+		created, err = c.userAfter(ctx, outcome)
+		if errors.Is(err, seal.ErrErased) {
+			return fault.New(fault.Gone, "user_erased", "The user that this request created has been erased since.")
+		}
+		return err
+	})
+	return created, err
+}
+
+// ChangeTraits merges a patch (RFC 7396) into the traits of a user.
+func (c *Commands) ChangeTraits(ctx context.Context, call Call, ref UserRef, patch json.RawMessage) (User, error) {
+	var changed User
+	err := c.withUser(ctx, call.Client, ref, func(user id.User) error {
+		outcome, err := execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), false,
+			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
+				return c.mergeTraits(ctx, u, history, patch)
+			})
+		if err != nil {
+			return err
+		}
+		changed, err = c.userAfter(ctx, outcome)
+		return err
+	})
+	return changed, err
+}
+
+func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history []eventstore.Recorded, patch json.RawMessage) ([]event.Event, error) {
+	switch {
+	case u.Erased:
+		return nil, errErased
+	case u.ID == "":
+		return nil, domain.ErrUserUnknown()
+	}
+	old, err := c.traits(ctx, history)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := jsonpatch.MergePatch(old, patch)
+	if err != nil {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "cannot be merged into the user's traits"})
+	}
+	return u.ChangeTraits(old, merged)
+}
+
+// EraseUser forgets a user: the fact is recorded, then the key that sealed
+// all that is known of the user is destroyed, then the answer is given.
+func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outcome, error) {
+	var outcome Outcome
+	err := c.withUser(ctx, call.Client, ref, func(user id.User) (err error) {
+		outcome, err = execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), false,
+			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
+				if u.Erased {
+					return nil, errErased
+				}
+				return u.Erase()
+			})
+		if err != nil {
+			return err
+		}
+		return c.DestroyKey(ctx, call.Client, user)
+	})
+	return outcome, err
+}
+
+// DestroyKey makes all that was sealed for a user unreadable for good. Doing
+// it twice does no more.
+func (c *Commands) DestroyKey(ctx context.Context, client id.Client, user id.User) error {
+	if err := c.Log.Vault.Destroy(ctx, client, string(user)); err != nil {
+		return fmt.Errorf("destroy the key of %s: %w", user, err)
+	}
+	return nil
+}
+
+// withUser finds the user that a reference names and does something with it.
+// A user that is not there, or was erased, is a fault of kind Missing.
+func (c *Commands) withUser(ctx context.Context, client id.Client, ref UserRef, do func(id.User) error) error {
+	err := c.findUser(ctx, client, ref, do)
+	if errors.Is(err, errErased) || errors.Is(err, seal.ErrErased) {
+		return domain.ErrUserUnknown()
+	}
+	return err
+}
+
+func (c *Commands) findUser(ctx context.Context, client id.Client, ref UserRef, do func(id.User) error) error {
+	if external, found := strings.CutPrefix(string(ref), externalRef); found {
+		if domain.CheckExternalID("", external) != nil {
+			return domain.ErrUserUnknown()
+		}
+		return c.eachGeneration(ctx, client, external, func(user id.User, _ int) error { return do(user) })
+	}
+	user, err := id.Parse[id.User](string(ref))
+	if err != nil {
+		return domain.ErrUserUnknown()
+	}
+	return do(user)
+}
+
+// traits are the newest ones in a user's history.
+func (c *Commands) traits(ctx context.Context, history []eventstore.Recorded) ([]byte, error) {
+	for i := len(history) - 1; i >= 0; i-- {
+		switch history[i].Event.(type) {
+		case event.EndUserCreated, event.EndUserTraitsChanged:
+			return c.open(ctx, history[i], "traits")
+		}
+	}
+	return nil, domain.ErrUserUnknown()
+}
+
+func (c *Commands) userAfter(ctx context.Context, outcome Outcome) (User, error) {
+	first, last := outcome.History[0], outcome.History[len(outcome.History)-1]
+	external, err := c.open(ctx, first, "external_id")
+	if err != nil {
+		return User{}, err
+	}
+	traits, err := c.traits(ctx, outcome.History)
+	if err != nil {
+		return User{}, err
+	}
+	return User{
+		ID: first.Event.(event.EndUserCreated).User, ExternalID: string(external), Traits: traits,
+		CreatedAt: first.RecordedAt, UpdatedAt: last.RecordedAt, Outcome: outcome,
+	}, nil
+}

@@ -1,0 +1,92 @@
+package commands
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Subscribe is what is said to be told about events.
+type Subscribe struct {
+	URL        string
+	EventTypes []string
+	Secret     *string // nil: deliveries are not signed
+}
+
+// ChangeWebhook is a partial update; what is nil stays.
+type ChangeWebhook struct {
+	URL        *string
+	EventTypes *[]string
+	Status     *string
+	Secret     *string
+}
+
+// Webhook is a subscription as it is after a command.
+type Webhook struct {
+	domain.Webhook
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Outcome   Outcome
+}
+
+// Subscribe opens a webhook subscription.
+func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webhook, error) {
+	if err := c.CheckURL(in.URL); err != nil {
+		return Webhook{}, err
+	}
+	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
+	outcome, err := execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), call.Seed == nil,
+		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
+			return w.Subscribe(event.WebhookSubscribed{
+				Webhook: webhook, URL: in.URL, EventTypes: in.EventTypes, Secret: secret(in.Secret),
+			})
+		})
+	return webhookAfter(outcome), err
+}
+
+// ChangeWebhook updates a subscription; pausing and resuming are changes of
+// its status.
+func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webhook, in ChangeWebhook) (Webhook, error) {
+	if in.URL != nil {
+		if err := c.CheckURL(*in.URL); err != nil {
+			return Webhook{}, err
+		}
+	}
+	outcome, err := execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), false,
+		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
+			return w.Change(domain.WebhookChange{
+				URL: in.URL, EventTypes: in.EventTypes, Status: in.Status, Secret: secret(in.Secret),
+			})
+		})
+	return webhookAfter(outcome), err
+}
+
+// RemoveWebhook ends a subscription.
+func (c *Commands) RemoveWebhook(ctx context.Context, call Call, webhook id.Webhook) (Outcome, error) {
+	return execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), false,
+		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) { return w.Remove() })
+}
+
+// secret makes a sealed field of a secret; a field that was given stays given,
+// also where it is empty.
+func secret(s *string) *event.Personal {
+	if s == nil {
+		return nil
+	}
+	return &event.Personal{Plain: []byte(*s)}
+}
+
+func webhookAfter(outcome Outcome) Webhook {
+	after := Webhook{Outcome: outcome}
+	for _, r := range outcome.History {
+		after.Apply(r.Event)
+	}
+	if n := len(outcome.History); n > 0 {
+		after.CreatedAt, after.UpdatedAt = outcome.History[0].RecordedAt, outcome.History[n-1].RecordedAt
+	}
+	return after
+}

@@ -1,0 +1,148 @@
+package domain
+
+import (
+	"strings"
+	"unicode"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// What a new client is, as section 2 of the contract shows it.
+const (
+	ClientStatus = "active"
+	ClientTier   = "graph"
+)
+
+// Bounds of a client.
+const (
+	maxCompanyName = 200   // characters
+	maxMembers     = 1_000 // at one time
+)
+
+// Client is the fold of a client's stream: the company and its members.
+type Client struct {
+	ID        id.Client
+	Name      string
+	Slug      string
+	Settings  event.Settings
+	Abandoned bool // it was never signed up, and cannot be any more
+
+	members map[id.Member]*Member
+	barred  map[id.Member]bool
+}
+
+// Apply folds an event.
+func (c *Client) Apply(e event.Event) {
+	switch e := e.(type) {
+	case event.ClientSignedUp:
+		c.ID, c.Name, c.Slug = e.Client, e.Name, e.Slug
+		c.Settings = DefaultSettings()
+		c.members, c.barred = map[id.Member]*Member{}, map[id.Member]bool{}
+	case event.ClientAbandoned:
+		c.Abandoned = true
+	case event.ClientRenamed:
+		c.Name = e.Name
+	case event.ClientSettingsChanged:
+		c.Settings = e.Settings
+	case event.MemberAdded:
+		c.members[e.Member] = &Member{ID: e.Member, Role: e.Role}
+	case event.MemberRemoved:
+		delete(c.members, e.Member)
+		c.barred[e.Member] = true
+	case event.MemberAbandoned:
+		c.barred[e.Member] = true
+	}
+}
+
+// DefaultSettings are those of a client that has chosen none.
+func DefaultSettings() event.Settings {
+	return event.Settings{WebhookUserIDs: "user_id"}
+}
+
+// SignUp opens a client with its owner.
+func (c *Client) SignUp(client id.Client, name, slug string, owner event.MemberAdded) ([]event.Event, error) {
+	if c.Abandoned || c.ID != "" {
+		return nil, fault.New(fault.Unavailable, "sign_up_again", "The sign-up took too long. Please sign up again.")
+	}
+	owner.Role = RoleOwner
+	return []event.Event{event.ClientSignedUp{Client: client, Name: name, Slug: slug}, owner}, nil
+}
+
+// Abandon closes a stream in which nothing was signed up.
+func (c *Client) Abandon(client id.Client) []event.Event {
+	if c.ID != "" || c.Abandoned {
+		return nil
+	}
+	return []event.Event{event.ClientAbandoned{Client: client}}
+}
+
+// Change renames the client and replaces its settings, each where given.
+func (c *Client) Change(name *string, settings *event.Settings) ([]event.Event, error) {
+	if err := c.exists(); err != nil {
+		return nil, err
+	}
+	var events []event.Event
+	if name != nil {
+		if err := CheckCompanyName("/name", *name); err != nil {
+			return nil, err
+		}
+		if *name != c.Name {
+			events = append(events, event.ClientRenamed{Client: c.ID, Name: *name})
+		}
+	}
+	if settings != nil && *settings != c.Settings {
+		events = append(events, event.ClientSettingsChanged{Client: c.ID, Settings: *settings})
+	}
+	return events, nil
+}
+
+func (c *Client) exists() error {
+	if c.ID == "" {
+		return fault.New(fault.Missing, "client_unknown", "There is no such client.")
+	}
+	return nil
+}
+
+// CheckCompanyName refuses a name that cannot be a company's; pointer says
+// where in the request it stood.
+func CheckCompanyName(pointer, name string) error {
+	switch {
+	case strings.TrimSpace(name) == "":
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not be empty"})
+	case len([]rune(name)) > maxCompanyName:
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must have at most 200 characters"})
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not hold control characters"})
+	}
+	return nil
+}
+
+// maxSlug bounds a slug, in bytes, before a number is added to it.
+const maxSlug = 48
+
+// Slug derives a slug from a company's name: lower-case letters and digits of
+// ASCII with single hyphens between. A name without any gives "client".
+func Slug(name string) string {
+	var b strings.Builder
+	gap := false
+	for _, r := range strings.ToLower(name) {
+		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			gap = b.Len() > 0
+			continue
+		}
+		if b.Len() >= maxSlug {
+			break
+		}
+		if gap {
+			b.WriteByte('-')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	if b.Len() == 0 {
+		return "client"
+	}
+	return b.String()
+}

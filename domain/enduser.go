@@ -1,0 +1,103 @@
+package domain
+
+import (
+	"unicode"
+	"unicode/utf8"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Bounds of an end user.
+const (
+	maxExternalID = 256       // characters
+	MaxTraits     = 256 << 10 // bytes of JSON
+)
+
+// EndUser is the fold of a user's stream.
+type EndUser struct {
+	ID     id.User
+	Erased bool
+}
+
+// Apply folds an event.
+func (u *EndUser) Apply(e event.Event) {
+	switch e := e.(type) {
+	case event.EndUserCreated:
+		u.ID = e.User
+	case event.EndUserErased:
+		u.Erased = true
+	}
+}
+
+// Create opens the stream of a user that is not there yet.
+func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
+	if u.ID != "" {
+		return nil, fault.New(fault.Conflict, "user_exists", "There is a user with this external_id already. Change it with PATCH.")
+	}
+	if err := CheckTraits("/traits", e.Traits.Plain); err != nil {
+		return nil, err
+	}
+	return []event.Event{e}, nil
+}
+
+// ChangeTraits replaces all traits; old are those it has now. Nothing is
+// recorded where nothing changes.
+func (u *EndUser) ChangeTraits(old, traits []byte) ([]event.Event, error) {
+	if err := u.exists(); err != nil {
+		return nil, err
+	}
+	if string(old) == string(traits) {
+		return nil, nil
+	}
+	if err := CheckTraits("/traits", traits); err != nil {
+		return nil, err
+	}
+	return []event.Event{event.EndUserTraitsChanged{User: u.ID, Traits: event.Private(traits)}}, nil
+}
+
+// Erase forgets the user.
+func (u *EndUser) Erase() ([]event.Event, error) {
+	if err := u.exists(); err != nil {
+		return nil, err
+	}
+	return []event.Event{event.EndUserErased{User: u.ID}}, nil
+}
+
+func (u *EndUser) exists() error {
+	if u.ID == "" || u.Erased {
+		return ErrUserUnknown()
+	}
+	return nil
+}
+
+// ErrUserUnknown is the fault for a user that is not there.
+func ErrUserUnknown() error {
+	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
+}
+
+// CheckExternalID refuses what cannot name a user: 1 to 256 characters, no
+// control characters.
+func CheckExternalID(pointer, external string) error {
+	n := utf8.RuneCountInString(external)
+	if n == 0 || n > maxExternalID || !utf8.ValidString(external) {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must have 1 to 256 characters"})
+	}
+	for _, r := range external {
+		if unicode.IsControl(r) {
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not hold control characters"})
+		}
+	}
+	return nil
+}
+
+// CheckTraits refuses traits that are too large to be one event.
+func CheckTraits(pointer string, traits []byte) error {
+	if len(traits) > MaxTraits {
+		f := fault.New(fault.TooLarge, "traits_too_large", "The traits have %d bytes; %d are allowed.", len(traits), MaxTraits)
+		f.Fields = []fault.Field{{Pointer: pointer, Detail: "too large"}}
+		return f
+	}
+	return nil
+}

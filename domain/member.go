@@ -1,0 +1,102 @@
+package domain
+
+import (
+	"net/mail"
+	"strings"
+	"unicode"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Roles of a member.
+const (
+	RoleOwner  = "owner"
+	RoleAdmin  = "admin"
+	RoleViewer = "viewer"
+)
+
+// Member is somebody who can log in for a client.
+type Member struct {
+	ID   id.Member
+	Role string
+}
+
+// Member returns a member, or nil.
+func (c *Client) Member(member id.Member) *Member { return c.members[member] }
+
+// AddMember lets somebody log in.
+func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Event, error) {
+	if err := c.exists(); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.barred[added.Member]:
+		return nil, fault.New(fault.Unavailable, "add_again", "Adding the member took too long. Please try again.")
+	case added.Role == RoleOwner && !c.isOwner(actor):
+		return nil, fault.New(fault.Forbidden, "owner_only", "Only an owner can add an owner.")
+	case len(c.members) >= maxMembers:
+		return nil, fault.New(fault.Conflict, "too_many_members", "A client has at most %d members. Remove one first.", maxMembers)
+	}
+	return []event.Event{added}, nil
+}
+
+// RemoveMember ends a membership. At least one owner stays.
+func (c *Client) RemoveMember(actor, member id.Member) ([]event.Event, error) {
+	m := c.members[member]
+	if m == nil {
+		return nil, fault.New(fault.Missing, "member_unknown", "There is no such member.")
+	}
+	if m.Role == RoleOwner {
+		if !c.isOwner(actor) {
+			return nil, fault.New(fault.Forbidden, "owner_only", "Only an owner can remove an owner.")
+		}
+		if c.owners() == 1 {
+			return nil, fault.New(fault.Conflict, "last_owner", "The last owner cannot be removed. Add another owner first.")
+		}
+	}
+	return []event.Event{event.MemberRemoved{Member: member}}, nil
+}
+
+// AbandonMember bars a member who was reserved an address but never added.
+func (c *Client) AbandonMember(member id.Member) []event.Event {
+	if c.ID == "" || c.members[member] != nil || c.barred[member] {
+		return nil
+	}
+	return []event.Event{event.MemberAbandoned{Member: member}}
+}
+
+func (c *Client) isOwner(member id.Member) bool {
+	m := c.members[member]
+	return m != nil && m.Role == RoleOwner
+}
+
+func (c *Client) owners() (n int) {
+	for _, m := range c.members {
+		if m.Role == RoleOwner {
+			n++
+		}
+	}
+	return n
+}
+
+// maxEmail bounds an e-mail address, in bytes (RFC 5321, section 4.5.3.1.3).
+const maxEmail = 254
+
+// CheckEmail returns the address without surrounding space, or a fault that
+// points at it.
+func CheckEmail(pointer, email string) (string, error) {
+	email = strings.TrimSpace(email)
+	parsed, err := mail.ParseAddress(email)
+	_, host, _ := strings.Cut(email, "@")
+	if err != nil || parsed.Address != email || len(email) > maxEmail || host == "" ||
+		strings.ContainsFunc(email, unicode.IsControl) {
+		return "", fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must be an e-mail address, such as ada@example.com"})
+	}
+	return email, nil
+}
+
+// EmailKey is the form in which addresses are compared: two that differ in
+// case alone are one.
+func EmailKey(email string) string { return strings.ToLower(strings.TrimSpace(email)) }

@@ -1,0 +1,153 @@
+package domain
+
+import (
+	"fmt"
+	"slices"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Status values of a webhook subscription.
+const (
+	WebhookActive = "active"
+	WebhookPaused = "paused"
+)
+
+// PublicEventTypes is the event catalog (section 6 of the contract).
+func PublicEventTypes() []string {
+	return []string{
+		"match.computed", "clustering.completed", "clustering.failed",
+		"campaign.budget_exhausted", "cluster.drift_detected",
+	}
+}
+
+// Webhook is the fold of a subscription's stream.
+type Webhook struct {
+	ID         id.Webhook
+	URL        string
+	EventTypes []string
+	Paused     bool
+	Signed     bool // a secret was set
+	Removed    bool
+}
+
+// Apply folds an event.
+func (w *Webhook) Apply(e event.Event) {
+	switch e := e.(type) {
+	case event.WebhookSubscribed:
+		*w = Webhook{ID: e.Webhook, URL: e.URL, EventTypes: e.EventTypes, Signed: e.Secret != nil}
+	case event.WebhookChanged:
+		w.URL, w.EventTypes = e.URL, e.EventTypes
+	case event.WebhookPaused:
+		w.Paused = true
+	case event.WebhookResumed:
+		w.Paused = false
+	case event.WebhookSecretRotated:
+		w.Signed = true
+	case event.WebhookRemoved:
+		w.Removed = true
+	}
+}
+
+// Status is "active" or "paused".
+func (w *Webhook) Status() string {
+	if w.Paused {
+		return WebhookPaused
+	}
+	return WebhookActive
+}
+
+// Subscribe opens a subscription.
+func (w *Webhook) Subscribe(e event.WebhookSubscribed) ([]event.Event, error) {
+	if err := checkSubscription(e.EventTypes, e.Secret); err != nil {
+		return nil, err
+	}
+	return []event.Event{e}, nil
+}
+
+// WebhookChange is a partial update; what is nil stays.
+type WebhookChange struct {
+	URL        *string
+	EventTypes *[]string
+	Status     *string
+	Secret     *event.Personal
+}
+
+// Change updates a subscription. What does not change adds nothing.
+func (w *Webhook) Change(change WebhookChange) ([]event.Event, error) {
+	if err := w.exists(); err != nil {
+		return nil, err
+	}
+	changed := event.WebhookChanged{Webhook: w.ID, URL: w.URL, EventTypes: w.EventTypes}
+	if change.URL != nil {
+		changed.URL = *change.URL
+	}
+	if change.EventTypes != nil {
+		changed.EventTypes = *change.EventTypes
+	}
+	if err := checkSubscription(changed.EventTypes, change.Secret); err != nil {
+		return nil, err
+	}
+	var events []event.Event
+	if changed.URL != w.URL || !slices.Equal(changed.EventTypes, w.EventTypes) {
+		events = append(events, changed)
+	}
+	if change.Secret != nil {
+		events = append(events, event.WebhookSecretRotated{Webhook: w.ID, Secret: change.Secret})
+	}
+	if change.Status == nil || *change.Status == w.Status() {
+		return events, nil
+	}
+	switch *change.Status {
+	case WebhookPaused:
+		return append(events, event.WebhookPaused{Webhook: w.ID}), nil
+	case WebhookActive:
+		return append(events, event.WebhookResumed{Webhook: w.ID}), nil
+	}
+	return nil, fault.NewInvalid(fault.Field{Pointer: "/status", Detail: "must be active or paused"})
+}
+
+// Remove ends the subscription.
+func (w *Webhook) Remove() ([]event.Event, error) {
+	if err := w.exists(); err != nil {
+		return nil, err
+	}
+	return []event.Event{event.WebhookRemoved{Webhook: w.ID}}, nil
+}
+
+func (w *Webhook) exists() error {
+	if w.ID == "" || w.Removed {
+		return fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
+	}
+	return nil
+}
+
+// maxSecret bounds a signing secret, in bytes.
+const maxSecret = 1024
+
+// checkSubscription refuses event types outside the catalog and secrets that
+// are none. The address is checked where the network rules are known.
+func checkSubscription(types []string, secret *event.Personal) error {
+	if len(types) == 0 {
+		return fault.NewInvalid(fault.Field{Pointer: "/event_types", Detail: "must name at least one event type"})
+	}
+	var wrong []fault.Field
+	for i, t := range types {
+		pointer := fmt.Sprintf("/event_types/%d", i)
+		switch {
+		case !slices.Contains(PublicEventTypes(), t):
+			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is not an event type that can be subscribed to"})
+		case slices.Contains(types[:i], t):
+			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is named twice"})
+		}
+	}
+	if secret != nil && (len(secret.Plain) == 0 || len(secret.Plain) > maxSecret) {
+		wrong = append(wrong, fault.Field{Pointer: "/secret", Detail: "must have 1 to 1024 bytes"})
+	}
+	if len(wrong) > 0 {
+		return fault.NewInvalid(wrong...)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package eventstore
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore/seal"
+)
+
+// Log writes and reads typed events: it seals what is personal, chains each
+// stream by hashes and keeps the envelope.
+type Log struct {
+	Store    Store
+	Vault    *seal.Vault
+	Registry *event.Registry
+	Now      func() time.Time
+	// Acknowledge notes the client's newest position where readers look for
+	// it. It is nil for a store that does so within the append itself.
+	Acknowledge func(ctx context.Context, client id.Client, at Position) error
+}
+
+// Recorded is an event as it was recorded, lifted to its newest shape. Its
+// personal fields are still sealed.
+type Recorded struct {
+	Record
+	Event event.Event
+}
+
+// Tip is where a stream ends.
+type Tip struct {
+	Stream     Stream
+	Revision   Revision
+	RecordedAt time.Time
+	Hash       [32]byte // of the last event; zero where there is none
+}
+
+// NewTip is the tip of a stream that has no event yet.
+func NewTip(s Stream) Tip { return Tip{Stream: s, Revision: NoStream} }
+
+// Origin says on whose behalf events are recorded.
+type Origin struct {
+	Client      id.Client
+	Actor       string   // a member, an API key, or "policy:<name>"
+	Correlation string   // the request that it all began with
+	Causation   id.Event // the event that a policy answers
+	Request     string   // keyed hash of the body that came with an Idempotency-Key
+}
+
+// maxStream bounds how many events Load reads: streams stay short.
+const maxStream = 100_000
+
+// readPage is how many events are read at once.
+const readPage = 500
+
+// Decode reads a record as an event. It fails with event.ErrUnknown for what
+// a newer release wrote.
+func (l *Log) Decode(r Record) (Recorded, error) {
+	e, err := l.Registry.Decode(r.Type, r.Version, r.Data)
+	if err != nil {
+		return Recorded{}, fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err)
+	}
+	return Recorded{Record: r, Event: e}, nil
+}
+
+// Load reads a whole stream and where it ends.
+func (l *Log) Load(ctx context.Context, stream Stream) ([]Recorded, Tip, error) {
+	tip := NewTip(stream)
+	var history []Recorded
+	for len(history) < maxStream {
+		page, err := l.read(ctx, stream, tip.Revision+1, readPage)
+		if err != nil {
+			return nil, tip, fmt.Errorf("load %s: %w", stream, err)
+		}
+		history = append(history, page...)
+		if len(page) > 0 {
+			if tip, err = tipAt(page[len(page)-1].Record); err != nil {
+				return nil, tip, err
+			}
+		}
+		if len(page) < readPage {
+			return history, tip, nil
+		}
+	}
+	return nil, tip, fmt.Errorf("load %s: more than %d events", stream, maxStream)
+}
+
+func (l *Log) read(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {
+	page, err := l.Store.ReadStream(ctx, stream, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	return l.decodeAll(page)
+}
+
+// ReadBack reads the newest events of a stream, at most limit, the newest first.
+func (l *Log) ReadBack(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {
+	page, err := l.Store.ReadBack(ctx, stream, from, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read %s backwards: %w", stream, err)
+	}
+	return l.decodeAll(page)
+}
+
+func (l *Log) decodeAll(page []Record) ([]Recorded, error) {
+	decoded := make([]Recorded, len(page))
+	for i, r := range page {
+		var err error
+		if decoded[i], err = l.Decode(r); err != nil {
+			return nil, err
+		}
+	}
+	return decoded, nil
+}
+
+// Tip reads where a stream ends, without the rest of it.
+func (l *Log) Tip(ctx context.Context, stream Stream) (Tip, error) {
+	last, err := l.Store.ReadBack(ctx, stream, End, 1)
+	if err != nil {
+		return Tip{}, fmt.Errorf("read the end of %s: %w", stream, err)
+	}
+	if len(last) == 0 {
+		return NewTip(stream), nil
+	}
+	return tipAt(last[0])
+}
+
+func tipAt(r Record) (Tip, error) {
+	hash, err := Hash(r)
+	return Tip{Stream: r.Stream, Revision: r.Revision, RecordedAt: r.RecordedAt, Hash: hash}, err
+}
+
+// Append records events after a tip, all or none, and returns them as they
+// stand in the stream; the last one carries its position. The ids of the
+// events are drawn from ids in order; where these ids stand there already, a
+// repetition, it returns what was recorded then. It fails with a
+// *ConflictError where the stream has moved on, and with seal.ErrErased where
+// the key of a subject was destroyed.
+func (l *Log) Append(ctx context.Context, tip Tip, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
+	recorded, err := l.append(ctx, tip, origin, ids, events)
+	if err != nil {
+		return nil, fmt.Errorf("append to %s: %w", tip.Stream, err)
+	}
+	return recorded, nil
+}
+
+func (l *Log) append(ctx context.Context, tip Tip, origin Origin, ids *id.Source, events []event.Event) ([]Recorded, error) {
+	if err := l.prepareKeys(ctx, origin.Client, events); err != nil {
+		return nil, err
+	}
+	now := l.Now().UTC().Truncate(time.Microsecond)
+	if now.Before(tip.RecordedAt) {
+		now = tip.RecordedAt
+	}
+	proposed := make([]Proposed, len(events))
+	recorded := make([]Recorded, len(events))
+	revision, previous := tip.Revision, tip.Hash
+	for i, e := range events {
+		p, err := l.propose(ctx, tip.Stream, revision, previous, now, origin, id.Next[id.Event](ids), e)
+		if err != nil {
+			return nil, err
+		}
+		revision++
+		proposed[i] = p
+		recorded[i] = Recorded{Record{Stream: tip.Stream, Revision: revision, Proposed: p}, e}
+		if previous, err = Hash(recorded[i].Record); err != nil {
+			return nil, err
+		}
+	}
+	appended, err := l.Store.Append(ctx, tip.Stream, tip.Revision, proposed)
+	if err != nil {
+		return nil, err
+	}
+	if l.Acknowledge != nil && origin.Client != "" {
+		if err := l.Acknowledge(ctx, origin.Client, appended.Position); err != nil {
+			return nil, fmt.Errorf("note the head of %s: %w", origin.Client, err)
+		}
+	}
+	if appended.Already {
+		return l.read(ctx, tip.Stream, tip.Revision+1, len(events))
+	}
+	recorded[len(recorded)-1].Position = appended.Position
+	return recorded, nil
+}
+
+// prepareKeys makes sure that every key that will seal is durable before the
+// event that it seals.
+func (l *Log) prepareKeys(ctx context.Context, client id.Client, events []event.Event) error {
+	var subjects []string
+	for _, e := range events {
+		if bearer, ok := e.(event.Bearer); ok {
+			subjects = append(subjects, bearer.Subject())
+		}
+	}
+	if len(subjects) == 0 {
+		return nil
+	}
+	return l.Vault.Prepare(ctx, client, subjects...)
+}
+
+func (l *Log) propose(ctx context.Context, stream Stream, after Revision, previous [32]byte, now time.Time,
+	origin Origin, eventID id.Event, e event.Event,
+) (Proposed, error) {
+	name, version, err := l.Registry.Name(e)
+	if err != nil {
+		return Proposed{}, err
+	}
+	if bearer, ok := e.(event.Bearer); ok {
+		for _, f := range bearer.Personal() {
+			if f.Value == nil {
+				continue
+			}
+			place := seal.Place{Client: origin.Client, Stream: string(stream), Event: eventID, Field: f.Name}
+			if f.Value.Box, err = l.Vault.Seal(ctx, bearer.Subject(), place, f.Value.Plain); err != nil {
+				return Proposed{}, fmt.Errorf("seal %s of %s: %w", f.Name, name, err)
+			}
+		}
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return Proposed{}, fmt.Errorf("encode %s: %w", name, err)
+	}
+	meta := Meta{
+		Client: origin.Client, Version: version, RecordedAt: now, Actor: origin.Actor,
+		Correlation: origin.Correlation, Causation: origin.Causation, Request: origin.Request,
+	}
+	if after != NoStream {
+		meta.Previous = hex.EncodeToString(previous[:])
+	}
+	envelope, err := json.Marshal(meta)
+	if err != nil {
+		return Proposed{}, fmt.Errorf("encode the envelope of %s: %w", name, err)
+	}
+	return Proposed{
+		ID: eventID, Type: name, Version: version, Client: origin.Client,
+		RecordedAt: now, Data: data, Meta: envelope,
+	}, nil
+}
+
+// Open opens a personal field of a recorded event and lifts it to its newest
+// shape. It fails with seal.ErrErased once the subject's key is destroyed. A
+// field that the event does not carry is nil.
+func (l *Log) Open(ctx context.Context, r Recorded, field string) ([]byte, error) {
+	bearer, ok := r.Event.(event.Bearer)
+	if !ok {
+		return nil, nil
+	}
+	for _, f := range bearer.Personal() {
+		if f.Name != field || f.Value == nil {
+			continue
+		}
+		place := seal.Place{Client: r.Client, Stream: string(r.Stream), Event: r.ID, Field: field}
+		plain, err := l.Vault.Open(ctx, bearer.Subject(), place, f.Value.Box)
+		if err != nil {
+			return nil, fmt.Errorf("open %s of %s: %w", field, r.ID, err)
+		}
+		return f.Value.Opened(plain)
+	}
+	return nil, nil
+}
