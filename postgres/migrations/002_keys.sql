@@ -18,8 +18,8 @@ CREATE TABLE peppers (
 );
 
 -- A destroyed key stays as a tombstone, so that it is never made again. The
--- fill factor leaves room for it in place, and the early vacuum overwrites the
--- old bytes soon.
+-- table is vacuumed as soon as there is anything to vacuum, which overwrites
+-- the bytes of destroyed keys.
 CREATE TABLE subject_keys (
 	client       text COLLATE "C" NOT NULL,
 	subject      text COLLATE "C" NOT NULL, -- a user, a member or a webhook

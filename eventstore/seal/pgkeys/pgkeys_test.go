@@ -1,0 +1,113 @@
+package pgkeys_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
+	"kindred/eventstore/seal/pgkeys"
+	"kindred/postgres/pgtest"
+)
+
+func TestConformance(t *testing.T) {
+	keystest.Run(t, func(t *testing.T) seal.Keys { return pgkeys.Keys{Pool: pgtest.New(t)} })
+}
+
+func newMaster(t testing.TB) seal.MasterKeys {
+	t.Helper()
+	text, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := seal.ParseMasterKeys(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master
+}
+
+func TestNoProcessOpensWhatAnotherErased(t *testing.T) {
+	const client, subject = id.Client("cli_acme"), "usr_1"
+	place := seal.Place{Client: client, Stream: "user-1", Event: "evt_1", Field: "traits"}
+	pool, master := pgtest.New(t), newMaster(t)
+	here := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
+	there := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
+	if err := here.Prepare(t.Context(), client, subject); err != nil {
+		t.Fatal(err)
+	}
+	box, err := here.Seal(t.Context(), subject, place, []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := there.Destroy(t.Context(), client, subject); err != nil {
+		t.Fatal(err)
+	}
+	fresh := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
+	if _, err := fresh.Open(t.Context(), subject, place, box); !errors.Is(err, seal.ErrErased) {
+		t.Fatalf("got %v", err)
+	}
+	if err := fresh.Prepare(t.Context(), client, subject); !errors.Is(err, seal.ErrErased) {
+		t.Fatalf("prepare: got %v", err)
+	}
+	var row seal.WrappedKey
+	if err := pool.QueryRow(t.Context(),
+		`SELECT id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = $2`,
+		client, subject).Scan(&row.ID, &row.Under, &row.Wrapped); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fresh.OpenWith(t.Context(), row, subject, place, box); !errors.Is(err, seal.ErrErased) {
+		t.Fatalf("with the row: got %v", err)
+	}
+}
+
+func TestNoKeyStandsInTheDatabase(t *testing.T) {
+	pool := pgtest.New(t)
+	drawn := &recorder{}
+	vault := seal.New(pgkeys.Keys{Pool: pool}, newMaster(t), drawn)
+	for c := range 3 {
+		client := id.Client(fmt.Sprint("cli_", c))
+		if err := vault.Prepare(t.Context(), client, "usr_1", "usr_2"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := vault.Index(t.Context(), client, "email", "a@example.com"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := pool.Query(t.Context(), `
+		SELECT wrapped FROM client_keys UNION ALL SELECT wrapped FROM peppers UNION ALL SELECT wrapped FROM subject_keys`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stored) != 3+3+6 || len(drawn.keys) != len(stored) {
+		t.Fatalf("%d keys drawn, %d stored", len(drawn.keys), len(stored))
+	}
+	for _, wrapped := range stored {
+		for _, key := range drawn.keys {
+			if bytes.Contains(wrapped, key) {
+				t.Fatal("a key is stored unwrapped")
+			}
+		}
+	}
+}
+
+// recorder remembers every key that was drawn: an id of 8 bytes, then 32.
+type recorder struct{ keys [][]byte }
+
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := rand.Read(p)
+	if len(p) == 40 {
+		r.keys = append(r.keys, bytes.Clone(p[8:]))
+	}
+	return n, err
+}

@@ -1,0 +1,193 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"kindred/domain/id"
+)
+
+const (
+	// MaxPrepare bounds the subjects of one call of Prepare.
+	MaxPrepare = 1000
+
+	maxGroup     = 4 * MaxPrepare // keys in one statement
+	maxWaiting   = 16 * MaxPrepare
+	groupTimeout = 10 * time.Second
+	maxName      = 200 // bytes of a client's or a subject's name
+)
+
+// Prepare makes the keys that the subjects lack, durably, before it returns.
+// It fails with ErrErased where the key of one was destroyed; then the others
+// may have been made all the same. Concurrent calls share statements.
+func (v *Vault) Prepare(ctx context.Context, client id.Client, subjects ...string) error {
+	if len(subjects) > MaxPrepare {
+		return fmt.Errorf("prepare %d subjects: at most %d are allowed", len(subjects), MaxPrepare)
+	}
+	for _, subject := range subjects {
+		if err := checkNames(string(client), subject); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	asOf := v.Now()
+	var missing []SubjectKey
+	for _, subject := range slices.Compact(slices.Sorted(slices.Values(subjects))) {
+		if key, found := v.subjects.get(client, subject, asOf); found {
+			if err := key.err(); err != nil {
+				return fmt.Errorf("prepare: %w", err)
+			}
+			continue
+		}
+		key, err := v.newSubject(ctx, client, subject)
+		if err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+		missing = append(missing, key)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	stored, err := v.group.make(ctx, missing)
+	if err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	for i, row := range stored {
+		if _, err := v.hold(ctx, SubjectKey{client, missing[i].Subject, row}, asOf); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	return nil
+}
+
+// newSubject draws a key for a subject and wraps it under the client's.
+func (v *Vault) newSubject(ctx context.Context, client id.Client, subject string) (SubjectKey, error) {
+	root, err := v.makeRoot(ctx, ClientKey, client)
+	if err != nil {
+		return SubjectKey{}, err
+	}
+	name, secret, err := newKey(v.entropy)
+	if err != nil {
+		return SubjectKey{}, err
+	}
+	key := SubjectKey{client, subject, WrappedKey{ID: name, Under: root.id}}
+	key.Wrapped, err = wrap(v.entropy, root.cipher, secret, key.bound())
+	return key, err
+}
+
+// checkNames refuses names that a key table cannot hold, before they could
+// spoil the statement of others.
+func checkNames(names ...string) error {
+	for _, name := range names {
+		if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+			return errors.New("not the name of a client or subject")
+		}
+	}
+	return nil
+}
+
+// group gathers the keys that wait to be made into few statements. Whoever
+// waits and has the turn makes the keys of all.
+type group struct {
+	keys Keys
+	turn chan struct{}
+
+	mu      sync.Mutex
+	waiting []*making
+	size    int // keys in waiting
+}
+
+// making is one caller's share.
+type making struct {
+	keys   []SubjectKey
+	done   chan struct{}
+	stored []WrappedKey
+	err    error
+}
+
+func (m *making) isDone() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func newGroup(keys Keys) *group { return &group{keys: keys, turn: make(chan struct{}, 1)} }
+
+// make stores keys together with those of other callers. A caller that gives
+// up takes nothing from the others.
+func (g *group) make(ctx context.Context, keys []SubjectKey) ([]WrappedKey, error) {
+	m := &making{keys: keys, done: make(chan struct{})}
+	if err := g.enqueue(m); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case <-m.done:
+			return m.stored, m.err
+		case <-ctx.Done():
+			return nil, ctx.Err() // the keys may still be made; they do no harm
+		case g.turn <- struct{}{}:
+			if !m.isDone() {
+				g.run(ctx)
+			}
+			<-g.turn
+		}
+	}
+}
+
+func (g *group) enqueue(m *making) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.size+len(m.keys) > maxWaiting {
+		return ErrBusy
+	}
+	g.waiting = append(g.waiting, m)
+	g.size += len(m.keys)
+	return nil
+}
+
+// run makes the keys of those who have waited longest, in one statement.
+func (g *group) run(ctx context.Context) {
+	share := g.dequeue()
+	var all []SubjectKey
+	for _, m := range share {
+		all = append(all, m.keys...)
+	}
+	if len(all) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
+	defer cancel()
+	stored, err := g.keys.MakeSubjects(ctx, all)
+	if err == nil && len(stored) != len(all) {
+		err = fmt.Errorf("the key table answered for %d keys of %d", len(stored), len(all))
+	}
+	for _, m := range share {
+		if m.err = err; err == nil {
+			m.stored, stored = stored[:len(m.keys)], stored[len(m.keys):]
+		}
+		close(m.done)
+	}
+}
+
+func (g *group) dequeue() []*making {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, size := 0, 0
+	for n < len(g.waiting) && size+len(g.waiting[n].keys) <= maxGroup {
+		size += len(g.waiting[n].keys)
+		n++
+	}
+	share := slices.Clone(g.waiting[:n])
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	g.size -= size
+	return share
+}

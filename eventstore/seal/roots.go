@@ -1,0 +1,178 @@
+package seal
+
+import (
+	"context"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"kindred/domain/id"
+)
+
+// rootKey is a client key or a pepper, unwrapped.
+type rootKey struct {
+	id     string
+	secret []byte
+	cipher cipher.AEAD
+}
+
+// Index is the keyed hash under which a value is looked up: HMAC-SHA256 under
+// the client's pepper over purpose and value, each behind its length. Without
+// a client it is the service's own pepper, for what is unique across clients.
+func (v *Vault) Index(ctx context.Context, client id.Client, purpose, value string) ([32]byte, error) {
+	pepper, err := v.makeRoot(ctx, Pepper, client)
+	if err != nil {
+		return [32]byte{}, fmt.Errorf("index %s: %w", purpose, err)
+	}
+	mac := hmac.New(sha256.New, pepper.secret)
+	mac.Write(associate("kindred.index.1", purpose, value))
+	return [32]byte(mac.Sum(nil)), nil
+}
+
+// SealSecret seals a secret of the service itself, such as a signing key. It
+// opens only under the same name.
+func (v *Vault) SealSecret(ctx context.Context, name string, plain []byte) ([]byte, error) {
+	root, err := v.makeRoot(ctx, ClientKey, "")
+	if err != nil {
+		return nil, fmt.Errorf("seal secret %s: %w", name, err)
+	}
+	sealed, err := wrap(v.entropy, root.cipher, plain, associate("kindred.secret.1", name))
+	if err != nil {
+		return nil, fmt.Errorf("seal secret %s: %w", name, err)
+	}
+	return sealed, nil
+}
+
+// OpenSecret opens what SealSecret sealed, or fails with ErrRefused.
+func (v *Vault) OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error) {
+	root, err := v.root(ctx, ClientKey, "")
+	if err != nil {
+		return nil, fmt.Errorf("open secret %s: %w", name, err)
+	}
+	plain, err := unwrap(root.cipher, sealed, associate("kindred.secret.1", name))
+	if err != nil {
+		return nil, fmt.Errorf("open secret %s: %w", name, err)
+	}
+	return plain, nil
+}
+
+const rewrapBatch = 200
+
+// Rewrap puts client keys and peppers under the active master key, and says
+// how many it did. Subject keys and what they sealed stay as they are. When it
+// has succeeded, and no process runs with another active key, the other master
+// keys can go.
+func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
+	for {
+		keys, err := v.keys.RootsNotUnder(ctx, v.master.active, rewrapBatch)
+		if err != nil {
+			return n, fmt.Errorf("rewrap: %w", err)
+		}
+		if len(keys) == 0 {
+			return n, nil
+		}
+		for i, key := range keys {
+			secret, err := v.unwrapRoot(key)
+			if err != nil {
+				return n, fmt.Errorf("rewrap the %s of %q: %w", key.Kind, key.Client, err)
+			}
+			if keys[i], err = v.wrapRoot(key.Kind, key.Client, key.ID, secret); err != nil {
+				return n, fmt.Errorf("rewrap: %w", err)
+			}
+		}
+		if err := v.keys.Rewrap(ctx, keys); err != nil {
+			return n, fmt.Errorf("rewrap: %w", err)
+		}
+		n += len(keys)
+	}
+}
+
+// root finds a root key. One that was never made counts as destroyed.
+func (v *Vault) root(ctx context.Context, kind Kind, client id.Client) (rootKey, error) {
+	if key, found := v.roots.get(kind, client); found {
+		return key, nil
+	}
+	row, err := v.keys.Root(ctx, kind, client)
+	if errors.Is(err, ErrNoKey) {
+		return rootKey{}, ErrErased
+	}
+	if err != nil {
+		return rootKey{}, err
+	}
+	return v.holdRoot(RootKey{kind, client, row})
+}
+
+// makeRoot finds a root key, or makes it.
+func (v *Vault) makeRoot(ctx context.Context, kind Kind, client id.Client) (rootKey, error) {
+	key, err := v.root(ctx, kind, client)
+	if !errors.Is(err, ErrErased) {
+		return key, err
+	}
+	if client != "" {
+		if err := checkNames(string(client)); err != nil {
+			return rootKey{}, err
+		}
+	}
+	name, secret, err := newKey(v.entropy)
+	if err != nil {
+		return rootKey{}, err
+	}
+	made, err := v.wrapRoot(kind, client, name, secret)
+	if err != nil {
+		return rootKey{}, err
+	}
+	row, err := v.keys.MakeRoot(ctx, made)
+	if err != nil {
+		return rootKey{}, err
+	}
+	return v.holdRoot(RootKey{kind, client, row})
+}
+
+func (v *Vault) holdRoot(row RootKey) (rootKey, error) {
+	secret, err := v.unwrapRoot(row)
+	if err != nil {
+		return rootKey{}, fmt.Errorf("%s of %q: %w", row.Kind, row.Client, err)
+	}
+	c, err := newCipher(secret)
+	if err != nil {
+		return rootKey{}, err
+	}
+	key := rootKey{row.ID, secret, c}
+	v.roots.put(row.Kind, row.Client, key)
+	return key, nil
+}
+
+func (v *Vault) unwrapRoot(row RootKey) ([]byte, error) {
+	with, err := v.master.cipher(row.Under)
+	if err != nil {
+		return nil, err
+	}
+	return unwrap(with, row.Wrapped, row.bound())
+}
+
+func (v *Vault) wrapRoot(kind Kind, client id.Client, name string, secret []byte) (RootKey, error) {
+	key := RootKey{kind, client, WrappedKey{ID: name, Under: v.master.active}}
+	with, err := v.master.cipher(key.Under)
+	if err != nil {
+		return RootKey{}, err
+	}
+	key.Wrapped, err = wrap(v.entropy, with, secret, key.bound())
+	return key, err
+}
+
+func (k RootKey) bound() []byte {
+	return associate("kindred.root-key.1", string(k.Kind), string(k.Client), k.ID, k.Under)
+}
+
+// newKey draws a key and its id.
+func newKey(entropy io.Reader) (name string, secret []byte, err error) {
+	raw := make([]byte, 8+keySize)
+	if _, err := io.ReadFull(entropy, raw); err != nil {
+		return "", nil, fmt.Errorf("make a key: %w", err)
+	}
+	return hex.EncodeToString(raw[:8]), raw[8:], nil
+}

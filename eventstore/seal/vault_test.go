@@ -1,0 +1,505 @@
+package seal_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
+)
+
+const (
+	acme = id.Client("cli_acme")
+	user = "usr_1"
+)
+
+var place = seal.Place{Client: acme, Stream: "user-1", Event: "evt_1", Field: "traits"}
+
+func TestMemoryConformance(t *testing.T) {
+	keystest.Run(t, func(*testing.T) seal.Keys { return seal.NewMemory() })
+}
+
+func masterText(name string, fill byte) string {
+	return name + ":" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{fill}, 32))
+}
+
+func master(t testing.TB, entries ...string) seal.MasterKeys {
+	t.Helper()
+	m, err := seal.ParseMasterKeys(strings.Join(entries, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// prepared is a vault where the user has a key.
+func prepared(t testing.TB) (*seal.Vault, *seal.Memory) {
+	t.Helper()
+	keys := seal.NewMemory()
+	v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	if err := v.Prepare(t.Context(), acme, user); err != nil {
+		t.Fatal(err)
+	}
+	return v, keys
+}
+
+func sealed(t testing.TB, v *seal.Vault, plain string) *event.Box {
+	t.Helper()
+	box, err := v.Seal(t.Context(), user, place, []byte(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return box
+}
+
+func TestWhatWasSealedOpensInItsPlace(t *testing.T) {
+	v, keys := prepared(t)
+	for _, plain := range []string{"", "x", strings.Repeat("long", 1<<16)} {
+		box := sealed(t, v, plain)
+		if got, err := v.Open(t.Context(), user, place, box); err != nil || string(got) != plain {
+			t.Fatalf("got %d bytes, %v", len(got), err)
+		}
+		row, err := keys.Subject(t.Context(), acme, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := v.OpenWith(t.Context(), row, user, place, box); err != nil || string(got) != plain {
+			t.Fatalf("with the row: got %d bytes, %v", len(got), err)
+		}
+		if plain != "" && (bytes.Contains(box.Cipher, []byte(plain)) || bytes.Contains(box.Commitment, []byte(plain))) {
+			t.Fatal("the plaintext stands in the box")
+		}
+	}
+}
+
+func TestSealingTwiceTellsNothing(t *testing.T) {
+	v, _ := prepared(t)
+	a, b := sealed(t, v, "same"), sealed(t, v, "same")
+	if bytes.Equal(a.Cipher, b.Cipher) || bytes.Equal(a.Commitment, b.Commitment) {
+		t.Fatal("equal plaintexts can be told")
+	}
+}
+
+func TestNothingOpensElsewhere(t *testing.T) {
+	v, keys := prepared(t)
+	for client, subject := range map[id.Client]string{"cli_bolt": user, acme: "usr_2"} {
+		if err := v.Prepare(t.Context(), client, subject); err != nil {
+			t.Fatal(err)
+		}
+	}
+	box := sealed(t, v, "hello")
+	in := func(change func(*seal.Place)) seal.Place {
+		p := place
+		change(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		subject string
+		place   seal.Place
+		box     *event.Box
+	}{
+		"another subject": {"usr_2", place, box},
+		"another client":  {user, in(func(p *seal.Place) { p.Client = "cli_bolt" }), box},
+		"another stream":  {user, in(func(p *seal.Place) { p.Stream = "user-2" }), box},
+		"another event":   {user, in(func(p *seal.Place) { p.Event = "evt_2" }), box},
+		"another field":   {user, in(func(p *seal.Place) { p.Field = "external_id" }), box},
+		"a shifted boundary": {user, in(func(p *seal.Place) {
+			p.Stream, p.Event = p.Stream+"e", p.Event[1:]
+		}), box},
+		"another key id":     {user, place, &event.Box{Key: "x", Commitment: box.Commitment, Cipher: box.Cipher}},
+		"another commitment": {user, place, &event.Box{Key: box.Key, Commitment: sealed(t, v, "hello").Commitment, Cipher: box.Cipher}},
+		"no commitment":      {user, place, &event.Box{Key: box.Key, Cipher: box.Cipher}},
+		"no cipher":          {user, place, &event.Box{Key: box.Key, Commitment: box.Commitment}},
+		"no box":             {user, place, nil},
+	} {
+		if plain, err := v.Open(t.Context(), c.subject, c.place, c.box); !errors.Is(err, seal.ErrRefused) || plain != nil {
+			t.Errorf("%s: got %q, %v", name, plain, err)
+		}
+	}
+	row, err := keys.Subject(t.Context(), acme, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.OpenWith(t.Context(), row, "usr_2", place, box); !errors.Is(err, seal.ErrRefused) {
+		t.Errorf("a key in another's row: got %v", err)
+	}
+}
+
+func TestACommitmentIsSHA256OfSaltAndPlaintext(t *testing.T) {
+	// The salt is what the source of entropy gave, so a known one shows it.
+	v := seal.New(seal.NewMemory(), master(t, masterText("a", 1)), sevens{})
+	if err := v.Prepare(t.Context(), acme, user); err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.Sum256(append(bytes.Repeat([]byte{7}, 32), "hello"...))
+	if box := sealed(t, v, "hello"); !bytes.Equal(box.Commitment, want[:]) {
+		t.Fatalf("got %x, want %x", box.Commitment, want)
+	}
+}
+
+type sevens struct{}
+
+func (sevens) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 7
+	}
+	return len(p), nil
+}
+
+func TestErasureIsForGood(t *testing.T) {
+	v, keys := prepared(t)
+	box := sealed(t, v, "hello")
+	before, err := keys.Subject(t.Context(), acme, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Destroy(t.Context(), acme, user); err != nil {
+		t.Fatal(err)
+	}
+	for name, attempt := range map[string]func(*seal.Vault) error{
+		"open":    func(v *seal.Vault) error { _, err := v.Open(t.Context(), user, place, box); return err },
+		"seal":    func(v *seal.Vault) error { _, err := v.Seal(t.Context(), user, place, nil); return err },
+		"prepare": func(v *seal.Vault) error { return v.Prepare(t.Context(), acme, "usr_9", user) },
+	} {
+		for _, v := range []*seal.Vault{v, seal.New(keys, master(t, masterText("a", 1)), rand.Reader)} {
+			if err := attempt(v); !errors.Is(err, seal.ErrErased) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+	}
+	if after, err := keys.Subject(t.Context(), acme, user); err != nil || len(after.Wrapped) > 0 {
+		t.Errorf("the key is still there: %v", err)
+	}
+	if len(before.Wrapped) == 0 {
+		t.Error("there was no key to begin with")
+	}
+}
+
+func TestASubjectWithoutAKeyIsErased(t *testing.T) {
+	v, _ := prepared(t)
+	box := sealed(t, v, "hello")
+	nobody := place
+	nobody.Client = "cli_nobody"
+	if _, err := v.Open(t.Context(), user, nobody, box); !errors.Is(err, seal.ErrErased) {
+		t.Errorf("a client without a key: got %v", err)
+	}
+	if _, err := v.Seal(t.Context(), "usr_2", place, nil); !errors.Is(err, seal.ErrErased) {
+		t.Errorf("a subject without a key: got %v", err)
+	}
+}
+
+func TestErasureElsewhereBitesWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, keys := prepared(t)
+		box := sealed(t, v, "hello")
+		elsewhere := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+		if err := elsewhere.Destroy(t.Context(), acme, user); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the bubble's clock
+		if _, err := v.Open(t.Context(), user, place, box); !errors.Is(err, seal.ErrErased) {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+// slowKeys answers Subject only once it may, so that a Destroy can come between.
+type slowKeys struct {
+	*seal.Memory
+	reading, answer chan struct{}
+}
+
+func (k slowKeys) Subject(ctx context.Context, client id.Client, subject string) (seal.WrappedKey, error) {
+	key, err := k.Memory.Subject(ctx, client, subject)
+	k.reading <- struct{}{}
+	<-k.answer
+	return key, err
+}
+
+func TestALateAnswerDoesNotOutliveDestroy(t *testing.T) {
+	v, memory := prepared(t)
+	box := sealed(t, v, "hello")
+	keys := slowKeys{memory, make(chan struct{}), make(chan struct{})}
+	v = seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	opened := make(chan error)
+	go func() {
+		_, err := v.Open(t.Context(), user, place, box)
+		opened <- err
+	}()
+	<-keys.reading
+	if err := v.Destroy(t.Context(), acme, user); err != nil {
+		t.Fatal(err)
+	}
+	close(keys.answer)
+	if err := <-opened; !errors.Is(err, seal.ErrErased) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestPrepareRacingDestroyNeverResurrects(t *testing.T) {
+	_, keys := prepared(t)
+	vaults := make([]*seal.Vault, 3)
+	for i := range vaults {
+		vaults[i] = seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	}
+	for round := range 200 {
+		subject := fmt.Sprint("usr_", round)
+		var all sync.WaitGroup
+		for _, v := range vaults {
+			all.Go(func() {
+				if err := v.Prepare(t.Context(), acme, subject); err != nil && !errors.Is(err, seal.ErrErased) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Go(func() {
+			if err := vaults[0].Destroy(t.Context(), acme, subject); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Wait()
+		if err := vaults[0].Prepare(t.Context(), acme, subject); !errors.Is(err, seal.ErrErased) {
+			t.Fatalf("round %d: got %v", round, err)
+		}
+	}
+}
+
+func TestRewrapTouchesRootKeysOnly(t *testing.T) {
+	v, keys := prepared(t)
+	box := sealed(t, v, "hello")
+	index, err := v.Index(t.Context(), acme, "email", "a@example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := v.SealSecret(t.Context(), "signing", []byte("private"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	subjectBefore, _ := keys.Subject(t.Context(), acme, user)
+
+	both := seal.New(keys, master(t, masterText("b", 2), masterText("a", 1)), rand.Reader)
+	if n, err := both.Rewrap(t.Context()); err != nil || n != 3 {
+		t.Fatalf("rewrapped %d, %v; want acme's two and the service's own", n, err)
+	}
+	if n, err := both.Rewrap(t.Context()); err != nil || n != 0 {
+		t.Fatalf("again: rewrapped %d, %v", n, err)
+	}
+	if after, _ := keys.Subject(t.Context(), acme, user); !bytes.Equal(after.Wrapped, subjectBefore.Wrapped) {
+		t.Error("a subject key was rewrapped")
+	}
+	only := seal.New(keys, master(t, masterText("b", 2)), rand.Reader)
+	if got, err := only.Open(t.Context(), user, place, box); err != nil || string(got) != "hello" {
+		t.Errorf("open: %q, %v", got, err)
+	}
+	if got, err := only.Index(t.Context(), acme, "email", "a@example.com"); err != nil || got != index {
+		t.Errorf("index: %v", err)
+	}
+	if got, err := only.OpenSecret(t.Context(), "signing", secret); err != nil || string(got) != "private" {
+		t.Errorf("secret: %q, %v", got, err)
+	}
+	old := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	if _, err := old.Open(t.Context(), user, place, box); err == nil || !strings.Contains(err.Error(), `"b"`) {
+		t.Errorf("without the new master key: %v; want its name", err)
+	}
+	impostor := seal.New(keys, master(t, masterText("b", 3)), rand.Reader)
+	if _, err := impostor.Open(t.Context(), user, place, box); !errors.Is(err, seal.ErrRefused) {
+		t.Errorf("with another key of that name: %v", err)
+	}
+}
+
+func TestRewrapOfManyGoesOnToTheEnd(t *testing.T) {
+	_, keys := prepared(t)
+	old := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	for c := range 450 {
+		if _, err := old.Index(t.Context(), id.Client(fmt.Sprint("cli_", c)), "slug", "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := seal.New(keys, master(t, masterText("b", 2), masterText("a", 1)), rand.Reader)
+	if n, err := both.Rewrap(t.Context()); err != nil || n != 451 {
+		t.Fatalf("rewrapped %d, %v", n, err)
+	}
+}
+
+func TestAnIndexDependsOnAllItIsGiven(t *testing.T) {
+	v, _ := prepared(t)
+	seen := map[[32]byte]string{}
+	for _, c := range [][3]string{
+		{"", "email", "x"}, {"cli_acme", "email", "x"}, {"cli_bolt", "email", "x"},
+		{"", "slug", "x"}, {"", "email", "y"}, {"", "emailx", ""}, {"", "", "emailx"},
+	} {
+		for range 2 {
+			index, err := v.Index(t.Context(), id.Client(c[0]), c[1], c[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before, found := seen[index]; found && before != fmt.Sprint(c) {
+				t.Errorf("%q has the index of %s", c, before)
+			}
+			seen[index] = fmt.Sprint(c)
+		}
+	}
+	if len(seen) != 7 {
+		t.Errorf("%d indexes of 7 values", len(seen))
+	}
+}
+
+func TestASecretOpensUnderItsNameOnly(t *testing.T) {
+	v, _ := prepared(t)
+	secret, err := v.SealSecret(t.Context(), "one", []byte("private"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.OpenSecret(t.Context(), "two", secret); !errors.Is(err, seal.ErrRefused) {
+		t.Errorf("another name: %v", err)
+	}
+	for n := range secret {
+		if _, err := v.OpenSecret(t.Context(), "one", secret[:n]); !errors.Is(err, seal.ErrRefused) {
+			t.Fatalf("%d bytes of it: %v", n, err)
+		}
+	}
+}
+
+// countingKeys counts statements, and holds the first until it may go on.
+type countingKeys struct {
+	*seal.Memory
+	statements atomic.Int32
+	first      chan struct{}
+}
+
+func (k *countingKeys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.WrappedKey, error) {
+	if k.statements.Add(1) == 1 {
+		<-k.first
+	}
+	return k.Memory.MakeSubjects(ctx, keys)
+}
+
+func TestConcurrentPreparesShareStatements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := &countingKeys{Memory: seal.NewMemory(), first: make(chan struct{})}
+		v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+		quitting, quit := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for c := range 300 {
+			all.Go(func() {
+				ctx := t.Context()
+				if c%3 == 0 {
+					ctx = quitting
+				}
+				err := v.Prepare(ctx, acme, fmt.Sprint("usr_", c))
+				if c%3 != 0 && err != nil {
+					t.Errorf("caller %d, who stayed: %v", c, err)
+				}
+			})
+		}
+		synctest.Wait() // one runs, all others wait
+		quit()
+		synctest.Wait()
+		close(keys.first)
+		all.Wait()
+		if n := keys.statements.Load(); n > 3 {
+			t.Errorf("%d statements", n)
+		}
+	})
+}
+
+func TestABadNameSpoilsNobodysStatement(t *testing.T) {
+	v, _ := prepared(t)
+	for _, bad := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 201)} {
+		if err := v.Prepare(t.Context(), acme, bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+		if err := v.Destroy(t.Context(), id.Client(bad), user); err == nil {
+			t.Errorf("client %q was taken", bad)
+		}
+	}
+}
+
+func TestMasterKeysAreReadStrictly(t *testing.T) {
+	good := masterText("a", 1)
+	for _, bad := range []string{
+		"", ",", "a", "a:", ":" + good[2:], good + "," + good, good + ",", "a:AAAA",
+		"a b:" + good[2:], "a:" + good[2:] + "A", strings.ToUpper(good[:2]) + "!" + good[3:],
+	} {
+		_, err := seal.ParseMasterKeys(bad)
+		if err == nil {
+			t.Errorf("%q was taken", bad)
+		} else if strings.Contains(err.Error(), good[2:10]) {
+			t.Errorf("the error quotes the key: %v", err)
+		}
+	}
+	m := master(t, " "+good+" , "+masterText("b", 2)+"\n")
+	if m.Active() != "a" {
+		t.Errorf("active is %q", m.Active())
+	}
+	for _, shown := range []string{fmt.Sprint(m), fmt.Sprintf("%+v %#v", m, m)} {
+		if strings.Contains(shown, "1 1 1") || strings.Contains(shown, "0x1") {
+			t.Errorf("printing tells the key: %s", shown)
+		}
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	v, _ := prepared(f)
+	box, err := v.Seal(f.Context(), user, place, []byte("hello"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(box.Key, box.Commitment, box.Cipher)
+	f.Add("", []byte{}, []byte{})
+	f.Add(box.Key, box.Commitment[:31], box.Cipher[:40])
+	f.Fuzz(func(t *testing.T, key string, commitment, cipher []byte) {
+		plain, err := v.Open(t.Context(), user, place, &event.Box{Key: key, Commitment: commitment, Cipher: cipher})
+		same := key == box.Key && bytes.Equal(commitment, box.Commitment) && bytes.Equal(cipher, box.Cipher)
+		if opened := err == nil && string(plain) == "hello"; opened != same {
+			t.Fatalf("opened %t, the box itself %t: %v", opened, same, err)
+		}
+	})
+}
+
+func BenchmarkSeal(b *testing.B) {
+	v, _ := prepared(b)
+	plain := bytes.Repeat([]byte("x"), 300)
+	for b.Loop() {
+		if _, err := v.Seal(b.Context(), user, place, plain); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	v, _ := prepared(b)
+	box := sealed(b, v, strings.Repeat("x", 300))
+	for b.Loop() {
+		if _, err := v.Open(b.Context(), user, place, box); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOpenWith(b *testing.B) {
+	v, keys := prepared(b)
+	box := sealed(b, v, strings.Repeat("x", 300))
+	row, err := keys.Subject(b.Context(), acme, user)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := v.OpenWith(b.Context(), row, user, place, box); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
