@@ -1,0 +1,78 @@
+// Package auth answers two questions: who is calling, and may they have a
+// token. A token that it accepts was signed by a key of this service, has not
+// expired, and stands for an API key or a member that was not revoked more
+// than a second ago; where it cannot know, it says so instead of guessing.
+//
+// Servers exchange an API key for a token signed with ES256; members log in
+// with a password for one signed with EdDSA. Both kinds verify against the
+// published key set alone.
+package auth
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// Skew is how far the clocks of two replicas may be apart.
+const Skew = time.Minute
+
+// Account is a member that can log in.
+type Account struct {
+	Client       id.Client
+	ClientName   string
+	ClientSlug   string
+	Member       id.Member
+	Email        string
+	Role         string // owner, admin or viewer
+	PasswordHash string // a PHC string
+}
+
+// Accounts looks up members. Both methods answer a fault of kind Missing for
+// an account that does not exist or was removed.
+type Accounts interface {
+	ByEmail(ctx context.Context, email string) (Account, error)
+	ByMember(ctx context.Context, client id.Client, member id.Member) (Account, error)
+}
+
+// KeyRecord is what an API key stands for.
+type KeyRecord struct {
+	Key      id.Key
+	Client   id.Client
+	IssuedBy id.Member
+	Scopes   []string
+	Revoked  bool
+}
+
+// KeyLookup finds an API key by its [Hash], as of all acknowledged writes; a
+// fault of kind Missing when there is none.
+type KeyLookup interface {
+	ByHash(ctx context.Context, hash [32]byte) (KeyRecord, error)
+}
+
+// Revocation ends the tokens of an API key or of a member; one of the two is
+// set.
+type Revocation struct {
+	Key    id.Key
+	Member id.Member
+	At     time.Time // when it was recorded
+}
+
+// RevocationSource tells what was revoked.
+type RevocationSource interface {
+	// Since returns the revocations recorded at or after a time; they may
+	// come more than once. All that were acknowledged before upTo are among
+	// those of this call and of earlier ones. upTo is a reading of this
+	// process's own clock, taken before the source was asked, so that no two
+	// clocks are compared.
+	Since(ctx context.Context, after time.Time) (revoked []Revocation, upTo time.Time, err error)
+}
+
+// Secrets keeps small secrets under the service's master key. The name is
+// bound to the secret: what was sealed under one cannot be opened under
+// another.
+type Secrets interface {
+	Seal(ctx context.Context, name string, plain []byte) ([]byte, error)
+	Open(ctx context.Context, name string, sealed []byte) ([]byte, error)
+}

@@ -1,0 +1,94 @@
+package auth
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	jose "github.com/go-jose/go-jose/v4"
+
+	"kindred/domain/id"
+)
+
+// Session is a token and what its holder is told about it.
+type Session struct {
+	Token     string
+	ExpiresIn int // seconds
+	Scopes    []string
+}
+
+// Issuer signs tokens.
+type Issuer struct {
+	Keys *Keyring
+	URL  string // the public URL of the service: the issuer claim
+}
+
+// claims of a token (RFC 7519). The audience is a plain string, times are
+// seconds since 1970.
+type claims struct {
+	Issuer   string    `json:"iss"`
+	Subject  id.Member `json:"sub"` // of an exchange token: who made the API key
+	Audience id.Client `json:"aud"`
+	Party    id.Key    `json:"azp,omitempty"` // the API key of an exchange token
+	Scope    string    `json:"scope"`         // separated by spaces
+	ID       string    `json:"jti"`
+	IssuedAt int64     `json:"iat"`
+	Expires  int64     `json:"exp"`
+}
+
+// Login signs a member's token with EdDSA. Its scopes follow from the role.
+func (i *Issuer) Login(a Account) (Session, error) {
+	scopes := roleScopes(a.Role)
+	if scopes == nil {
+		return Session{}, fmt.Errorf("role %q of member %s is not known", a.Role, a.Member)
+	}
+	return i.sign(loginAlgorithm, claims{Subject: a.Member, Audience: a.Client}, scopes)
+}
+
+// Exchange signs an API key's token with ES256. Its scopes are the key's.
+func (i *Issuer) Exchange(k KeyRecord) (Session, error) {
+	return i.sign(exchangeAlgorithm, claims{Subject: k.IssuedBy, Audience: k.Client, Party: k.Key}, k.Scopes)
+}
+
+func roleScopes(role string) []string {
+	switch role {
+	case "owner", "admin":
+		return []string{"admin", "read", "write"}
+	case "viewer":
+		return []string{"read"}
+	}
+	return nil
+}
+
+func (i *Issuer) sign(alg jose.SignatureAlgorithm, c claims, scopes []string) (Session, error) {
+	key, err := i.Keys.signer(alg)
+	if err != nil {
+		return Session{}, err
+	}
+	var jti [16]byte
+	if _, err := io.ReadFull(i.Keys.Entropy, jti[:]); err != nil {
+		return Session{}, fmt.Errorf("read entropy: %w", err)
+	}
+	lifetime := int64(i.Keys.TokenTTL / time.Second)
+	c.Issuer = i.URL
+	c.Scope = strings.Join(scopes, " ")
+	c.ID = base64.RawURLEncoding.EncodeToString(jti[:])
+	c.IssuedAt = i.Keys.Now().Unix()
+	c.Expires = c.IssuedAt + lifetime
+	payload, err := json.Marshal(c)
+	if err != nil {
+		return Session{}, fmt.Errorf("encode claims: %w", err)
+	}
+	signed, err := key.signer.Sign(payload)
+	if err != nil {
+		return Session{}, fmt.Errorf("sign a token: %w", err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		return Session{}, fmt.Errorf("write a token: %w", err)
+	}
+	return Session{Token: token, ExpiresIn: int(lifetime), Scopes: scopes}, nil
+}

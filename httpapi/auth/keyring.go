@@ -1,0 +1,246 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	jose "github.com/go-jose/go-jose/v4"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The two algorithms of tokens, each with keys of its own.
+const (
+	exchangeAlgorithm = jose.ES256
+	loginAlgorithm    = jose.EdDSA
+)
+
+var algorithms = []jose.SignatureAlgorithm{exchangeAlgorithm, loginAlgorithm}
+
+// JWKSMaxAge is how long verifiers may keep the published key set (section 8
+// of the specification: at least five minutes).
+const JWKSMaxAge = 5 * time.Minute
+
+const (
+	reloadEvery = 2 * time.Second
+	reloadPause = 100 * time.Millisecond // between two loads on demand
+	loadTimeout = 2 * time.Second
+)
+
+// Keyring holds the keys that sign and verify tokens, the same on every
+// replica: the table is the truth, each replica reloads it every two seconds,
+// and at once when it meets a key id that it does not know. Start it with
+// Open; its fields are set before that and not changed.
+type Keyring struct {
+	Pool     *pgxpool.Pool
+	Secrets  Secrets // keeps the private keys
+	TokenTTL time.Duration
+	Now      func() time.Time
+	Entropy  io.Reader
+	Logger   *slog.Logger
+
+	keys atomic.Pointer[map[string]*signingKey] // by key id
+
+	loading sync.Mutex
+	begun   atomic.Uint64 // loads that have begun
+	begunAt time.Time     // the last one; guarded by loading, as is what follows
+	loadErr error         // how it ended
+}
+
+// State is where a key stands in its life.
+type State string
+
+// The states of a key. Each follows from the key's times alone.
+const (
+	Next     State = "next"     // published, does not sign yet
+	Active   State = "active"   // signs
+	Retiring State = "retiring" // published until the last token that it signed has expired
+)
+
+// KeyInfo describes a signing key to an operator. RetiresAt and RemovedAt are
+// zero while no successor is planned.
+type KeyInfo struct {
+	ID          string // RFC 7638 thumbprint
+	Algorithm   string // ES256 or EdDSA
+	State       State
+	CreatedAt   time.Time
+	ActivatesAt time.Time
+	RetiresAt   time.Time
+	RemovedAt   time.Time
+}
+
+// Open makes the first key of each algorithm where there is none, and loads
+// all keys. Of several replicas that start at once, one makes the keys.
+func (k *Keyring) Open(ctx context.Context) error {
+	if err := k.makeMissing(ctx); err != nil {
+		return fmt.Errorf("make the first signing keys: %w", err)
+	}
+	return k.refresh(ctx)
+}
+
+// Run reloads the keys until ctx ends. A failed load is logged and tried
+// again; the keys loaded before serve on.
+func (k *Keyring) Run(ctx context.Context) error {
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := k.refresh(ctx); err != nil && ctx.Err() == nil {
+			k.Logger.WarnContext(ctx, "signing keys not reloaded", "error", err)
+		}
+	}
+}
+
+// Rotate publishes a new key for each algorithm. It begins to sign when every
+// verifier has had the time to fetch it, one JWKSMaxAge from now; the key
+// before it stays published until the tokens that it signed have expired.
+// Rotating again before the new key signs changes nothing. It returns all keys.
+func (k *Keyring) Rotate(ctx context.Context) ([]KeyInfo, error) {
+	return k.rotate(ctx, false)
+}
+
+// RotateNow replaces keys that have leaked: the new ones sign at once, and
+// every token signed with an older key is refused from now on (on other
+// replicas within seconds). Callers have to exchange or log in again.
+func (k *Keyring) RotateNow(ctx context.Context) ([]KeyInfo, error) {
+	return k.rotate(ctx, true)
+}
+
+// List returns the keys that are not removed, by algorithm and age.
+func (k *Keyring) List(ctx context.Context) ([]KeyInfo, error) {
+	rows, err := selectKeys(ctx, k.Pool)
+	if err != nil {
+		return nil, err
+	}
+	now := k.Now()
+	infos := make([]KeyInfo, 0, len(rows))
+	for _, row := range rows {
+		if row.publishedAt(now) {
+			infos = append(infos, row.info(now))
+		}
+	}
+	return infos, nil
+}
+
+// JWKS returns the public keys that verify tokens at this moment.
+func (k *Keyring) JWKS() jose.JSONWebKeySet {
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	now := k.Now()
+	for _, key := range k.loaded() {
+		if key.publishedAt(now) {
+			set.Keys = append(set.Keys, key.public)
+		}
+	}
+	slices.SortFunc(set.Keys, func(a, b jose.JSONWebKey) int {
+		return cmp.Or(strings.Compare(a.Algorithm, b.Algorithm), strings.Compare(a.KeyID, b.KeyID))
+	})
+	return set
+}
+
+// signer returns the key that signs now: the one activated last. Where a fresh
+// pair's clock is ahead of ours, the first that will be.
+func (k *Keyring) signer(alg jose.SignatureAlgorithm) (*signingKey, error) {
+	now := k.Now()
+	var active, next *signingKey
+	for _, key := range k.loaded() {
+		switch {
+		case key.alg != alg || !key.publishedAt(now):
+		case key.activatesAt.After(now):
+			if next == nil || key.activatesAt.Before(next.activatesAt) {
+				next = key
+			}
+		case active == nil || key.activatesAt.After(active.activatesAt):
+			active = key
+		}
+	}
+	if key := cmp.Or(active, next); key != nil {
+		return key, nil
+	}
+	return nil, fmt.Errorf("there is no key to sign with %s", alg)
+}
+
+// known returns the published key with this id from memory, or nil.
+func (k *Keyring) known(kid string) *signingKey {
+	if key := k.loaded()[kid]; key != nil && key.publishedAt(k.Now()) {
+		return key
+	}
+	return nil
+}
+
+// find is known, but asks the table before it answers nil.
+func (k *Keyring) find(ctx context.Context, kid string) (*signingKey, error) {
+	if key := k.known(kid); key != nil {
+		return key, nil
+	}
+	if err := k.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return k.known(kid), nil
+}
+
+func (k *Keyring) loaded() map[string]*signingKey {
+	if keys := k.keys.Load(); keys != nil {
+		return *keys
+	}
+	return nil
+}
+
+// refresh returns after a load that began later than the call. Callers that
+// wait meanwhile share the next load, and loads keep a pause, so that made-up
+// key ids cost ten small queries a second at most.
+func (k *Keyring) refresh(ctx context.Context) error {
+	arrived := k.begun.Load()
+	k.loading.Lock()
+	defer k.loading.Unlock()
+	if k.begun.Load() > arrived {
+		return k.loadErr
+	}
+	if pause := reloadPause - k.Now().Sub(k.begunAt); pause > 0 {
+		timer := time.NewTimer(min(pause, reloadPause))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	k.begunAt = k.Now()
+	k.begun.Add(1)
+	// Others wait for this load: it does not end with the request that began it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+	defer cancel()
+	k.loadErr = k.load(ctx)
+	return k.loadErr
+}
+
+// load reads the table. Keys that are at hand already are not opened again.
+func (k *Keyring) load(ctx context.Context) error {
+	rows, err := selectKeys(ctx, k.Pool)
+	if err != nil {
+		return err
+	}
+	old := k.loaded()
+	keys := make(map[string]*signingKey, len(rows))
+	for _, row := range rows {
+		var at *signingKey
+		if have := old[row.kid]; have != nil {
+			at = &signingKey{keyRow: row, public: have.public, signer: have.signer}
+		} else if at, err = row.open(ctx, k.Secrets); err != nil {
+			return fmt.Errorf("open signing key %s: %w", row.kid, err)
+		}
+		keys[row.kid] = at
+	}
+	k.keys.Store(&keys)
+	return nil
+}

@@ -1,0 +1,170 @@
+package auth
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/argon2"
+
+	"kindred/domain/fault"
+)
+
+// The cost of a new hash: 19 MiB, two passes, one lane (OWASP's first choice
+// for argon2id), about 20 ms of one core.
+const (
+	hashMemoryKiB = 19 * 1024
+	hashPasses    = 2
+	hashLanes     = 1
+	saltBytes     = 16
+	hashBytes     = 32
+)
+
+// Stored hashes may ask for no more than this.
+const (
+	maxMemoryKiB = 64 * 1024
+	maxPasses    = 10
+	maxLanes     = 4
+	maxPHC       = 256 // bytes of the string
+)
+
+const (
+	minPassword = 8    // bytes
+	maxPassword = 1024 // bytes
+
+	// queuePerCore bounds the wait for a turn to about 0.7 s.
+	queuePerCore = 32
+)
+
+// CheckPassword refuses a password that may not be chosen, with a fault that
+// names the field at pointer.
+func CheckPassword(pointer, password string) error {
+	if n := len(password); n < minPassword || n > maxPassword {
+		return fault.NewInvalid(fault.Field{
+			Pointer: pointer,
+			Detail:  fmt.Sprintf("A password must have between %d and %d bytes.", minPassword, maxPassword),
+		})
+	}
+	return nil
+}
+
+// Passwords hashes and verifies passwords with argon2id, on as many cores as
+// there are and no more. Callers beyond a bounded queue are told to come back.
+type Passwords struct {
+	entropy io.Reader
+	queue   chan struct{} // a token for each caller that waits or computes
+	cores   chan struct{} // a token for each caller that computes
+}
+
+// NewPasswords draws salts from entropy.
+func NewPasswords(entropy io.Reader) *Passwords {
+	n := runtime.GOMAXPROCS(0)
+	return &Passwords{entropy, make(chan struct{}, n*(queuePerCore+1)), make(chan struct{}, n)}
+}
+
+// Hash returns the PHC string of a password. It fails with a fault of kind
+// Unavailable when too many callers wait.
+func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
+	salt := make([]byte, saltBytes)
+	if _, err := io.ReadFull(p.entropy, salt); err != nil {
+		return "", fmt.Errorf("read entropy: %w", err)
+	}
+	h := phc{memoryKiB: hashMemoryKiB, passes: hashPasses, lanes: hashLanes, salt: salt, hash: make([]byte, hashBytes)}
+	sum, err := p.compute(ctx, h, password)
+	if err != nil {
+		return "", err
+	}
+	h.hash = sum
+	return h.String(), nil
+}
+
+// Verify says whether a password belongs to a stored PHC string. With no
+// stored string it takes as long and says no, so that the time does not tell
+// whether an account exists. It fails as Hash does, and, without naming the
+// content, for a stored string that cannot be used.
+func (p *Passwords) Verify(ctx context.Context, stored, password string) (bool, error) {
+	if stored == "" {
+		stored = nobody.String()
+	}
+	h, err := parsePHC(stored)
+	if err != nil {
+		return false, err
+	}
+	sum, err := p.compute(ctx, h, password)
+	if err != nil {
+		return false, err
+	}
+	return subtle.ConstantTimeCompare(sum, h.hash) == 1, nil
+}
+
+func (p *Passwords) compute(ctx context.Context, h phc, password string) ([]byte, error) {
+	select {
+	case p.queue <- struct{}{}:
+		defer func() { <-p.queue }()
+	default:
+		return nil, errBusy()
+	}
+	select {
+	case p.cores <- struct{}{}:
+		defer func() { <-p.cores }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
+	}
+	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, uint32(len(h.hash))), nil
+}
+
+func errBusy() error {
+	return fault.New(fault.Unavailable, "busy", "Too many logins at once. Try again in a moment.").After(time.Second)
+}
+
+// phc is an argon2id hash with its parameters, written as
+// $argon2id$v=19$m=19456,t=2,p=1$salt$hash (the PHC string format).
+type phc struct {
+	memoryKiB, passes uint32
+	lanes             uint8
+	salt, hash        []byte
+}
+
+// nobody is the hash that no password has.
+var nobody = phc{memoryKiB: hashMemoryKiB, passes: hashPasses, lanes: hashLanes, salt: make([]byte, saltBytes), hash: make([]byte, hashBytes)}
+
+var errBadHash = errors.New("the stored password hash is not an argon2id PHC string within its limits")
+
+func (h phc) String() string {
+	b64 := base64.RawStdEncoding
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version,
+		h.memoryKiB, h.passes, h.lanes, b64.EncodeToString(h.salt), b64.EncodeToString(h.hash))
+}
+
+func parsePHC(s string) (phc, error) {
+	parts := strings.Split(s, "$")
+	if len(s) > maxPHC || len(parts) != 6 {
+		return phc{}, errBadHash
+	}
+	var h phc
+	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &h.memoryKiB, &h.passes, &h.lanes); err != nil {
+		return phc{}, errBadHash
+	}
+	salt, err1 := base64.RawStdEncoding.DecodeString(parts[4])
+	hash, err2 := base64.RawStdEncoding.DecodeString(parts[5])
+	if err1 != nil || err2 != nil {
+		return phc{}, errBadHash
+	}
+	h.salt, h.hash = salt, hash
+	switch {
+	case h.String() != s, // another algorithm or version, or written otherwise
+		h.lanes < 1 || h.lanes > maxLanes,
+		h.passes < 1 || h.passes > maxPasses,
+		h.memoryKiB < 8*uint32(h.lanes) || h.memoryKiB > maxMemoryKiB,
+		len(salt) < 8 || len(salt) > 64,
+		len(hash) < 16 || len(hash) > 64:
+		return phc{}, errBadHash
+	}
+	return h, nil
+}

@@ -1,0 +1,141 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+const (
+	pollEvery      = 250 * time.Millisecond
+	pollTimeout    = time.Second
+	revokedBites   = time.Second // how old what is known may be
+	maxRevocations = 1 << 18     // in memory; about 30 MiB
+)
+
+// Revocations knows which API keys and members have lost their tokens. Run
+// keeps it up to date; while what it knows is older than a second, it vouches
+// for nothing.
+type Revocations struct {
+	Source   RevocationSource
+	Wake     <-chan struct{} // asks for a poll at once; may be nil, never closed
+	TokenTTL time.Duration
+	Now      func() time.Time
+	Logger   *slog.Logger
+
+	mu       sync.RWMutex
+	revoked  map[string]time.Time // when, by API key or member id
+	upTo     time.Time
+	prunedAt time.Time
+}
+
+// Run polls the source until ctx ends. Failures are logged once, until a poll
+// succeeds again.
+func (r *Revocations) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := r.poll(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !failing:
+			r.Logger.ErrorContext(ctx, "revocations unknown, requests are refused", "error", err)
+		case err == nil && failing:
+			r.Logger.InfoContext(ctx, "revocations known again")
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-r.Wake:
+		}
+	}
+}
+
+// Current fails with a fault of kind Unavailable while revocations may be
+// missing: requests are refused then.
+func (r *Revocations) Current() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.current()
+}
+
+func (r *Revocations) current() error {
+	if age := r.Now().Sub(r.upTo); age > revokedBites {
+		return errUnsure(fmt.Errorf("revocations are known up to %s", r.upTo.UTC().Format(time.RFC3339Nano)))
+	}
+	return nil
+}
+
+// ended says whether the holder has lost this token: a token of an API key
+// ends with the key, not with the member that made the key.
+func (r *Revocations) ended(p httpapi.Principal) (bool, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if _, revoked := r.revoked[holder(p.Key, p.Member)]; revoked {
+		return true, nil
+	}
+	return false, r.current()
+}
+
+// holder names what a token, or a revocation, stands on.
+func holder(key id.Key, member id.Member) string { return cmp.Or(string(key), string(member)) }
+
+// memory is how long a revocation matters: until the last token that was
+// issued before it has expired on the slowest clock.
+func (r *Revocations) memory() time.Duration { return r.TokenTTL + 2*Skew }
+
+func (r *Revocations) poll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	now := r.Now()
+	r.mu.RLock()
+	after := r.upTo.Add(-Skew) // recorded by clocks that may be behind
+	r.mu.RUnlock()
+	if oldest := now.Add(-r.memory()); after.Before(oldest) {
+		after = oldest
+	}
+	revoked, upTo, err := r.Source.Since(ctx, after)
+	if err != nil {
+		return fmt.Errorf("read revocations: %w", err)
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(now)
+	if r.revoked == nil {
+		r.revoked = make(map[string]time.Time)
+	}
+	for _, one := range revoked {
+		r.revoked[holder(one.Key, one.Member)] = one.At
+		if len(r.revoked) > maxRevocations {
+			return fmt.Errorf("more than %d revocations within %s", maxRevocations, r.memory())
+		}
+	}
+	if upTo.After(r.upTo) {
+		r.upTo = upTo
+	}
+	return nil
+}
+
+// forget drops, once a minute, what does not matter any more.
+func (r *Revocations) forget(now time.Time) {
+	if now.Sub(r.prunedAt) < time.Minute {
+		return
+	}
+	r.prunedAt = now
+	for holder, at := range r.revoked {
+		if now.Sub(at) > r.memory() {
+			delete(r.revoked, holder)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// Principal is who makes a request, as the token says.
+type Principal struct {
+	Client  id.Client
+	Member  id.Member // who logged in, or who made the key
+	Key     id.Key    // the API key that the token was exchanged for; empty after signup and login
+	Scopes  []string
+	TokenID string // the claim jti
+	Expires time.Time
+}
+
+// Actor names the principal in the event log: the key where there is one, else
+// the member.
+func (p Principal) Actor() string {
+	if p.Key != "" {
+		return string(p.Key)
+	}
+	return string(p.Member)
+}
+
+// May says whether the principal has a scope; admin implies read and write.
+func (p Principal) May(scope string) bool {
+	return slices.Contains(p.Scopes, scope) ||
+		(scope == "read" || scope == "write") && slices.Contains(p.Scopes, "admin")
+}
+
+// Authenticator tells who holds a bearer token. It refuses with a fault of kind
+// Unauthenticated, or Unavailable when it cannot know.
+type Authenticator interface {
+	Authenticate(ctx context.Context, bearer string) (Principal, error)
+}
+
+// Call is what a handler may want to know of the request beyond its input.
+type Call struct {
+	ID       id.Request // random, or the caller's own X-Request-Id
+	Eventual bool       // the caller does not want to wait for its own writes
+
+	// IdempotencyKey is the caller's, empty without one. Seed then holds what
+	// the identifiers of a repeatable command are derived from: client, route
+	// and key. BodyMAC is a keyed hash of method, path and body, in hex.
+	IdempotencyKey string
+	Seed           []string
+	BodyMAC        string
+
+	// IfMatch is the revision that the object must have; nil: any. It is -1
+	// for a tag that no object has.
+	IfMatch *int64
+
+	RemoteAddr string // the caller's address, without its port
+}
+
+// exchange is one request on its way through the handler: the outer layers
+// make it, the inner ones fill it in, the log and the metrics read it.
+type exchange struct {
+	call      Call
+	principal Principal
+	op        *operation // nil until the route is known
+}
+
+type exchangeKey struct{}
+
+func exchangeFrom(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return new(exchange)
+}
+
+// CallFrom returns the call that a handler's context belongs to.
+func CallFrom(ctx context.Context) Call { return exchangeFrom(ctx).call }
+
+// PrincipalFrom returns who makes the request; the zero Principal where the
+// contract asks for no token.
+func PrincipalFrom(ctx context.Context) Principal { return exchangeFrom(ctx).principal }
+
+// With returns a context as a handler gets it, for those who call handlers
+// without HTTP.
+func With(ctx context.Context, p Principal, c Call) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, &exchange{call: c, principal: p})
+}

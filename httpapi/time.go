@@ -1,0 +1,14 @@
+package httpapi
+
+import "time"
+
+// Time is a moment as the contract writes it: RFC 3339 in UTC, always with six
+// decimals and a Z.
+type Time struct{ time.Time }
+
+const timeLayout = `"2006-01-02T15:04:05.000000Z"`
+
+// MarshalJSON cuts off what is finer than a microsecond.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return t.UTC().AppendFormat(make([]byte, 0, len(timeLayout)), timeLayout), nil
+}
