@@ -1,0 +1,71 @@
+// Package eventstoretest is the conformance suite of the event store's port:
+// whatever passes it can stand behind package eventstore.
+package eventstoretest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"kindred/eventstore"
+)
+
+// patience bounds each test, and so every wait in it.
+const patience = 60 * time.Second
+
+// Harness is one log, as a test may use and maltreat it. Cut and Restart are
+// called while stores are at work, also from goroutines of their own: they
+// report with t.Error, not t.Fatal.
+type Harness struct {
+	Store eventstore.Store
+	// Another opens a further Store on the same log, as another process would.
+	// Nil where the log lives and dies with its one Store.
+	Another func(t testing.TB) eventstore.Store
+	// Cut breaks the connections that all stores have at this moment. Nil where
+	// there are none.
+	Cut func(t testing.TB)
+	// Restart kills the server without warning, starts it again, and returns
+	// once it answers. Nil where there is none, or it cannot be killed.
+	Restart func(t testing.TB)
+	// Shared: the log may hold events of earlier tests.
+	Shared bool
+}
+
+// Run runs the suite; open gives every test a log of its own, and closes it
+// with t.Cleanup.
+func Run(t *testing.T, open func(t testing.TB) Harness) {
+	for _, test := range []struct {
+		name string
+		run  func(*trial)
+	}{
+		{"an empty log has neither head nor events", emptyLog},
+		{"an append tells where it ended", appendTells},
+		{"an append elsewhere than at the expected revision conflicts", conflicts},
+		{"a repeated append succeeds once", repeated},
+		{"a repetition that overlaps in part conflicts", overlapping},
+		{"repetitions at the same time land once", repeatedAtOnce},
+		{"what was stored comes back byte by byte", untouched},
+		{"an append is bounded in events and bytes", bounds},
+		{"500 events are appended together", fiveHundred},
+		{"a stream is read forwards and backwards", readStream},
+		{"the log is read in one order, in pages", readAll},
+		{"an event is found by its exact position", at},
+		{"the epoch outlives reopening and differs between logs", epoch},
+		{"what a model predicts happens", model},
+		{"a subscription says when it has caught up", caughtUp},
+		{"a subscription resumes where another ended", resumes},
+		{"a subscription sees what another process appends", seesOthers},
+		{"a subscription ends with its context", subscriptionEnds},
+		{"a caller that gives up cancels nobody else", givingUp},
+		{"followers miss nothing and see one order while writers race", race},
+		{"followers miss nothing while connections are cut", raceWithCuts},
+		{"an append over a cut connection lands once", appendOverCut},
+		{"what was acknowledged outlives the server's sudden end", restart},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			test.run(begin(ctx, t, open))
+		})
+	}
+}

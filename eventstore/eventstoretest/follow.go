@@ -1,0 +1,106 @@
+package eventstoretest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kindred/eventstore"
+)
+
+// quiet is how long a subscription must have nothing to say to count as silent.
+const quiet = 100 * time.Millisecond
+
+// sameRecords compares records together with their positions.
+func (x *trial) sameRecords(what string, want, got []eventstore.Record) {
+	x.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		x.Fatalf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// wantSilence fails when a subscription has anything to say.
+func (x *trial) wantSilence(s eventstore.Subscription) {
+	x.Helper()
+	ctx, cancel := context.WithTimeout(x.ctx, quiet)
+	defer cancel()
+	if batch, err := s.Next(ctx, 10); err == nil {
+		x.Fatalf("a subscription that had caught up said %+v", batch)
+	} else if !errors.Is(err, context.DeadlineExceeded) {
+		x.Fatalf("next: got %v, want the context's error", err)
+	}
+}
+
+func caughtUp(x *trial) {
+	s := x.subscribe(x.Store, x.start)
+	if got := x.catchUp(s, 10); len(got) != 0 {
+		x.Fatalf("%d records came from nowhere", len(got))
+	}
+	x.wantSilence(s)
+
+	stream, events := x.stream(), x.events(7)
+	x.append(stream, eventstore.NoStream, events[:5]...)
+	got := x.catchUp(s, 2) // several batches
+	for len(got) < 5 {     // a follower may catch up amid what is being told
+		got = append(got, x.catchUp(s, 2)...)
+	}
+	x.wantEvents(got, stream, 0, events[:5]...)
+	x.wantSilence(s)
+
+	x.append(stream, 4, events[5])
+	x.wantEvents(x.await(s, 1), stream, 5, events[5])
+	x.append(stream, 5, events[6])
+	x.wantEvents(x.await(s, 1), stream, 6, events[6])
+	x.wantSilence(s)
+}
+
+func resumes(x *trial) {
+	stream, events := x.stream(), x.events(6)
+	x.append(stream, eventstore.NoStream, events[:4]...)
+	all := x.readAll(x.start, 10)
+	for i, r := range all {
+		s := x.subscribe(x.Store, r.Position)
+		x.wantEvents(x.catchUp(s, 3), stream, eventstore.Revision(i+1), events[i+1:4]...)
+	}
+	s := x.subscribe(x.Store, all[3].Position)
+	x.catchUp(s, 10)
+	x.append(stream, 3, events[4:]...)
+	x.wantEvents(x.await(s, 2), stream, 4, events[4:]...)
+}
+
+func seesOthers(x *trial) {
+	stores := x.stores(2)
+	s := x.subscribe(stores[1], x.start)
+	x.catchUp(s, 10)
+	stream, events := x.stream(), x.events(20)
+	for i, e := range events {
+		x.append(stream, eventstore.Revision(i-1), e)
+		x.wantEvents(x.await(s, 1), stream, eventstore.Revision(i), e)
+	}
+}
+
+func subscriptionEnds(x *trial) {
+	s := x.subscribe(x.Store, x.start)
+	x.catchUp(s, 10)
+	ctx, cancel := context.WithCancel(x.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Next(ctx, 10)
+		ended <- err
+	}()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		x.Errorf("next: got %v, want context.Canceled", err)
+	}
+	e, stream := x.event(), x.stream()
+	x.append(stream, eventstore.NoStream, e)
+	x.wantEvents(x.await(s, 1), stream, 0, e) // giving up one wait loses nothing
+
+	short := x.subscribe(x.Store, x.start)
+	if err := short.Close(); err != nil { // closed a second time by the cleanup
+		x.Errorf("close: %v", err)
+	}
+}
