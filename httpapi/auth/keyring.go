@@ -14,6 +14,8 @@ import (
 
 	jose "github.com/go-jose/go-jose/v4"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/httpapi"
 )
 
 // The two algorithms of tokens, each with keys of its own.
@@ -133,17 +135,18 @@ func (k *Keyring) List(ctx context.Context) ([]KeyInfo, error) {
 	return infos, nil
 }
 
-// JWKS returns the public keys that verify tokens at this moment.
-func (k *Keyring) JWKS() jose.JSONWebKeySet {
-	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+// JWKS returns the public keys that verify tokens at this moment, in a stable
+// order.
+func (k *Keyring) JWKS() httpapi.JWKS {
+	set := httpapi.JWKS{Keys: []httpapi.JWK{}}
 	now := k.Now()
 	for _, key := range k.loaded() {
 		if key.publishedAt(now) {
-			set.Keys = append(set.Keys, key.public)
+			set.Keys = append(set.Keys, key.jwk)
 		}
 	}
-	slices.SortFunc(set.Keys, func(a, b jose.JSONWebKey) int {
-		return cmp.Or(strings.Compare(a.Algorithm, b.Algorithm), strings.Compare(a.KeyID, b.KeyID))
+	slices.SortFunc(set.Keys, func(a, b httpapi.JWK) int {
+		return cmp.Or(strings.Compare(a.Alg, b.Alg), strings.Compare(a.Kid, b.Kid))
 	})
 	return set
 }
@@ -233,13 +236,14 @@ func (k *Keyring) load(ctx context.Context) error {
 	old := k.loaded()
 	keys := make(map[string]*signingKey, len(rows))
 	for _, row := range rows {
-		var at *signingKey
+		key := &signingKey{}
 		if have := old[row.kid]; have != nil {
-			at = &signingKey{keyRow: row, public: have.public, signer: have.signer}
-		} else if at, err = row.open(ctx, k.Secrets); err != nil {
+			*key = *have
+			key.keyRow = row
+		} else if key, err = row.open(ctx, k.Secrets); err != nil {
 			return fmt.Errorf("open signing key %s: %w", row.kid, err)
 		}
-		keys[row.kid] = at
+		keys[row.kid] = key
 	}
 	k.keys.Store(&keys)
 	return nil

@@ -8,11 +8,14 @@ import (
 	"crypto/elliptic"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	jose "github.com/go-jose/go-jose/v4"
+
+	"kindred/httpapi"
 )
 
 // keyRow is a row of signing_keys.
@@ -30,8 +33,9 @@ type keyRow struct {
 // signingKey is a key ready for use.
 type signingKey struct {
 	keyRow
-	public jose.JSONWebKey
 	signer jose.Signer
+	public any         // an *ecdsa.PublicKey or ed25519.PublicKey
+	jwk    httpapi.JWK // the public key as it is published
 }
 
 // generate makes a key pair whose private half is sealed. The times are the
@@ -79,11 +83,12 @@ func (r keyRow) open(ctx context.Context, secrets Secrets) (*signingKey, error) 
 	if err != nil {
 		return nil, err
 	}
-	var private, public jose.JSONWebKey
+	var private jose.JSONWebKey
 	if err := json.Unmarshal(plain, &private); err != nil {
 		return nil, errBadKey // the cause might quote the key
 	}
-	if err := json.Unmarshal(r.publicJWK, &public); err != nil {
+	var published httpapi.JWK
+	if err := json.Unmarshal(r.publicJWK, &published); err != nil {
 		return nil, errBadKey
 	}
 	signer, err := jose.NewSigner(
@@ -92,10 +97,10 @@ func (r keyRow) open(ctx context.Context, secrets Secrets) (*signingKey, error) 
 	if err != nil {
 		return nil, errBadKey
 	}
-	return &signingKey{keyRow: r, public: public, signer: signer}, nil
+	return &signingKey{keyRow: r, signer: signer, public: private.Public().Key, jwk: published}, nil
 }
 
-var errBadKey = fmt.Errorf("the stored key is not a key of its algorithm")
+var errBadKey = errors.New("the stored key is not a key of its algorithm")
 
 // secret names the private key to [Secrets].
 func (r keyRow) secret() string { return "signing_key/" + r.kid }

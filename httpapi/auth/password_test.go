@@ -1,0 +1,116 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+
+	"kindred/domain/fault"
+)
+
+func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
+	p := NewPasswords(rand.Reader)
+	stored, err := p.Hash(t.Context(), "correct horse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(stored, "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("stored as %s", stored)
+	}
+	again, err := p.Hash(t.Context(), "correct horse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored == again {
+		t.Error("two hashes have one salt")
+	}
+	for password, want := range map[string]bool{"correct horse": true, "correct horsf": false, "": false, "Correct horse": false} {
+		got, err := p.Verify(t.Context(), stored, password)
+		if err != nil || got != want {
+			t.Errorf("%q verifies: %v, %v; want %v", password, got, err, want)
+		}
+	}
+	if got, err := p.Verify(t.Context(), "", "correct horse"); err != nil || got {
+		t.Errorf("no stored hash verifies: %v, %v", got, err)
+	}
+}
+
+// The vector is of the argon2 reference implementation (src/test.c).
+func TestAHashOfOtherParametersVerifies(t *testing.T) {
+	const stored = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
+	got, err := NewPasswords(rand.Reader).Verify(t.Context(), stored, "password")
+	if err != nil || !got {
+		t.Errorf("verifies: %v, %v", got, err)
+	}
+}
+
+func TestAStoredHashOverTheLimitsIsNotComputed(t *testing.T) {
+	const salt, hash = "c29tZXNhbHQ", "CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
+	for name, stored := range map[string]string{
+		"memory":            "$argon2id$v=19$m=65537,t=2,p=1$" + salt + "$" + hash,
+		"memory beyond int": "$argon2id$v=19$m=99999999999,t=2,p=1$" + salt + "$" + hash,
+		"too little memory": "$argon2id$v=19$m=7,t=2,p=1$" + salt + "$" + hash,
+		"passes":            "$argon2id$v=19$m=64,t=11,p=1$" + salt + "$" + hash,
+		"no passes":         "$argon2id$v=19$m=64,t=0,p=1$" + salt + "$" + hash,
+		"lanes":             "$argon2id$v=19$m=64,t=2,p=5$" + salt + "$" + hash,
+		"no lanes":          "$argon2id$v=19$m=64,t=2,p=0$" + salt + "$" + hash,
+		"short salt":        "$argon2id$v=19$m=64,t=2,p=1$c29t$" + hash,
+		"short hash":        "$argon2id$v=19$m=64,t=2,p=1$" + salt + "$CTFh",
+		"long":              "$argon2id$v=19$m=64,t=2,p=1$" + salt + "$" + strings.Repeat("A", 300),
+		"other algorithm":   "$argon2i$v=19$m=64,t=2,p=1$" + salt + "$" + hash,
+		"other version":     "$argon2id$v=16$m=64,t=2,p=1$" + salt + "$" + hash,
+		"sloppy":            "$argon2id$v=19$m=+64,t=2,p=1$" + salt + "$" + hash,
+		"padded":            "$argon2id$v=19$m=64,t=2,p=1$" + salt + "==$" + hash,
+		"plain text":        "password",
+	} {
+		ok, err := NewPasswords(rand.Reader).Verify(t.Context(), stored, "password")
+		if ok || !errors.Is(err, errBadHash) {
+			t.Errorf("%s: %v, %v; want it refused", name, ok, err)
+		}
+	}
+}
+
+func TestHashingBeyondTheQueueIsRefused(t *testing.T) {
+	p := &Passwords{rand.Reader, make(chan struct{}, 1), make(chan struct{}, 1)}
+	p.cores <- struct{}{} // the only core is taken
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := make(chan error)
+	go func() {
+		_, err := p.Hash(ctx, "correct horse")
+		waiting <- err
+	}()
+	for len(p.queue) == 0 { // until the first one waits; its turn comes in microseconds
+		if err := ctx.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := p.Verify(ctx, "", "correct horse")
+	if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
+		t.Errorf("the one too many got %v; want a fault of kind Unavailable", err)
+	}
+	cancel()
+	if err := <-waiting; !errors.Is(err, context.Canceled) {
+		t.Errorf("the waiting one got %v; want context.Canceled", err)
+	}
+	<-p.cores
+	if _, err := p.Hash(t.Context(), "correct horse"); err != nil {
+		t.Errorf("with a core free: %v", err)
+	}
+}
+
+func TestPasswordsHaveALength(t *testing.T) {
+	for password, ok := range map[string]bool{
+		"": false, "1234567": false, "12345678": true, "äöüß": true,
+		strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false,
+	} {
+		err := CheckPassword("/password", password)
+		if ok && err != nil {
+			t.Errorf("%d bytes: %v", len(password), err)
+		}
+		if f := fault.As(err); !ok && (f == nil || f.Kind != fault.Invalid || f.Fields[0].Pointer != "/password") {
+			t.Errorf("%d bytes: %v; want a fault that names the field", len(password), err)
+		}
+	}
+}
