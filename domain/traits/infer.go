@@ -1,0 +1,262 @@
+package traits
+
+import (
+	"cmp"
+	"container/heap"
+	"crypto/sha256"
+	"encoding/binary"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// What a schema is learnt from and how much of it is kept.
+const (
+	SampleSize     = 4096
+	CategoryLevels = 31
+	SetLevels      = 64
+)
+
+// Override is what a client decided about a path and, but for the type, about
+// every path below it; nil and "" leave the decision to the nearest path above
+// and then to inference. Weights are brought into 0..MaxWeight.
+type Override struct {
+	Type      Type     `json:"type,omitempty"`
+	Weight    *float64 `json:"weight,omitempty"`
+	Ignore    *bool    `json:"ignore,omitempty"`
+	Sensitive *bool    `json:"sensitive,omitempty"`
+}
+
+// Infer learns a schema from users, each given once by a distinct id. It looks
+// at the SampleSize users whose ids hash lowest, so the order of arrival
+// cannot change the result. The caller sets the version.
+func Infer(users iter.Seq2[string, Flat], overrides map[string]Override) Schema {
+	sampled := sample(users)
+	columns := make(map[string][]Value)
+	for _, u := range sampled {
+		for _, v := range u.flat.Values {
+			columns[v.Path] = append(columns[v.Path], v)
+		}
+	}
+	paths := slices.SortedFunc(maps.Keys(columns), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(columns[b]), len(columns[a])), strings.Compare(a, b))
+	})
+	kept := paths[:min(len(paths), MaxPaths)]
+	s := Schema{Sampled: len(sampled), Traits: []Trait{}, Skipped: len(paths) - len(kept)}
+	for _, path := range slices.Sorted(slices.Values(kept)) {
+		s.Traits = append(s.Traits, describe(path, columns[path], overrides))
+	}
+	return s
+}
+
+// drawn is a user in the sample, ordered by hash and then by id.
+type drawn struct {
+	hash uint64
+	id   string
+	flat Flat
+}
+
+func (d drawn) compare(e drawn) int {
+	return cmp.Or(cmp.Compare(d.hash, e.hash), strings.Compare(d.id, e.id))
+}
+
+// worstFirst is a heap whose root is the next user to leave the sample.
+type worstFirst []drawn
+
+func (h worstFirst) Len() int           { return len(h) }
+func (h worstFirst) Less(i, j int) bool { return h[i].compare(h[j]) > 0 }
+func (h worstFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *worstFirst) Push(x any)        { *h = append(*h, x.(drawn)) }
+func (h *worstFirst) Pop() any {
+	last := len(*h) - 1
+	d := (*h)[last]
+	*h = (*h)[:last]
+	return d
+}
+
+func sample(users iter.Seq2[string, Flat]) []drawn {
+	var best worstFirst
+	for id, flat := range users {
+		sum := sha256.Sum256([]byte(id))
+		d := drawn{binary.BigEndian.Uint64(sum[:]), id, flat}
+		switch {
+		case len(best) < SampleSize:
+			heap.Push(&best, d)
+		case d.compare(best[0]) < 0:
+			best[0] = d
+			heap.Fix(&best, 0)
+		}
+	}
+	slices.SortFunc(best, drawn.compare)
+	return best
+}
+
+func describe(path string, values []Value, overrides map[string]Override) Trait {
+	decided := overrideOf(path, overrides)
+	t := Trait{
+		Path: path, Type: decided.Type, Declared: decided.Type != "", Weight: 1, Known: len(values),
+		Sensitive: likelySensitive(path),
+	}
+	if decided.Weight != nil && !math.IsNaN(*decided.Weight) {
+		t.Weight = min(max(*decided.Weight, 0), MaxWeight)
+	}
+	if decided.Ignore != nil {
+		t.Ignored = *decided.Ignore
+	}
+	if decided.Sensitive != nil {
+		t.Sensitive = *decided.Sensitive
+	}
+	if !t.Declared {
+		t.Type = typeOf(values)
+	}
+	switch t.Type {
+	case TypeNumber, TypeDate:
+		t.Numbers = t.measure(values)
+	case TypeCategory:
+		t.Levels, t.Distinct = t.count(values, CategoryLevels)
+	case TypeSet:
+		t.Levels, t.Distinct = t.count(values, SetLevels)
+	}
+	return t
+}
+
+// overrideOf joins what was decided about path and about the paths above it,
+// the nearest first. A type that does not exist counts as none.
+func overrideOf(path string, overrides map[string]Override) Override {
+	decided := Override{}
+	switch own := overrides[path].Type; own {
+	case TypeBool, TypeNumber, TypeDate, TypeGeo, TypeSet, TypeCategory, TypeExcluded:
+		decided.Type = own
+	}
+	for above := true; above; {
+		o := overrides[path]
+		decided.Weight = cmp.Or(decided.Weight, o.Weight)
+		decided.Ignore = cmp.Or(decided.Ignore, o.Ignore)
+		decided.Sensitive = cmp.Or(decided.Sensitive, o.Sensitive)
+		dot := strings.LastIndexByte(path, '.')
+		if above = dot >= 0; above {
+			path = path[:dot]
+		}
+	}
+	return decided
+}
+
+// typeOf is the type of at least 95 % of the values.
+func typeOf(values []Value) Type {
+	var count [Other + 1]int
+	dates := 0
+	for _, v := range values {
+		count[v.Kind]++
+		if _, ok := v.days(); ok {
+			dates++
+		}
+	}
+	most := func(n int) bool { return n*100 >= len(values)*95 }
+	switch {
+	case most(count[Bool]):
+		return TypeBool
+	case most(count[Number]):
+		return TypeNumber
+	case most(count[Geo]):
+		return TypeGeo
+	case most(count[Set]):
+		return TypeSet
+	case most(dates):
+		return TypeDate
+	case most(count[Text]) && categorical(values, count[Text]):
+		return TypeCategory
+	}
+	return TypeExcluded
+}
+
+// categorical tells few levels from free text, given n strings among values.
+func categorical(values []Value, n int) bool {
+	levels := make(map[string]struct{})
+	for _, v := range values {
+		if v.Kind == Text {
+			levels[v.Text] = struct{}{}
+		}
+	}
+	distinct := len(levels)
+	few := distinct <= 50 || distinct*5 <= n
+	repeated := n < 50 || distinct*2 <= n
+	return few && repeated
+}
+
+// count returns the most frequent levels, ties by name, and how many there are.
+func (t Trait) count(values []Value, most int) ([]Level, int) {
+	held := make(map[string]int)
+	for _, raw := range values {
+		v, ok := t.convert(raw)
+		switch {
+		case !ok:
+		case v.Kind == Set:
+			for _, member := range v.Set {
+				held[member]++
+			}
+		default:
+			held[v.Text]++
+		}
+	}
+	levels := make([]Level, 0, len(held))
+	for name, n := range held {
+		levels = append(levels, Level{strings.Clone(name), n})
+	}
+	slices.SortFunc(levels, func(a, b Level) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Name, b.Name))
+	})
+	return slices.Clone(levels[:min(len(levels), most)]), len(levels)
+}
+
+func (t Trait) measure(values []Value) Numbers {
+	var xs []float64
+	for _, raw := range values {
+		if v, ok := t.convert(raw); ok {
+			xs = append(xs, v.Number)
+		}
+	}
+	if len(xs) == 0 {
+		return Numbers{}
+	}
+	slices.Sort(xs)
+	n := Numbers{
+		Min: xs[0], Max: xs[len(xs)-1], SD: deviation(xs),
+		P1: quantile(xs, 0.01), P25: quantile(xs, 0.25), P50: quantile(xs, 0.5), P75: quantile(xs, 0.75), P99: quantile(xs, 0.99),
+	}
+	if n.Min >= 0 {
+		for i, x := range xs {
+			xs[i] = math.Log1p(x)
+		}
+		n.LogSD = deviation(xs)
+	}
+	return n
+}
+
+// quantile interpolates between the neighbours in sorted (type 7 of Hyndman
+// and Fan, 1996).
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	if below+1 == len(sorted) {
+		return sorted[below]
+	}
+	return sorted[below] + (at-float64(below))*(sorted[below+1]-sorted[below])
+}
+
+// deviation is the standard deviation of xs, exactly 0 where all are equal.
+func deviation(xs []float64) float64 {
+	if slices.Min(xs) == slices.Max(xs) {
+		return 0
+	}
+	var sum, squares float64
+	for _, x := range xs {
+		sum += x
+	}
+	mean := sum / float64(len(xs))
+	for _, x := range xs {
+		squares += (x - mean) * (x - mean)
+	}
+	return math.Sqrt(squares / float64(len(xs)))
+}

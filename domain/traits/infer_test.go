@@ -1,0 +1,242 @@
+package traits
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type user struct {
+	id   string
+	flat Flat
+}
+
+func flat(t testing.TB, doc string) Flat {
+	t.Helper()
+	f, err := Flatten([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func each(users []user) iter.Seq2[string, Flat] {
+	return func(yield func(string, Flat) bool) {
+		for _, u := range users {
+			if !yield(u.id, u.flat) {
+				return
+			}
+		}
+	}
+}
+
+// column infers the one trait "a" from its JSON values, one user each.
+func column(t testing.TB, values []string, overrides map[string]Override) Trait {
+	t.Helper()
+	var users []user
+	for i, v := range values {
+		users = append(users, user{fmt.Sprint("u", i), flat(t, `{"a":`+v+`}`)})
+	}
+	s := Infer(each(users), overrides)
+	if len(s.Traits) != 1 {
+		t.Fatalf("%d traits", len(s.Traits))
+	}
+	return s.Traits[0]
+}
+
+func generate(n int, value func(i int) string) []string {
+	values := make([]string, n)
+	for i := range values {
+		values[i] = value(i)
+	}
+	return values
+}
+
+func TestTypeIsThatOfNineteenInTwenty(t *testing.T) {
+	mixed := func(n, odd int, most func(i int) string, other string) []string {
+		return generate(n, func(i int) string {
+			if i < odd {
+				return other
+			}
+			return most(i)
+		})
+	}
+	constant := func(s string) func(int) string { return func(int) string { return s } }
+	number := func(i int) string { return fmt.Sprint(i) }
+	level := func(levels int) func(int) string {
+		return func(i int) string { return fmt.Sprintf(`"l%d"`, i%levels) }
+	}
+	tests := []struct {
+		name   string
+		values []string
+		want   Type
+	}{
+		{"95 numbers", mixed(100, 5, number, `"x"`), TypeNumber},
+		{"94 numbers", mixed(100, 6, number, `"x"`), TypeExcluded},
+		{"numbers and nulls", append(mixed(100, 5, number, `"x"`), slices.Repeat([]string{"null"}, 500)...), TypeNumber},
+		{"bools", mixed(20, 1, constant("true"), "1"), TypeBool},
+		{"fewer bools", mixed(20, 2, constant("true"), "1"), TypeExcluded},
+		{"places", mixed(20, 1, constant(`{"lat":1,"lon":2}`), `{"lat":1000,"lon":2}`), TypeGeo},
+		{"places, too many of them nowhere", mixed(20, 2, constant(`{"lat":1,"lon":2}`), `{"lat":1000,"lon":2}`), TypeExcluded},
+		{"sets", mixed(20, 1, constant(`["x"]`), `[{}]`), TypeSet},
+		{"dates", mixed(40, 2, func(i int) string { return []string{`"2024-02-29"`, `"2024-02-29T12:00:00.5+01:00"`}[i%2] }, `"soon"`), TypeDate},
+		{"dates that are not in the calendar", constantly(20, `"2023-02-29"`), TypeCategory},
+		{"fifty levels among many", generate(100, level(50)), TypeCategory},
+		{"more than half are distinct", generate(99, level(50)), TypeExcluded},
+		{"fifty users, half distinct", generate(50, level(25)), TypeCategory},
+		{"fifty users, most distinct", generate(50, level(26)), TypeExcluded},
+		{"few users, all distinct", generate(49, level(49)), TypeCategory},
+		{"many levels, a fifth", generate(300, level(60)), TypeCategory},
+		{"many levels, above a fifth", generate(299, level(60)), TypeExcluded},
+		{"free text", generate(100, func(i int) string { return fmt.Sprintf(`"%s %d"`, strings.Repeat("word ", 60), i) }), TypeExcluded},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := column(t, test.values, nil); got.Type != test.want {
+				t.Errorf("%s, not %s", got.Type, test.want)
+			}
+		})
+	}
+}
+
+func constantly(n int, value string) []string { return slices.Repeat([]string{value}, n) }
+
+func TestMeasuresOfNumbers(t *testing.T) {
+	got := column(t, generate(101, func(i int) string { return fmt.Sprint(2 * i) }), nil).Numbers
+	want := Numbers{Min: 0, P1: 2, P25: 50, P50: 100, P75: 150, P99: 198, Max: 200, SD: got.SD, LogSD: got.LogSD}
+	if got != want || math.Abs(got.SD-math.Sqrt((101*101-1)/3.0)) > 1e-9 {
+		t.Errorf("got %+v", got)
+	}
+	if n := column(t, []string{"-1", "3"}, nil).Numbers; n.LogSD != 0 || n.P1 != -0.96 || n.SD != 2 {
+		t.Errorf("got %+v", n)
+	}
+}
+
+func TestLevelsAreTheMostFrequentThenByName(t *testing.T) {
+	got := column(t, generate(200, func(i int) string { return fmt.Sprintf(`"l%02d"`, min(i%40, 33)) }), nil)
+	if len(got.Levels) != CategoryLevels || got.Distinct != 34 {
+		t.Fatalf("%d of %d levels", len(got.Levels), got.Distinct)
+	}
+	if got.Levels[0] != (Level{"l33", 35}) || got.Levels[1] != (Level{"l00", 5}) || got.Levels[30] != (Level{"l29", 5}) {
+		t.Errorf("got %v", got.Levels)
+	}
+}
+
+func TestOrderOfArrivalIsIrrelevant(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var users []user
+	for i := range SampleSize + 2000 {
+		doc := fmt.Sprintf(`{"n":%g,"c":"l%d","s":["%d","%d"],"d":"20%02d-01-01"}`,
+			random.NormFloat64()*1e3, random.IntN(40), random.IntN(90), random.IntN(90), random.IntN(99))
+		if i%3 == 0 {
+			doc = fmt.Sprintf(`{"rare%d":1,"n":0.1}`, i%900)
+		}
+		users = append(users, user{fmt.Sprintf("usr_%d", i), flat(t, doc)})
+	}
+	want := Infer(each(users), nil)
+	if want.Sampled != SampleSize || len(want.Traits) != MaxPaths || want.Skipped == 0 {
+		t.Fatalf("%d sampled, %d traits, %d skipped", want.Sampled, len(want.Traits), want.Skipped)
+	}
+	for range 5 {
+		random.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
+		if diff := cmp.Diff(want, Infer(each(users), nil)); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	if first := Infer(each(users[:SampleSize]), nil); cmp.Equal(want, first) {
+		t.Error("the first users alone gave the same schema: the test shows nothing")
+	}
+}
+
+func TestSchemaSurvivesJSON(t *testing.T) {
+	users := []user{
+		{"a", flat(t, `{"n":1,"b":true,"s":["x"],"d":"2024-01-01","g":{"lat":1,"lon":2},"c":"é\"","religion":"x"}`)},
+		{"b", flat(t, `{"n":0.1,"b":false,"s":[],"d":"2024-01-02","c":"","x":[{}]}`)},
+	}
+	want := Infer(each(users), map[string]Override{"n": {Weight: new(0.3)}, "c": {Ignore: new(true)}})
+	want.Version = 7
+	doc, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Schema
+	if err := json.Unmarshal(doc, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if empty := Infer(each(nil), nil); len(empty.Traits) != 0 || empty.Sampled != 0 {
+		t.Errorf("from nobody: %+v", empty)
+	}
+}
+
+func TestOverridesHoldForPathsBelow(t *testing.T) {
+	users := []user{{"a", flat(t, `{"habits":{"smoking":true,"drinks":3},"zip":8001,"age":"42","health":{"steps":1}}`)}}
+	s := Infer(each(users), map[string]Override{
+		"habits":         {Sensitive: new(true), Weight: new(99.0)},
+		"habits.smoking": {Weight: new(2.0)},
+		"habits.drinks":  {Sensitive: new(false)},
+		"zip":            {Type: TypeCategory},
+		"age":            {Type: TypeNumber, Weight: new(math.NaN())},
+		"health.steps":   {Sensitive: new(false), Type: "nonsense", Ignore: new(true)},
+	})
+	type row struct {
+		Path               string
+		Type               Type
+		Weight             float64
+		Sensitive, Ignored bool
+	}
+	var got []row
+	for _, trait := range s.Traits {
+		got = append(got, row{trait.Path, trait.Type, trait.Weight, trait.Sensitive, trait.Ignored})
+	}
+	want := []row{
+		{"age", TypeNumber, 1, false, false},
+		{"habits.drinks", TypeNumber, MaxWeight, false, false},
+		{"habits.smoking", TypeBool, 2, true, false},
+		{"health.steps", TypeNumber, 1, false, true},
+		{"zip", TypeCategory, 1, false, false},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if v, ok := s.Traits[0].Read(users[0].flat); !ok || v.Number != 42 {
+		t.Errorf("a declared number reads %+v, %v", v, ok)
+	}
+	if v, ok := s.Traits[4].Read(users[0].flat); !ok || v.Text != "8001" || s.Traits[4].Levels[0].Name != "8001" {
+		t.Errorf("a declared category reads %+v, %v", v, ok)
+	}
+	if s.Traits[2].Participates() || s.Traits[3].Participates() || !s.Traits[4].Participates() {
+		t.Error("sensitive and ignored traits take no part, the others do")
+	}
+}
+
+func TestSensitiveNames(t *testing.T) {
+	for path, want := range map[string]bool{
+		"religion": true, "profile.healthStatus": true, "user_ethnicity": true, "sexual-orientation": true, "sexualorientation": true,
+		"politicalViews": true, "race": true, "profile.Race": true, "tradeUnion.member": true, "HIV": true, "health.steps": true, "beliefs": true,
+		"embrace": false, "wealth": false, "age": false, "hours_per_week": false, "trace_id": false, "union_square": false, "devotee": false,
+	} {
+		if got := likelySensitive(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+func BenchmarkInfer(b *testing.B) {
+	var users []user
+	for i := range 20_000 {
+		users = append(users, user{fmt.Sprint("usr_", i), flat(b, fmt.Sprintf(`{"n":%d,"c":"l%d","s":["%d"],"d":"2024-01-01","b":true}`, i, i%40, i%90))})
+	}
+	for b.Loop() {
+		Infer(each(users), nil)
+	}
+}
