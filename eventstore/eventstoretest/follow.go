@@ -5,22 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"kindred/eventstore"
 )
 
 // quiet is how long a subscription must have nothing to say to count as silent.
 const quiet = 100 * time.Millisecond
-
-// sameRecords compares records together with their positions.
-func (x *trial) sameRecords(what string, want, got []eventstore.Record) {
-	x.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-		x.Fatalf("%s (-want +got):\n%s", what, diff)
-	}
-}
 
 // wantSilence fails when a subscription has anything to say.
 func (x *trial) wantSilence(s eventstore.Subscription) {

@@ -1,0 +1,41 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/eventstore"
+)
+
+// unavailable marks an error as [eventstore.ErrUnavailable] when it says that
+// the server could not do its work, rather than that the work was wrong. A
+// caller's own cancellation stays what it is.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, eventstore.ErrUnavailable) || !passing(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+}
+
+// passing: the same statement may succeed at another time. Everything that the
+// server did not answer with an error of its own is: the connection was lost,
+// could not be made, or was too slow.
+func passing(err error) bool {
+	var answer *pgconn.PgError
+	if !errors.As(err, &answer) {
+		return true
+	}
+	switch answer.Code[:2] {
+	case "08", // connection exception
+		"40", // transaction rollback: deadlock, serialization
+		"53", // insufficient resources
+		"55", // object not in prerequisite state: lock timeout
+		"57", // operator intervention: shutdown, crash, cancelled statement
+		"58": // system error
+		return true
+	}
+	return answer.Code == "25006" // read only: the server is no longer the primary
+}

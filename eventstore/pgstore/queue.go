@@ -1,0 +1,227 @@
+package pgstore
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Bounds of one commit. They keep it within a few milliseconds, for that is what
+// one client's import costs everyone else; a single request may be larger.
+const (
+	maxBatchRequests = 256
+	maxBatchEvents   = 512
+	maxBatchBytes    = 2 << 20
+)
+
+// Bounds of what waits.
+const (
+	maxWaiting       = 4096
+	maxWaitingClient = maxWaiting / 2 // so that no client shuts the others out
+	maxWaitingBytes  = 64 << 20
+)
+
+// request is an append on its way to its commit.
+type request struct {
+	stream    eventstore.Stream
+	expected  eventstore.Revision
+	events    []eventstore.Proposed
+	ids       [][16]byte // of the events
+	size      int        // bytes of data and metadata
+	answer    chan answer
+	abandoned atomic.Bool // its caller has gone
+}
+
+// answer is what came of a request: a success where actual is what it expected.
+type answer struct {
+	appended eventstore.Appended
+	actual   eventstore.Revision
+	err      error
+}
+
+func newRequest(stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (*request, error) {
+	if err := eventstore.CheckAppend(events); err != nil {
+		return nil, err
+	}
+	r := &request{
+		stream: stream, expected: expected, events: events,
+		ids: make([][16]byte, len(events)), answer: make(chan answer, 1),
+	}
+	for i, e := range events {
+		var err error
+		if r.ids[i], err = id.Bytes(e.ID); err != nil {
+			return nil, err
+		}
+		r.size += len(e.Data) + len(e.Meta)
+	}
+	return r, nil
+}
+
+// client is whose turn a request takes.
+func (r *request) client() id.Client { return r.events[0].Client }
+
+// queue holds the requests that wait, in a lane for each client. Clients take
+// turns; within a lane, the requests of one stream keep their order.
+type queue struct {
+	mu      sync.Mutex
+	arrived sync.Cond
+	lanes   map[id.Client]*lane
+	turns   []*lane // those that hold requests, the next one first
+	waiting int
+	size    int // bytes
+	closed  bool
+}
+
+type lane struct {
+	client   id.Client
+	requests []*request // in the order of their arrival
+	seen     int        // how many of them the batch being filled has passed
+}
+
+func newQueue() *queue {
+	q := &queue{lanes: map[id.Client]*lane{}}
+	q.arrived.L = &q.mu
+	return q
+}
+
+// put adds a request, or fails with [eventstore.ErrUnavailable].
+func (q *queue) put(r *request) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return fmt.Errorf("%w: it is being closed", eventstore.ErrUnavailable)
+	}
+	l := q.lanes[r.client()]
+	if q.waiting >= maxWaiting || q.size+r.size > maxWaitingBytes || l != nil && len(l.requests) >= maxWaitingClient {
+		return fmt.Errorf("%w: too many appends are waiting (%d, %d bytes)", eventstore.ErrUnavailable, q.waiting, q.size)
+	}
+	if l == nil {
+		l = &lane{client: r.client()}
+		q.lanes[l.client] = l
+		q.turns = append(q.turns, l)
+	}
+	l.requests = append(l.requests, r)
+	q.waiting++
+	q.size += r.size
+	q.arrived.Signal()
+	return nil
+}
+
+// take waits for requests and takes as many as one commit may hold, in turns,
+// no two of one stream. It returns none once the queue is closed and empty.
+func (q *queue) take() []*request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		for q.waiting == 0 && !q.closed {
+			q.arrived.Wait()
+		}
+		if batch := q.fill(); len(batch) > 0 || q.closed {
+			return batch
+		}
+	}
+}
+
+// fill goes round the lanes and takes a request from each, until the batch is
+// full or nothing is left that may go into it. The lane whose request did not
+// fit begins the next batch.
+func (q *queue) fill() []*request {
+	b := batch{streams: map[eventstore.Stream]bool{}}
+	turn := 0
+	for idle := 0; idle < len(q.turns); turn = (turn + 1) % len(q.turns) {
+		l := q.turns[turn]
+		r := l.first(b.streams)
+		if r == nil {
+			idle++
+			continue
+		}
+		if !b.fits(r) {
+			break
+		}
+		b.add(r)
+		l.requests[l.seen] = nil
+		idle = 0
+	}
+	q.sweep(turn)
+	return b.requests
+}
+
+// first is the lane's next request that nobody has given up, of a stream that
+// is not in the batch yet. Its place is seen.
+func (l *lane) first(streams map[eventstore.Stream]bool) *request {
+	for ; l.seen < len(l.requests); l.seen++ {
+		if r := l.requests[l.seen]; r != nil && !r.abandoned.Load() && !streams[r.stream] {
+			return r
+		}
+	}
+	return nil
+}
+
+// sweep removes from the lanes what was taken or given up, counts what waits,
+// and gives the next turn to the lane at turn.
+func (q *queue) sweep(turn int) {
+	turns := make([]*lane, 0, len(q.turns))
+	q.waiting, q.size = 0, 0
+	for i := range q.turns {
+		l := q.turns[(turn+i)%len(q.turns)]
+		l.seen = 0
+		l.requests = slices.DeleteFunc(l.requests, func(r *request) bool { return r == nil || r.abandoned.Load() })
+		if len(l.requests) == 0 {
+			delete(q.lanes, l.client)
+			continue
+		}
+		turns = append(turns, l)
+		q.waiting += len(l.requests)
+		for _, r := range l.requests {
+			q.size += r.size
+		}
+	}
+	q.turns = turns
+}
+
+// drain takes everything that waits, to be failed.
+func (q *queue) drain() []*request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make([]*request, 0, q.waiting)
+	for _, l := range q.turns {
+		all = append(all, l.requests...)
+	}
+	clear(q.lanes)
+	q.turns, q.waiting, q.size = nil, 0, 0
+	return all
+}
+
+// close lets nothing more in. It reports whether it was open.
+func (q *queue) close() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	open := !q.closed
+	q.closed = true
+	q.arrived.Signal()
+	return open
+}
+
+// batch is what one commit will hold.
+type batch struct {
+	requests []*request
+	streams  map[eventstore.Stream]bool
+	events   int
+	size     int
+}
+
+func (b *batch) fits(r *request) bool {
+	return len(b.requests) == 0 ||
+		len(b.requests) < maxBatchRequests && b.events+len(r.events) <= maxBatchEvents && b.size+r.size <= maxBatchBytes
+}
+
+func (b *batch) add(r *request) {
+	b.requests = append(b.requests, r)
+	b.streams[r.stream] = true
+	b.events += len(r.events)
+	b.size += r.size
+}

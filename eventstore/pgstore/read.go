@@ -1,0 +1,122 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+const (
+	selectEvents = `
+SELECT position, stream, revision, event_id, type, version, client, recorded_at, data, meta FROM public.events `
+	selectStream = selectEvents + `WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`
+	selectBack   = selectEvents + `WHERE stream = $1 AND revision <= $2 ORDER BY revision DESC LIMIT $3`
+	selectAfter  = selectEvents + `WHERE position > $1 ORDER BY position LIMIT $2`
+	selectAt     = selectEvents + `WHERE position = $1`
+	selectHead   = `SELECT coalesce(max(position), 0) FROM public.events`
+)
+
+// ReadStream implements [eventstore.Store].
+func (s *Store) ReadStream(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	records, err := s.read(ctx, selectStream, stream, from, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	return records, nil
+}
+
+// ReadBack implements [eventstore.Store].
+func (s *Store) ReadBack(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	records, err := s.read(ctx, selectBack, stream, from, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s backwards: %w", stream, err)
+	}
+	return records, nil
+}
+
+// ReadAll implements [eventstore.Store].
+func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Record, error) {
+	n, err := numberOf(after)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.read(ctx, selectAfter, n, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("read the log after %q: %w", after, err)
+	}
+	return records, nil
+}
+
+// At implements [eventstore.Store].
+func (s *Store) At(ctx context.Context, at eventstore.Position) (eventstore.Record, error) {
+	n, err := numberOf(at)
+	if err != nil {
+		return eventstore.Record{}, err
+	}
+	records, err := s.read(ctx, selectAt, n)
+	switch {
+	case err != nil:
+		return eventstore.Record{}, fmt.Errorf("read the event at %q: %w", at, err)
+	case len(records) == 0:
+		return eventstore.Record{}, fmt.Errorf("%q: %w", at, eventstore.ErrNotFound)
+	}
+	return records[0], nil
+}
+
+// Head implements [eventstore.Store].
+func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
+	var n int64
+	if err := s.pool.QueryRow(ctx, selectHead).Scan(&n); err != nil {
+		return "", fmt.Errorf("read the log's head: %w", unavailable(err))
+	}
+	return positionOf(n), nil
+}
+
+func (s *Store) read(ctx context.Context, query string, args ...any) ([]eventstore.Record, error) {
+	rows, err := s.pool.Query(ctx, query, args...)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	records, err := pgx.CollectRows(rows, scanRecord)
+	return records, unavailable(err)
+}
+
+func scanRecord(row pgx.CollectableRow) (eventstore.Record, error) {
+	var (
+		r        eventstore.Record
+		position int64
+		event    [16]byte
+		at       time.Time
+	)
+	err := row.Scan(&position, &r.Stream, &r.Revision, &event, &r.Type, &r.Version, &r.Client, &at, &r.Data, &r.Meta)
+	r.Position, r.ID, r.RecordedAt = positionOf(position), id.From[id.Event](event), at.UTC()
+	return r, err
+}
+
+// positionOf writes the number of an event in the log, counted from 1, as 16
+// hexadecimal digits. position_text in the database writes the same.
+func positionOf(n int64) eventstore.Position {
+	if n == 0 {
+		return eventstore.Start
+	}
+	return eventstore.Position(fmt.Sprintf("%016x", n))
+}
+
+// numberOf is the inverse of positionOf.
+func numberOf(p eventstore.Position) (int64, error) {
+	if p == eventstore.Start {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(string(p), 16, 64)
+	if err != nil || n < 1 || positionOf(n) != p {
+		return 0, errors.New("this is not a position of the log: " + strconv.Quote(string(p)))
+	}
+	return n, nil
+}

@@ -1,0 +1,144 @@
+// Package pgstore keeps the event log in PostgreSQL. An append is acknowledged
+// after its commit and not before, and commits become visible in the order of
+// their positions, without a gap, whichever process made them.
+//
+// Appends that wait are committed together, under one advisory lock. A store
+// uses two connections of its own beside the pool: one appends, one listens.
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Store is the log of one database. Any number of stores, in any number of
+// processes, may share it.
+type Store struct {
+	pool   *pgxpool.Pool
+	queue  *queue
+	grown  *bell
+	closed chan struct{}
+	stop   context.CancelFunc // of the listener
+	work   sync.WaitGroup
+}
+
+var _ eventstore.Store = (*Store)(nil)
+
+// The epoch is made by whoever opens the log first, not by a migration: a
+// migrated database may be a template of others.
+const (
+	beginLog    = `INSERT INTO public.log (epoch) VALUES (gen_random_uuid()::text) ON CONFLICT DO NOTHING`
+	selectEpoch = `SELECT epoch FROM public.log`
+)
+
+// Open opens the log of a migrated database. The caller closes the store, and
+// after it the pool.
+func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
+	if _, err := pool.Exec(ctx, beginLog); err != nil {
+		return nil, fmt.Errorf("open the event log: %w", unavailable(err))
+	}
+	config := pool.Config().ConnConfig
+	config.RuntimeParams["default_transaction_isolation"] = "read committed" // append_batch needs it
+	listening, stop := context.WithCancel(context.Background())
+	s := &Store{
+		pool:   pool,
+		queue:  newQueue(),
+		grown:  newBell(),
+		closed: make(chan struct{}),
+		stop:   stop,
+	}
+	s.work.Go(func() { (&committer{config: config, queue: s.queue, grown: s.grown}).run() })
+	s.work.Go(func() { (&listener{config: config, grown: s.grown}).run(listening) })
+	return s, nil
+}
+
+// Close takes no more appends, finishes those that wait, and ends what follows
+// the log. It may be called again.
+func (s *Store) Close() {
+	if s.queue.close() {
+		close(s.closed)
+	}
+	s.stop()
+	s.work.Wait()
+}
+
+// Append implements [eventstore.Store]. It keeps the events until their commit,
+// also when ctx ends before: they must not be changed any more.
+func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	r, err := newRequest(stream, expected, events)
+	if err != nil {
+		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, unavailable(err))
+	}
+	if err := s.queue.put(r); err != nil {
+		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, err)
+	}
+	select {
+	case a := <-r.answer:
+		switch {
+		case a.err != nil:
+			return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, a.err)
+		case a.actual != expected:
+			return s.repeated(ctx, r, a.actual)
+		}
+		return a.appended, nil
+	case <-ctx.Done():
+		r.abandoned.Store(true)
+		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, unavailable(ctx.Err()))
+	}
+}
+
+const selectIDs = `
+SELECT position, event_id FROM public.events
+WHERE stream = $1 AND revision > $2 AND revision <= $3 ORDER BY revision`
+
+// repeated answers an append that met its stream elsewhere: with success where
+// the same events stand right after the expected revision. What stands there
+// never changes, so nobody else has to wait for this.
+func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revision) (eventstore.Appended, error) {
+	conflict := &eventstore.ConflictError{Stream: r.stream, Expected: r.expected, Actual: actual}
+	if r.expected < eventstore.NoStream || r.expected > actual || actual-r.expected < eventstore.Revision(len(r.events)) {
+		return eventstore.Appended{}, conflict
+	}
+	last := r.expected + eventstore.Revision(len(r.events))
+	rows, err := s.pool.Query(ctx, selectIDs, r.stream, r.expected, last)
+	if err != nil {
+		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", r.stream, unavailable(err))
+	}
+	var (
+		position int64
+		found    [16]byte
+		n        int
+		same     = true
+	)
+	_, err = pgx.ForEachRow(rows, []any{&position, &found}, func() error {
+		same = same && n < len(r.events) && id.From[id.Event](found) == r.events[n].ID
+		n++
+		return nil
+	})
+	switch {
+	case err != nil:
+		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", r.stream, unavailable(err))
+	case !same || n != len(r.events):
+		return eventstore.Appended{}, conflict
+	}
+	return eventstore.Appended{Position: positionOf(position), Revision: last, Already: true}, nil
+}
+
+// Epoch implements [eventstore.Store].
+func (s *Store) Epoch(ctx context.Context) (string, error) {
+	var epoch string
+	if err := s.pool.QueryRow(ctx, selectEpoch).Scan(&epoch); err != nil {
+		return "", fmt.Errorf("read the log's epoch: %w", unavailable(err))
+	}
+	return epoch, nil
+}
