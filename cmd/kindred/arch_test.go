@@ -1,0 +1,130 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rules says which of our own packages, and which third-party ones of those
+// that matter, each package may import. A package that is not named here may
+// import none; "…" is everything.
+var rules = map[string][]string{
+	"domain/id":         {},
+	"domain/fault":      {},
+	"domain/traits":     {},
+	"domain/matching":   {"domain/traits"},
+	"domain/event":      {"domain/id"},
+	"domain":            {"domain/id", "domain/fault", "domain/event"},
+	"eventstore":        {"domain/event", "domain/id", "eventstore/seal"},
+	"eventstore/seal":   {"domain/event", "domain/id"},
+	"eventstore/feed":   {"eventstore", "domain/event", "domain/id", "domain/fault", "pgx", "watermill"},
+	"commands":          {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
+	"commands/policies": {"commands", "domain/id", "domain/event", "eventstore", "eventstore/feed", "watermill"},
+	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
+	"projections": {
+		"domain/event", "domain/id", "domain/fault", "domain/matching", "domain/traits",
+		"eventstore", "eventstore/feed", "eventstore/seal", "pgx",
+	},
+	"readapi":      {"projections", "httpapi", "domain/id", "domain/fault", "domain/event", "eventstore"},
+	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "eventstore/seal", "pgx"},
+	"httpapi":      {"domain/id", "domain/fault", "mux", "pgx"},
+	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
+	"postgres":     {"pgx"},
+
+	"eventstore/memstore":           {"eventstore", "domain/id"},
+	"eventstore/pgstore":            {"eventstore", "domain/id", "pgx"},
+	"eventstore/esdbstore":          {"eventstore", "domain/id", "esdb"},
+	"eventstore/esdbstore/esdbtest": {"esdb"},
+	"eventstore/eventstoretest":     {"eventstore", "domain/id"},
+	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "pgx"},
+	"eventstore/seal/keystest":      {"eventstore/seal", "domain/id"},
+	"postgres/pgtest":               {"postgres", "pgx"},
+	"httpapi/httpapitest":           {"httpapi"},
+	"scripts/testpg":                {"postgres", "postgres/pgtest"},
+
+	"cmd/kindred": {"…"},
+}
+
+// watched are the third-party packages that only some of ours may know.
+var watched = map[string]string{
+	"github.com/jackc/pgx/":                   "pgx",
+	"github.com/ThreeDotsLabs/watermill":      "watermill",
+	"github.com/gorilla/mux":                  "mux",
+	"github.com/go-jose/go-jose/":             "go-jose",
+	"github.com/EventStore/EventStore-Client": "esdb",
+}
+
+func TestEachPackageImportsOnlyWhatItMay(t *testing.T) {
+	root := filepath.Join("..", "..")
+	checked := 0
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && file != root && strings.HasPrefix(entry.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		relative, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		checked++
+		checkImports(t, file, path.Dir(filepath.ToSlash(relative)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 50 {
+		t.Fatalf("only %d files were found: the walk does not see the tree", checked)
+	}
+}
+
+func checkImports(t *testing.T, file, folder string) {
+	t.Helper()
+	allowed, known := rules[folder]
+	if !known {
+		t.Errorf("%s: the package %s has no import rule", file, folder)
+		return
+	}
+	if slices.Contains(allowed, "…") {
+		return
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range parsed.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := ruled(imported); name != "" && !slices.Contains(allowed, name) {
+			t.Errorf("%s: %s may not import %s", file, folder, name)
+		}
+	}
+}
+
+// ruled is the name under which the rules speak of an import, or "" where they
+// do not.
+func ruled(imported string) string {
+	if own, found := strings.CutPrefix(imported, "kindred/"); found {
+		return own
+	}
+	for prefix, name := range watched {
+		if strings.HasPrefix(imported, prefix) {
+			return name
+		}
+	}
+	return ""
+}

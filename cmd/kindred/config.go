@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Config is what an operator may choose. Every field is an environment
+// variable; see settings.
+type Config struct {
+	Listen         string
+	PublicURL      string
+	DatabaseURL    string
+	EventStoreURL  string
+	DataDir        string
+	MasterKey      string
+	MasterKeyFile  string
+	TokenTTL       time.Duration
+	RetryDelays    []time.Duration
+	WebhookTimeout time.Duration
+	AllowNetworks  []netip.Prefix
+	RateLimit      bool
+	Roles          []string
+}
+
+// Roles of a process.
+const (
+	roleAPI         = "api"
+	roleProjections = "projections"
+	rolePolicies    = "policies"
+	roleDispatcher  = "dispatcher"
+)
+
+func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
+
+// setting is one environment variable.
+type setting struct {
+	name, value, meaning string // value is the default
+	set                  func(c *Config, value string) error
+}
+
+func settings() []setting {
+	return []setting{
+		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", text(func(c *Config) *string { return &c.Listen })},
+		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", setPublicURL},
+		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", text(func(c *Config) *string { return &c.DatabaseURL })},
+		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", setEventStoreURL},
+		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key", text(func(c *Config) *string { return &c.DataDir })},
+		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(func(c *Config) *string { return &c.MasterKey })},
+		{"KINDRED_MASTER_KEY_FILE", "", "a file with the same (default: master.key under KINDRED_DATA_DIR, made at the first start)", text(func(c *Config) *string { return &c.MasterKeyFile })},
+		{"KINDRED_TOKEN_TTL", "900s", "how long tokens live, from 60s to 24h", setTokenTTL},
+		{"KINDRED_WEBHOOK_RETRY_DELAYS", "30s,1m,2m,4m,8m", "waits before each retry of a delivery", setRetryDelays},
+		{"KINDRED_WEBHOOK_TIMEOUT", "10s", "time that a receiver has to answer, from 1s to 60s", setWebhookTimeout},
+		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", setAllowNetworks},
+		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", setRateLimit},
+		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", setRoles},
+	}
+}
+
+// readConfig reads the environment. All wrong values are named at once.
+func readConfig(getenv func(string) string) (Config, error) {
+	var c Config
+	var wrong []error
+	for _, s := range settings() {
+		value := s.value
+		if given := strings.TrimSpace(getenv(s.name)); given != "" {
+			value = given
+		}
+		if err := s.set(&c, value); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
+	if c.PublicURL == "" {
+		c.PublicURL = "http://" + c.Listen
+	}
+	return c, errors.Join(wrong...)
+}
+
+// describeSettings prints the settings with their defaults.
+func describeSettings(w io.Writer) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range settings() {
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", s.name, s.value, s.meaning)
+	}
+	table.Flush()
+}
+
+func text(field func(*Config) *string) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		*field(c) = value
+		return nil
+	}
+}
+
+func setPublicURL(c *Config, value string) error {
+	if value == "" {
+		return nil
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("must be an http or https URL, such as https://kindred.example.com")
+	}
+	c.PublicURL = strings.TrimRight(value, "/")
+	return nil
+}
+
+func setEventStoreURL(c *Config, value string) error {
+	scheme, _, _ := strings.Cut(value, "://")
+	if value != "" && !slices.Contains([]string{"esdb", "esdb+discover", "kurrentdb", "kurrentdb+discover"}, scheme) {
+		return errors.New("must begin with esdb:// or kurrentdb://")
+	}
+	c.EventStoreURL = value
+	return nil
+}
+
+func duration(value string, least, most time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < least || d > most {
+		return 0, fmt.Errorf("must be a duration from %s to %s, such as 90s", least, most)
+	}
+	return d, nil
+}
+
+func setTokenTTL(c *Config, value string) (err error) {
+	c.TokenTTL, err = duration(value, time.Minute, 24*time.Hour)
+	return err
+}
+
+func setWebhookTimeout(c *Config, value string) (err error) {
+	c.WebhookTimeout, err = duration(value, time.Second, time.Minute)
+	return err
+}
+
+func setRetryDelays(c *Config, value string) error {
+	for part := range strings.SplitSeq(value, ",") {
+		d, err := duration(strings.TrimSpace(part), time.Millisecond, 24*time.Hour)
+		if err != nil {
+			return err
+		}
+		c.RetryDelays = append(c.RetryDelays, d)
+	}
+	if len(c.RetryDelays) > 20 {
+		return errors.New("at most 20 retries are allowed")
+	}
+	return nil
+}
+
+func setAllowNetworks(c *Config, value string) error {
+	for part := range strings.SplitSeq(value, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		network, err := netip.ParsePrefix(part)
+		if err != nil {
+			return errors.New("must be networks such as 10.0.0.0/8, with commas between")
+		}
+		c.AllowNetworks = append(c.AllowNetworks, network)
+	}
+	return nil
+}
+
+func setRateLimit(c *Config, value string) error {
+	if value != "on" && value != "off" {
+		return errors.New("must be on or off")
+	}
+	c.RateLimit = value == "on"
+	return nil
+}
+
+func setRoles(c *Config, value string) error {
+	known := []string{roleAPI, roleProjections, rolePolicies, roleDispatcher}
+	for part := range strings.SplitSeq(value, ",") {
+		role := strings.TrimSpace(part)
+		if !slices.Contains(known, role) {
+			return fmt.Errorf("must be some of %s, with commas between", strings.Join(known, ", "))
+		}
+		c.Roles = append(c.Roles, role)
+	}
+	return nil
+}

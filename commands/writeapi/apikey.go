@@ -1,0 +1,50 @@
+package writeapi
+
+import (
+	"context"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// CreateAPIKey makes an API key and shows its raw form this once.
+func (a *API) CreateAPIKey(ctx context.Context, r httpapi.CreateAPIKeyRequestObject) (httpapi.CreateAPIKeyResponseObject, error) {
+	scopes := make([]string, len(r.Body.Scopes))
+	for i, s := range r.Body.Scopes {
+		scopes[i] = string(s)
+	}
+	c := call(ctx)
+	key, err := a.Commands.IssueAPIKey(ctx, c, commands.IssueAPIKey{Name: r.Body.Name, Scopes: scopes})
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.CreateAPIKey201JSONResponse{
+		Body: httpapi.APIKeyCreated{
+			RawKey: key.Raw,
+			Record: httpapi.APIKey{
+				ID: key.Key, ClientID: c.Client, Name: key.Name, Fingerprint: key.Fingerprint, Scopes: key.Scopes,
+				CreatedBy: key.IssuedBy, CreatedAt: httpapi.Time{Time: key.CreatedAt},
+			},
+		},
+		Headers: httpapi.CreateAPIKey201ResponseHeaders{
+			Location: under(c.Client, "api_keys", key.Key), XKindredPosition: position(key.Outcome),
+		},
+	}, nil
+}
+
+// RevokeAPIKey ends a key and all tokens that were exchanged for it.
+func (a *API) RevokeAPIKey(ctx context.Context, r httpapi.RevokeAPIKeyRequestObject) (httpapi.RevokeAPIKeyResponseObject, error) {
+	key, err := id.Parse[id.Key](r.KeyID)
+	if err != nil {
+		return nil, fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+	}
+	outcome, err := a.Commands.RevokeAPIKey(ctx, call(ctx), key)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.RevokeAPIKey204Response{
+		Headers: httpapi.RevokeAPIKey204ResponseHeaders{XKindredPosition: position(outcome)},
+	}, nil
+}

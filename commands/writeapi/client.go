@@ -1,0 +1,96 @@
+package writeapi
+
+import (
+	"context"
+
+	"kindred/commands"
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// Signup makes a client and its owner.
+func (a *API) Signup(ctx context.Context, r httpapi.SignupRequestObject) (httpapi.SignupResponseObject, error) {
+	account, err := a.Commands.SignUp(ctx, call(ctx), commands.SignUp{
+		Email: r.Body.Email, Password: r.Body.Password, CompanyName: r.Body.CompanyName,
+	})
+	if err != nil {
+		return nil, err
+	}
+	login, err := a.Login(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.Signup201JSONResponse{
+		Body: httpapi.SignedUp{
+			Client: httpapi.ClientSummary{
+				ID: account.Client, Slug: account.ClientSlug, Name: account.ClientName,
+				Status: domain.ClientStatus, Tier: domain.ClientTier,
+			},
+			User:  httpapi.ClientUser{ID: account.Member, Email: account.Email, Role: httpapi.Role(account.Role)},
+			Token: login.Token, Scopes: login.Scopes, ExpiresIn: int(login.ExpiresIn.Seconds()),
+		},
+		Headers: httpapi.Signup201ResponseHeaders{
+			Location: "/api/v1/clients/" + string(account.Client), XKindredPosition: position(account.Outcome),
+		},
+	}, nil
+}
+
+// ChangeClient renames the client or changes its settings.
+func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObject) (httpapi.ChangeClientResponseObject, error) {
+	change := commands.ClientChange{Name: r.Body.Name}
+	if s := r.Body.Settings; s != nil && s.WebhookUserIds != nil {
+		change.Settings = &event.Settings{WebhookUserIDs: string(*s.WebhookUserIds)}
+	}
+	client, err := a.Commands.ChangeClient(ctx, call(ctx), change)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.ChangeClient200JSONResponse{
+		Body: httpapi.Client{
+			ID: client.ID, Name: client.Name, Slug: client.Slug, Status: domain.ClientStatus, Tier: domain.ClientTier,
+			Settings:  httpapi.ClientSettings{WebhookUserIds: httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs)},
+			CreatedAt: httpapi.Time{Time: client.Outcome.History[0].RecordedAt},
+		},
+		Headers: httpapi.ChangeClient200ResponseHeaders{
+			ETag: etag(client.Outcome), XKindredPosition: position(client.Outcome),
+		},
+	}, nil
+}
+
+// AddMember lets somebody log in.
+func (a *API) AddMember(ctx context.Context, r httpapi.AddMemberRequestObject) (httpapi.AddMemberResponseObject, error) {
+	account, err := a.Commands.AddMember(ctx, call(ctx), commands.AddMember{
+		Email: r.Body.Email, Role: string(r.Body.Role), Password: r.Body.Password,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.AddMember201JSONResponse{
+		Body: httpapi.Member{
+			ID: account.Member, Email: account.Email, Role: httpapi.Role(account.Role),
+			CreatedAt: httpapi.Time{Time: account.CreatedAt},
+		},
+		Headers: httpapi.AddMember201ResponseHeaders{
+			Location:         under(account.Client, "members", account.Member),
+			XKindredPosition: position(account.Outcome),
+		},
+	}, nil
+}
+
+// RemoveMember ends a membership.
+func (a *API) RemoveMember(ctx context.Context, r httpapi.RemoveMemberRequestObject) (httpapi.RemoveMemberResponseObject, error) {
+	member, err := id.Parse[id.Member](r.MemberID)
+	if err != nil {
+		return nil, fault.New(fault.Missing, "member_unknown", "There is no such member.")
+	}
+	outcome, err := a.Commands.RemoveMember(ctx, call(ctx), member)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.RemoveMember204Response{
+		Headers: httpapi.RemoveMember204ResponseHeaders{XKindredPosition: position(outcome)},
+	}, nil
+}

@@ -1,0 +1,60 @@
+package writeapi
+
+import (
+	"context"
+	"encoding/json"
+
+	"kindred/commands"
+	"kindred/httpapi"
+)
+
+// CreateUser makes an end user.
+func (a *API) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject) (httpapi.CreateUserResponseObject, error) {
+	traits := r.Body.Traits
+	if traits == nil {
+		traits = json.RawMessage("{}")
+	}
+	user, err := a.Commands.CreateUser(ctx, call(ctx), r.Body.ExternalID, traits)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.CreateUser201JSONResponse{
+		Body: userBody(user),
+		Headers: httpapi.CreateUser201ResponseHeaders{
+			Location: "/api/v1/users/" + string(user.ID),
+			ETag:     etag(user.Outcome), XKindredPosition: position(user.Outcome),
+		},
+	}, nil
+}
+
+// ChangeUser merges a patch into a user's traits.
+func (a *API) ChangeUser(ctx context.Context, r httpapi.ChangeUserRequestObject) (httpapi.ChangeUserResponseObject, error) {
+	user, err := a.Commands.ChangeTraits(ctx, call(ctx), commands.UserRef(r.UserID), r.Body.Traits)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.ChangeUser200JSONResponse{
+		Body: userBody(user),
+		Headers: httpapi.ChangeUser200ResponseHeaders{
+			ETag: etag(user.Outcome), XKindredPosition: position(user.Outcome),
+		},
+	}, nil
+}
+
+// EraseUser forgets a user.
+func (a *API) EraseUser(ctx context.Context, r httpapi.EraseUserRequestObject) (httpapi.EraseUserResponseObject, error) {
+	outcome, err := a.Commands.EraseUser(ctx, call(ctx), commands.UserRef(r.UserID))
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.EraseUser204Response{
+		Headers: httpapi.EraseUser204ResponseHeaders{XKindredPosition: position(outcome)},
+	}, nil
+}
+
+func userBody(u commands.User) httpapi.User {
+	return httpapi.User{
+		ID: u.ID, ExternalID: u.ExternalID, Traits: u.Traits,
+		CreatedAt: httpapi.Time{Time: u.CreatedAt}, UpdatedAt: httpapi.Time{Time: u.UpdatedAt},
+	}
+}

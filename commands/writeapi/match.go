@@ -1,0 +1,65 @@
+package writeapi
+
+import (
+	"context"
+
+	"kindred/commands"
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// defaultMatches is how many matches are computed where nothing is said.
+const defaultMatches = 10
+
+// ComputeMatches computes, and unless told otherwise records, the matches of a
+// user.
+func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesRequestObject) (httpapi.ComputeMatchesResponseObject, error) {
+	in := commands.ComputeMatches{User: commands.UserRef(r.UserID), Limit: defaultMatches, Record: true}
+	if r.Body.Limit != nil {
+		in.Limit = *r.Body.Limit
+	}
+	if r.Body.Record != nil {
+		in.Record = *r.Body.Record
+	}
+	if r.Body.MatchedUserID != nil {
+		in.Other = commands.UserRef(*r.Body.MatchedUserID)
+	}
+	c := call(ctx)
+	found, err := a.Commands.ComputeMatches(ctx, c, in)
+	if err != nil {
+		return nil, err
+	}
+	users := make([]id.User, len(found.Matches))
+	for i, m := range found.Matches {
+		users[i] = m.MatchedUser
+	}
+	names, err := a.ExternalIDs(ctx, c.Client, users)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.ComputeMatches200JSONResponse{Body: httpapi.ComputedMatches{Data: []httpapi.ComputedMatch{}}}
+	for _, m := range found.Matches {
+		external, there := names[m.MatchedUser]
+		if !there {
+			continue // erased since
+		}
+		answer.Body.Data = append(answer.Body.Data, httpapi.ComputedMatch{
+			MatchedUserID: m.MatchedUser, ExternalID: external,
+			Score: m.Score, Percentile: m.Percentile, Explanation: terms(m.Explanation),
+		})
+	}
+	if found.Position != "" {
+		at := string(found.Position)
+		answer.Headers.XKindredPosition = &at
+	}
+	return answer, nil
+}
+
+func terms(explanation []event.Term) []httpapi.Term {
+	out := make([]httpapi.Term, len(explanation))
+	for i, t := range explanation {
+		out[i] = httpapi.Term(t)
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package writeapi
+
+import (
+	"context"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// CreateWebhook opens a subscription.
+func (a *API) CreateWebhook(ctx context.Context, r httpapi.CreateWebhookRequestObject) (httpapi.CreateWebhookResponseObject, error) {
+	c := call(ctx)
+	webhook, err := a.Commands.Subscribe(ctx, c, commands.Subscribe{
+		URL: r.Body.URL, EventTypes: typeNames(r.Body.EventTypes), Secret: r.Body.Secret,
+	})
+	if err != nil {
+		return nil, err
+	}
+	body := webhookBody(webhook)
+	body.Secret = r.Body.Secret
+	return httpapi.CreateWebhook201JSONResponse{
+		Body: body,
+		Headers: httpapi.CreateWebhook201ResponseHeaders{
+			Location: under(c.Client, "webhooks", webhook.ID),
+			ETag:     etag(webhook.Outcome), XKindredPosition: position(webhook.Outcome),
+		},
+	}, nil
+}
+
+// ChangeWebhook changes, pauses or resumes a subscription.
+func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestObject) (httpapi.ChangeWebhookResponseObject, error) {
+	webhook, err := webhookID(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	change := commands.ChangeWebhook{URL: r.Body.URL, Secret: r.Body.Secret, Status: (*string)(r.Body.Status)}
+	if r.Body.EventTypes != nil {
+		types := typeNames(*r.Body.EventTypes)
+		change.EventTypes = &types
+	}
+	changed, err := a.Commands.ChangeWebhook(ctx, call(ctx), webhook, change)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.ChangeWebhook200JSONResponse{
+		Body: webhookBody(changed),
+		Headers: httpapi.ChangeWebhook200ResponseHeaders{
+			ETag: etag(changed.Outcome), XKindredPosition: position(changed.Outcome),
+		},
+	}, nil
+}
+
+// RemoveWebhook ends a subscription.
+func (a *API) RemoveWebhook(ctx context.Context, r httpapi.RemoveWebhookRequestObject) (httpapi.RemoveWebhookResponseObject, error) {
+	webhook, err := webhookID(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := a.Commands.RemoveWebhook(ctx, call(ctx), webhook)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.RemoveWebhook204Response{
+		Headers: httpapi.RemoveWebhook204ResponseHeaders{XKindredPosition: position(outcome)},
+	}, nil
+}
+
+func webhookID(s string) (id.Webhook, error) {
+	webhook, err := id.Parse[id.Webhook](s)
+	if err != nil {
+		return "", fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
+	}
+	return webhook, nil
+}
+
+func typeNames(types []httpapi.EventType) []string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	return names
+}
+
+func webhookBody(w commands.Webhook) httpapi.Webhook {
+	types := make([]httpapi.EventType, len(w.EventTypes))
+	for i, t := range w.EventTypes {
+		types[i] = httpapi.EventType(t)
+	}
+	return httpapi.Webhook{
+		ID: w.ID, URL: w.URL, EventTypes: types, HasSecret: w.Signed, Status: httpapi.WebhookStatus(w.Status()),
+		CreatedAt: httpapi.Time{Time: w.CreatedAt}, UpdatedAt: httpapi.Time{Time: w.UpdatedAt},
+	}
+}

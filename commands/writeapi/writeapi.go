@@ -1,0 +1,55 @@
+// Package writeapi answers the HTTP requests that change something. Each
+// handler turns a request that is already authenticated and valid into one
+// command, and what the command did into the answer of the contract.
+package writeapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"kindred/commands"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+)
+
+// API is the writing half of the generated server interface.
+type API struct {
+	Commands *commands.Commands
+	// Login makes the token of a member who has just signed up.
+	Login func(ctx context.Context, account commands.Account) (Login, error)
+	// ExternalIDs names users as their client does. Users who are gone are
+	// left out.
+	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
+}
+
+// Login is a token and what it allows.
+type Login struct {
+	Token     string
+	ExpiresIn time.Duration
+	Scopes    []string
+}
+
+// call says on whose behalf a request changes something.
+func call(ctx context.Context) commands.Call {
+	p, c := httpapi.PrincipalFrom(ctx), httpapi.CallFrom(ctx)
+	out := commands.Call{
+		Client: p.Client, Member: p.Member, Actor: p.Actor(),
+		Correlation: string(c.ID), Seed: c.Seed, Request: c.BodyMAC,
+	}
+	if c.IfMatch != nil {
+		revision := eventstore.Revision(*c.IfMatch)
+		out.IfMatch = &revision
+	}
+	return out
+}
+
+func etag(o commands.Outcome) string { return httpapi.ETag(int64(o.Revision)) }
+
+func position(o commands.Outcome) string { return string(o.Position) }
+
+// under is the path of something that belongs to a client.
+func under[T ~string](client id.Client, kind string, item T) string {
+	return fmt.Sprintf("/api/v1/clients/%s/%s/%s", client, kind, item)
+}

@@ -1,0 +1,182 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// Clients is the read model of clients and their members.
+type Clients struct{ Reader }
+
+// Client is a tenant.
+type Client struct {
+	ID        id.Client
+	Name      string
+	Slug      string
+	Settings  event.Settings
+	Revision  eventstore.Revision
+	CreatedAt time.Time
+}
+
+// Member is a dashboard user.
+type Member struct {
+	ID        id.Member
+	Email     string
+	Role      string
+	CreatedAt time.Time
+	Born      eventstore.Position
+}
+
+// Name of the read model.
+func (Clients) Name() string { return "clients" }
+
+// Version of the read model's tables.
+func (Clients) Version() int { return 1 }
+
+// Schema of the read model. Settings that were never chosen are NULL.
+func (Clients) Schema() string {
+	return `
+CREATE TABLE clients (
+	client     text COLLATE "C" PRIMARY KEY,
+	name       text NOT NULL,
+	slug       text NOT NULL,
+	settings   text,
+	revision   bigint NOT NULL,
+	created_at timestamptz NOT NULL
+);
+CREATE TABLE members (
+	client      text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,
+	born        text COLLATE "C" NOT NULL,
+	email       bytea NOT NULL,
+	email_event text NOT NULL,
+	role        text NOT NULL,
+	created_at  timestamptz NOT NULL,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX members_listed ON members (client, born);`
+}
+
+const (
+	insertClient   = `INSERT INTO clients (client, name, slug, revision, created_at) VALUES ($1, $2, $3, $4, $5)`
+	renameClient   = `UPDATE clients SET name = $2 WHERE client = $1`
+	setSettings    = `UPDATE clients SET settings = $2 WHERE client = $1`
+	insertMember   = `INSERT INTO members (client, id, born, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	deleteMember   = `DELETE FROM members WHERE client = $1 AND id = $2`
+	reviseClient   = `UPDATE clients SET revision = $2 WHERE client = $1`
+)
+
+// Apply changes the model by a batch of events.
+func (Clients) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var b pgx.Batch
+	for _, r := range batch {
+		if err := applyClient(&b, r); err != nil {
+			return err
+		}
+	}
+	return send(ctx, tx, "clients", &b)
+}
+
+func applyClient(b *pgx.Batch, r eventstore.Recorded) error {
+	switch e := r.Event.(type) {
+	case event.ClientSignedUp:
+		b.Queue(insertClient, string(e.Client), e.Name, e.Slug, int64(r.Revision), r.RecordedAt)
+		return nil
+	case event.ClientRenamed:
+		b.Queue(renameClient, string(e.Client), e.Name)
+	case event.ClientSettingsChanged:
+		settings, err := json.Marshal(e.Settings)
+		if err != nil {
+			return fmt.Errorf("encode settings: %w", err)
+		}
+		b.Queue(setSettings, string(e.Client), string(settings))
+	case event.MemberAdded:
+		email, err := sealedOf(r, e.Email)
+		if err != nil {
+			return err
+		}
+		b.Queue(insertMember, string(r.Client), string(e.Member), string(r.Position), email.Box, string(email.Event), e.Role, r.RecordedAt)
+	case event.MemberRemoved:
+		b.Queue(deleteMember, string(r.Client), string(e.Member))
+	case event.MemberAbandoned:
+	default:
+		return nil
+	}
+	b.Queue(reviseClient, string(r.Client), int64(r.Revision))
+	return nil
+}
+
+const getClient = `SELECT c.client, c.name, c.slug, c.settings, c.revision, c.created_at FROM clients c WHERE c.client = $1`
+
+// Get returns the client, or fails with a fault of kind Missing. Settings that
+// were never chosen are those of defaults.
+func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defaults event.Settings) (Client, error) {
+	type row struct {
+		Client
+		settings *string
+	}
+	rows, err := query(ctx, m.Reader, m.Name(), client, eventual, getClient, nil, func(r *row) []any {
+		return []any{text(&r.ID), text(&r.Name), text(&r.Slug), &r.settings, &r.Revision, &r.CreatedAt}
+	})
+	if err != nil {
+		return Client{}, err
+	}
+	if len(rows) == 0 {
+		return Client{}, fault.New(fault.Missing, "client_unknown", "There is no such client.")
+	}
+	found := rows[0]
+	found.Settings = defaults
+	if found.settings != nil {
+		if err := json.Unmarshal([]byte(*found.settings), &found.Settings); err != nil {
+			return Client{}, fmt.Errorf("decode settings of %s: %w", client, err)
+		}
+	}
+	return found.Client, nil
+}
+
+const listMembers = `
+SELECT m.id, m.born, m.email, m.email_event, m.role, m.created_at, k.id AS key, k.client_key, k.wrapped
+FROM members m LEFT JOIN subject_keys k ON k.client = m.client AND k.subject = m.id
+WHERE m.client = $1 AND m.born > $2 ORDER BY m.born LIMIT $3`
+
+// Members returns the members of a client in order of creation.
+func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, page Page) ([]Member, error) {
+	type row struct {
+		Member
+		email sealed
+		key   seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m.Name(), client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
+		return []any{
+			text(&r.ID), text(&r.Born), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
+			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	members := make([]Member, 0, len(rows))
+	for _, r := range rows {
+		stream := eventstore.Stream("client-" + string(client))
+		email, err := m.open(ctx, r.key, string(r.ID), r.email, client, stream, "email")
+		if err != nil {
+			return nil, err
+		}
+		if email == nil {
+			continue // removed, and on its way here
+		}
+		r.Member.Email = string(email)
+		members = append(members, r.Member)
+	}
+	return members, nil
+}

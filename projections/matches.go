@@ -1,0 +1,164 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// Matches is the read model of computed matches: of each pair the newest one.
+type Matches struct{ Reader }
+
+// Match is a match that was recorded for a user.
+type Match struct {
+	Matched     id.User
+	ExternalID  string // of the matched user
+	Score       float64
+	Percentile  float64
+	Explanation []event.Term
+	ComputedAt  time.Time
+	Born        eventstore.Position // of the pair's newest computation
+}
+
+// Name of the read model.
+func (Matches) Name() string { return "matches" }
+
+// Version of the read model's tables.
+func (Matches) Version() int { return 1 }
+
+// Schema of the read model.
+func (Matches) Schema() string {
+	return `
+CREATE TABLE matches (
+	client      text COLLATE "C" NOT NULL,
+	user_id     text COLLATE "C" NOT NULL,
+	matched     text COLLATE "C" NOT NULL,
+	born        text COLLATE "C" NOT NULL,
+	score       double precision NOT NULL,
+	percentile  double precision NOT NULL,
+	explanation text NOT NULL, -- JSON
+	computed_at timestamptz NOT NULL,
+	PRIMARY KEY (client, user_id, matched)
+);
+CREATE INDEX matches_listed ON matches (client, user_id, born);
+CREATE INDEX matches_matched ON matches (client, matched);`
+}
+
+const (
+	upsertMatches = `
+INSERT INTO matches (client, user_id, matched, born, score, percentile, explanation, computed_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[], $6::float8[], $7::text[], $8::timestamptz[])
+ON CONFLICT (client, user_id, matched) DO UPDATE SET born = excluded.born, score = excluded.score,
+	percentile = excluded.percentile, explanation = excluded.explanation, computed_at = excluded.computed_at`
+	eraseMatches = `DELETE FROM matches WHERE client = $1 AND user_id = $2`
+	eraseMatched = `DELETE FROM matches WHERE client = $1 AND matched = $2`
+)
+
+type matchRow struct {
+	client      id.Client
+	event       event.MatchComputed
+	explanation string
+	at          eventstore.Position
+	time        time.Time
+}
+
+// Apply changes the model by a batch of events.
+func (Matches) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	rows := map[string]matchRow{}
+	for _, r := range batch {
+		switch e := r.Event.(type) {
+		case event.MatchComputed:
+			explanation, err := json.Marshal(e.Explanation)
+			if err != nil {
+				return fmt.Errorf("encode an explanation: %w", err)
+			}
+			key := string(r.Client) + "/" + string(e.User) + "/" + string(e.MatchedUser)
+			rows[key] = matchRow{r.Client, e, string(explanation), r.Position, r.RecordedAt}
+		case event.EndUserErased:
+			// What came before in this batch goes too: it must be in the table.
+			if err := writeMatches(ctx, tx, rows); err != nil {
+				return err
+			}
+			clear(rows)
+			for _, sql := range []string{eraseMatches, eraseMatched} {
+				if err := do(ctx, tx, "erase matches", sql, string(r.Client), string(e.User)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return writeMatches(ctx, tx, rows)
+}
+
+func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	sorted := sortedValues(rows)
+	return do(ctx, tx, "upsert matches", upsertMatches,
+		column(sorted, func(r matchRow) string { return string(r.client) }),
+		column(sorted, func(r matchRow) string { return string(r.event.User) }),
+		column(sorted, func(r matchRow) string { return string(r.event.MatchedUser) }),
+		column(sorted, func(r matchRow) string { return string(r.at) }),
+		column(sorted, func(r matchRow) float64 { return r.event.Score }),
+		column(sorted, func(r matchRow) float64 { return r.event.Percentile }),
+		column(sorted, func(r matchRow) string { return r.explanation }),
+		column(sorted, func(r matchRow) time.Time { return r.time }),
+	)
+}
+
+// The external id comes from the users model. It may lag behind this one; a
+// match whose user it does not know yet, or not any more, is left out.
+const listMatches = `
+SELECT m.matched, m.born, m.score, m.percentile, m.explanation, m.computed_at, u.external, u.external_event,
+	k.id AS key, k.client_key, k.wrapped
+FROM matches m
+JOIN users u ON u.client = m.client AND u.id = m.matched AND NOT u.erased
+JOIN subject_keys k ON k.client = m.client AND k.subject = m.matched
+WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 ORDER BY m.born LIMIT $4`
+
+// List returns the matches that were recorded for a user, in order of their
+// computation.
+func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
+	type row struct {
+		Match
+		explanation string
+		external    sealed
+		key         seal.WrappedKey
+	}
+	args := []any{string(user), string(page.After), page.Limit}
+	rows, err := query(ctx, m.Reader, m.Name(), client, eventual, listMatches, args, func(r *row) []any {
+		return []any{
+			text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
+			&r.external.Box, text(&r.external.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	matches := make([]Match, 0, len(rows))
+	for _, r := range rows {
+		stream := eventstore.Stream("user-" + string(client) + "-" + string(r.Matched))
+		external, err := m.open(ctx, r.key, string(r.Matched), r.external, client, stream, "external_id")
+		if err != nil {
+			return nil, err
+		}
+		if external == nil {
+			continue
+		}
+		if err := json.Unmarshal([]byte(r.explanation), &r.Match.Explanation); err != nil {
+			return nil, fmt.Errorf("decode an explanation: %w", err)
+		}
+		r.Match.ExternalID = string(external)
+		matches = append(matches, r.Match)
+	}
+	return matches, nil
+}

@@ -1,0 +1,105 @@
+// Package projections builds the read models: what has happened, as tables
+// that can be listed. Each file holds one model, its table, how events change
+// it and how it is read. A model holds nothing that a replay of the log would
+// not build again; personal fields stand in it as sealed as in the log.
+package projections
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/eventstore/seal"
+)
+
+// All lists the read models of the service.
+func All() []feed.ReadModel {
+	return []feed.ReadModel{
+		Clients{}, APIKeys{}, Users{}, Webhooks{}, Matches{}, Revocations{}, Claims{},
+	}
+}
+
+// Reader is what every query needs. All queries begin with the client; they
+// see every write of the client that was acknowledged before, or fail with a
+// fault of kind Unavailable.
+type Reader struct {
+	Pool  *pgxpool.Pool
+	Fresh *feed.Reader
+	Vault *seal.Vault
+}
+
+// Page asks for a part of a list, in order of creation.
+type Page struct {
+	After eventstore.Position // of the last item of the page before
+	Limit int
+}
+
+// sealed is a personal field as a read model keeps it.
+type sealed struct {
+	Box   []byte   // JSON of an event.Box; nil where there is none
+	Event id.Event // the event that carried it
+}
+
+func sealedOf(r eventstore.Recorded, p *event.Personal) (sealed, error) {
+	if p == nil {
+		return sealed{}, nil
+	}
+	box, err := json.Marshal(p)
+	return sealed{box, r.ID}, err
+}
+
+// open opens a field with the subject's key, which the same statement read. A
+// field that was erased, or was never set, is nil.
+func (r Reader) open(ctx context.Context, key seal.WrappedKey, subject string, s sealed, client id.Client, stream eventstore.Stream, field string) ([]byte, error) {
+	if s.Box == nil || key.Wrapped == nil {
+		return nil, nil
+	}
+	var box event.Box
+	if err := json.Unmarshal(s.Box, &box); err != nil {
+		return nil, fmt.Errorf("decode sealed %s: %w", field, err)
+	}
+	place := seal.Place{Client: client, Stream: string(stream), Event: s.Event, Field: field}
+	plain, err := r.Vault.OpenWith(ctx, key, subject, place, &box)
+	if errors.Is(err, seal.ErrErased) {
+		return nil, nil
+	}
+	return plain, err
+}
+
+// sortedValues returns the values of a map in the order of its keys, so that
+// batches take row locks in one order.
+func sortedValues[K cmp.Ordered, V any](m map[K]V) []V {
+	values := make([]V, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		values = append(values, m[k])
+	}
+	return values
+}
+
+// column gathers one field of many rows, for unnest.
+func column[R, T any](rows []R, field func(R) T) []T {
+	values := make([]T, len(rows))
+	for i, r := range rows {
+		values[i] = field(r)
+	}
+	return values
+}
+
+// do runs a statement of an Apply.
+func do(ctx context.Context, tx pgx.Tx, what, sql string, args ...any) error {
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/eventstore"
+)
+
+// Revocations is the read model of what ended before its time: API keys that
+// were revoked and members who were removed. Every replica polls it.
+type Revocations struct{ Reader }
+
+// Revocation is a key or a member whose tokens are void.
+type Revocation struct {
+	Subject string // a key's or a member's id
+	At      time.Time
+}
+
+// Name of the read model.
+func (Revocations) Name() string { return "revocations" }
+
+// Version of the read model's tables.
+func (Revocations) Version() int { return 1 }
+
+// Schema of the read model.
+func (Revocations) Schema() string {
+	return `
+CREATE TABLE revocations (
+	subject    text COLLATE "C" PRIMARY KEY,
+	revoked_at timestamptz NOT NULL
+);
+CREATE INDEX revocations_recent ON revocations (revoked_at);`
+}
+
+const insertRevocation = `INSERT INTO revocations (subject, revoked_at) VALUES ($1, $2) ON CONFLICT (subject) DO NOTHING`
+
+// Apply changes the model by a batch of events.
+func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var b pgx.Batch
+	for _, r := range batch {
+		switch e := r.Event.(type) {
+		case event.APIKeyRevoked:
+			b.Queue(insertRevocation, string(e.Key), r.RecordedAt)
+		case event.MemberRemoved:
+			b.Queue(insertRevocation, string(e.Member), r.RecordedAt)
+		}
+	}
+	return send(ctx, tx, "revocations", &b)
+}
+
+const recentRevocations = `SELECT subject, revoked_at FROM revocations WHERE revoked_at >= $1 ORDER BY revoked_at LIMIT $2`
+
+// maxRevocations bounds what one poll returns.
+const maxRevocations = 100_000
+
+// Since returns what was revoked from a moment on, and how far the model has
+// come. A caller that knew the head of the log before it asked knows by that
+// whether it has heard of everything.
+func (m Revocations) Since(ctx context.Context, from time.Time) (revoked []Revocation, reached eventstore.Position, err error) {
+	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, `SELECT position FROM checkpoints WHERE name = $1`, m.checkpoint()).Scan(text(&reached)); err != nil {
+			return fmt.Errorf("read the checkpoint: %w", err)
+		}
+		rows, err := tx.Query(ctx, recentRevocations, from, maxRevocations)
+		if err != nil {
+			return err
+		}
+		revoked, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
+		return err
+	})
+	return revoked, reached, err
+}

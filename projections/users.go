@@ -1,0 +1,329 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// Users is the read model of end users.
+type Users struct{ Reader }
+
+// User is an end user.
+type User struct {
+	ID         id.User
+	ExternalID string
+	Traits     json.RawMessage
+	Revision   eventstore.Revision
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	Born       eventstore.Position // of its creation: its place in lists
+}
+
+// Name of the read model.
+func (Users) Name() string { return "users" }
+
+// Version of the read model's tables.
+func (Users) Version() int { return 1 }
+
+// Schema of the read model. A user who was erased leaves a row that says no
+// more than that, so that whoever follows the changes hears of it.
+func (Users) Schema() string {
+	return `
+CREATE TABLE users (
+	client         text COLLATE "C" NOT NULL,
+	id             text COLLATE "C" NOT NULL,
+	born           text COLLATE "C" NOT NULL, -- position of the creation
+	changed        text COLLATE "C" NOT NULL, -- position of the last change
+	revision       bigint NOT NULL,
+	erased         boolean NOT NULL,
+	external       bytea,
+	external_event text,
+	traits         bytea,
+	traits_event   text,
+	created_at     timestamptz NOT NULL,
+	updated_at     timestamptz NOT NULL,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX users_listed ON users (client, born) WHERE NOT erased;
+CREATE INDEX users_changed ON users (client, changed);`
+}
+
+// userRow is what a batch of events makes of one user. created says whether
+// the batch holds the creation.
+type userRow struct {
+	client           id.Client
+	id               id.User
+	born, changed    eventstore.Position
+	revision         eventstore.Revision
+	created, erased  bool
+	external, traits sealed
+	createdAt        time.Time
+	updatedAt        time.Time
+}
+
+const insertUsers = `
+INSERT INTO users (client, id, born, changed, revision, erased, external, external_event, traits, traits_event, created_at, updated_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::boolean[],
+	$7::bytea[], $8::text[], $9::bytea[], $10::text[], $11::timestamptz[], $12::timestamptz[])`
+
+const updateUsers = `
+UPDATE users SET changed = new.changed, revision = new.revision, erased = new.erased, updated_at = new.updated_at,
+	external = CASE WHEN new.erased THEN NULL ELSE users.external END,
+	traits = CASE WHEN new.erased THEN NULL ELSE new.traits END,
+	traits_event = new.traits_event
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::bytea[], $7::text[], $8::timestamptz[])
+	AS new (client, id, changed, revision, erased, traits, traits_event, updated_at)
+WHERE users.client = new.client AND users.id = new.id`
+
+// Apply changes the model by a batch of events.
+func (Users) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	rows := map[string]*userRow{}
+	for _, r := range batch {
+		if err := applyUser(rows, r); err != nil {
+			return err
+		}
+	}
+	var created, updated []*userRow
+	for _, row := range sortedValues(rows) {
+		if row.created {
+			created = append(created, row)
+		} else {
+			updated = append(updated, row)
+		}
+	}
+	if len(created) > 0 {
+		if err := do(ctx, tx, "insert users", insertUsers,
+			column(created, func(r *userRow) string { return string(r.client) }),
+			column(created, func(r *userRow) string { return string(r.id) }),
+			column(created, func(r *userRow) string { return string(r.born) }),
+			column(created, func(r *userRow) string { return string(r.changed) }),
+			column(created, func(r *userRow) int64 { return int64(r.revision) }),
+			column(created, func(r *userRow) bool { return r.erased }),
+			column(created, func(r *userRow) []byte { return r.external.Box }),
+			column(created, func(r *userRow) string { return string(r.external.Event) }),
+			column(created, func(r *userRow) []byte { return r.traits.Box }),
+			column(created, func(r *userRow) string { return string(r.traits.Event) }),
+			column(created, func(r *userRow) time.Time { return r.createdAt }),
+			column(created, func(r *userRow) time.Time { return r.updatedAt }),
+		); err != nil {
+			return err
+		}
+	}
+	if len(updated) == 0 {
+		return nil
+	}
+	return do(ctx, tx, "update users", updateUsers,
+		column(updated, func(r *userRow) string { return string(r.client) }),
+		column(updated, func(r *userRow) string { return string(r.id) }),
+		column(updated, func(r *userRow) string { return string(r.changed) }),
+		column(updated, func(r *userRow) int64 { return int64(r.revision) }),
+		column(updated, func(r *userRow) bool { return r.erased }),
+		column(updated, func(r *userRow) []byte { return r.traits.Box }),
+		column(updated, func(r *userRow) string { return string(r.traits.Event) }),
+		column(updated, func(r *userRow) time.Time { return r.updatedAt }),
+	)
+}
+
+func applyUser(rows map[string]*userRow, r eventstore.Recorded) (err error) {
+	row := func(user id.User) *userRow {
+		key := string(r.Client) + "/" + string(user)
+		if rows[key] == nil {
+			rows[key] = &userRow{client: r.Client, id: user}
+		}
+		rows[key].changed, rows[key].revision, rows[key].updatedAt = r.Position, r.Revision, r.RecordedAt
+		return rows[key]
+	}
+	switch e := r.Event.(type) {
+	case event.EndUserCreated:
+		u := row(e.User)
+		u.created, u.born, u.createdAt = true, r.Position, r.RecordedAt
+		if u.external, err = sealedOf(r, e.ExternalID); err != nil {
+			return err
+		}
+		u.traits, err = sealedOf(r, e.Traits)
+	case event.EndUserTraitsChanged:
+		row(e.User).traits, err = sealedOf(r, e.Traits)
+	case event.EndUserErased:
+		u := row(e.User)
+		u.erased, u.external.Box, u.traits.Box = true, nil, nil
+	}
+	return err
+}
+
+// UserQuery selects users. An empty field selects all.
+type UserQuery struct {
+	IDs          []id.User
+	UpdatedSince time.Time
+	Page         Page
+}
+
+// keyed are the columns of a user's row with the key that opens it.
+const userColumns = `
+SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at,
+	k.id AS key, k.client_key, k.wrapped
+FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id`
+
+const listUsers = userColumns + `
+WHERE u.client = $1 AND NOT u.erased AND u.born > $2
+	AND ($4::text[] IS NULL OR u.id = ANY($4)) AND ($5::timestamptz IS NULL OR u.updated_at >= $5)
+ORDER BY u.born LIMIT $3`
+
+// List returns users in order of creation.
+func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
+	var ids []string
+	if q.IDs != nil {
+		ids = column(q.IDs, func(u id.User) string { return string(u) })
+	}
+	var since *time.Time
+	if !q.UpdatedSince.IsZero() {
+		since = &q.UpdatedSince
+	}
+	return m.users(ctx, client, eventual, listUsers, string(q.Page.After), q.Page.Limit, ids, since)
+}
+
+const getUsers = userColumns + `
+WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
+
+// Get returns one user, or fails with a fault of kind Missing.
+func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
+	found, err := m.users(ctx, client, eventual, getUsers, []string{string(user)})
+	if err != nil {
+		return User{}, err
+	}
+	if len(found) == 0 {
+		return User{}, errUserUnknown()
+	}
+	return found[0], nil
+}
+
+func errUserUnknown() error {
+	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
+}
+
+func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]User, error) {
+	type row struct {
+		User
+		external, traits sealed
+		key              seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, "users", client, eventual, sql, args, func(r *row) []any {
+		return []any{
+			text(&r.ID), text(&r.Born), &r.Revision, &r.external.Box, text(&r.external.Event), &r.traits.Box,
+			text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	users := make([]User, 0, len(rows))
+	for _, r := range rows {
+		stream := eventstore.Stream("user-" + string(client) + "-" + string(r.ID))
+		external, err := m.open(ctx, r.key, string(r.ID), r.external, client, stream, "external_id")
+		if err != nil {
+			return nil, err
+		}
+		traits, err := m.open(ctx, r.key, string(r.ID), r.traits, client, stream, "traits")
+		if err != nil {
+			return nil, err
+		}
+		if external == nil || traits == nil {
+			continue // the key is destroyed, and the erasure is on its way here
+		}
+		r.User.ExternalID, r.User.Traits = string(external), traits
+		users = append(users, r.User)
+	}
+	return users, nil
+}
+
+// generationsAtOnce is how many generations of an external id are looked up
+// in one statement.
+const generationsAtOnce = 8
+
+const userGenerations = `
+SELECT u.id, u.erased FROM users u WHERE u.client = $1 AND u.id = ANY($2)`
+
+// Find returns the id of the user that an external id names now, or fails
+// with a fault of kind Missing.
+func (m Users) Find(ctx context.Context, client id.Client, eventual bool, external string) (id.User, error) {
+	type row struct {
+		id     id.User
+		erased bool
+	}
+	for generation := 0; ; generation += generationsAtOnce {
+		candidates := make([]string, generationsAtOnce)
+		for i := range candidates {
+			keyed, err := m.Vault.Index(ctx, client, "user:"+strconv.Itoa(generation+i), external)
+			if err != nil {
+				return "", err
+			}
+			candidates[i] = string(id.From[id.User]([16]byte(keyed[:16])))
+		}
+		rows, err := query(ctx, m.Reader, "users", client, eventual, userGenerations, []any{candidates},
+			func(r *row) []any { return []any{text(&r.id), &r.erased} })
+		if err != nil {
+			return "", err
+		}
+		for _, r := range rows {
+			if !r.erased {
+				return r.id, nil
+			}
+		}
+		if len(rows) < generationsAtOnce {
+			return "", errUserUnknown()
+		}
+	}
+}
+
+// UserChange is the newest state of a user that has changed.
+type UserChange struct {
+	ID     id.User
+	Traits json.RawMessage // nil: erased
+	At     eventstore.Position
+}
+
+const changedUsers = `
+SELECT u.id, u.changed, u.traits, u.traits_event, k.id AS key, k.client_key, k.wrapped
+FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
+WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
+
+// Changed returns at most limit users that were created, changed or erased
+// after a position, in order of their last change.
+func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
+	type row struct {
+		UserChange
+		traits sealed
+		key    seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m.Name(), client, false, changedUsers, []any{string(after), limit}, func(r *row) []any {
+		return []any{
+			&r.ID, &r.At, &r.traits.Box, text(&r.traits.Event),
+			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]UserChange, len(rows))
+	for i, r := range rows {
+		traits, err := m.open(ctx, r.key, string(r.ID), r.traits, client, userStream(client, r.ID), "traits")
+		if err != nil {
+			return nil, err
+		}
+		changes[i] = UserChange{ID: r.ID, Traits: traits, At: r.At}
+	}
+	return changes, nil
+}
+
+func userStream(client id.Client, user id.User) eventstore.Stream {
+	return eventstore.Stream("user-" + string(client) + "-" + string(user))
+}
