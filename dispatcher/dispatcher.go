@@ -1,0 +1,95 @@
+// Package dispatcher delivers the public events to the webhooks that asked for
+// them: at least once, signed, on the schedule of the contract, and never to an
+// address that is not public. One endpoint that hangs does not slow another.
+//
+// It follows the log as a projection does, with a queue in Postgres that is
+// filled in the same transaction as its checkpoint. Whether an event falls into
+// a pause is decided by the order of the log. Any number of processes work the
+// queue; what a dead one held is taken over when its leases end.
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/event"
+	"kindred/eventstore/seal"
+)
+
+// Dispatcher fills and works the queue of deliveries. It is a projection
+// (Name, Version, Apply), and Run sends.
+type Dispatcher struct {
+	Pool    *pgxpool.Pool
+	Secrets Secrets
+	Guard   *Guard
+	Metrics *Metrics
+	Logger  *slog.Logger
+	Now     func() time.Time // dates attempts; leases and due times are the database's
+	Config  Config
+
+	resolver *net.Resolver // nil: the system's
+}
+
+// Secrets opens the signing secrets of subscriptions; *seal.Vault does.
+type Secrets interface {
+	Open(ctx context.Context, subject string, p seal.Place, box *event.Box) ([]byte, error)
+}
+
+// Config is what an operator may choose. A zero field means its default.
+type Config struct {
+	RetryDelays []time.Duration // after each failed attempt; 30 s, 1, 2, 4 and 8 min
+	Timeout     time.Duration   // of an attempt, from dialling to the end of the answer; 10 s
+	Lease       time.Duration   // how long a claim keeps others off; at least the time-out and 5 s; 2 time-outs and 10 s
+	Poll        time.Duration   // how often the queue is looked at unasked; 1 s
+	Retention   time.Duration   // of deliveries that have ended and of attempts; 30 days
+
+	// Attempts in flight, in this process.
+	FirstAttempts int // 512
+	Retries       int // 256; a budget of their own, so that neither kind starves the other
+	PerEndpoint   int // of each kind, to one endpoint; 64, fewer while it fails
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.RetryDelays) == 0 {
+		c.RetryDelays = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}
+	}
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.Lease = max(cmp.Or(c.Lease, 2*c.Timeout+10*time.Second), c.Timeout+5*time.Second)
+	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
+	c.FirstAttempts = cmp.Or(c.FirstAttempts, 512)
+	c.Retries = cmp.Or(c.Retries, 256)
+	c.PerEndpoint = cmp.Or(c.PerEndpoint, 64)
+	return c
+}
+
+// Run delivers until ctx ends. Then it claims nothing more, and returns when the
+// attempts in flight have ended and are noted: at most a time-out and 10 s later.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	config := d.Config.withDefaults()
+	if err := d.maintain(ctx, config); err != nil {
+		return fmt.Errorf("prepare the delivery log: %w", err)
+	}
+	w := newWorker(d, config)
+
+	var background, completer sync.WaitGroup
+	background.Go(func() { w.listen(ctx) })
+	background.Go(func() { w.maintainHourly(ctx) })
+	completer.Go(func() { w.complete(context.WithoutCancel(ctx)) })
+
+	w.work(ctx)
+
+	w.inFlight.Wait()
+	close(w.outcomes)
+	completer.Wait()
+	background.Wait()
+	w.transport.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,206 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/idna"
+)
+
+// Guard keeps deliveries away from addresses that are not on the public
+// internet: a webhook URL is a customer's, and must not become a way into our
+// own network. It decides on the resolved address, at every dial and at every
+// write, so neither DNS nor a kept connection leads past it.
+type Guard struct {
+	allowed atomic.Pointer[[]netip.Prefix]
+}
+
+// NewGuard makes a guard that admits public addresses and those in allowed.
+func NewGuard(allowed ...netip.Prefix) *Guard {
+	g := new(Guard)
+	g.Allow(allowed...)
+	return g
+}
+
+// Allow replaces the networks that are admitted although they are not public.
+// Connections that are open obey from their next write on.
+func (g *Guard) Allow(networks ...netip.Prefix) { g.allowed.Store(&networks) }
+
+// The IANA special-purpose registries (RFC 6890 and its successors), and what
+// clouds answer on outside of them. Everything in IPv6 but 2000::/3 is refused.
+var (
+	closed4 = prefixes(
+		"0.0.0.0/8",        // this network
+		"10.0.0.0/8",       // private
+		"100.64.0.0/10",    // carrier-grade NAT
+		"127.0.0.0/8",      // loopback
+		"168.63.129.16/32", // Azure's host services
+		"169.254.0.0/16",   // link-local, cloud metadata
+		"172.16.0.0/12",    // private
+		"192.0.0.0/24",     // protocol assignments
+		"192.0.2.0/24",     // documentation
+		"192.88.99.0/24",   // 6to4 relays
+		"192.168.0.0/16",   // private
+		"198.18.0.0/15",    // benchmarks
+		"198.51.100.0/24",  // documentation
+		"203.0.113.0/24",   // documentation
+		"224.0.0.0/4",      // multicast
+		"240.0.0.0/4",      // reserved, broadcast
+	)
+	open6   = netip.MustParsePrefix("2000::/3")
+	closed6 = prefixes(
+		"2001::/23",     // protocol assignments: Teredo, ORCHID, benchmarks
+		"2001:db8::/32", // documentation
+		"2002::/16",     // 6to4: holds an IPv4 address
+		"3fff::/20",     // documentation
+	)
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	all := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		all[i] = netip.MustParsePrefix(text)
+	}
+	return all
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	for _, n := range networks {
+		if n.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// errRefused is in the chain of every refusal of an address.
+var errRefused = errors.New("is not a public address, and deliveries do not reach it")
+
+// CheckAddr refuses an address that is not public, unless it is allowed.
+func (g *Guard) CheckAddr(a netip.Addr) error {
+	a = a.WithZone("")
+	if contains(*g.allowed.Load(), a.Unmap()) {
+		return nil
+	}
+	public := a.Is4() && !contains(closed4, a) || a.Is6() && open6.Contains(a) && !contains(closed6, a)
+	if !public {
+		return fmt.Errorf("%s %w", a, errRefused)
+	}
+	return nil
+}
+
+const maxURL = 2048 // bytes
+
+// CheckURL says, in a sentence for whoever configures a webhook, why a URL
+// cannot be a target: its form, or a literal address that the guard refuses. A
+// host name is judged when it is dialled.
+func (g *Guard) CheckURL(text string) error {
+	if len(text) > maxURL {
+		return fmt.Errorf("the URL is over %d bytes", maxURL)
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil: // the error quotes the URL, which may hold a secret
+		return errors.New("the URL cannot be read")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("the URL must begin with https:// or http://")
+	case u.User != nil:
+		return errors.New("the URL must not hold a user name or password; verify the signature instead")
+	case u.Hostname() == "":
+		return errors.New("the URL has no host")
+	case u.Fragment != "":
+		return errors.New("the URL must not have a fragment")
+	}
+	if strings.HasSuffix(u.Host, ":") {
+		return errors.New("the URL has an empty port")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return errors.New("the port must be between 1 and 65535")
+		}
+	}
+	return g.checkHost(u.Hostname())
+}
+
+func (g *Guard) checkHost(host string) error {
+	if a, err := netip.ParseAddr(host); err == nil && (a.Is6() || a.Zone() != "") {
+		if a.Zone() != "" {
+			return errors.New("the address must not have a zone")
+		}
+		return g.CheckAddr(a)
+	}
+	// What the transport does before it resolves a name: wide digits and dots become plain ones.
+	host, err := idna.Lookup.ToASCII(host)
+	if err != nil {
+		return errors.New("the host is not a valid name")
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if a, err := netip.ParseAddr(host); err == nil {
+		return g.CheckAddr(a)
+	}
+	if numeric(host[strings.LastIndexByte(host, '.')+1:]) {
+		return errors.New("write an IPv4 address as four decimal numbers")
+	}
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return g.CheckAddr(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	}
+	return nil
+}
+
+// numeric says whether a host with this last label is an address to resolvers
+// (WHATWG URL, "ends in a number"): 2130706433, 0177.0.0.1, 0x7f000001.
+func numeric(label string) bool {
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
+// dialer opens connections that the guard admits, and keeps on admitting.
+func (g *Guard) dialer(timeout time.Duration, resolver *net.Resolver) func(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout:  timeout,
+		Resolver: resolver,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			target, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("read the resolved address: %w", err)
+			}
+			return g.CheckAddr(target.Addr())
+		},
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return &guardedConn{Conn: conn, guard: g, peer: peer.Addr()}, nil
+	}
+}
+
+// guardedConn asks the guard before it writes.
+type guardedConn struct {
+	net.Conn
+	guard *Guard
+	peer  netip.Addr
+}
+
+func (c *guardedConn) Write(p []byte) (int, error) {
+	if err := c.guard.CheckAddr(c.peer); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}

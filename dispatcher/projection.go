@@ -1,0 +1,253 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Name names the projection's checkpoint.
+func (d *Dispatcher) Name() string { return "dispatcher" }
+
+// Version counts the shapes of what the projection keeps.
+func (d *Dispatcher) Version() int { return 1 }
+
+// Apply follows the subscriptions and queues one delivery for each public event
+// and each subscription that is active at that place of the log and wants it.
+// tx also holds the checkpoint, so each event is applied once.
+func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	clients := concerned(batch)
+	if len(clients) == 0 {
+		return nil
+	}
+	endpoints, err := loadEndpoints(ctx, tx, clients)
+	if err != nil {
+		return err
+	}
+	b := newEnqueuing(endpoints)
+	for _, rec := range batch {
+		if b.follow(rec) {
+			continue
+		}
+		public, ok := rec.Event.(event.Public)
+		if !ok {
+			continue
+		}
+		if err := b.enqueue(rec, public); err != nil {
+			return err
+		}
+		if len(b.rows) >= maxInsert {
+			if err := b.flush(ctx, tx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.flush(ctx, tx); err != nil {
+		return err
+	}
+	if err := storeEndpoints(ctx, tx, b.endpoints); err != nil {
+		return err
+	}
+	if b.queued || b.stopped {
+		if _, err := tx.Exec(ctx, notifyQueue); err != nil {
+			return fmt.Errorf("wake the workers: %w", err)
+		}
+	}
+	return nil
+}
+
+const (
+	channel     = "kindred_deliveries"
+	notifyQueue = `SELECT pg_notify('` + channel + `', '')`
+	maxInsert   = 5_000 // rows of one INSERT
+)
+
+// concerned lists the clients whose subscriptions a batch needs.
+func concerned(batch []eventstore.Recorded) []id.Client {
+	var clients []id.Client
+	seen := map[id.Client]bool{}
+	for _, rec := range batch {
+		_, public := rec.Event.(event.Public)
+		if (public || webhookOf(rec.Event) != "") && !seen[rec.Client] {
+			seen[rec.Client] = true
+			clients = append(clients, rec.Client)
+		}
+	}
+	return clients
+}
+
+// webhookOf names the subscription that an event is about, or is empty.
+func webhookOf(e event.Event) id.Webhook {
+	switch e := e.(type) {
+	case event.WebhookSubscribed:
+		return e.Webhook
+	case event.WebhookChanged:
+		return e.Webhook
+	case event.WebhookPaused:
+		return e.Webhook
+	case event.WebhookResumed:
+		return e.Webhook
+	case event.WebhookSecretRotated:
+		return e.Webhook
+	case event.WebhookRemoved:
+		return e.Webhook
+	}
+	return ""
+}
+
+// enqueuing is one batch on its way into the queue.
+type enqueuing struct {
+	endpoints []*endpoint
+	byWebhook map[id.Webhook]*endpoint
+	byClient  map[id.Client][]*endpoint
+
+	rows            []queued
+	queued, stopped bool
+}
+
+type queued struct {
+	delivery   id.Delivery
+	endpoint   *endpoint
+	event      id.Event
+	position   eventstore.Position
+	eventType  string
+	body       []byte
+	occurredAt time.Time
+}
+
+func newEnqueuing(endpoints []*endpoint) *enqueuing {
+	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}}
+	for _, e := range endpoints {
+		b.add(e)
+	}
+	return b
+}
+
+func (b *enqueuing) add(e *endpoint) {
+	b.endpoints = append(b.endpoints, e)
+	b.byWebhook[e.Webhook] = e
+	b.byClient[e.Client] = append(b.byClient[e.Client], e)
+}
+
+// follow keeps the subscriptions up to date. It says whether rec was about one.
+func (b *enqueuing) follow(rec eventstore.Recorded) bool {
+	webhook := webhookOf(rec.Event)
+	if webhook == "" {
+		return false
+	}
+	e := b.byWebhook[webhook]
+	if subscribed, ok := rec.Event.(event.WebhookSubscribed); ok && e == nil {
+		e = &endpoint{
+			Webhook: webhook, Client: rec.Client, State: active,
+			URL: subscribed.URL, EventTypes: subscribed.EventTypes, changedAt: rec.RecordedAt,
+		}
+		e.rotate(rec, subscribed.Secret)
+		b.add(e)
+		return true
+	}
+	if e == nil || e.State == removed {
+		return true // what is over does not begin again
+	}
+	e.changedAt = rec.RecordedAt
+	switch changed := rec.Event.(type) {
+	case event.WebhookChanged:
+		e.URL, e.EventTypes = changed.URL, changed.EventTypes
+	case event.WebhookPaused:
+		e.stop(rec, paused)
+		b.stopped = true
+	case event.WebhookResumed:
+		e.State = active
+	case event.WebhookSecretRotated:
+		e.rotate(rec, changed.Secret)
+	case event.WebhookRemoved:
+		e.stop(rec, removed)
+		b.stopped = true
+	}
+	return true
+}
+
+// enqueue adds the deliveries of a public event.
+func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error {
+	var body []byte
+	for _, e := range b.byClient[rec.Client] {
+		switch {
+		case !e.wants(rec.Type), e.State == removed:
+			continue
+		case e.State == paused:
+			e.Skipped++
+			continue
+		}
+		if body == nil {
+			var err error
+			if body, err = envelope(rec, public); err != nil {
+				return err
+			}
+		}
+		b.rows = append(b.rows, queued{
+			delivery:   deliveryOf(rec.ID, e.Webhook),
+			endpoint:   e,
+			event:      rec.ID,
+			position:   rec.Position,
+			eventType:  rec.Type,
+			body:       body,
+			occurredAt: rec.RecordedAt,
+		})
+	}
+	return nil
+}
+
+// deliveryOf names the delivery of an event to a webhook: the same at every
+// attempt and on every replica.
+func deliveryOf(e id.Event, w id.Webhook) id.Delivery {
+	return id.Next[id.Delivery](id.Derived("delivery", string(e), string(w)))
+}
+
+// envelope is the body of a delivery: exactly the three fields of section 6 of
+// the interface specification.
+func envelope(rec eventstore.Recorded, public event.Public) ([]byte, error) {
+	body, err := json.Marshal(struct {
+		EventType string `json:"event_type"`
+		Data      any    `json:"data"`
+		Timestamp string `json:"timestamp"`
+	}{rec.Type, public.Data(rec.Client), rec.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z")})
+	if err != nil {
+		return nil, fmt.Errorf("write the body for %s: %w", rec.ID, err)
+	}
+	return body, nil
+}
+
+const insertQueue = `
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[])
+ON CONFLICT (delivery) DO NOTHING`
+
+// flush writes the rows gathered so far.
+func (b *enqueuing) flush(ctx context.Context, tx pgx.Tx) error {
+	n := len(b.rows)
+	if n == 0 {
+		return nil
+	}
+	var (
+		deliveries, clients, webhooks = make([]string, n), make([]string, n), make([]string, n)
+		events, positions, types      = make([]string, n), make([]string, n), make([]string, n)
+		bodies                        = make([][]byte, n)
+		times                         = make([]time.Time, n)
+	)
+	for i, r := range b.rows {
+		deliveries[i], clients[i], webhooks[i] = string(r.delivery), string(r.endpoint.Client), string(r.endpoint.Webhook)
+		events[i], positions[i], types[i] = string(r.event), string(r.position), r.eventType
+		bodies[i], times[i] = r.body, r.occurredAt
+	}
+	if _, err := tx.Exec(ctx, insertQueue, deliveries, clients, webhooks, events, positions, types, bodies, times); err != nil {
+		return fmt.Errorf("queue deliveries: %w", err)
+	}
+	b.rows, b.queued = b.rows[:0], true
+	return nil
+}

@@ -1,0 +1,296 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+)
+
+// queue is the durable queue; its table explains why a claim stays cheap.
+type queue struct {
+	pool  *pgxpool.Pool
+	lease time.Duration
+}
+
+// planByIndex holds the planner to the queue's indexes: the statistics of a
+// table that is empty now and has a million rows a minute later mislead it.
+// It ends with the transaction.
+const planByIndex = `
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true),
+	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+
+// A claim that a crash of the database forgets was never made: no need to wait for the disk.
+const commitLazily = `SELECT set_config('synchronous_commit', 'off', true)`
+
+// job is a delivery that this process holds.
+type job struct {
+	Delivery  id.Delivery
+	Token     int
+	Lane      laneKind
+	Failed    int // attempts before this one
+	Client    id.Client
+	Webhook   id.Webhook
+	EventType string
+	Body      []byte
+	Test      bool
+	Cancelled bool // a pause or a removal came after its event
+	URL       string
+	Secrets   []secret
+	Age       time.Duration // since the event was recorded
+}
+
+// claimQueue reads the state of the subscription in the statement that takes the
+// delivery, right before it is sent.
+const claimQueue = `
+WITH turns AS (
+	SELECT * FROM unnest($1::text[], $2::int[], $3::int[]) AS t (webhook, first, retry)
+), first AS (
+	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
+		SELECT delivery FROM dispatch_queue
+		WHERE webhook = t.webhook AND token = 0
+		ORDER BY position LIMIT t.first FOR UPDATE SKIP LOCKED) q
+), retry AS (
+	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
+		SELECT delivery FROM dispatch_queue
+		WHERE webhook = t.webhook AND token > 0 AND due_at <= now()
+		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
+), picked AS (
+	SELECT delivery, 0 AS lane FROM first UNION ALL SELECT delivery, 1 FROM retry
+)
+UPDATE dispatch_queue q SET token = q.token + 1, leased = true, due_at = now() + $4
+FROM picked p, dispatch_endpoints e
+WHERE q.delivery = p.delivery AND e.webhook = q.webhook
+RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
+	q.position < e.cancelled_through, e.url, e.secrets, now() - q.occurred_at`
+
+// turn is how many deliveries of each kind an endpoint may begin.
+type turn struct {
+	webhook id.Webhook
+	n       [lanes]int
+}
+
+// claim takes what is ready, up to each turn's numbers, under a lease.
+func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
+	webhooks, first, retry := make([]string, len(turns)), make([]int32, len(turns)), make([]int32, len(turns))
+	for i, t := range turns {
+		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstLane]), int32(t.n[retryLane]) //nolint:gosec // bounded by the budgets
+	}
+	var jobs []job
+	err := q.send(ctx, func(b *pgx.Batch) {
+		b.Queue(commitLazily)
+		b.Queue(claimQueue, webhooks, first, retry, q.lease).Query(func(rows pgx.Rows) (err error) {
+			jobs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[job])
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim deliveries: %w", err)
+	}
+	return jobs, nil
+}
+
+// send runs statements in one transaction and one round trip.
+func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
+	var b pgx.Batch
+	b.Queue(planByIndex)
+	queue(&b)
+	return q.pool.SendBatch(ctx, &b).Close()
+}
+
+// The queue's webhooks, one index probe for each: the first entry of the next
+// webhook, and so on.
+const (
+	discoverFirst = `
+WITH RECURSIVE found AS (
+	(SELECT webhook, position, queued_at FROM dispatch_queue
+	 WHERE token = 0 AND webhook > $1 ORDER BY webhook, position LIMIT 1)
+	UNION ALL
+	SELECT n.webhook, n.position, n.queued_at FROM found f CROSS JOIN LATERAL (
+		SELECT webhook, position, queued_at FROM dispatch_queue
+		WHERE token = 0 AND webhook > f.webhook ORDER BY webhook, position LIMIT 1) n
+)
+SELECT f.webhook, e.client, now() - f.queued_at
+FROM (SELECT webhook, queued_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
+
+	discoverRetry = `
+WITH RECURSIVE found AS (
+	(SELECT webhook, due_at FROM dispatch_queue
+	 WHERE token > 0 AND webhook > $1 ORDER BY webhook, due_at LIMIT 1)
+	UNION ALL
+	SELECT n.webhook, n.due_at FROM found f CROSS JOIN LATERAL (
+		SELECT webhook, due_at FROM dispatch_queue
+		WHERE token > 0 AND webhook > f.webhook ORDER BY webhook, due_at LIMIT 1) n
+)
+SELECT f.webhook, e.client, now() - f.due_at
+FROM (SELECT webhook, due_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
+)
+
+// waiting is an endpoint that has something in the queue.
+type waiting struct {
+	Webhook id.Webhook
+	Client  id.Client
+	Overdue time.Duration // of its first entry; negative where that is not due yet
+}
+
+// maxDiscovered bounds the endpoints of one look; the next look goes on behind them.
+const maxDiscovered = 2_000
+
+// discover lists the endpoints that have something to do, from one webhook on.
+func (q *queue) discover(ctx context.Context, after [lanes]id.Webhook) (found [lanes][]waiting, err error) {
+	err = q.send(ctx, func(b *pgx.Batch) {
+		for lane, sql := range [lanes]string{discoverFirst, discoverRetry} {
+			b.Queue(sql, after[lane], maxDiscovered).Query(func(rows pgx.Rows) (err error) {
+				found[lane], err = pgx.CollectRows(rows, pgx.RowToStructByPos[waiting])
+				return err
+			})
+		}
+	})
+	if err != nil {
+		return found, fmt.Errorf("look at the queue: %w", err)
+	}
+	return found, nil
+}
+
+// sweepQueue makes the retries of stopped endpoints due, so that they are
+// claimed and cancelled now instead of at their time. What is leased is left to
+// whoever holds it.
+const sweepQueue = `
+WITH stopped AS (
+	SELECT webhook, cancelled_through FROM dispatch_endpoints WHERE sweeping ORDER BY webhook LIMIT 100
+), waiting AS (
+	SELECT q.delivery FROM stopped s CROSS JOIN LATERAL (
+		SELECT delivery FROM dispatch_queue
+		WHERE webhook = s.webhook AND token > 0 AND due_at > now() AND NOT leased AND position < s.cancelled_through
+		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) q
+), pulled AS (
+	UPDATE dispatch_queue q SET due_at = now() FROM waiting w WHERE q.delivery = w.delivery RETURNING q.webhook
+)
+UPDATE dispatch_endpoints e SET sweeping = false FROM stopped s
+WHERE e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through
+	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) < 1000`
+
+func (q *queue) sweep(ctx context.Context) error {
+	err := q.send(ctx, func(b *pgx.Batch) { b.Queue(sweepQueue) })
+	if err != nil {
+		return fmt.Errorf("cancel what waits: %w", err)
+	}
+	return nil
+}
+
+// verdict is how a claim ended.
+type verdict string
+
+const (
+	delivered verdict = "delivered"
+	failed    verdict = "failed"    // tried again, or dropped
+	cancelled verdict = "cancelled" // never sent
+	returned  verdict = "returned"  // never sent, through no fault of the endpoint: tried again, and not counted
+)
+
+// outcome is a claim's end.
+type outcome struct {
+	job     job
+	verdict verdict
+	retryIn time.Duration // for failed and returned; negative: the schedule is exhausted
+	latency time.Duration // of the attempt
+	began   time.Time     // when it was taken up
+	status  int           // 0: there was no answer
+	err     string
+	answer  []byte
+}
+
+// completeQueue lets only the last claim of a delivery decide about it; every
+// attempt that took place is logged. Rows are locked in one order, so that two
+// completions cannot wait for each other.
+const completeQueue = `
+WITH done AS (
+	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[])
+		AS d (delivery, token, verdict, retry_in, attempt, began, latency_us, status, error, answer)
+), attempt AS (
+	INSERT INTO dispatch_attempts (delivery, attempt, at, latency_us, status, error, answer)
+	SELECT delivery, attempt, now() - began, latency_us, status, error, answer FROM done
+	WHERE verdict IN ('delivered', 'failed')
+), held AS (
+	SELECT q.delivery, d.retry_in, d.attempt,
+		CASE WHEN d.verdict IN ('delivered', 'cancelled') THEN d.verdict
+			WHEN d.verdict = 'failed' AND d.retry_in IS NULL THEN 'dropped'
+			WHEN q.position < e.cancelled_through THEN 'cancelled'
+			ELSE d.verdict END AS state
+	FROM (SELECT * FROM done ORDER BY delivery) d
+	JOIN dispatch_queue q ON q.delivery = d.delivery AND q.token = d.token
+	JOIN dispatch_endpoints e ON e.webhook = q.webhook
+	FOR UPDATE OF q
+), again AS (
+	UPDATE dispatch_queue q
+	SET failed = q.failed + (h.state = 'failed')::int, leased = false, due_at = now() + h.retry_in
+	FROM held h WHERE q.delivery = h.delivery AND h.state IN ('failed', 'returned')
+	RETURNING q.delivery, h.state
+), gone AS (
+	DELETE FROM dispatch_queue q USING held h
+	WHERE q.delivery = h.delivery AND h.state NOT IN ('failed', 'returned')
+	RETURNING q.delivery, q.client, q.webhook, q.event, q.event_type, q.body, q.occurred_at, q.queued_at, q.test, q.failed, h.state, h.attempt
+), ended AS (
+	INSERT INTO dispatch_deliveries (delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, attempts, state, ended_at)
+	SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test,
+		CASE WHEN attempt > 0 THEN attempt ELSE failed END, state, now()
+	FROM gone
+)
+SELECT delivery, state FROM again UNION ALL SELECT delivery, state FROM gone`
+
+// complete notes how claims ended and returns what became of each delivery:
+// delivered, dropped, cancelled, failed (it waits for its retry) or returned.
+// One that was taken over meanwhile is missing.
+//
+// Times are handed over as durations until now, and dated by the database.
+func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time) (map[id.Delivery]string, error) {
+	n := len(outcomes)
+	var (
+		deliveries, verdicts = make([]string, n), make([]string, n)
+		tokens, attempts     = make([]int32, n), make([]int32, n)
+		retries              = make([]*time.Duration, n)
+		began                = make([]time.Duration, n)
+		latencies            = make([]int64, n)
+		statuses             = make([]pgtype.Int4, n)
+		errs                 = make([]pgtype.Text, n)
+		answers              = make([][]byte, n)
+	)
+	for i, o := range outcomes {
+		deliveries[i], verdicts[i], tokens[i] = string(o.job.Delivery), string(o.verdict), int32(o.job.Token) //nolint:gosec // counted from 0
+		began[i], latencies[i] = now.Sub(o.began), o.latency.Microseconds()
+		if o.verdict == delivered || o.verdict == failed {
+			attempts[i] = int32(o.job.Failed + 1) //nolint:gosec // at most the schedule's length
+		}
+		if o.retryIn >= 0 {
+			retries[i] = &o.retryIn
+		}
+		statuses[i] = pgtype.Int4{Int32: int32(o.status), Valid: o.status != 0} //nolint:gosec // three digits
+		errs[i] = pgtype.Text{String: o.err, Valid: o.err != ""}
+		answers[i] = o.answer
+	}
+	states := make(map[id.Delivery]string, n)
+	err := q.send(ctx, func(b *pgx.Batch) {
+		b.Queue(completeQueue, deliveries, tokens, verdicts, retries, attempts, began, latencies, statuses, errs, answers).
+			Query(func(rows pgx.Rows) error {
+				var (
+					delivery id.Delivery
+					state    string
+				)
+				_, err := pgx.ForEachRow(rows, []any{&delivery, &state}, func() error {
+					states[delivery] = state
+					return nil
+				})
+				return err
+			})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("note %d outcomes: %w", n, err)
+	}
+	return states, nil
+}

@@ -1,0 +1,74 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"kindred/domain/id"
+)
+
+const (
+	secretTTL = 10 * time.Second
+	maxOpened = 1_024
+)
+
+// openedSecrets keeps the secrets that are in use, for a short while.
+type openedSecrets struct {
+	vault Secrets
+
+	mu   sync.Mutex
+	kept map[openedKey]openedSecret
+}
+
+type openedKey struct {
+	webhook id.Webhook
+	event   id.Event
+}
+
+type openedSecret struct {
+	plain []byte
+	until time.Time
+}
+
+func newOpenedSecrets(vault Secrets) *openedSecrets {
+	return &openedSecrets{vault: vault, kept: map[openedKey]openedSecret{}}
+}
+
+// signing opens the secrets that sign a delivery at a time, the newest first.
+func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]byte, error) {
+	var plain [][]byte
+	for _, sealed := range j.Secrets {
+		if sealed.Until != nil && !at.Before(*sealed.Until) {
+			continue
+		}
+		opened, err := s.open(ctx, j, sealed, at)
+		if err != nil {
+			return nil, fmt.Errorf("open a signing secret: %w", err)
+		}
+		plain = append(plain, opened)
+	}
+	return plain, nil
+}
+
+func (s *openedSecrets) open(ctx context.Context, j job, sealed secret, at time.Time) ([]byte, error) {
+	key := openedKey{j.Webhook, sealed.Event}
+	s.mu.Lock()
+	kept, found := s.kept[key]
+	s.mu.Unlock()
+	if found && at.Before(kept.until) {
+		return kept.plain, nil
+	}
+	plain, err := s.vault.Open(ctx, string(j.Webhook), sealed.place(j.Client), sealed.Box)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kept) >= maxOpened {
+		clear(s.kept)
+	}
+	s.kept[key] = openedSecret{plain, at.Add(secretTTL)}
+	return plain, nil
+}

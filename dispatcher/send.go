@@ -1,0 +1,128 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"kindred/eventstore/seal"
+)
+
+const (
+	keptAnswer    = 4 << 10  // bytes of an answer that the delivery log keeps
+	drainedAnswer = 64 << 10 // bytes of an answer that are read, so that the connection can be kept
+	maxError      = 300      // bytes of an error that the delivery log keeps
+
+	// idleConnection is under the 5 s after which common servers close theirs:
+	// a request that meets the closing would count as a failed attempt.
+	idleConnection = 4 * time.Second
+)
+
+// newTransport makes connections for one process. It knows no proxy, follows no
+// redirect and repeats no request that may have been seen.
+func newTransport(guard *Guard, c Config, resolver *net.Resolver) *http.Transport {
+	return &http.Transport{
+		DialContext:            guard.dialer(c.Timeout, resolver),
+		TLSHandshakeTimeout:    c.Timeout,
+		ResponseHeaderTimeout:  c.Timeout,
+		MaxIdleConns:           c.FirstAttempts + c.Retries,
+		MaxIdleConnsPerHost:    2 * c.PerEndpoint,
+		IdleConnTimeout:        idleConnection,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true,
+	}
+}
+
+// attempt sends a delivery once and says how it went. It ends within the time-out.
+func (w *worker) attempt(ctx context.Context, j job) outcome {
+	started := w.now()
+	o := outcome{job: j, began: started}
+	if j.Cancelled {
+		o.verdict = cancelled
+		return o
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+	defer cancel()
+	secrets, err := w.secrets.signing(ctx, j, started)
+	switch {
+	case errors.Is(err, seal.ErrErased):
+		// Never send unsigned what was to be signed.
+		o.err = "the signing secret does not exist any more"
+	case err != nil:
+		w.logger.WarnContext(ctx, "signing secret cannot be opened", "webhook_id", string(j.Webhook), "error", err)
+		o.verdict, o.retryIn = returned, pauseAfterTrouble
+		return o
+	default:
+		o.status, o.answer, err = w.post(ctx, j, started, secrets)
+		o.err = describe(err, o.status)
+	}
+	o.latency = w.now().Sub(started)
+	if o.err == "" {
+		o.verdict = delivered
+		return o
+	}
+	o.verdict, o.retryIn = failed, -1
+	if delay, again := retryIn(w.config.RetryDelays, j.Delivery, j.Failed+1); again {
+		o.retryIn = delay
+	}
+	return o
+}
+
+// post makes the request. It returns the status, 0 where there was no answer,
+// and the beginning of the answer's body.
+func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, j.URL, bytes.NewReader(j.Body))
+	if err != nil {
+		return 0, nil, errors.New("the URL cannot be read")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "kindred-webhooks/1")
+	req.Header.Set("X-Service-Event", j.EventType)
+	if j.Test {
+		req.Header.Set("X-Kindred-Test", "true")
+	}
+	sign(req.Header, j.Delivery, at, j.Body, secrets)
+	// Not through an http.Client: its errors quote the URL, and it follows redirects.
+	resp, err := w.transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // the answer has been read
+	// The status has decided. Where the body does not end in time or within its
+	// bounds, the connection is not kept, and that is all.
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
+	if err == nil && len(answer) == keptAnswer {
+		_, _ = io.CopyN(io.Discard, resp.Body, drainedAnswer-keptAnswer)
+	}
+	return resp.StatusCode, answer, nil
+}
+
+// describe puts a failure into words for the delivery log; empty is success. A
+// redirect is a failure: it is not followed.
+func describe(err error, status int) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within the time-out"
+	case err != nil:
+		return clean(err.Error())
+	case status >= 300 && status < 400:
+		return fmt.Sprintf("answered %d; redirects are not followed", status)
+	case status < 200 || status >= 300:
+		return fmt.Sprintf("answered %d", status)
+	}
+	return ""
+}
+
+// clean makes a text short and fit for the database.
+func clean(text string) string {
+	if len(text) > maxError {
+		text = text[:maxError]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\x00", "")
+}

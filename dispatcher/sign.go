@@ -1,0 +1,60 @@
+package dispatcher
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// sign puts the signature headers for a body on a request. Secrets are in the
+// order of their age, the newest first; without any, nothing is signed.
+//
+// X-Service-Signature is section 6 of the interface specification: lowercase
+// hex HMAC-SHA256 of the body, keyed with the UTF-8 bytes of the newest secret.
+// The others are Standard Webhooks 1.0: one "v1," signature per secret over
+// "<id>.<unix seconds>.<body>".
+func sign(h http.Header, delivery id.Delivery, at time.Time, body []byte, secrets [][]byte) {
+	seconds := strconv.FormatInt(at.Unix(), 10)
+	h.Set("Webhook-Id", string(delivery))
+	h.Set("Webhook-Timestamp", seconds)
+	if len(secrets) == 0 {
+		return
+	}
+	h.Set("X-Service-Signature", hex.EncodeToString(mac(secrets[0], body)))
+	signed := make([]byte, 0, len(delivery)+len(seconds)+len(body)+2)
+	signed = append(signed, delivery...)
+	signed = append(append(append(signed, '.'), seconds...), '.')
+	signed = append(signed, body...)
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac(standardKey(secret), signed))
+	}
+	h.Set("Webhook-Signature", strings.Join(signatures, " "))
+}
+
+// standardKey is the base64 after "whsec_" where a secret has that form, else
+// its UTF-8 bytes.
+func standardKey(secret []byte) []byte {
+	text, found := strings.CutPrefix(string(secret), "whsec_")
+	if !found {
+		return secret
+	}
+	key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil || len(key) == 0 {
+		return secret
+	}
+	return key
+}
+
+func mac(key, message []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(message)
+	return h.Sum(nil)
+}

@@ -1,0 +1,251 @@
+package dispatcher
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// laneKind tells first attempts from what was claimed before: retries, and what
+// another process left behind. Each has a budget of its own.
+type laneKind int
+
+const (
+	firstLane laneKind = iota
+	retryLane
+	lanes
+)
+
+func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
+
+// agenda knows which endpoints may have work, and whose turn it is.
+//
+// Slots go round by client, and within a client by endpoint. Nobody takes more
+// than half of what is free, so that a newcomer finds room however many
+// endpoints hang. An endpoint that fails gets fewer slots, down to minCap, and
+// more again, one for each success. The caller holds a lock.
+type agenda struct {
+	budget [lanes]int
+	perEnd int
+
+	used      [lanes]int
+	endpoints map[id.Webhook]*place
+	byClient  map[id.Client]*[lanes]int // slots in use
+	served    uint64                    // counts turns given
+}
+
+// place is an endpoint on the agenda.
+type place struct {
+	webhook id.Webhook
+	client  id.Client
+	ready   [lanes]time.Time // from when on it may have work; zero: none is known
+	used    [lanes]int
+	cap     int
+	served  uint64 // when it last had a turn
+
+	failingSince time.Time // zero while it accepts
+	warned       bool
+}
+
+const (
+	minCap    = 4
+	maxAgenda = 10_000 // endpoints
+)
+
+func newAgenda(c Config) *agenda {
+	return &agenda{
+		budget:    [lanes]int{c.FirstAttempts, c.Retries},
+		perEnd:    c.PerEndpoint,
+		endpoints: map[id.Webhook]*place{},
+		byClient:  map[id.Client]*[lanes]int{},
+	}
+}
+
+// expect notes that an endpoint may have work from a time on.
+func (a *agenda) expect(lane laneKind, webhook id.Webhook, client id.Client, from time.Time) {
+	p := a.endpoints[webhook]
+	if p == nil {
+		if len(a.endpoints) >= maxAgenda {
+			return // a later look finds it again
+		}
+		p = &place{webhook: webhook, client: client, cap: max(min(minCap, a.perEnd), a.perEnd/4)}
+		a.endpoints[webhook] = p
+	}
+	if p.ready[lane].IsZero() || from.Before(p.ready[lane]) {
+		p.ready[lane] = from
+	}
+}
+
+// clientTurn is a client's place in a round.
+type clientTurn struct {
+	served    uint64
+	room      int
+	endpoints []*place
+	next      int
+}
+
+// plan hands out the free slots of a lane among the endpoints that are ready.
+func (a *agenda) plan(lane laneKind, now time.Time, give func(*place)) {
+	free := a.budget[lane] - a.used[lane]
+	if free <= 0 {
+		return
+	}
+	clients := map[id.Client]*clientTurn{}
+	for _, p := range a.endpoints {
+		if ready := p.ready[lane]; ready.IsZero() || ready.After(now) || p.used[lane] >= p.cap {
+			continue
+		}
+		t := clients[p.client]
+		if t == nil {
+			mine := a.usedBy(p.client)[lane]
+			t = &clientTurn{room: max(1, (free+mine)/2-mine)}
+			clients[p.client] = t
+		}
+		t.served = max(t.served, p.served)
+		t.endpoints = append(t.endpoints, p)
+	}
+	round := make([]*clientTurn, 0, len(clients))
+	for _, t := range clients {
+		slices.SortFunc(t.endpoints, func(x, y *place) int {
+			return cmp.Or(cmp.Compare(x.served, y.served), cmp.Compare(x.webhook, y.webhook))
+		})
+		round = append(round, t)
+	}
+	slices.SortFunc(round, func(x, y *clientTurn) int {
+		return cmp.Or(cmp.Compare(x.served, y.served), cmp.Compare(x.endpoints[0].webhook, y.endpoints[0].webhook))
+	})
+	for len(round) > 0 && free > 0 {
+		still := round[:0]
+		for _, t := range round {
+			if free == 0 {
+				break
+			}
+			p := t.endpoints[t.next]
+			a.take(lane, p)
+			give(p)
+			free--
+			t.room--
+			if p.used[lane] >= p.cap {
+				t.endpoints = slices.Delete(t.endpoints, t.next, t.next+1)
+			} else {
+				t.next++
+			}
+			if len(t.endpoints) > 0 && t.room > 0 {
+				t.next %= len(t.endpoints)
+				still = append(still, t)
+			}
+		}
+		round = still
+	}
+}
+
+func (a *agenda) usedBy(c id.Client) *[lanes]int {
+	used := a.byClient[c]
+	if used == nil {
+		used = new([lanes]int)
+		a.byClient[c] = used
+	}
+	return used
+}
+
+func (a *agenda) take(lane laneKind, p *place) {
+	a.served++
+	p.served = a.served
+	p.used[lane]++
+	a.used[lane]++
+	a.usedBy(p.client)[lane]++
+}
+
+// release gives slots back.
+func (a *agenda) release(lane laneKind, webhook id.Webhook, n int) {
+	p := a.endpoints[webhook]
+	p.used[lane] -= n
+	a.used[lane] -= n
+	used := a.usedBy(p.client)
+	if used[lane] -= n; *used == [lanes]int{} {
+		delete(a.byClient, p.client)
+	}
+}
+
+// turns plans both lanes.
+func (a *agenda) turns(now time.Time) []turn {
+	index := map[id.Webhook]int{}
+	var turns []turn
+	for lane := range lanes {
+		a.plan(lane, now, func(p *place) {
+			i, found := index[p.webhook]
+			if !found {
+				i = len(turns)
+				index[p.webhook] = i
+				turns = append(turns, turn{webhook: p.webhook})
+			}
+			turns[i].n[lane]++
+		})
+	}
+	return turns
+}
+
+// claimed settles a round: slots that found nothing are given back, and an
+// endpoint that had less than it was offered is known to have no more.
+func (a *agenda) claimed(turns []turn, jobs []job) {
+	got := map[id.Webhook]*[lanes]int{}
+	for _, j := range jobs {
+		if got[j.Webhook] == nil {
+			got[j.Webhook] = new([lanes]int)
+		}
+		got[j.Webhook][j.Lane]++
+	}
+	for _, t := range turns {
+		for lane, n := range t.n {
+			if have := got[t.webhook]; have != nil {
+				n -= have[lane]
+			}
+			if n > 0 {
+				a.release(laneKind(lane), t.webhook, n)
+				a.endpoints[t.webhook].ready[lane] = time.Time{}
+			}
+		}
+	}
+}
+
+// learn adjusts the slots of an endpoint to how an attempt ended. It says, once,
+// that the endpoint has failed for long.
+func (a *agenda) learn(webhook id.Webhook, accepted bool, now time.Time) bool {
+	p := a.endpoints[webhook]
+	if accepted {
+		p.cap = min(p.cap+1, a.perEnd)
+		p.failingSince, p.warned = time.Time{}, false
+		return false
+	}
+	p.cap = max(p.cap/2, min(minCap, a.perEnd))
+	if p.failingSince.IsZero() {
+		p.failingSince = now
+	}
+	warn := !p.warned && now.Sub(p.failingSince) >= failingLong
+	p.warned = p.warned || warn
+	return warn
+}
+
+// next says how long until an endpoint is ready; at most limit.
+func (a *agenda) next(now time.Time, limit time.Duration) time.Duration {
+	for _, p := range a.endpoints {
+		for lane, ready := range p.ready {
+			if !ready.IsZero() && p.used[lane] < p.cap && a.used[lane] < a.budget[lane] {
+				limit = min(limit, ready.Sub(now))
+			}
+		}
+	}
+	return max(limit, 0)
+}
+
+// forget drops endpoints that have nothing to do and accept.
+func (a *agenda) forget() {
+	for webhook, p := range a.endpoints {
+		idle := p.used == [lanes]int{} && p.ready == [lanes]time.Time{}
+		if idle && (p.failingSince.IsZero() || len(a.endpoints) > maxAgenda/2) {
+			delete(a.endpoints, webhook)
+		}
+	}
+}

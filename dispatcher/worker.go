@@ -1,0 +1,290 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"kindred/domain/id"
+)
+
+const (
+	// pace is the least time between two claims, so that each takes many.
+	pace = 4 * time.Millisecond
+	// restBetweenLooks keeps the share of time that is spent on looking low.
+	restBetweenLooks = 3
+	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
+	pauseAfterTrouble = time.Second
+
+	dbTimeout   = 10 * time.Second // of one statement of the queue
+	maxOutcomes = 512              // of one completion
+	gather      = 2 * time.Millisecond
+	failingLong = time.Hour // until an endpoint that fails is worth a warning
+)
+
+// worker is one running dispatcher: a loop that claims, a goroutine for each
+// attempt, and one that notes their outcomes.
+type worker struct {
+	*Dispatcher
+	config    Config
+	queue     *queue
+	transport *http.Transport
+	secrets   *openedSecrets
+	logger    *slog.Logger
+	now       func() time.Time
+
+	mu     sync.Mutex
+	agenda *agenda
+
+	look     chan struct{} // something new is in the queue
+	freed    chan struct{} // a slot is free
+	outcomes chan outcome
+	inFlight sync.WaitGroup
+}
+
+func newWorker(d *Dispatcher, c Config) *worker {
+	return &worker{
+		Dispatcher: d,
+		config:     c,
+		queue:      &queue{pool: d.Pool, lease: c.Lease},
+		transport:  newTransport(d.Guard, c, d.resolver),
+		secrets:    newOpenedSecrets(d.Secrets),
+		logger:     d.Logger,
+		now:        d.Now,
+		agenda:     newAgenda(c),
+		look:       make(chan struct{}, 1),
+		freed:      make(chan struct{}, 1),
+		outcomes:   make(chan outcome, maxOutcomes),
+	}
+}
+
+// signal wakes whoever waits on a channel of capacity 1; once is enough.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// work claims and starts attempts until ctx ends.
+func (w *worker) work(ctx context.Context) {
+	var (
+		wanted         = true // a look at the queue
+		lookFrom, poll time.Time
+		after          [lanes]id.Webhook
+	)
+	for ctx.Err() == nil {
+		now := w.now()
+		if (wanted || !now.Before(poll)) && !now.Before(lookFrom) {
+			// Statements outlive ctx: a claim must not be lost between the database and us.
+			next, more, err := w.discover(context.WithoutCancel(ctx), after, now)
+			if err != nil {
+				w.trouble(ctx, err)
+				continue
+			}
+			end := w.now()
+			after, wanted, poll, lookFrom = next, more, end.Add(w.config.Poll), end.Add(restBetweenLooks*end.Sub(now))
+		}
+		claimed, err := w.claim(context.WithoutCancel(ctx))
+		if err != nil {
+			w.trouble(ctx, err)
+			continue
+		}
+		if claimed && !sleep(ctx, pace) {
+			return
+		}
+		wait := poll.Sub(w.now())
+		if wanted {
+			wait = min(wait, lookFrom.Sub(w.now()))
+		}
+		w.mu.Lock()
+		wait = w.agenda.next(w.now(), wait)
+		w.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-w.look:
+			wanted = true
+		case <-w.freed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// sleep waits, and says whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// trouble is the database's: it is logged, and the next try waits.
+func (w *worker) trouble(ctx context.Context, err error) {
+	w.logger.ErrorContext(ctx, "webhook queue cannot be reached", "error", err)
+	sleep(ctx, pauseAfterTrouble)
+}
+
+// discover puts the endpoints that have work on the agenda. It returns where the
+// next look begins, and whether there is more to look at now.
+func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook, now time.Time) (next [lanes]id.Webhook, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
+	defer cancel()
+	if err := w.queue.sweep(ctx); err != nil {
+		return after, true, err
+	}
+	found, err := w.queue.discover(ctx, after)
+	if err != nil {
+		return after, true, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.agenda.forget()
+	for lane, endpoints := range found {
+		for _, e := range endpoints {
+			w.agenda.expect(laneKind(lane), e.Webhook, e.Client, now.Add(-e.Overdue))
+		}
+		if len(endpoints) == maxDiscovered {
+			next[lane], more = endpoints[maxDiscovered-1].Webhook, true
+		}
+		w.Metrics.waiting(laneKind(lane), endpoints)
+	}
+	return next, more, nil
+}
+
+// claim takes deliveries for the slots that are free and starts their attempts.
+// It says whether it asked the database at all.
+func (w *worker) claim(ctx context.Context) (bool, error) {
+	w.mu.Lock()
+	turns := w.agenda.turns(w.now())
+	w.mu.Unlock()
+	if len(turns) == 0 {
+		return false, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, dbTimeout)
+	defer cancel()
+	jobs, err := w.queue.claim(bounded, turns)
+	w.mu.Lock()
+	w.agenda.claimed(turns, jobs)
+	w.mu.Unlock()
+	if err != nil {
+		return true, err
+	}
+	for _, j := range jobs {
+		w.inFlight.Go(func() { w.deliver(ctx, j) })
+	}
+	return true, nil
+}
+
+// deliver makes one attempt, hands on how it ended, and frees the slot.
+func (w *worker) deliver(ctx context.Context, j job) {
+	done := w.Metrics.started(j)
+	o := w.attempt(ctx, j)
+	done(o)
+	w.outcomes <- o
+
+	now := w.now()
+	w.mu.Lock()
+	w.agenda.release(j.Lane, j.Webhook, 1)
+	warn := false
+	if o.verdict == delivered || o.verdict == failed {
+		warn = w.agenda.learn(j.Webhook, o.verdict == delivered, now)
+	}
+	w.mu.Unlock()
+	signal(w.freed)
+	if warn {
+		w.logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
+			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
+	}
+}
+
+// complete notes outcomes, many at once, until there will be no more.
+func (w *worker) complete(ctx context.Context) {
+	for first := range w.outcomes {
+		batch := append(make([]outcome, 0, maxOutcomes), first)
+		timeout := time.NewTimer(gather)
+	gathering:
+		for len(batch) < maxOutcomes {
+			select {
+			case o, open := <-w.outcomes:
+				if !open {
+					break gathering
+				}
+				batch = append(batch, o)
+			case <-timeout.C:
+				break gathering
+			}
+		}
+		timeout.Stop()
+		w.note(ctx, batch)
+	}
+}
+
+const noteTries = 3
+
+// note writes outcomes. Where the database stays away, the leases of these
+// deliveries end, and they are sent again.
+func (w *worker) note(ctx context.Context, batch []outcome) {
+	for try := 1; ; try++ {
+		states, err := w.noteOnce(ctx, batch)
+		if err == nil {
+			w.Metrics.ended(states)
+			for _, state := range states {
+				if state == string(failed) || state == string(returned) {
+					signal(w.look) // to learn when it is due
+					return
+				}
+			}
+			return
+		}
+		w.logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
+		if try == noteTries {
+			return
+		}
+		sleep(ctx, pauseAfterTrouble)
+	}
+}
+
+func (w *worker) noteOnce(ctx context.Context, batch []outcome) (map[id.Delivery]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
+	defer cancel()
+	return w.queue.complete(ctx, batch, w.now())
+}
+
+// listen turns notifications into looks. While it cannot, polling serves.
+func (w *worker) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := w.listenOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		w.logger.WarnContext(ctx, "webhook queue cannot be listened to", "error", err)
+		sleep(ctx, pauseAfterTrouble)
+	}
+}
+
+func (w *worker) listenOnce(ctx context.Context) error {
+	pooled, err := w.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	conn := pooled.Hijack()                      // what it listens to is no business of the pool's next user
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing depends on how it closes
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	for {
+		signal(w.look)
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return fmt.Errorf("wait for a notification: %w", err)
+		}
+	}
+}
