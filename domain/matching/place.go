@@ -1,0 +1,95 @@
+package matching
+
+import (
+	"math"
+
+	"kindred/domain/traits"
+)
+
+const (
+	earthKm = 6371.0088 // mean radius (IUGG)
+	decayKm = 1000      // the distance at which similarity has fallen to 1/e
+)
+
+// places is a point on Earth: similarity exp(-km/1000), by the great circle
+// (haversine formula).
+//
+// A scan looks the square of the chord up in a table of similarities, whose
+// classes are narrow near 0: 64 to each doubling.
+type places struct {
+	at    []point
+	chord []unit
+	table []int64
+}
+
+// point is in radians.
+type point struct{ lat, lon, cosLat float64 }
+
+// unit is a point on the unit sphere.
+type unit struct{ x, y, z float32 }
+
+// nowhere is further from every point than any two points are.
+func nowhere() unit { return unit{x: 4} }
+
+// The classes of a squared chord are the top bits of its float32, from
+// nearestClass (2^-30 and below; a chord of 200 m) to the class of 2^5.
+const (
+	classShift   = 23 - 6
+	nearestClass = (127 - 30) << 6
+	classes      = (30 + 5) << 6
+)
+
+// chordError is more than float32 can be wrong by in a chord.
+const chordError = 1e-6
+
+func newPlaces() *places {
+	c := &places{table: make([]int64, classes)}
+	for i := range c.table {
+		if i > 0 { // the first class begins at 0
+			lowest := math.Float32frombits(uint32(i+nearestClass) << classShift)
+			chord := math.Sqrt(float64(lowest)) - chordError
+			if chord > 2 {
+				break // beyond the antipode: nowhere
+			}
+			c.table[i] = int64(math.Ceil(one * nearness(2*math.Asin(chord/2))))
+		} else {
+			c.table[i] = one
+		}
+	}
+	return c
+}
+
+// nearness is the similarity at an angle in radians.
+func nearness(angle float64) float64 { return math.Exp(-angle * earthKm / decayKm) }
+
+func (c *places) grow() {
+	c.at = append(c.at, point{})
+	c.chord = append(c.chord, nowhere())
+}
+
+func (c *places) put(row int, v traits.Value) {
+	lat, lon := v.Number*math.Pi/180, v.Lon*math.Pi/180
+	cos := math.Cos(lat)
+	c.at[row] = point{lat, lon, cos}
+	c.chord[row] = unit{float32(cos * math.Cos(lon)), float32(cos * math.Sin(lon)), float32(math.Sin(lat))}
+}
+
+func (c *places) clear(row int) { c.chord[row] = nowhere() }
+
+func (c *places) similarity(a, b int) float64 {
+	x, y := c.at[a], c.at[b]
+	north, east := math.Sin((x.lat-y.lat)/2), math.Sin((x.lon-y.lon)/2)
+	h := north*north + x.cosLat*y.cosLat*(east*east)
+	return nearness(2 * math.Asin(math.Sqrt(min(1, h))))
+}
+
+func (c *places) bounds(row int, weight int64) func(int, []int64) {
+	q, table := c.chord[row], c.table
+	return func(from int, sums []int64) {
+		for i, u := range c.chord[from : from+len(sums)] {
+			x, y, z := u.x-q.x, u.y-q.y, u.z-q.z
+			class := int(math.Float32bits(x*x+y*y+z*z)>>classShift) - nearestClass
+			sums[i] += weight * table[max(class, 0)]
+		}
+	}
+}
