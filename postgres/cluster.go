@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -19,16 +21,10 @@ func ensureCluster(ctx context.Context, l layout, bin binaries, durable bool) er
 	if _, err := os.Stat(l.data()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	halves, err := filepath.Glob(filepath.Join(l.dir, "data.new-*"))
-	if err != nil {
+	if err := removeHalves(l.dir); err != nil {
 		return err
 	}
-	for _, half := range halves {
-		if err := os.RemoveAll(half); err != nil {
-			return err
-		}
-	}
-	made := fmt.Sprintf("%s.new-%d", l.data(), os.Getpid())
+	made := filepath.Join(l.dir, halfPrefix+strconv.Itoa(os.Getpid()))
 	if err := makeOwned(made, 0o700, l.account); err != nil {
 		return err
 	}
@@ -39,6 +35,24 @@ func ensureCluster(ctx context.Context, l layout, bin binaries, durable bool) er
 		return err
 	}
 	return syncDir(l.dir)
+}
+
+const halfPrefix = "data.new-"
+
+// removeHalves removes what starts that were killed have left.
+func removeHalves(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), halfPrefix) {
+			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func initdb(ctx context.Context, runAs account, bin binaries, dir string, durable bool) error {

@@ -43,7 +43,7 @@ func place(ctx context.Context, dir string, log *slog.Logger) (layout, error) {
 	if err != nil {
 		return layout{}, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // another account may run the server
 		return layout{}, err
 	}
 	l, err := layoutIn(dir)
@@ -51,7 +51,7 @@ func place(ctx context.Context, dir string, log *slog.Logger) (layout, error) {
 		return l, err
 	}
 	standIn := "/var/tmp/kindred-" + shortHash(dir)
-	log.Warn("the account that runs postgres cannot reach the data directory, using another",
+	log.WarnContext(ctx, "the account that runs postgres cannot reach the data directory, using another",
 		"account", l.account.name, "dir", dir, "instead", standIn)
 	if err := makeOwned(standIn, 0o711, l.account); err != nil {
 		return layout{}, err

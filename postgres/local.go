@@ -143,7 +143,7 @@ func (l *Local) adopt(ctx context.Context) (bool, error) {
 	switch {
 	case err == nil:
 		l.server = survivor
-		l.log.Info("local postgres adopted", "pid", l.PID(), "dir", l.layout.dir)
+		l.log.InfoContext(ctx, "local postgres adopted", "pid", l.PID(), "dir", l.layout.dir)
 		return true, nil
 	case errors.Is(err, errEnded):
 		return false, nil
@@ -162,14 +162,14 @@ func (l *Local) launch(ctx context.Context, bin binaries, settings []string) err
 	defer logFile.Close() // the server has a descriptor of its own
 
 	for retries := launchRetries; ; retries-- {
-		server, err := startServer(l.layout, bin, logFile, settings)
+		server, err := startServer(ctx, l.layout, bin, logFile, settings)
 		if err != nil {
 			return err
 		}
 		err = l.ready(ctx, server)
 		if err == nil {
 			l.server = server
-			l.log.Info("local postgres started", "pid", l.PID(), "dir", l.layout.dir, "version", bin.version)
+			l.log.InfoContext(ctx, "local postgres started", "pid", l.PID(), "dir", l.layout.dir, "version", bin.version)
 			return nil
 		}
 		tail := logTail(logFile)
@@ -224,6 +224,7 @@ func createDatabase(ctx context.Context, socketDir string) error {
 
 func socketURL(dir, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(localName), Path: "/" + database}
-	u.RawQuery = url.Values{"host": {dir}, "port": {localPort}}.Encode()
+	query := url.Values{"host": {dir}, "port": {localPort}}.Encode()
+	u.RawQuery = strings.ReplaceAll(query, "+", "%20") // pgx reads a plus as itself
 	return u.String()
 }

@@ -17,7 +17,7 @@ var ErrInUse = errors.New("the data directory is in use")
 type ownerLock struct{ file *os.File }
 
 func lockOwner(dir string) (*ownerLock, error) {
-	file, err := os.OpenFile(filepath.Join(dir, "owner.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, "owner.lock"), os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // whom it refuses reads it
 	if err != nil {
 		return nil, err
 	}

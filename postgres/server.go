@@ -30,8 +30,8 @@ type server struct {
 }
 
 // startServer starts the server of the layout, with its own log as output.
-func startServer(l layout, bin binaries, logFile *os.File, settings []string) (*server, error) {
-	cmd := exec.Command(filepath.Join(bin.dir, "postgres"), serverArgs(l, settings)...)
+func startServer(ctx context.Context, l layout, bin binaries, logFile *os.File, settings []string) (*server, error) {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(bin.dir, "postgres"), serverArgs(l, settings)...)
 	l.account.prepare(cmd)
 	dieWithUs(cmd.SysProcAttr, syscall.SIGINT)
 	cmd.Stdout, cmd.Stderr = logFile, logFile

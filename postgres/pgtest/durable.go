@@ -2,11 +2,14 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"kindred/postgres"
 )
@@ -39,11 +42,17 @@ func Durable(t testing.TB) *Crashable {
 // URL is the URL of the database. It stays the same across restarts.
 func (c *Crashable) URL() string { return c.local.URL() }
 
-// Kill ends the server as kill -9 does, and returns when it has ended.
+// Kill ends the server and its sessions as kill -9 does, and returns when it has ended.
 func (c *Crashable) Kill() {
 	c.t.Helper()
-	if err := syscall.Kill(c.local.PID(), syscall.SIGKILL); err != nil {
-		c.t.Fatalf("pgtest: kill the server: %v", err)
+	victims, err := c.processes()
+	if err != nil {
+		c.t.Fatalf("pgtest: list the sessions: %v", err)
+	}
+	for _, pid := range append([]int{c.local.PID()}, victims...) { // the server first: it would replace the others
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			c.t.Fatalf("pgtest: kill the server: %v", err)
+		}
 	}
 	select {
 	case <-c.local.Done():
@@ -60,12 +69,29 @@ func (c *Crashable) Restart() {
 	c.start()
 }
 
+// processes returns the sessions and the workers, which a killed server leaves to end
+// at their leisure.
+func (c *Crashable) processes() ([]int, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), timeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.URL())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, `SELECT pid FROM pg_stat_activity`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int])
+}
+
 func (c *Crashable) start() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), timeout)
 	defer cancel()
 	var err error
-	if c.local, err = postgres.StartLocal(ctx, c.dir, slog.New(slog.DiscardHandler)); err != nil {
+	if c.local, err = postgres.StartLocal(ctx, c.dir, slog.New(slog.DiscardHandler), noShmFiles); err != nil {
 		c.t.Fatalf("pgtest: %v", err)
 	}
 }

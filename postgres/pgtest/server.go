@@ -3,7 +3,6 @@ package pgtest
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -29,10 +28,8 @@ var (
 		if err != nil {
 			return "", err
 		}
-		keep = server
 		return server.URL(), nil
 	})
-	keep           *Server // its lifeline must not be collected
 	sharedTemplate = sync.OnceValues(func() (string, error) {
 		server, err := sharedServer()
 		if err != nil {
@@ -42,13 +39,16 @@ var (
 	})
 )
 
+// noShmFiles keeps even a killed server from leaving anything outside of its directory.
+const noShmFiles = "dynamic_shared_memory_type=mmap"
+
 // Server is a private server whose data is worth nothing: in memory where there is
 // room, never flushed to disk.
 type Server struct {
 	*postgres.Local
 	dir     string
 	cleaner *exec.Cmd
-	alive   io.Closer // the cleaner's standard input: closes when this process ends
+	cleaned chan struct{} // closed when the cleaner has ended
 }
 
 // StartServer starts a server for tests. When the process ends without having called
@@ -59,7 +59,7 @@ func StartServer(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler),
-		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
+		noShmFiles, "fsync=off", "synchronous_commit=off", "full_page_writes=off",
 		"wal_level=minimal", "max_wal_senders=0", "max_wal_size=256MB",
 		"max_connections=400", "autovacuum_naptime=10min")
 	if err != nil {
@@ -67,7 +67,7 @@ func StartServer(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Local: local, dir: dir}
-	if err := s.startCleaner(); err != nil {
+	if err := s.startCleaner(ctx); err != nil {
 		return nil, errors.Join(err, local.Stop(ctx), os.RemoveAll(dir))
 	}
 	return s, nil
@@ -75,9 +75,9 @@ func StartServer(ctx context.Context) (*Server, error) {
 
 // Stop ends the server and removes its data.
 func (s *Server) Stop(ctx context.Context) error {
-	s.cleaner.Process.Kill() // its work is done here
-	s.cleaner.Wait()
-	return errors.Join(s.Local.Stop(ctx), s.alive.Close(), os.RemoveAll(s.dir))
+	err := s.cleaner.Process.Kill() // its work is done here
+	<-s.cleaned
+	return errors.Join(err, s.Local.Stop(ctx), os.RemoveAll(s.dir))
 }
 
 // roomiest returns the directory that test data is best kept in: memory, unless it
@@ -103,15 +103,22 @@ func makeDir(parent string) (string, error) {
 
 // startCleaner starts a process that waits for our end (its standard input closes,
 // which not even kill -9 prevents), then ends the server and removes its directory.
-func (s *Server) startCleaner() error {
+func (s *Server) startCleaner(ctx context.Context) error {
 	const script = `cat; kill -QUIT "$1"; n=0
 		while kill -0 "$1" && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$2"`
-	s.cleaner = exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(s.PID()), s.dir)
+	s.cleaner = exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", strconv.Itoa(s.PID()), s.dir)
 	s.cleaner.Dir = "/"
 	s.cleaner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
-	var err error
-	if s.alive, err = s.cleaner.StdinPipe(); err != nil {
+	if _, err := s.cleaner.StdinPipe(); err != nil {
 		return err
 	}
-	return s.cleaner.Start()
+	if err := s.cleaner.Start(); err != nil {
+		return err
+	}
+	s.cleaned = make(chan struct{})
+	go func() {
+		_ = s.cleaner.Wait() // killed by Stop; it also keeps our end of the pipe
+		close(s.cleaned)
+	}()
+	return nil
 }

@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// MigrateFrom is Migrate with other migrations.
+var MigrateFrom = migrate
+
+// StartOrphan starts the server of dir, whose cluster is there, in a way that it
+// outlives whoever started it, and returns once it has noted its process id.
+func StartOrphan(ctx context.Context, t *testing.T, dir string) (pid int) {
+	t.Helper()
+	l, err := place(ctx, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := findBinaries(ctx, l.data())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(bin.dir, "postgres"), serverArgs(l, nil)...)
+	l.account.prepare(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reaped := make(chan struct{})
+	go func() {
+		defer close(reaped)
+		_ = cmd.Wait() // however it ends
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Kill) // nobody may be left
+		<-reaped
+	})
+	for {
+		noted, err := notedPID(filepath.Join(l.data(), "postmaster.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if noted == cmd.Process.Pid {
+			return noted
+		}
+		select {
+		case <-reaped:
+			t.Fatal("the orphan did not start")
+		case <-ctx.Done():
+			t.Fatal(ctx.Err())
+		default:
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package postgres_test
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/postgres"
+	"kindred/postgres/pgtest"
+)
+
+// files maps names of migrations to their statements.
+func files(pairs ...string) fs.FS {
+	found := fstest.MapFS{"migrations/README.md": {Data: []byte("not a migration")}}
+	for i := 0; i < len(pairs); i += 2 {
+		found["migrations/"+pairs[i]] = &fstest.MapFile{Data: []byte(pairs[i+1])}
+	}
+	return found
+}
+
+// emptyDatabase returns the URL of a database that was never migrated.
+func emptyDatabase(t *testing.T) string {
+	t.Helper()
+	url := pgtest.URL(t)
+	query[string](t, url, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
+	return url
+}
+
+// query runs statements without a result, or one that yields a column.
+func query[T any](t *testing.T, url, sql string) []T {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if !strings.HasPrefix(sql, "SELECT") {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	}
+	rows, err := conn.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func applied(t *testing.T, url string) []string {
+	t.Helper()
+	return query[string](t, url, `SELECT name FROM schema_migration ORDER BY name`)
+}
+
+func TestMigrationsRunOnceInOrderAndMayHaveGaps(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	one := []string{"001_a.sql", `CREATE TABLE steps (n int); INSERT INTO steps VALUES (1)`}
+	two := []string{"007_b.sql", `INSERT INTO steps VALUES (7)`}
+	three := []string{"010_c.sql", `INSERT INTO steps SELECT 10 WHERE EXISTS (SELECT FROM steps WHERE n = 7)`}
+	for _, set := range [][]string{nil, one, append(one, two...), append(append(one, two...), three...)} {
+		for range 2 {
+			if err := postgres.MigrateFrom(t.Context(), url, files(set...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := query[int](t, url, `SELECT n FROM steps ORDER BY n`)
+	if diff := cmp.Diff([]int{1, 7, 10}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestManyProcessesMigrateAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	set := files("001_a.sql", `CREATE TABLE a (n int)`, "002_b.sql", `ALTER TABLE a ADD COLUMN m int`)
+	errs := make([]error, 8)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = postgres.MigrateFrom(t.Context(), url, set) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnUnknownHistoryIsRefusedAndNothingChanges(t *testing.T) {
+	t.Parallel()
+	const a, b = `CREATE TABLE a (n int)`, `CREATE TABLE b (n int)`
+	for name, ours := range map[string]fs.FS{
+		"newer":     files("001_a.sql", a, "003_c.sql", b),
+		"different": files("001_a.sql", `CREATE TABLE a (n bigint)`, "002_b.sql", b, "003_c.sql", b),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := emptyDatabase(t)
+			if err := postgres.MigrateFrom(t.Context(), url, files("001_a.sql", a, "002_b.sql", b)); err != nil {
+				t.Fatal(err)
+			}
+			err := postgres.MigrateFrom(t.Context(), url, ours)
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("the migration says: %v", err)
+			}
+			if diff := cmp.Diff([]string{"001_a.sql", "002_b.sql"}, applied(t, url)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestAMigrationThatFailsLeavesNothingOfItself(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	err := postgres.MigrateFrom(t.Context(), url, files(
+		"001_a.sql", `CREATE TABLE a (n int)`,
+		"002_b.sql", `CREATE TABLE b (n int); SELECT 1/0`,
+		"003_c.sql", `CREATE TABLE c (n int)`))
+	if err == nil || !strings.Contains(err.Error(), "002_b.sql") {
+		t.Errorf("the migration says: %v", err)
+	}
+	if diff := cmp.Diff([]string{"001_a.sql"}, applied(t, url)); diff != "" {
+		t.Error(diff)
+	}
+	tables := query[string](t, url, `SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1`)
+	if diff := cmp.Diff([]string{"a", "schema_migration"}, tables); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheEmbeddedMigrationsApplyTwice(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t) // once
+	if err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Error(err)
+	}
+}

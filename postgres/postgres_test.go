@@ -1,0 +1,68 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"kindred/postgres"
+	"kindred/postgres/pgtest"
+)
+
+func TestAPoolHasItsOptions(t *testing.T) {
+	t.Parallel()
+	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{
+		MaxConns: 3, SearchPath: []string{"users_v2", `odd"name`}, AppName: "reader",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for setting, want := range map[string]string{
+		"application_name":                    "reader",
+		"search_path":                         `users_v2, "odd""name", public`,
+		"idle_in_transaction_session_timeout": "1min",
+		"statement_timeout":                   "0",
+	} {
+		var got string
+		if err := pool.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ReplaceAll(got, `"users_v2"`, "users_v2") != want {
+			t.Errorf("%s: %s instead of %s", setting, got, want)
+		}
+	}
+	if got := pool.Config().MaxConns; got != 3 {
+		t.Errorf("%d connections", got)
+	}
+}
+
+func TestAnUnreadableURLIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://user:hunter2@host:notaport/db",
+		"postgres://user:hunter2@host/db?sslmode=hunter2",
+		"host=h password=hunter2 port=hunter2",
+		"postgres://user:hunter2%zz@host/db",
+	} {
+		_, open := postgres.Open(t.Context(), url, postgres.Options{})
+		migrate := postgres.Migrate(t.Context(), url)
+		for _, err := range []error{open, migrate} {
+			if err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: %v", url, err)
+			}
+		}
+	}
+}
+
+func TestADatabaseThatIsNotThereIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	started := time.Now()
+	_, err := postgres.Open(t.Context(), "postgres://user:hunter2@127.0.0.1:1/db", postgres.Options{})
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("open says: %v", err)
+	}
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
