@@ -1,0 +1,102 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// ErrRestored: the log is not the one that the checkpoint was made on. The
+// error that wraps it says what to do.
+var ErrRestored = errors.New("the event log was restored to an earlier state, or is another one")
+
+// checkpoint is how far a follower has come.
+type checkpoint struct {
+	epoch    string // of the log
+	position eventstore.Position
+	event    id.Event
+	events   int64
+}
+
+// A batch of an older leader that is about to commit holds the row, so the
+// claim waits for it and sees where it ended; a later one finds its epoch gone.
+const claimCheckpoint = `
+INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ($1, $3, '', '', 0, $2)
+ON CONFLICT (name) DO UPDATE SET lease_epoch = excluded.lease_epoch,
+	epoch = CASE WHEN checkpoints.position = '' THEN excluded.epoch ELSE checkpoints.epoch END
+WHERE checkpoints.lease_epoch <= excluded.lease_epoch
+RETURNING epoch, position, event_id, events`
+
+// claim reads a checkpoint, and keeps every older leader from writing it.
+func claim(ctx context.Context, tx pgx.Tx, slot string, leaseEpoch int64, logEpoch string) (checkpoint, error) {
+	var c checkpoint
+	err := tx.QueryRow(ctx, claimCheckpoint, slot, leaseEpoch, logEpoch).
+		Scan(&c.epoch, &c.position, &c.event, &c.events)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, errLost
+	}
+	return c, err
+}
+
+const advanceCheckpoint = `
+UPDATE checkpoints SET position = $4, event_id = $5, events = $6, epoch = $7, updated_at = now()
+WHERE name = $1 AND lease_epoch = $2 AND position = $3`
+
+// advance moves a checkpoint on from where its leader knows it. It fails with
+// errLost when it is elsewhere, or another's.
+func advance(ctx context.Context, tx pgx.Tx, slot string, leaseEpoch int64, from, to checkpoint) error {
+	tag, err := tx.Exec(ctx, advanceCheckpoint, slot, leaseEpoch,
+		from.position, to.position, to.event, to.events, to.epoch)
+	if err != nil {
+		return fmt.Errorf("advance the checkpoint: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return errLost
+	}
+	return nil
+}
+
+// after is the checkpoint once records have been passed.
+func (c checkpoint) after(n int, last eventstore.Record) checkpoint {
+	c.position, c.event, c.events = last.Position, last.ID, c.events+int64(n)
+	return c
+}
+
+// verify makes sure that the log still holds the event at the checkpoint.
+func verify(ctx context.Context, store eventstore.Store, c checkpoint, epoch string) error {
+	if c.position == eventstore.Start {
+		return nil
+	}
+	if c.epoch != epoch {
+		return fmt.Errorf("%w: the checkpoint was made on the log %s, and this is %s", ErrRestored, c.epoch, epoch)
+	}
+	at, err := store.At(ctx, c.position)
+	switch {
+	case errors.Is(err, eventstore.ErrNotFound):
+		return fmt.Errorf("%w: it does not hold event %s at position %s", ErrRestored, c.event, c.position)
+	case err != nil:
+		return fmt.Errorf("read the event at the checkpoint: %w", err)
+	case at.ID != c.event:
+		return fmt.Errorf("%w: at position %s stands event %s, not %s", ErrRestored, c.position, at.ID, c.event)
+	}
+	return nil
+}
+
+// remedy adds to ErrRestored what to do about it.
+func remedy(p Projection, err error) error {
+	if !errors.Is(err, ErrRestored) {
+		return err
+	}
+	if _, ok := p.(ReadModel); ok {
+		return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, "+
+			"or build it anew: kindred projections rebuild %s", p.Name(), err, p.Name())
+	}
+	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, "+
+		"or let it go on from the end of the log, without what it has not seen: kindred projections skip %s",
+		p.Name(), err, p.Name())
+}

@@ -1,0 +1,66 @@
+// Package feed follows the log in order, exactly once where the effects stand
+// in Postgres and at least once elsewhere: what a follower has done and how
+// far it has come are one transaction, and only its one leader can write it.
+package feed
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
+)
+
+// MaxBatch bounds the events of one transaction.
+const MaxBatch = 1000
+
+// Projection applies events to tables of its own.
+type Projection interface {
+	// Name is lower-case letters, digits and underscores.
+	Name() string
+	// Version counts the shapes of a read model's tables. It means nothing
+	// for what is not a ReadModel.
+	Version() int
+	// Apply applies at most MaxBatch events, in order, within tx. It is called
+	// again with the same events only after tx was rolled back. An error that
+	// is not the database's trouble stops the client it came from.
+	Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error
+}
+
+// ReadModel is a projection whose tables hold nothing but what the log says,
+// so that they can be built anew at any time. They live in a schema of their
+// own, named by Slot.
+type ReadModel interface {
+	Projection
+	// Schema is the DDL of the tables, with unqualified names.
+	Schema() string
+}
+
+var projectionName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
+
+// Slot names the checkpoint of a projection and, for a read model, the schema
+// of its tables: "<name>_<version>". What is no read model keeps its place
+// from version to version, under its bare name.
+func Slot(p Projection) string {
+	if !projectionName.MatchString(p.Name()) {
+		panic(fmt.Sprintf("feed: %q is not a name for a projection", p.Name()))
+	}
+	if _, ok := p.(ReadModel); ok {
+		return fmt.Sprintf("%s_%d", p.Name(), p.Version())
+	}
+	return p.Name()
+}
+
+// SearchPath lists the schemas of read models, for the search path of pools
+// that read them.
+func SearchPath(models ...ReadModel) []string {
+	path := make([]string, len(models))
+	for i, m := range models {
+		path[i] = Slot(m)
+	}
+	return path
+}
+
+func quote(identifier string) string { return pgx.Identifier{identifier}.Sanitize() }

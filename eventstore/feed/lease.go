@@ -1,0 +1,141 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	leaseTime    = 2500 * time.Millisecond // how long a dead leader blocks the others
+	standbyPoll  = 300 * time.Millisecond
+	leaseTimeout = 2 * time.Second // of one statement
+)
+
+// errLost: somebody else leads now.
+var errLost = errors.New("the lease was lost")
+
+// lease is the right to lead, until somebody else has a higher epoch.
+type lease struct {
+	name  string
+	epoch int64
+}
+
+// The epoch also grows beyond what a checkpoint has seen, should the row of
+// the lease itself have been lost. $4 takes the lease from whoever has it.
+const acquireLease = `
+INSERT INTO leases (name, holder, epoch, expires_at)
+VALUES ($1, $2, 1 + (SELECT coalesce(max(lease_epoch), 0) FROM checkpoints WHERE name = $1),
+	clock_timestamp() + $3::interval)
+ON CONFLICT (name) DO UPDATE SET
+	holder = excluded.holder, epoch = greatest(leases.epoch + 1, excluded.epoch), expires_at = excluded.expires_at
+WHERE $4 OR leases.expires_at <= clock_timestamp()
+RETURNING epoch`
+
+const leaseTaken = `SELECT EXISTS (SELECT FROM leases WHERE name = $1 AND expires_at > clock_timestamp())`
+
+// acquire tries to take a lease that is free.
+func (r *Runner) acquire(ctx context.Context, name string) (lease, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	var taken bool
+	if err := r.Pool.QueryRow(ctx, leaseTaken, name).Scan(&taken); err != nil || taken {
+		return lease{}, false, err
+	}
+	return r.seize(ctx, name, false)
+}
+
+// seize takes a lease; by force also from somebody else, whom the new epoch
+// then keeps from writing.
+func (r *Runner) seize(ctx context.Context, name string, force bool) (lease, bool, error) {
+	l := lease{name: name}
+	err := r.Pool.QueryRow(ctx, acquireLease, name, r.Name, r.leaseTime(), force).Scan(&l.epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lease{}, false, nil
+	}
+	return l, err == nil, err
+}
+
+const renewLease = `
+UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2`
+
+const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2`
+
+// hold runs work while it keeps the lease, and gives it back after. Work's
+// context ends with the lease.
+func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) error) error {
+	held, lose := context.WithCancelCause(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { r.renew(held, l, lose) })
+	err := work(held)
+	if cause := context.Cause(held); errors.Is(cause, errLost) {
+		err = cause
+	}
+	lose(nil)
+	renewing.Wait()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	if _, releaseErr := r.Pool.Exec(ctx, releaseLease, l.name, l.epoch); releaseErr != nil && err == nil {
+		return fmt.Errorf("give back the lease of %s: %w", l.name, releaseErr)
+	}
+	return err
+}
+
+// renew prolongs a lease until ctx ends, or the lease does.
+func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFunc) {
+	tick := time.NewTicker(r.leaseTime() / 3)
+	defer tick.Stop()
+	end := time.AfterFunc(r.leaseTime(), func() { lose(errLost) })
+	defer end.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked := time.Now() //nolint:forbidigo // a lease is measured on the process's monotonic clock
+		tag, err := r.Pool.Exec(ctx, renewLease, l.name, l.epoch, r.leaseTime())
+		switch {
+		case err != nil: // the next tick tries again; the timer ends it
+		case tag.RowsAffected() == 0:
+			lose(errLost)
+			return
+		default:
+			end.Reset(r.leaseTime() - time.Since(asked))
+		}
+	}
+}
+
+func (r *Runner) leaseTime() time.Duration { return cmp.Or(r.Lease, leaseTime) }
+
+// sleep waits, or returns early with the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// backoff doubles its waits.
+type backoff struct{ next time.Duration }
+
+func (b *backoff) wait(ctx context.Context) error {
+	d := cmp.Or(b.next, firstRetry)
+	b.next = min(2*d, lastRetry)
+	return sleep(ctx, d)
+}

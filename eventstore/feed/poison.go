@@ -1,0 +1,155 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// transientError is trouble that says nothing about the events.
+type transientError struct{ error }
+
+func (e transientError) Unwrap() error { return e.error }
+
+func transient(err error) error { return transientError{err} }
+
+// dataClasses are the SQLSTATE classes that blame the data: cardinality, data
+// exceptions, integrity, WITH CHECK OPTION, program limits, raised in PL/pgSQL.
+// A missing table or a full disk would stop every client, so it stops none.
+const dataClasses = "21 22 23 44 54 P0"
+
+// isPoison says whether an error lies with the events that were applied.
+func isPoison(err error) bool {
+	switch {
+	case err == nil, errors.As(err, new(transientError)),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, eventstore.ErrUnavailable), pgconn.SafeToRetry(err), pgconn.Timeout(err):
+		return false
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return len(pg.Code) == 5 && strings.Contains(dataClasses, pg.Code[:2])
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return false
+	}
+	return true
+}
+
+// reason is an error in words that hold no value of a row.
+func reason(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.TrimSpace(fmt.Sprintf("SQLSTATE %s %s %s %s", pg.Code, pg.TableName, pg.ColumnName, pg.ConstraintName))
+	}
+	return err.Error()
+}
+
+// together applies all items at once, those of quarantined clients excepted.
+func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]quarantining, error) {
+	batch := make([]eventstore.Recorded, 0, len(items))
+	for _, it := range items {
+		if l.skip[it.Client] {
+			continue
+		}
+		if it.err != nil {
+			return nil, it.err
+		}
+		batch = append(batch, it.Recorded)
+	}
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	return nil, l.call(ctx, tx, batch)
+}
+
+// singly applies items one by one, and stops each client at the first that
+// cannot be applied.
+func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (stopped []quarantining, err error) {
+	stops := map[id.Client]bool{}
+	for _, it := range items {
+		if l.skip[it.Client] || stops[it.Client] {
+			continue
+		}
+		err := it.err
+		if err == nil {
+			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
+				return l.call(ctx, tx, []eventstore.Recorded{it.Recorded})
+			})
+		}
+		if err == nil {
+			continue
+		}
+		if !isPoison(err) || tx.Conn().IsClosed() {
+			return nil, transient(err)
+		}
+		q := quarantining{it.Record, reason(err)}
+		if err := q.store(ctx, tx, l.slot); err != nil {
+			return nil, transient(err)
+		}
+		stops[it.Client], stopped = true, append(stopped, q)
+	}
+	return stopped, nil
+}
+
+// call applies a batch; a panic becomes an error.
+func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return l.projection.Apply(ctx, tx, batch)
+}
+
+// quarantining is a client that stops at an event.
+type quarantining struct {
+	at     eventstore.Record
+	reason string
+}
+
+const insertQuarantine = `
+INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, $5)`
+
+const maxReason = 1000 // bytes
+
+func (q quarantining) store(ctx context.Context, tx pgx.Tx, slot string) error {
+	text := strings.ToValidUTF8(strings.ReplaceAll(q.reason[:min(len(q.reason), maxReason)], "\x00", ""), "")
+	if _, err := tx.Exec(ctx, insertQuarantine, slot, q.at.Client, q.at.Position, q.at.ID, text); err != nil {
+		return fmt.Errorf("quarantine %s: %w", q.at.Client, err)
+	}
+	return nil
+}
+
+// report tells of what was quarantined, once it is committed.
+func (l *leader) report(ctx context.Context, stopped []quarantining) {
+	for _, q := range stopped {
+		l.skip[q.at.Client] = true
+		l.Logger.ErrorContext(ctx, "client quarantined", "projection", l.slot, "client", q.at.Client,
+			"position", q.at.Position, "event_id", q.at.ID, "type", q.at.Type, "reason", q.reason)
+	}
+	l.Metrics.quarantines(l.slot, len(l.skip))
+}
+
+const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`
+
+func quarantined(ctx context.Context, tx pgx.Tx, slot string) (map[id.Client]bool, error) {
+	rows, err := tx.Query(ctx, selectQuarantined, slot)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
+	set := make(map[id.Client]bool, len(clients))
+	for _, c := range clients {
+		set[c] = true
+	}
+	return set, err
+}

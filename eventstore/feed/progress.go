@@ -1,0 +1,217 @@
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/fault"
+	"kindred/eventstore"
+)
+
+const (
+	channel      = "kindred_checkpoint"
+	announceGap  = 2 * time.Millisecond // announcements of a burst go together
+	progressPoll = 20 * time.Millisecond
+	maxWait      = 2 * time.Second
+)
+
+// Progress is what a process knows of how far the followers have come: those
+// it leads by itself at once, the others through the database.
+type Progress struct {
+	Pool   *pgxpool.Pool
+	Logger *slog.Logger
+
+	mu      sync.Mutex
+	slots   map[string]*reached
+	pending map[string]eventstore.Position // to be announced
+	dirty   chan struct{}
+}
+
+// reached is how far a slot is known to be. Changed is closed with each change.
+type reached struct {
+	position eventstore.Position
+	changed  chan struct{}
+}
+
+// NewProgress makes a Progress that knows nothing. Run keeps it informed.
+func NewProgress(pool *pgxpool.Pool, logger *slog.Logger) *Progress {
+	return &Progress{
+		Pool: pool, Logger: logger, slots: map[string]*reached{},
+		pending: map[string]eventstore.Position{}, dirty: make(chan struct{}, 1),
+	}
+}
+
+// Run announces the progress of this process to the others, and listens to
+// theirs on a connection of its own, until ctx ends. Readers fall back to
+// polling while the database cannot be reached.
+func (p *Progress) Run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { p.announce(ctx) })
+	both.Go(func() { p.listen(ctx) })
+	both.Wait()
+}
+
+// Wait waits, at most 2 s, until a projection has passed a position; then it
+// fails with a fault of kind Unavailable.
+func (p *Progress) Wait(ctx context.Context, of Projection, position eventstore.Position) error {
+	return p.await(ctx, Slot(of), func() (eventstore.Position, bool, error) {
+		var at eventstore.Position
+		err := p.Pool.QueryRow(ctx, selectReached, Slot(of)).Scan(&at)
+		return position, at >= position, err
+	})
+}
+
+const selectReached = `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
+
+// await repeats a look at the database until it is content: whenever the slot
+// is known to have reached what the look asks for, and every now and then.
+func (p *Progress) await(ctx context.Context, slot string,
+	look func() (wanted eventstore.Position, content bool, err error),
+) error {
+	var end *time.Timer
+	for {
+		_, changed := p.look(slot) // before the statement, so that no change is missed
+		wanted, content, err := look()
+		if err != nil || content {
+			return err
+		}
+		if end == nil {
+			end = time.NewTimer(maxWait)
+			defer end.Stop()
+		}
+		poll := time.NewTimer(progressPoll)
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				poll.Stop()
+				return ctx.Err()
+			case <-end.C:
+				poll.Stop()
+				return fault.New(fault.Unavailable, "stale",
+					"What was just written cannot be read yet; try again.").After(time.Second)
+			case <-poll.C:
+				waiting = false
+			case <-changed:
+				var at eventstore.Position
+				at, changed = p.look(slot)
+				waiting = at < wanted
+			}
+		}
+		poll.Stop()
+	}
+}
+
+func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.slot(slot)
+	return r.position, r.changed
+}
+
+func (p *Progress) slot(name string) *reached {
+	r, found := p.slots[name]
+	if !found {
+		r = &reached{changed: make(chan struct{})}
+		p.slots[name] = r
+	}
+	return r
+}
+
+// advance notes what a leader of this process has committed.
+func (p *Progress) advance(slot string, at eventstore.Position) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.note(slot, at)
+	p.pending[slot] = at
+	select {
+	case p.dirty <- struct{}{}:
+	default: // the announcer has yet to look
+	}
+}
+
+func (p *Progress) note(slot string, at eventstore.Position) {
+	r := p.slot(slot)
+	if at <= r.position {
+		return
+	}
+	r.position = at
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Announcing stays out of the transactions that advance checkpoints: those
+// that notify commit one after the other.
+const notify = `SELECT pg_notify('` + channel + `', said) FROM unnest($1::text[]) AS said`
+
+func (p *Progress) announce(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.dirty:
+		}
+		p.mu.Lock()
+		said := make([]string, 0, len(p.pending))
+		for slot, at := range p.pending {
+			said = append(said, slot+" "+string(at))
+		}
+		clear(p.pending)
+		p.mu.Unlock()
+		if _, err := p.Pool.Exec(ctx, notify, said); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "progress not announced", "error", err) // the others poll
+		}
+		if sleep(ctx, announceGap) != nil {
+			return
+		}
+	}
+}
+
+func (p *Progress) listen(ctx context.Context) {
+	var retry backoff
+	for {
+		err := p.hear(ctx, func() { retry = backoff{} })
+		if ctx.Err() != nil {
+			return
+		}
+		p.Logger.WarnContext(ctx, "not listening for progress, trying again", "error", err)
+		if retry.wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+func (p *Progress) hear(ctx context.Context, heard func()) error {
+	pooled, err := p.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack() // it would take a place in the pool for ever
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+		defer cancel()
+		_ = conn.Close(ctx) // nothing is lost with it
+	}()
+	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
+		return err
+	}
+	for {
+		said, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		heard()
+		if slot, at, found := strings.Cut(said.Payload, " "); found {
+			p.mu.Lock()
+			p.note(slot, eventstore.Position(at))
+			p.mu.Unlock()
+		}
+	}
+}

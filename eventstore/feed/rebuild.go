@@ -1,0 +1,236 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/eventstore"
+)
+
+// ErrRebuilding: another process is building this read model already.
+var ErrRebuilding = errors.New("this read model is being rebuilt already")
+
+// Rebuilding is how far a rebuild has come.
+type Rebuilding struct {
+	Events   int64         // applied
+	Expected int64         // to be applied: what the live model has passed; 0 where it has none
+	Left     time.Duration // estimated from this run's speed; 0 where there is nothing to estimate from
+}
+
+// Rebuild builds a read model anew beside the live one, which serves
+// meanwhile, and puts it in its place in one transaction. After a crash it
+// goes on where it was. Quarantined clients get another chance. Report, which
+// may be nil, is called after each batch.
+func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
+	beside := Slot(m) + "_rebuild"
+	l, got, err := r.acquire(ctx, beside)
+	if err != nil {
+		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
+	}
+	if !got {
+		return fmt.Errorf("rebuild %s: %w", m.Name(), ErrRebuilding)
+	}
+	err = r.hold(ctx, l, func(ctx context.Context) error {
+		b, err := r.beginBeside(ctx, m, beside, l)
+		if err != nil {
+			return err
+		}
+		if err := b.catchUp(ctx, report); err != nil {
+			return err
+		}
+		return b.takeOver(ctx, m)
+	})
+	if err != nil {
+		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
+	}
+	return nil
+}
+
+// beginBeside goes on with a rebuild that was broken off, unless the log was
+// restored since.
+func (r *Runner) beginBeside(ctx context.Context, m ReadModel, beside string, l lease) (*leader, error) {
+	b, err := r.begin(ctx, m, beside, l)
+	if !errors.Is(err, ErrRestored) {
+		return b, err
+	}
+	if _, err := r.Pool.Exec(ctx, resetCheckpoint, beside); err != nil {
+		return nil, err
+	}
+	return r.begin(ctx, m, beside, l)
+}
+
+// catchUp applies events up to the end of the log.
+func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
+	before, began := l.at.events, l.Now()
+	expected, err := l.expected(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		page, err := l.Log.Store.ReadAll(ctx, l.at.position, MaxBatch)
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		if len(page) == 0 {
+			return nil
+		}
+		if err := l.apply(ctx, page); err != nil {
+			return err
+		}
+		if report != nil {
+			now := Rebuilding{Events: l.at.events, Expected: expected}
+			if done := l.at.events - before; done > 0 && expected > l.at.events {
+				now.Left = time.Duration(float64(l.Now().Sub(began)) * float64(expected-l.at.events) / float64(done))
+			}
+			report(now)
+		}
+	}
+}
+
+const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
+
+func (l *leader) expected(ctx context.Context) (n int64, err error) {
+	err = l.Pool.QueryRow(ctx, selectEvents, Slot(l.projection)).Scan(&n)
+	return n, err
+}
+
+// takeOver stops the live model, catches up with it and takes its place.
+func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
+	slot := Slot(m)
+	live, _, err := l.seize(ctx, slot, true)
+	if err != nil {
+		return fmt.Errorf("take the lease: %w", err)
+	}
+	return l.hold(ctx, live, func(ctx context.Context) error {
+		var old checkpoint
+		if err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+			old, err = claim(ctx, tx, slot, live.epoch, l.at.epoch)
+			return err
+		}); err != nil {
+			return fmt.Errorf("claim the checkpoint: %w", err)
+		}
+		if err := l.catchUp(ctx, nil); err != nil {
+			return err
+		}
+		// The live model stands still, so the end of the log is not before it,
+		// unless it followed another log.
+		if err := verify(ctx, l.Log.Store, old, l.at.epoch); err == nil && l.at.position < old.position {
+			return fmt.Errorf("the live model has reached %s, beyond the end of the log", old.position)
+		} else if err != nil && !errors.Is(err, ErrRestored) {
+			return err
+		}
+		return l.replace(ctx, slot, live, old)
+	})
+}
+
+// Readers hold locks on tables only for the time of a statement. Where one
+// waits for us while we wait for it, we give way and come again.
+const (
+	firstLockWait = 20 * time.Millisecond
+	lastLockWait  = 1500 * time.Millisecond // longer than a server takes to call off its own vacuum
+	replaceTries  = 20
+)
+
+func (l *leader) replace(ctx context.Context, slot string, live lease, old checkpoint) error {
+	lockWait := firstLockWait
+	var err error
+	for range replaceTries {
+		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+			return l.replaceIn(ctx, tx, slot, live, old, lockWait)
+		})
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "55P03" && pg.Code != "40P01" {
+			break
+		}
+		if err := sleep(ctx, lockWait); err != nil {
+			return err
+		}
+		lockWait = min(2*lockWait, lastLockWait)
+	}
+	if err != nil {
+		return fmt.Errorf("put the new tables in place: %w", err)
+	}
+	l.Progress.advance(slot, l.at.position)
+	return nil
+}
+
+const (
+	moveQuarantine   = `UPDATE quarantine SET projection = $2 WHERE projection = $1`
+	deleteCheckpoint = `DELETE FROM checkpoints WHERE name = $1`
+)
+
+// replaceIn drops the old tables first: that waits for every statement that
+// reads them, so none can see the new checkpoint beside the old tables.
+func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lease, old checkpoint, lockWait time.Duration) error {
+	for _, ddl := range []string{
+		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
+		`DROP SCHEMA IF EXISTS ` + quote(slot) + ` CASCADE`,
+		`ALTER SCHEMA ` + quote(l.slot) + ` RENAME TO ` + quote(slot),
+	} {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, resetQuarantine, slot); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, moveQuarantine, l.slot, slot); err != nil {
+		return err
+	}
+	if err := advance(ctx, tx, slot, live.epoch, old, l.at); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, deleteCheckpoint, l.slot)
+	return err
+}
+
+// Skip lets a projection go on from the end of the log, without what it has
+// not seen. It is for what is no read model, after the log was restored.
+func (r *Runner) Skip(ctx context.Context, p Projection) error {
+	if _, ok := p.(ReadModel); ok {
+		return fmt.Errorf("%s is a read model: rebuild it instead", p.Name())
+	}
+	if err := r.skip(ctx, Slot(p)); err != nil {
+		return fmt.Errorf("skip %s to the end of the log: %w", p.Name(), err)
+	}
+	return nil
+}
+
+func (r *Runner) skip(ctx context.Context, slot string) error {
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := r.end(ctx)
+	if err != nil {
+		return err
+	}
+	l, _, err := r.seize(ctx, slot, true)
+	if err != nil {
+		return err
+	}
+	return r.hold(ctx, l, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+			old, err := claim(ctx, tx, slot, l.epoch, epoch)
+			if err != nil {
+				return err
+			}
+			next := old
+			next.epoch, next.position, next.event = epoch, end.Position, end.ID
+			return advance(ctx, tx, slot, l.epoch, old, next)
+		})
+	})
+}
+
+// end is the last event of the log; its zero value where there is none.
+func (r *Runner) end(ctx context.Context) (eventstore.Record, error) {
+	head, err := r.Log.Store.Head(ctx)
+	if err != nil || head == eventstore.Start {
+		return eventstore.Record{}, err
+	}
+	return r.Log.Store.At(ctx, head)
+}

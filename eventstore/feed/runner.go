@@ -1,0 +1,292 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+const (
+	batchTimeout = time.Minute
+	unknownPause = 5 * time.Second
+)
+
+// Runner leads projections. One value serves a whole process; each projection
+// that it runs has a lease of its own.
+type Runner struct {
+	Pool   *pgxpool.Pool
+	Log    *eventstore.Log
+	Name   string // names this process among those that may lead
+	Logger *slog.Logger
+	Now    func() time.Time // for the lag in the metrics
+
+	Progress *Progress     // told after each commit; may be nil
+	Metrics  *Metrics      // may be nil
+	Lease    time.Duration // 0: 2.5 s
+	Pause    time.Duration // before leading again after giving up; 0: 5 s
+}
+
+// Run leads a projection whenever no other process does, until ctx ends; then
+// it returns nil. It fails with ErrRestored, and a sentence that says what to
+// do, when the log does not fit the projection's checkpoint.
+func (r *Runner) Run(ctx context.Context, p Projection) error {
+	return r.campaign(ctx, Slot(p), func(ctx context.Context, l lease) error {
+		leader, err := r.begin(ctx, p, Slot(p), l)
+		if err != nil {
+			return remedy(p, err)
+		}
+		return leader.follow(ctx)
+	})
+}
+
+// campaign waits for a lease and works under it, again and again.
+func (r *Runner) campaign(ctx context.Context, name string, work func(context.Context, lease) error) error {
+	log := r.Logger.With("projection", name)
+	var retry backoff
+	for {
+		l, got, err := r.acquire(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			log.WarnContext(ctx, "lease not reachable", "error", err)
+			if retry.wait(ctx) != nil {
+				return nil
+			}
+			continue
+		case !got:
+			if sleep(ctx, min(standbyPoll, r.leaseTime()/3)) != nil {
+				return nil
+			}
+			continue
+		}
+		log.InfoContext(ctx, "leading", "lease_epoch", l.epoch)
+		r.Metrics.leads(name, true)
+		err = r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
+		r.Metrics.leads(name, false)
+
+		pause := retry.wait
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrRestored):
+			return err
+		case errors.Is(err, errLost):
+			log.WarnContext(ctx, "leadership lost")
+			retry = backoff{}
+		case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
+			log.ErrorContext(ctx, "leadership given up", "error", err)
+			pause = func(ctx context.Context) error { return sleep(ctx, cmp.Or(r.Pause, unknownPause)) }
+		default:
+			log.ErrorContext(ctx, "leading failed", "error", err)
+		}
+		if pause(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// leader applies events under one lease.
+type leader struct {
+	*Runner
+	projection Projection
+	slot       string
+	lease      lease
+	start      string // begins a transaction that sees the projection's tables
+	at         checkpoint
+	skip       map[id.Client]bool // quarantined
+}
+
+// begin claims the checkpoint of a slot, makes the tables of a read model that
+// has none, and makes sure that the log fits.
+func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) (*leader, error) {
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the log's epoch: %w", err)
+	}
+	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot)}
+	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+		if led.at, err = claim(ctx, tx, slot, l.epoch, epoch); err != nil {
+			return err
+		}
+		if m, ok := p.(ReadModel); ok {
+			if err := led.makeTables(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+		led.skip, err = quarantined(ctx, tx, slot)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim the checkpoint: %w", err)
+	}
+	return led, verify(ctx, r.Log.Store, led.at, epoch)
+}
+
+// A lost commit takes its checkpoint with it and is done again from the log,
+// which is durable, so none waits for the disk.
+func startStatement(p Projection, slot string) string {
+	start := `BEGIN; SET LOCAL synchronous_commit TO off`
+	if _, ok := p.(ReadModel); ok {
+		start += `; SET LOCAL search_path TO ` + quote(slot) + `, public`
+	}
+	return start
+}
+
+const (
+	schemaExists    = `SELECT to_regnamespace($1) IS NOT NULL`
+	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1`
+	resetQuarantine = `DELETE FROM quarantine WHERE projection = $1`
+)
+
+// makeTables makes the tables of a read model that has applied nothing yet, or
+// has lost them.
+func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	var exists bool
+	if err := tx.QueryRow(ctx, schemaExists, quote(l.slot)).Scan(&exists); err != nil {
+		return err
+	}
+	if exists && l.at.position != eventstore.Start {
+		return nil
+	}
+	l.at = checkpoint{epoch: l.at.epoch}
+	schema := quote(l.slot)
+	for _, ddl := range []string{
+		`DROP SCHEMA IF EXISTS ` + schema + ` CASCADE`, `CREATE SCHEMA ` + schema,
+		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), `SET LOCAL search_path TO DEFAULT`,
+	} {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return fmt.Errorf("make the tables of %s: %w", l.slot, err)
+		}
+	}
+	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
+		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow applies what the log has and gets, until ctx ends.
+func (l *leader) follow(ctx context.Context) (err error) {
+	sub, err := l.Log.Store.Subscribe(ctx, l.at.position)
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	defer func() { err = errors.Join(err, sub.Close()) }()
+	for {
+		batch, err := sub.Next(ctx, MaxBatch)
+		if err != nil {
+			return fmt.Errorf("follow the log: %w", err)
+		}
+		l.observe(batch)
+		if len(batch.Records) > 0 {
+			if err := l.apply(ctx, batch.Records); err != nil {
+				return err
+			}
+		}
+		if batch.CaughtUp {
+			l.Metrics.caughtUp(l.slot)
+		}
+	}
+}
+
+func (l *leader) observe(batch eventstore.Batch) {
+	if n := len(batch.Records); n > 0 {
+		l.Metrics.behind(l.slot, n, l.Now().Sub(batch.Records[0].RecordedAt))
+	}
+}
+
+// apply applies records in a transaction, as often as the database's trouble
+// makes it necessary. It fails when this process must not or cannot go on.
+func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
+	items, unknown := l.decode(records)
+	var retry backoff
+	for len(items) > 0 {
+		err := l.transact(ctx, items, l.together)
+		if isPoison(err) {
+			err = l.transact(ctx, items, l.singly)
+		}
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil || errors.Is(err, errLost) {
+			return err
+		}
+		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.slot,
+			"position", items[0].Position, "events", len(items), "error", reason(err))
+		if err := retry.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return unknown
+}
+
+// item is an event, or why it cannot be read.
+type item struct {
+	eventstore.Recorded
+	err error
+}
+
+// decode reads records up to the first that only a newer release knows.
+func (l *leader) decode(records []eventstore.Record) (items []item, unknown error) {
+	items = make([]item, 0, len(records))
+	for _, record := range records {
+		recorded, err := l.Log.Decode(record)
+		if errors.Is(err, event.ErrUnknown) {
+			return items, fmt.Errorf("at position %s: %w", record.Position, err)
+		}
+		recorded.Record = record
+		items = append(items, item{recorded, err})
+	}
+	return items, nil
+}
+
+// transact applies items, advances the checkpoint past them and commits both.
+func (l *leader) transact(ctx context.Context, items []item,
+	apply func(context.Context, pgx.Tx, []item) ([]quarantining, error),
+) error {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	tx, err := l.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.start})
+	if err != nil {
+		return transient(fmt.Errorf("begin: %w", err))
+	}
+	defer rollback(ctx, tx)
+	stopped, err := apply(ctx, tx, items)
+	if err != nil {
+		if tx.Conn().IsClosed() {
+			return transient(err)
+		}
+		return err
+	}
+	next := l.at.after(len(items), items[len(items)-1].Record)
+	if err := advance(ctx, tx, l.slot, l.lease.epoch, l.at, next); err != nil {
+		return transient(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return transient(fmt.Errorf("commit: %w", err))
+	}
+	l.at = next
+	l.Progress.advance(l.slot, next.position)
+	l.Metrics.applied(l.slot, len(items))
+	l.report(ctx, stopped)
+	return nil
+}
+
+// rollback ends a transaction that may have ended already.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // it fails after a commit, and with a lost connection, which rolls back as well
+}

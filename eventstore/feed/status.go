@@ -1,0 +1,76 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Status is how a follower of the log does.
+type Status struct {
+	Name        string // a slot; "policy_…" for a policy, "…_rebuild" while one is built
+	Position    eventstore.Position
+	Events      int64     // passed since the beginning of the log
+	UpdatedAt   time.Time // of the last progress
+	Leader      string    // the process that leads now; empty: none
+	Quarantined []Quarantined
+}
+
+// Quarantined is a client whose part has stopped.
+type Quarantined struct {
+	Client   id.Client
+	Position eventstore.Position
+	Event    id.Event
+	Reason   string
+	At       time.Time
+}
+
+const selectStatus = `
+SELECT c.name, c.position, c.events, c.updated_at,
+	coalesce((SELECT holder FROM leases l WHERE l.name = c.name AND l.expires_at > clock_timestamp()), '')
+FROM checkpoints c ORDER BY c.name`
+
+// At most as many quarantined clients as a person can read.
+const selectQuarantine = `
+SELECT projection, client, position, event_id, reason, at FROM quarantine ORDER BY at DESC LIMIT 1000`
+
+// List tells how every follower does, by name.
+func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
+	rows, err := pool.Query(ctx, selectStatus)
+	if err != nil {
+		return nil, fmt.Errorf("list projections: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Status, err error) {
+		err = row.Scan(&s.Name, &s.Position, &s.Events, &s.UpdatedAt, &s.Leader)
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list projections: %w", err)
+	}
+	at := make(map[string]int, len(list))
+	for i, s := range list {
+		at[s.Name] = i
+	}
+	rows, err = pool.Query(ctx, selectQuarantine)
+	if err != nil {
+		return nil, fmt.Errorf("list quarantined clients: %w", err)
+	}
+	var name string
+	var q Quarantined
+	_, err = pgx.ForEachRow(rows, []any{&name, &q.Client, &q.Position, &q.Event, &q.Reason, &q.At}, func() error {
+		if i, found := at[name]; found {
+			list[i].Quarantined = append(list[i].Quarantined, q)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list quarantined clients: %w", err)
+	}
+	return list, nil
+}
