@@ -22,7 +22,7 @@ const (
 
 const (
 	callOne   = `SELECT base, actual FROM public.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	callBatch = `SELECT base, actual FROM public.append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+	callBatch = `SELECT base, actual FROM public.append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 )
 
 // committer takes what waits in the queue and commits it, batch after batch, on
@@ -114,7 +114,7 @@ func (c *committer) attempt(ctx context.Context, batch []*request) (base int64, 
 		return base, actual, err
 	}
 	r := rowsOf(batch)
-	err = c.conn.QueryRow(ctx, callBatch, r.streams, r.expected, r.sizes, e.of, e.nth,
+	err = c.conn.QueryRow(ctx, callBatch, r.streams, r.owners, r.expected, r.sizes, e.of, e.nth,
 		e.clients, e.ids, e.types, e.versions, e.datas, e.metas, e.times).Scan(&base, &actual)
 	return base, actual, err
 }
@@ -159,6 +159,7 @@ func fail(batch []*request, err error) {
 // requestColumns are the arrays of append_batch with an element for each request.
 type requestColumns struct {
 	streams  pgtype.FlatArray[string]
+	owners   pgtype.FlatArray[string]
 	expected pgtype.FlatArray[int64]
 	sizes    pgtype.FlatArray[int32]
 }
@@ -167,6 +168,7 @@ func rowsOf(batch []*request) requestColumns {
 	var c requestColumns
 	for _, r := range batch {
 		c.streams = append(c.streams, string(r.stream))
+		c.owners = append(c.owners, string(r.client()))
 		c.expected = append(c.expected, int64(r.expected))
 		c.sizes = append(c.sizes, int32(len(r.events))) //nolint:gosec // at most eventstore.MaxAppend
 	}

@@ -2,6 +2,9 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/rand"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,33 +17,46 @@ import (
 	"kindred/postgres/pgtest"
 )
 
+// TestConformance runs the suite on a server that flushes as in production, and
+// that the suite may kill.
 func TestConformance(t *testing.T) {
-	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness { return harness(t, pgtest.URL(t), nil) })
-}
-
-func TestConformanceOnAServerThatIsKilled(t *testing.T) {
+	server := pgtest.Durable(t)
 	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness {
-		server := pgtest.Durable(t)
-		return harness(t, server.URL(), func(testing.TB) {
-			server.Kill()
-			server.Restart()
-		})
+		url := database(t, server)
+		another := func(t testing.TB) eventstore.Store {
+			t.Helper()
+			return open(t, connect(t, url))
+		}
+		side := connect(t, url)
+		return eventstoretest.Harness{
+			Store:   another(t),
+			Another: another,
+			Cut:     func(t testing.TB) { cut(t, side) },
+			Restart: func(testing.TB) {
+				server.Kill()
+				server.Restart()
+			},
+		}
 	})
 }
 
-func harness(t testing.TB, url string, restart func(testing.TB)) eventstoretest.Harness {
+// database makes a database beside the one that the server came with.
+func database(t testing.TB, server *pgtest.Crashable) string {
 	t.Helper()
-	another := func(t testing.TB) eventstore.Store {
-		t.Helper()
-		return open(t, connect(t, url))
+	name := "log_" + strings.ToLower(rand.Text())
+	pool := connect(t, server.URL())
+	if _, err := pool.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
 	}
-	side := connect(t, url)
-	return eventstoretest.Harness{
-		Store:   another(t),
-		Another: another,
-		Cut:     func(t testing.TB) { cut(t, side) },
-		Restart: restart,
+	u, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
 	}
+	u.Path = "/" + name
+	if err := postgres.Migrate(t.Context(), u.String()); err != nil {
+		t.Fatal(err)
+	}
+	return u.String()
 }
 
 func connect(t testing.TB, url string) *pgxpool.Pool {

@@ -69,13 +69,13 @@ BEGIN
 END $$;
 
 -- append_batch does the same for many requests, each for another stream, and all
--- in one commit. Requests are told by their place in streams, expected and sizes
--- (in events); event n belongs to request of[n] and is its nth[n]th. actual holds
+-- in one commit. Requests are told by their place in a_streams, owners (clients),
+-- expected and sizes (in events); event n belongs to request of[n] and is its nth[n]th. actual holds
 -- the revision that each request met; the events of those that met the one they
 -- expected stand from base + 1 on, in the order of the requests.
 CREATE FUNCTION append_batch(
-	a_streams text[], expected bigint[], sizes integer[], of integer[], nth integer[],
-	clients text[], ids uuid[], types text[], versions integer[],
+	a_streams text[], owners text[], expected bigint[], sizes integer[],
+	of integer[], nth integer[], clients text[], ids uuid[], types text[], versions integer[],
 	datas bytea[], metas bytea[], times timestamptz[], OUT base bigint, OUT actual bigint[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
@@ -98,8 +98,8 @@ BEGIN
 	SELECT a.client, public.position_text(max(a.position)) FROM added a WHERE a.client <> '' GROUP BY a.client
 	ON CONFLICT (client) DO UPDATE SET position = excluded.position;
 	INSERT INTO public.streams AS s (stream, client, revision)
-	SELECT r.stream, r.client, r.expected + r.size
-	FROM unnest(a_streams, expected, sizes, actual) AS r (stream, expected, size, actual)
+	SELECT r.stream, r.owner, r.expected + r.size
+	FROM unnest(a_streams, owners, expected, sizes, actual) AS r (stream, owner, expected, size, actual)
 	WHERE r.actual = r.expected
 	ON CONFLICT (stream) DO UPDATE SET revision = excluded.revision;
 	IF EXISTS (SELECT FROM unnest(expected, actual) AS r (expected, actual) WHERE r.actual = r.expected) THEN
