@@ -44,17 +44,14 @@ const chordError = 1e-6
 
 func newPlaces() *places {
 	c := &places{table: make([]int64, classes)}
-	for i := range c.table {
-		if i > 0 { // the first class begins at 0
-			lowest := math.Float32frombits(uint32(i+nearestClass) << classShift)
-			chord := math.Sqrt(float64(lowest)) - chordError
-			if chord > 2 {
-				break // beyond the antipode: nowhere
-			}
-			c.table[i] = int64(math.Ceil(one * nearness(2*math.Asin(chord/2))))
-		} else {
-			c.table[i] = one
+	c.table[0] = one // the first class begins at 0
+	for i := 1; i < classes; i++ {
+		lowest := math.Float32frombits(uint32(i+nearestClass) << classShift)
+		chord := math.Sqrt(float64(lowest)) - chordError
+		if chord > 2 {
+			break // beyond the antipode: nowhere
 		}
+		c.table[i] = int64(math.Ceil(one * nearness(2*math.Asin(chord/2))))
 	}
 	return c
 }

@@ -30,13 +30,13 @@ var ErrUnknownUser = errors.New("user is not in the population")
 // 100,000 users, and holds readers up for one user's traits only. Callbacks run
 // under its lock and must not call it.
 type Population struct {
-	mu       sync.RWMutex
-	traits   []column
-	rows     map[string]int
-	users    []string // by row, as are the columns; a row left by a user is used again
-	patterns []uint32 // by row: which traits the user has; 0 is a row without a user
-	known    *interner[presence]
-	free     []int
+	mu        sync.RWMutex
+	traits    []column
+	rows      map[string]int
+	users     []string            // by row, as are the columns; a row left by a user is used again
+	patterns  []uint32            // by row: which traits the user has; 0 is a row without a user
+	presences *interner[presence] // by pattern
+	free      []int
 }
 
 // column is a trait of the schema with everyone's values of it.
@@ -64,7 +64,7 @@ type values interface {
 // New returns an empty population. Traits that do not participate take no part,
 // and neither do numbers that are the same for nearly everyone.
 func New(schema traits.Schema) *Population {
-	p := &Population{rows: make(map[string]int), known: newInterner[presence]()}
+	p := &Population{rows: make(map[string]int), presences: newInterner[presence]()}
 	for _, t := range schema.Traits {
 		if !t.Participates() || len(p.traits) == traits.MaxPaths {
 			continue
@@ -113,8 +113,8 @@ func (p *Population) Put(user string, flat traits.Flat) {
 			has.set(i)
 		}
 	}
-	p.known.release(p.patterns[row])
-	p.patterns[row] = p.known.hold(has)
+	p.presences.release(p.patterns[row])
+	p.patterns[row] = p.presences.hold(has)
 }
 
 // Remove takes a user out, who appears in no answer from then on.
@@ -128,7 +128,7 @@ func (p *Population) Remove(user string) {
 	for _, t := range p.traits {
 		t.values.clear(row)
 	}
-	p.known.release(p.patterns[row])
+	p.presences.release(p.patterns[row])
 	p.patterns[row] = 0
 	p.users[row] = ""
 	p.free = append(p.free, row)

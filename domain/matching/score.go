@@ -59,7 +59,7 @@ func (p *Population) view(permit func(path string) bool) view {
 
 // weights sums the weights of what two patterns share, and of what either has.
 func (v view) weights(a, b uint32) (shared, either float64) {
-	hasA, hasB := &v.known.keys[a], &v.known.keys[b]
+	hasA, hasB := &v.presences.keys[a], &v.presences.keys[b]
 	for _, i := range v.allowed {
 		inA, inB := hasA.has(i), hasB.has(i)
 		if inA && inB {
@@ -77,7 +77,7 @@ func covers(shared, either float64) bool { return shared > 0 && shared/either >=
 
 // score is the exact score of two rows that share the given weight.
 func (v view) score(a, b int, shared float64) float64 {
-	hasA, hasB := &v.known.keys[v.patterns[a]], &v.known.keys[v.patterns[b]]
+	hasA, hasB := &v.presences.keys[v.patterns[a]], &v.presences.keys[v.patterns[b]]
 	var sum float64
 	for _, i := range v.allowed {
 		if hasA.has(i) && hasB.has(i) {
@@ -91,7 +91,7 @@ func (v view) score(a, b int, shared float64) float64 {
 func (v view) explain(a, b int, score float64) Match {
 	shared, either := v.weights(v.patterns[a], v.patterns[b])
 	m := Match{User: v.users[b], Score: score, Coverage: shared / either}
-	hasA, hasB := &v.known.keys[v.patterns[a]], &v.known.keys[v.patterns[b]]
+	hasA, hasB := &v.presences.keys[v.patterns[a]], &v.presences.keys[v.patterns[b]]
 	for _, i := range v.allowed {
 		if !hasA.has(i) || !hasB.has(i) {
 			continue

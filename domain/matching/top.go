@@ -102,7 +102,7 @@ func (v view) scan(row int, q Query) []ranked {
 // prepare returns a summing function for each trait that row has and may use
 // and, by pattern, what turns a sum into a bound: NaN where there is no match.
 func (v view) prepare(row int) (columns []func(int, []int64), factor []float64) {
-	own := v.known.keys[v.patterns[row]]
+	own := v.presences.keys[v.patterns[row]]
 	weigh := v.scale()
 	total := weigh.sum(own)
 	for _, i := range v.allowed {
@@ -111,8 +111,8 @@ func (v view) prepare(row int) (columns []func(int, []int64), factor []float64) 
 			columns = append(columns, t.values.bounds(row, int64(math.Ceil(t.Weight/total*weightUnits))))
 		}
 	}
-	factor = make([]float64, len(v.known.keys))
-	for pattern, has := range v.known.keys {
+	factor = make([]float64, len(v.presences.keys))
+	for pattern, has := range v.presences.keys {
 		var both, either presence
 		for word := range own {
 			both[word], either[word] = own[word]&has[word], own[word]|has[word]

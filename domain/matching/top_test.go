@@ -75,14 +75,14 @@ func TestBoundsAreNeverTooLow(t *testing.T) {
 	tight := 0
 	for i, c := range p.traits {
 		for _, row := range append(random.Perm(len(people))[:60], len(people)-1, len(people)-2) {
-			if !p.known.keys[p.patterns[row]].has(i) {
+			if !p.presences.keys[p.patterns[row]].has(i) {
 				continue
 			}
 			clear(sums)
 			c.values.bounds(row, 7)(0, sums)
 			for other, sum := range sums {
 				bound := float64(sum) / (7 * one)
-				if !p.known.keys[p.patterns[other]].has(i) {
+				if !p.presences.keys[p.patterns[other]].has(i) {
 					if sum != 0 {
 						t.Fatalf("%s: a missing value adds %v", c.Path, bound)
 					}
@@ -132,8 +132,8 @@ func TestAnswersDoNotDependOnHowThePopulationCameAbout(t *testing.T) {
 		sameTop(t, s, people, p, Query{User: people[random.IntN(len(people))].id, Limit: 30})
 	}
 	fresh := populate(s, people)
-	if len(p.known.numbers) != len(fresh.known.numbers) {
-		t.Errorf("%d patterns are held, not %d", len(p.known.numbers), len(fresh.known.numbers))
+	if len(p.presences.numbers) != len(fresh.presences.numbers) {
+		t.Errorf("%d patterns are held, not %d", len(p.presences.numbers), len(fresh.presences.numbers))
 	}
 	for i := range p.traits {
 		texts := func(p *Population) int {
