@@ -8,14 +8,14 @@ BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
-.PHONY: help run build test check lint generate fmt clean
+.PHONY: help run build test check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
 run: build ## build and serve, with a private PostgreSQL unless KINDRED_DATABASE_URL is set
 	@test -n "$$KINDRED_DATABASE_URL" || scripts/install-postgres
-	@KINDRED_WEBHOOK_ALLOW_NETWORKS="$${KINDRED_WEBHOOK_ALLOW_NETWORKS-127.0.0.0/8,::1/128}" exec bin/kindred serve
+	@exec env KINDRED_WEBHOOK_ALLOW_NETWORKS="$${KINDRED_WEBHOOK_ALLOW_NETWORKS-127.0.0.0/8,::1/128}" bin/kindred serve
 
 build: ## build bin/kindred
 	$(BUILD) -o bin/kindred ./cmd/kindred
@@ -25,11 +25,10 @@ test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATAB
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	bin/testpg go test $(RACE) ./...
 
-check: lint ## everything that has to pass: formats, linters, generated code, tests
+check: lint vet generated test ## everything that has to pass: formats, linters, generated code, tests
+
+vet:
 	go vet ./...
-	$(MAKE) generate
-	git diff --exit-code -- httpapi
-	$(MAKE) test
 
 lint: $(LINT) ## check formats and run the linters
 	$(LINT) fmt --diff
@@ -37,6 +36,11 @@ lint: $(LINT) ## check formats and run the linters
 
 generate: ## generate the server from httpapi/openapi.yaml
 	cd httpapi && go generate ./...
+
+generated: ## check that the generated code is what httpapi/openapi.yaml says
+	@mkdir -p .tools && cp httpapi/api.gen.go .tools/
+	@$(MAKE) --no-print-directory generate
+	@diff -u .tools/api.gen.go httpapi/api.gen.go
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt
