@@ -1,0 +1,251 @@
+// Package esdbtest plays an EventStoreDB server, of one node or several, in
+// the test's own process and over real connections: with the answers that the
+// protocol's stubs foresee, with the system's own events between the others,
+// and with the failures that a client must survive.
+package esdbtest
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+)
+
+// Trouble is what an append meets.
+type Trouble int
+
+const (
+	// Refused: nothing is written, and the node says that it is not ready.
+	Refused Trouble = iota + 1
+	// Lost: the append takes place, and the connection breaks before its answer.
+	Lost
+	// Mute: nothing is written, and no answer comes.
+	Mute
+	// Deaf: the append takes place, and no answer comes.
+	Deaf
+)
+
+// Server is one log and the nodes that serve it.
+type Server struct {
+	mu        sync.Mutex
+	log       []*event
+	streams   map[string][]*event
+	written   int // bytes: positions are offsets in the log
+	grown     chan struct{}
+	dropped   chan struct{}
+	troubles  []Trouble
+	hidden    bool // positions
+	leader    int
+	nodes     []*node
+	followers int
+}
+
+// event is an event as a node stores it.
+type event struct {
+	stream   string
+	revision uint64
+	position uint64
+	id       [16]byte
+	system   map[string]string // "type", "content-type", "created"
+	data     []byte
+	custom   []byte
+}
+
+func (e *event) kind() string { return e.system["type"] }
+
+// Start starts a server of one node, which ends with the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartCluster(t, 1)
+}
+
+// StartCluster starts a cluster of nodes; node 0 leads.
+func StartCluster(t testing.TB, nodes int) *Server {
+	t.Helper()
+	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{})}
+	t.Cleanup(s.stop)
+	for i := range nodes {
+		n := &node{server: s, index: i}
+		s.nodes = append(s.nodes, n)
+		if err := n.start("127.0.0.1:0"); err != nil {
+			t.Fatalf("start node %d: %v", i, err)
+		}
+	}
+	s.Write("$settings", 1, map[string]string{"type": "$UserCreated"}, []byte(`{}`), nil)
+	return s
+}
+
+// URL is the connection string of the server.
+func (s *Server) URL() string {
+	addresses := make([]string, len(s.nodes))
+	for i, n := range s.nodes {
+		addresses[i] = n.address
+	}
+	return "esdb://" + strings.Join(addresses, ",") + "?tls=false"
+}
+
+// Play gives the next appends their troubles, one each.
+func (s *Server) Play(troubles ...Trouble) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.troubles = append(s.troubles, troubles...)
+}
+
+// HidePositions lets the server tell no positions when it reads a stream, as
+// old versions did, nor in its answers to appends.
+func (s *Server) HidePositions() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden = true
+}
+
+// Elect makes another node the leader.
+func (s *Server) Elect(node int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leader = node
+}
+
+// Leader is the node that leads.
+func (s *Server) Leader() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leader
+}
+
+// Cut breaks all connections of this moment.
+func (s *Server) Cut() {
+	for _, n := range s.nodes {
+		n.cut()
+	}
+}
+
+// Kill ends a node without warning. The log stays.
+func (s *Server) Kill(node int) { s.nodes[node].kill() }
+
+// Return starts a killed node again, at its old address.
+func (s *Server) Return(t testing.TB, node int) {
+	t.Helper()
+	if n := s.nodes[node]; n.start(n.address) != nil {
+		t.Fatalf("the address %s of node %d was taken by another process", n.address, node)
+	}
+}
+
+// DropSubscriptions ends all subscriptions of this moment, and leaves the
+// connections as they are.
+func (s *Server) DropSubscriptions() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.dropped)
+	s.dropped = make(chan struct{})
+}
+
+// Followers counts the subscriptions of this moment.
+func (s *Server) Followers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.followers
+}
+
+// Write adds an event as nobody's append would: of the system, of another
+// program, or crippled. Its id is made from seed.
+func (s *Server) Write(stream string, seed uint64, system map[string]string, data, custom []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &event{system: system, data: data, custom: custom}
+	binary.BigEndian.PutUint64(e.id[:], seed)
+	s.add(stream, e)
+}
+
+// add appends an event; the caller holds the lock.
+func (s *Server) add(stream string, e *event) {
+	e.stream, e.revision, e.position = stream, uint64(len(s.streams[stream])), uint64(s.written)
+	s.written += 64 + len(e.stream) + len(e.data) + len(e.custom)
+	s.log = append(s.log, e)
+	s.streams[stream] = append(s.streams[stream], e)
+	close(s.grown)
+	s.grown = make(chan struct{})
+}
+
+// take appends events where the stream is at the expected revision, or finds
+// them there by their ids, as a server does; the caller holds the lock.
+func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp {
+	stream := string(o.GetStreamIdentifier().GetStreamName())
+	have := s.streams[stream]
+	actual, expected := len(have)-1, len(have)-1
+	switch e := o.GetExpectedStreamRevision().(type) {
+	case *api.AppendReq_Options_NoStream:
+		expected = -1
+	case *api.AppendReq_Options_Revision:
+		expected = int(e.Revision) //nolint:gosec // a test's revisions are small
+	}
+	if expected > actual || expected < actual && !stands(have, expected, events) {
+		return wrong(o, actual)
+	}
+	if expected == actual {
+		created := map[string]string{"type": "$statsCollected", "created": strconv.Itoa(s.written)}
+		s.add("$stats-"+s.nodes[s.leader].address, &event{system: created, data: []byte(`{}`)})
+		for _, e := range events {
+			s.add(stream, e)
+		}
+	}
+	last := s.streams[stream][expected+len(events)]
+	success := &api.AppendResp_Success{
+		CurrentRevisionOption: &api.AppendResp_Success_CurrentRevision{CurrentRevision: last.revision},
+		PositionOption:        &api.AppendResp_Success_NoPosition{},
+	}
+	if !s.hidden {
+		success.PositionOption = &api.AppendResp_Success_Position{
+			Position: &api.AppendResp_Position{CommitPosition: last.position, PreparePosition: last.position},
+		}
+	}
+	return &api.AppendResp{Result: &api.AppendResp_Success_{Success: success}}
+}
+
+// stands says whether exactly these ids stand right after a revision.
+func stands(have []*event, after int, events []*event) bool {
+	if after+len(events) >= len(have) {
+		return false
+	}
+	for i, e := range events {
+		if have[after+1+i].id != e.id {
+			return false
+		}
+	}
+	return true
+}
+
+func wrong(o *api.AppendReq_Options, actual int) *api.AppendResp {
+	w := &api.AppendResp_WrongExpectedVersion{
+		CurrentRevisionOption: &api.AppendResp_WrongExpectedVersion_CurrentNoStream{},
+	}
+	if actual >= 0 {
+		w.CurrentRevisionOption = &api.AppendResp_WrongExpectedVersion_CurrentRevision{CurrentRevision: uint64(actual)}
+	}
+	switch e := o.GetExpectedStreamRevision().(type) {
+	case *api.AppendReq_Options_Revision:
+		w.ExpectedRevisionOption = &api.AppendResp_WrongExpectedVersion_ExpectedRevision{ExpectedRevision: e.Revision}
+	case *api.AppendReq_Options_NoStream:
+		w.ExpectedRevisionOption = &api.AppendResp_WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: e.NoStream}
+	}
+	return &api.AppendResp{Result: &api.AppendResp_WrongExpectedVersion_{WrongExpectedVersion: w}}
+}
+
+// trouble takes the next trouble, or none; the caller holds the lock.
+func (s *Server) trouble() Trouble {
+	if len(s.troubles) == 0 {
+		return 0
+	}
+	next := s.troubles[0]
+	s.troubles = s.troubles[1:]
+	return next
+}
+
+func (s *Server) stop() {
+	for _, n := range s.nodes {
+		n.kill()
+	}
+}

@@ -1,0 +1,199 @@
+// Package esdbstore keeps the log in EventStoreDB or KurrentDB. It always
+// speaks with the node that leads, finds the new leader when there is one,
+// and waits for nothing without a bound.
+//
+// It speaks the server's protocol through the stubs of EventStore-Client-Go,
+// not through that module's Client: the Client ends the process when an event
+// lacks its creation time, panics when it is closed amid a call, never asks
+// for the leader in spite of its options, and is dead for good once a search
+// for nodes has failed. Its connection strings are understood as they are.
+package esdbstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"kindred/eventstore"
+)
+
+const (
+	defaultPatience = 15 * time.Second
+	attempts        = 3 // a single attempt takes at most this part of the patience
+	firstPause      = 10 * time.Millisecond
+	longestPause    = 500 * time.Millisecond
+)
+
+var errClosed = errors.New("the event store was closed")
+
+// Options of a Store; the zero value serves.
+type Options struct {
+	Logger   *slog.Logger  // nil discards
+	Entropy  io.Reader     // nil is crypto/rand; may be read by many goroutines
+	Patience time.Duration // how long a call waits for a leader that answers; 0 is 15 s
+}
+
+// Store is a log in EventStoreDB.
+type Store struct {
+	leader   *leader
+	logger   *slog.Logger
+	entropy  io.Reader
+	patience time.Duration
+
+	bell      bell
+	listen    sync.Once
+	done      context.Context //nolint:containedctx // ends with the store
+	end       context.CancelFunc
+	listeners sync.WaitGroup
+}
+
+var _ eventstore.Store = (*Store)(nil)
+
+// Open connects to the servers that url names: esdb://user:password@host:2113
+// or kurrentdb://…, with "+discover" for a name that stands for a cluster, and
+// with several hosts, divided by commas, that know the cluster. Its settings
+// are those of EventStore-Client-Go; nodePreference and the deadlines are
+// passed over. Open fails with ErrUnavailable where no leader answers.
+func Open(ctx context.Context, url string, o Options) (*Store, error) {
+	config, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newLeader(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{leader: l, logger: o.Logger, entropy: o.Entropy, patience: o.Patience}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if s.entropy == nil {
+		s.entropy = rand.Reader
+	}
+	if s.patience == 0 {
+		s.patience = defaultPatience
+	}
+	s.done, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	if _, err := s.Epoch(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the event store: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// Close ends all calls and subscriptions, and the connection.
+func (s *Store) Close() error {
+	s.end()
+	err := s.leader.close()
+	s.listen.Do(func() {}) // nothing begins to listen any more
+	s.listeners.Wait()
+	return err
+}
+
+// call asks the leader until it answers. What passes by itself (nodes that are
+// down, busy, or no longer the leader) is asked again, at most as long as the
+// patience lasts, and is ErrUnavailable then.
+func (s *Store) call(ctx context.Context, ask func(context.Context, api.StreamsClient) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := s.attempt(within, ask)
+		if err == nil || !passing(err) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.done.Done():
+			return errClosed
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, ctx.Err())
+			}
+			return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+		}
+	}
+}
+
+func (s *Store) attempt(ctx context.Context, ask func(context.Context, api.StreamsClient) error) error {
+	briefly, cancel := context.WithTimeout(ctx, s.patience/attempts)
+	defer cancel()
+	defer context.AfterFunc(s.done, cancel)()
+	l, err := s.link(briefly)
+	if err != nil {
+		return err
+	}
+	err = ask(withLeader(briefly), l.streams)
+	if err != nil && passing(err) && ctx.Err() == nil { // else it was the caller who gave up
+		s.leader.doubt(l, err)
+	}
+	return err
+}
+
+// link is the connection to the leader.
+func (s *Store) link(ctx context.Context) (*link, error) {
+	l, changed, err := s.leader.link(ctx)
+	if changed {
+		s.logger.InfoContext(ctx, "connected to the leader of the event store", "address", l.address)
+	}
+	return l, err
+}
+
+// withLeader lets a node that does not lead refuse, also what it could read
+// from its own copy of the log, which may be behind.
+func withLeader(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "requires-leader", "true")
+}
+
+// movedError: a node said that another one leads.
+type movedError struct {
+	address string
+	err     error
+}
+
+func (e *movedError) Error() string { return fmt.Sprintf("%s leads: %v", e.address, e.err) }
+func (e *movedError) Unwrap() error { return e.err }
+
+// told reads what a call's end says: a node that does not lead tells in the
+// trailer who does.
+func told(err error, trailer metadata.MD) error {
+	last := func(key string) string {
+		if v := trailer.Get(key); len(v) > 0 {
+			return v[len(v)-1]
+		}
+		return ""
+	}
+	host, port := last("leader-endpoint-host"), last("leader-endpoint-port")
+	if last("exception") != "not-leader" || host == "" || port == "" {
+		return err
+	}
+	return &movedError{address: host + ":" + port, err: err}
+}
+
+// passing says whether a failure may be gone when the same is asked again.
+func passing(err error) bool {
+	if moved := new(movedError); errors.As(err, &moved) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	s, spoken := status.FromError(err)
+	if !spoken {
+		return false
+	}
+	switch s.Code() {
+	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal:
+		return true
+	default:
+		return false
+	}
+}
