@@ -1,0 +1,413 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+const password = "correct horse"
+
+// directory implements Accounts and KeyLookup.
+type directory struct {
+	accounts []Account
+	keys     map[[32]byte]KeyRecord
+	lookups  int
+	err      error
+}
+
+func (d *directory) find(is func(Account) bool) (Account, error) {
+	d.lookups++
+	if d.err != nil {
+		return Account{}, d.err
+	}
+	for _, account := range d.accounts {
+		if is(account) {
+			return account, nil
+		}
+	}
+	return Account{}, fault.New(fault.Missing, "member_unknown", "no such member")
+}
+
+func (d *directory) ByEmail(_ context.Context, email string) (Account, error) {
+	return d.find(func(a Account) bool { return strings.EqualFold(a.Email, email) })
+}
+
+func (d *directory) ByMember(_ context.Context, client id.Client, member id.Member) (Account, error) {
+	return d.find(func(a Account) bool { return a.Client == client && a.Member == member })
+}
+
+func (d *directory) ByHash(_ context.Context, hash [32]byte) (KeyRecord, error) {
+	d.lookups++
+	record, found := d.keys[hash]
+	switch {
+	case d.err != nil:
+		return KeyRecord{}, d.err
+	case !found:
+		return KeyRecord{}, fault.New(fault.Missing, "api_key_unknown", "no such key")
+	}
+	return record, nil
+}
+
+type service struct {
+	*world
+	*directory
+	endpoints *Endpoints
+	metrics   *prometheus.Registry
+	apiKey    string
+}
+
+func newService(t testing.TB) *service {
+	t.Helper()
+	s := &service{world: newWorld(t), directory: &directory{}, metrics: prometheus.NewRegistry()}
+	passwords := NewPasswords(rand.Reader)
+	// The hash is cheaper than those of the service.
+	hash, err := passwords.compute(t.Context(), phc{64, 1, 1, make([]byte, saltBytes), make([]byte, hashBytes)}, password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.account.PasswordHash = phc{64, 1, 1, make([]byte, saltBytes), hash}.String()
+	if s.apiKey, err = Generate(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	s.accounts = []Account{s.account}
+	s.directory.keys = map[[32]byte]KeyRecord{Hash(s.apiKey): s.record}
+	s.endpoints = New(Config{Issuer: s.issuer, Accounts: s.directory, Keys: s.directory, Passwords: passwords, Metrics: s.metrics})
+	return s
+}
+
+func from(t testing.TB, address string) context.Context {
+	t.Helper()
+	return httpapi.With(t.Context(), httpapi.Principal{}, httpapi.Call{RemoteAddr: address})
+}
+
+func (s *service) exchangeKey(t testing.TB, key string) error {
+	t.Helper()
+	_, err := s.endpoints.Exchange(t.Context(), httpapi.ExchangeRequestObject{Body: &httpapi.ExchangeRequest{APIKey: key}})
+	return err
+}
+
+func (s *service) logInFrom(t testing.TB, address, email, password string) error {
+	t.Helper()
+	_, err := s.endpoints.LogIn(from(t, address), httpapi.LogInRequestObject{Body: &httpapi.TokenRequest{Email: &email, Password: password}})
+	return err
+}
+
+func hasKind(err error, kind fault.Kind) bool {
+	f := fault.As(err)
+	return f != nil && f.Kind == kind
+}
+
+func (s *service) count(t testing.TB, name, outcome string) float64 {
+	t.Helper()
+	families, err := s.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && metric.GetLabel()[0].GetValue() == outcome {
+				return metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+func TestAnAPIKeyIsExchanged(t *testing.T) {
+	s := newService(t)
+	answer, err := s.endpoints.Exchange(t.Context(), httpapi.ExchangeRequestObject{Body: &httpapi.ExchangeRequest{APIKey: s.apiKey}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := answer.(httpapi.Exchange200JSONResponse).Data
+	if diff := cmp.Diff(httpapi.SessionToken{Token: data.Token, ExpiresIn: 900, Scopes: []string{"read", "write"}}, data); diff != "" {
+		t.Error(diff)
+	}
+	principal, err := s.verifier.Authenticate(t.Context(), data.Token)
+	if err != nil || principal.Key != s.record.Key {
+		t.Errorf("the token stands for %+v, %v", principal, err)
+	}
+	if n := s.count(t, "kindred_exchanges_total", "ok"); n != 1 {
+		t.Errorf("%v exchanges were counted", n)
+	}
+}
+
+func TestEveryWrongAPIKeyIsRefusedAlike(t *testing.T) {
+	s := newService(t)
+	unknown, err := Generate(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := Generate(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := s.record
+	record.Revoked = true
+	s.directory.keys[Hash(revoked)] = record
+
+	want := fault.New(fault.Unauthenticated, "invalid_api_key", "The API key is not valid.")
+	for name, test := range map[string]struct {
+		key     string
+		lookups int
+	}{
+		"empty":          {"", 0},
+		"typing error":   {s.apiKey[:44] + "_", 0},
+		"anything":       {strings.Repeat("x", 4000), 0},
+		"NUL":            {"\x00", 0},
+		"with a newline": {s.apiKey + "\n", 0},
+		"unknown":        {unknown, 1},
+		"revoked":        {revoked, 1},
+	} {
+		s.lookups = 0
+		if diff := cmp.Diff(error(want), s.exchangeKey(t, test.key)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if s.lookups != test.lookups {
+			t.Errorf("%s: %d lookups; want %d", name, s.lookups, test.lookups)
+		}
+	}
+	if n := s.count(t, "kindred_exchanges_total", "refused"); n != 7 {
+		t.Errorf("%v refusals were counted; want 7", n)
+	}
+}
+
+func TestAFailingAPIKeyWaitsAloneAndNotForGood(t *testing.T) {
+	s := newService(t)
+	wrong, err := Generate(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limited error
+	for i := 0; i < 20 && limited == nil; i++ {
+		if err := s.exchangeKey(t, wrong); !hasKind(err, fault.Unauthenticated) {
+			limited = err
+		}
+	}
+	if f := fault.As(limited); f == nil || f.Kind != fault.Limited || f.RetryAfter <= 0 {
+		t.Fatalf("got %v; want a fault of kind Limited that says when to try again", limited)
+	}
+	if err := s.exchangeKey(t, s.apiKey); err != nil {
+		t.Errorf("another key: %v", err)
+	}
+	s.Advance(fault.As(limited).RetryAfter)
+	if err := s.exchangeKey(t, wrong); !hasKind(err, fault.Unauthenticated) {
+		t.Errorf("after the pause: %v", err)
+	}
+}
+
+func TestAFailedLookupIsNobodysFault(t *testing.T) {
+	s := newService(t)
+	s.err = errors.New("away")
+	for range 100 {
+		if err := s.exchangeKey(t, s.apiKey); !errors.Is(err, s.err) {
+			t.Fatalf("exchange: %v", err)
+		}
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); !errors.Is(err, s.err) {
+			t.Fatalf("login: %v", err)
+		}
+	}
+	s.err = nil
+	if err := s.exchangeKey(t, s.apiKey); err != nil {
+		t.Errorf("exchange: %v", err)
+	}
+	if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); err != nil {
+		t.Errorf("login: %v", err)
+	}
+}
+
+func TestBothFormsLogIn(t *testing.T) {
+	s := newService(t)
+	client, member := string(s.account.Client), string(s.account.Member)
+	for name, request := range map[string]httpapi.TokenRequest{
+		"email":  {Email: &s.account.Email, Password: password},
+		"member": {ClientID: &client, UserID: &member, Password: password},
+	} {
+		answer, err := s.endpoints.LogIn(from(t, "192.0.2.1"), httpapi.LogInRequestObject{Body: &request})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got := httpapi.LoggedIn(answer.(httpapi.LogIn200JSONResponse))
+		want := httpapi.LoggedIn{
+			Token: got.Token, ExpiresIn: 900, Scopes: []string{"admin", "read", "write"},
+			User:   httpapi.ClientUser{ID: s.account.Member, Email: "ada@example.com", Role: "owner"},
+			Client: httpapi.ClientName{ID: s.account.Client, Slug: "acme", Name: "Acme"},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if code := s.refusal(t, got.Token); code != "" {
+			t.Errorf("%s: the token is refused with %s", name, code)
+		}
+	}
+}
+
+func TestEveryWrongLoginIsRefusedAlike(t *testing.T) {
+	s := newService(t)
+	text := func(s string) *string { return &s }
+	client, member := text(string(s.account.Client)), text(string(s.account.Member))
+	other := text(string(id.Next[id.Client](id.Derived("other"))))
+	want := fault.New(fault.Unauthenticated, "invalid_credentials", "There is no such account, or the password is wrong.")
+	for name, request := range map[string]httpapi.TokenRequest{
+		"wrong password":           {Email: &s.account.Email, Password: "wrong horse"},
+		"no password":              {Email: &s.account.Email},
+		"long password":            {Email: &s.account.Email, Password: strings.Repeat("x", 3000)},
+		"unknown address":          {Email: text("bob@example.com"), Password: password},
+		"no address":               {Email: text(""), Password: password},
+		"member, wrong password":   {ClientID: client, UserID: member, Password: "wrong horse"},
+		"member of another client": {ClientID: other, UserID: member, Password: password},
+		"member that is none":      {ClientID: client, UserID: text("me"), Password: password},
+		"client that is none":      {ClientID: text(""), UserID: member, Password: password},
+	} {
+		_, err := s.endpoints.LogIn(from(t, "192.0.2.1"), httpapi.LogInRequestObject{Body: &request})
+		if diff := cmp.Diff(error(want), err); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	for name, request := range map[string]httpapi.TokenRequest{
+		"nothing":    {Password: password},
+		"half":       {ClientID: client, Password: password},
+		"other half": {UserID: member, Password: password},
+		"both forms": {Email: &s.account.Email, ClientID: client, UserID: member, Password: password},
+		"mixed":      {Email: &s.account.Email, UserID: member, Password: password},
+	} {
+		_, err := s.endpoints.LogIn(from(t, "192.0.2.1"), httpapi.LogInRequestObject{Body: &request})
+		if !hasKind(err, fault.Invalid) {
+			t.Errorf("%s: %v; want a fault of kind Invalid", name, err)
+		}
+	}
+}
+
+// A guesser meets a pause for an account that exists as for one that does
+// not, and cannot get around it by naming the account otherwise.
+func TestGuessingAtAnAccountIsSlowedDown(t *testing.T) {
+	s := newService(t)
+	for _, email := range []string{s.account.Email, "nobody@example.com"} {
+		attempts := 0
+		var err error
+		for ; attempts < 30; attempts++ {
+			if err = s.logInFrom(t, "192.0.2.1", email, "wrong horse"); hasKind(err, fault.Limited) {
+				break
+			}
+		}
+		if attempts != 11 { // ten are free, the eleventh opens the pause
+			t.Errorf("%s: %d attempts passed, then %v", email, attempts, err)
+		}
+	}
+	if err := s.logInFrom(t, "198.51.100.7", strings.ToUpper(s.account.Email), password); !hasKind(err, fault.Limited) {
+		t.Errorf("another spelling and address: %v", err)
+	}
+	client, member := string(s.account.Client), string(s.account.Member)
+	_, err := s.endpoints.LogIn(from(t, "198.51.100.7"), httpapi.LogInRequestObject{
+		Body: &httpapi.TokenRequest{ClientID: &client, UserID: &member, Password: password},
+	})
+	if !hasKind(err, fault.Limited) {
+		t.Errorf("by member: %v", err)
+	}
+	s.Advance(fault.As(err).RetryAfter)
+	if err := s.logInFrom(t, "198.51.100.7", s.account.Email, password); err != nil {
+		t.Errorf("after the pause: %v", err)
+	}
+	for range 10 {
+		if err := s.logInFrom(t, "198.51.100.7", s.account.Email, "wrong horse"); !hasKind(err, fault.Unauthenticated) {
+			t.Errorf("failures before the right password still count: %v", err)
+		}
+	}
+}
+
+func TestGuessingFromAnAddressIsSlowedDown(t *testing.T) {
+	s := newService(t)
+	passed := 0
+	for i := range 60 {
+		err := s.logInFrom(t, "2001:db8::"+string(rune('a'+i%6)), strings.Repeat("x", i)+"@example.com", "wrong horse")
+		if hasKind(err, fault.Limited) {
+			break
+		}
+		passed++
+	}
+	if passed != 51 { // fifty are free, the next one opens the pause
+		t.Errorf("%d attempts passed", passed)
+	}
+	lookups := s.lookups
+	if err := s.logInFrom(t, "2001:db8::1234", s.account.Email, password); !hasKind(err, fault.Limited) {
+		t.Errorf("from a neighbour in the same /64: %v", err)
+	}
+	if s.lookups != lookups {
+		t.Error("the database was asked for an address that has to wait")
+	}
+	if err := s.logInFrom(t, "2001:db8:0:1::1", s.account.Email, password); err != nil {
+		t.Errorf("from another network: %v", err)
+	}
+	if n := s.count(t, "kindred_logins_total", "throttled"); n != 2 {
+		t.Errorf("%v throttled logins were counted; want 2", n)
+	}
+}
+
+func TestRightPasswordsDoNotAddUp(t *testing.T) {
+	s := newService(t)
+	for range 60 {
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOverloadIsNobodysFault(t *testing.T) {
+	s := newService(t)
+	for range cap(s.endpoints.c.Passwords.queue) {
+		s.endpoints.c.Passwords.queue <- struct{}{}
+	}
+	for range 60 {
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); !hasKind(err, fault.Unavailable) {
+			t.Fatalf("got %v; want a fault of kind Unavailable", err)
+		}
+	}
+}
+
+func TestTheKeySetMayBeKeptForFiveMinutes(t *testing.T) {
+	s := newService(t)
+	answer, err := s.endpoints.JWKS(t.Context(), httpapi.JWKSRequestObject{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	if err := answer.VisitJWKSResponse(w); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Header().Get("Cache-Control"); got != "public, max-age=300" {
+		t.Errorf("Cache-Control: %s", got)
+	}
+	if n := strings.Count(w.Body.String(), `"kid"`); n != 2 {
+		t.Errorf("%d keys in %s", n, w.Body)
+	}
+}
+
+func TestWhereARequestComesFrom(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.1", true},
+		{"192.0.2.1", "::ffff:192.0.2.1", true},
+		{"192.0.2.1", "192.0.2.2", false},
+		{"2001:db8::1", "2001:db8::2", true},
+		{"2001:db8::1", "2001:db8:0:1::1", false},
+		{"fe80::1%eth0", "fe80::1", true},
+		{"", "unix", false},
+	} {
+		if got := sourceOf(test.a) == sourceOf(test.b); got != test.same {
+			t.Errorf("%q and %q: %v; want %v", test.a, test.b, got, test.same)
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	jose "github.com/go-jose/go-jose/v4"
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/postgres/pgtest"
+)
+
+const ttl = 15 * time.Minute
+
+// safe implements Secrets with AES-GCM under one key.
+type safe struct{ cipher.AEAD }
+
+func newSafe(t testing.TB, key byte) safe {
+	t.Helper()
+	block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return safe{aead}
+}
+
+func (s safe) Seal(_ context.Context, name string, plain []byte) ([]byte, error) {
+	return s.AEAD.Seal(nil, nil, plain, []byte(name)), nil
+}
+
+func (s safe) Open(_ context.Context, name string, sealed []byte) ([]byte, error) {
+	return s.AEAD.Open(nil, nil, sealed, []byte(name))
+}
+
+// replica is a keyring as another process would have it: same table, same
+// master key.
+func replica(t testing.TB, pool *pgxpool.Pool, now func() time.Time) *Keyring {
+	t.Helper()
+	return &Keyring{
+		Pool: pool, Secrets: newSafe(t, 1), TokenTTL: ttl, Now: now,
+		Entropy: rand.Reader, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func openKeyring(t testing.TB, pool *pgxpool.Pool, now func() time.Time) *Keyring {
+	t.Helper()
+	k := replica(t, pool, now)
+	if err := k.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// states lists the keys of one algorithm, the oldest first.
+func states(t testing.TB, k *Keyring, alg jose.SignatureAlgorithm) (kids []string, at []State) {
+	t.Helper()
+	infos, err := k.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
+		if info.Algorithm == string(alg) {
+			kids, at = append(kids, info.ID), append(at, info.State)
+		}
+	}
+	return kids, at
+}
+
+func published(k *Keyring) []string {
+	var kids []string
+	for _, key := range k.JWKS().Keys {
+		kids = append(kids, key.Kid)
+	}
+	return kids
+}
+
+func signerID(t testing.TB, k *Keyring, alg jose.SignatureAlgorithm) string {
+	t.Helper()
+	key, err := k.signer(alg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.kid
+}
+
+func reload(t testing.TB, k *Keyring) {
+	t.Helper()
+	if err := k.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReplicasThatStartAtOnceMakeOnePair(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	rings := make([]*Keyring, 8)
+	var group sync.WaitGroup
+	for i := range rings {
+		rings[i] = replica(t, pool, now.Now)
+		group.Go(func() {
+			if err := rings[i].Open(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for _, alg := range algorithms {
+		if _, got := states(t, rings[0], alg); !slices.Equal(got, []State{Active}) {
+			t.Errorf("keys for %s: %v; want one that is active", alg, got)
+		}
+	}
+	for _, ring := range rings {
+		if diff := cmp.Diff(published(rings[0]), published(ring)); diff != "" {
+			t.Errorf("two replicas publish different keys: %s", diff)
+		}
+	}
+}
+
+func TestAKeyIsPublishedBeforeItSignsAndAfter(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	k := openKeyring(t, pool, now.Now)
+	first := signerID(t, k, jose.ES256)
+
+	if _, err := k.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rotated := now.Now()
+	kids, _ := states(t, k, jose.ES256)
+	second := kids[1]
+	until := func(d time.Duration) { now.Advance(rotated.Add(d).Sub(now.Now())); reload(t, k) }
+
+	signsFrom := JWKSMaxAge + Skew
+	for _, step := range []struct {
+		name   string
+		at     time.Duration
+		states []State
+		signs  string
+		kids   []string
+	}{
+		{"at once", 0, []State{Active, Next}, first, []string{first, second}},
+		{"before every verifier knows", JWKSMaxAge, []State{Active, Next}, first, []string{first, second}},
+		{"just before it signs", signsFrom - time.Millisecond, []State{Active, Next}, first, []string{first, second}},
+		{"when it signs", signsFrom, []State{Retiring, Active}, second, []string{first, second}},
+		{"while old tokens live", signsFrom + ttl + Skew - time.Millisecond, []State{Retiring, Active}, second, []string{first, second}},
+		{"when they have expired", signsFrom + ttl + Skew, []State{Active}, second, []string{second}},
+	} {
+		until(step.at)
+		if _, got := states(t, k, jose.ES256); !slices.Equal(got, step.states) {
+			t.Errorf("%s: keys are %v; want %v", step.name, got, step.states)
+		}
+		if got := signerID(t, k, jose.ES256); got != step.signs {
+			t.Errorf("%s: the wrong key signs", step.name)
+		}
+		for _, kid := range []string{first, second} {
+			want := slices.Contains(step.kids, kid)
+			if got := slices.Contains(published(k), kid); got != want {
+				t.Errorf("%s: key published: %v; want %v", step.name, got, want)
+			}
+			if got := k.known(kid) != nil; got != want {
+				t.Errorf("%s: key accepted: %v; want %v", step.name, got, want)
+			}
+		}
+	}
+	// The next rotation deletes what has been removed.
+	if _, err := k.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var rows int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM signing_keys WHERE alg = 'ES256'").Scan(&rows); err != nil || rows != 2 {
+		t.Errorf("%d rows are left (%v); want 2", rows, err)
+	}
+}
+
+func TestRotatingTwiceAddsNothing(t *testing.T) {
+	k := openKeyring(t, pgtest.New(t), newClock().Now)
+	once, err := k.Rotate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice, err := k.Rotate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(once, twice); diff != "" || len(once) != 4 {
+		t.Errorf("%d keys; want 4, the same after the second rotation: %s", len(once), diff)
+	}
+}
+
+func TestAnEmergencyLeavesNoOldKey(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	k := openKeyring(t, pool, now.Now)
+	if _, err := k.Rotate(t.Context()); err != nil { // a next key may have leaked as well
+		t.Fatal(err)
+	}
+	reload(t, k)
+	before := published(k)
+	infos, err := k.RotateNow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
+		if info.State != Active || slices.Contains(before, info.ID) {
+			t.Errorf("%+v; want a new key that is active", info)
+		}
+	}
+	other := openKeyring(t, pool, func() time.Time { return now.Now().Add(-time.Second) })
+	for _, ring := range []*Keyring{k, other} {
+		reload(t, ring)
+		for _, kid := range before {
+			if ring.known(kid) != nil {
+				t.Error("an old key is still accepted")
+			}
+		}
+		if got := published(ring); len(got) != 2 || slices.Contains(before, signerID(t, ring, jose.EdDSA)) {
+			t.Errorf("%v are published; want the two new keys, one of which signs", got)
+		}
+	}
+}
+
+func TestAReplicaLearnsOfAKeyWhenItMeetsIt(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	stale, fresh := openKeyring(t, pool, now.Now), openKeyring(t, pool, now.Now)
+	if _, err := fresh.RotateNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reload(t, fresh)
+	kid := signerID(t, fresh, jose.ES256)
+	if stale.known(kid) != nil {
+		t.Fatal("the replica knows the key already")
+	}
+	if key, err := stale.find(t.Context(), kid); err != nil || key == nil {
+		t.Errorf("found %v, %v; want the key", key, err)
+	}
+}
+
+func TestMadeUpKeyIDsShareLoads(t *testing.T) {
+	k := openKeyring(t, pgtest.New(t), newClock().Now)
+	before := k.begun.Load()
+	var group sync.WaitGroup
+	start := make(chan struct{})
+	for range 200 {
+		group.Go(func() {
+			<-start
+			if key, err := k.find(t.Context(), "made-up"); err != nil || key != nil {
+				t.Errorf("found %v, %v", key, err)
+			}
+		})
+	}
+	close(start)
+	group.Wait()
+	if n := k.begun.Load() - before; n > 3 {
+		t.Errorf("200 unknown key ids cost %d loads", n)
+	}
+}
+
+func TestWithoutTheTableAnUnknownKeyIsAnError(t *testing.T) {
+	pool := pgtest.New(t)
+	k := openKeyring(t, pool, newClock().Now)
+	if _, err := pool.Exec(t.Context(), "ALTER TABLE signing_keys RENAME TO elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := k.find(t.Context(), "made-up"); err == nil {
+		t.Errorf("found %v without an error", key)
+	}
+	if k.known(signerID(t, k, jose.ES256)) == nil {
+		t.Error("the keys loaded before are lost")
+	}
+}
+
+func TestPrivateKeysAreSealed(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	k := openKeyring(t, pool, now.Now)
+	rows, err := selectKeys(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if bytes.Contains(row.sealedJWK, []byte(`"d"`)) || bytes.Contains(row.publicJWK, []byte(`"d"`)) {
+			t.Errorf("the private key of %s lies open in its row", row.alg)
+		}
+	}
+	stranger := replica(t, pool, now.Now)
+	stranger.Secrets = newSafe(t, 2)
+	if err := stranger.Open(t.Context()); err == nil {
+		t.Error("the keys open under another master key")
+	}
+	// A row that was given another key's private half does not open.
+	if _, err := pool.Exec(t.Context(), `UPDATE signing_keys s SET sealed_private_jwk =
+		(SELECT o.sealed_private_jwk FROM signing_keys o WHERE o.kid <> s.kid)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := replica(t, pool, now.Now).Open(t.Context()); err == nil {
+		t.Error("exchanged private keys open")
+	}
+	reload(t, k) // what is at hand serves on
+}
+
+func TestTheKeySetSaysAllThatAVerifierNeeds(t *testing.T) {
+	k := openKeyring(t, pgtest.New(t), newClock().Now)
+	encoded, err := json.Marshal(k.JWKS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(encoded), `"d"`) {
+		t.Fatal("a private key is published")
+	}
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal(encoded, &set); err != nil {
+		t.Fatal(err)
+	}
+	var algs []string
+	for _, key := range set.Keys {
+		algs = append(algs, key.Algorithm)
+		thumbprint, err := key.Thumbprint(crypto.SHA256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !key.IsPublic() || key.Use != "sig" || key.KeyID != base64.RawURLEncoding.EncodeToString(thumbprint) {
+			t.Errorf("%s: public %v, use %q, kid %q", key.Algorithm, key.IsPublic(), key.Use, key.KeyID)
+		}
+	}
+	if !slices.Equal(algs, []string{"ES256", "EdDSA"}) {
+		t.Errorf("keys for %v", algs)
+	}
+}
+
+func TestRunReloadsUntilItIsStopped(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	k, other := openKeyring(t, pool, now.Now), openKeyring(t, pool, now.Now)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- k.Run(ctx) }()
+	if _, err := other.RotateNow(ctx); err != nil {
+		t.Fatal(err)
+	}
+	reload(t, other)
+	want := published(other)
+	deadline := time.After(20 * time.Second)
+	for !slices.Equal(published(k), want) {
+		select {
+		case <-deadline:
+			t.Fatal("the new keys were not loaded")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

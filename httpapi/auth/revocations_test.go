@@ -1,0 +1,205 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+func TestARevokedKeyEndsItsTokensAlone(t *testing.T) {
+	w := newWorld(t)
+	exchanged, login := w.exchanged(t), w.login(t)
+	if w.refusal(t, exchanged) != "" || w.refusal(t, login) != "" {
+		t.Fatal("a fresh token is refused")
+	}
+	w.source.all = append(w.source.all, Revocation{Key: w.record.Key, At: w.Now()})
+	w.poll(t)
+	if code := w.refusal(t, exchanged); code != "invalid_token" {
+		t.Errorf("%q for a token of the key; want invalid_token", code)
+	}
+	if code := w.refusal(t, login); code != "" {
+		t.Errorf("the login of its maker is refused with %s", code)
+	}
+}
+
+func TestARemovedMemberLosesLoginsButNotKeys(t *testing.T) {
+	w := newWorld(t)
+	exchanged, login := w.exchanged(t), w.login(t)
+	w.source.all = append(w.source.all, Revocation{Member: w.account.Member, At: w.Now()})
+	w.poll(t)
+	if code := w.refusal(t, login); code != "invalid_token" {
+		t.Errorf("%q for the login; want invalid_token", code)
+	}
+	if code := w.refusal(t, exchanged); code != "" {
+		t.Errorf("a token of a key that the member made is refused with %s", code)
+	}
+}
+
+func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
+	w := newWorld(t)
+	token := w.exchanged(t)
+	w.Advance(time.Second)
+	if code := w.refusal(t, token); code != "" {
+		t.Errorf("refused with %s while revocations are a second old", code)
+	}
+	w.Advance(1)
+	_, err := w.verifier.Authenticate(t.Context(), token)
+	if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
+		t.Errorf("got %v; want a fault of kind Unavailable that says when to try again", err)
+	}
+	if w.revocations.Current() == nil {
+		t.Error("revocations pass for current")
+	}
+	w.source.lag = 2 * time.Second // answers, but is behind
+	w.poll(t)
+	if code := w.refusal(t, token); code != "unverifiable" {
+		t.Errorf("%q while the source is behind; want unverifiable", code)
+	}
+	w.source.lag = 0
+	w.poll(t)
+	if code := w.refusal(t, token); code != "" || w.revocations.Current() != nil {
+		t.Errorf("refused with %q after the source came back", code)
+	}
+}
+
+func TestBeforeTheFirstPollNothingIsKnown(t *testing.T) {
+	w := newWorld(t)
+	w.verifier.revocations = &Revocations{Source: w.source, TokenTTL: ttl, Now: w.Now}
+	if code := w.refusal(t, w.login(t)); code != "unverifiable" {
+		t.Errorf("%q; want unverifiable", code)
+	}
+}
+
+func TestEachPollReachesBackFarEnough(t *testing.T) {
+	w := newWorld(t)
+	start := w.Now()
+	w.Advance(time.Second)
+	w.poll(t)
+	w.source.err = errors.New("away")
+	w.Advance(time.Hour)
+	if err := w.revocations.poll(t.Context()); err == nil {
+		t.Error("a failed poll passes for a good one")
+	}
+	want := []time.Time{
+		start.Add(-ttl - 2*Skew), // at the start: all that can matter
+		start.Add(-Skew),         // then what is new, by clocks that may be behind
+		start.Add(time.Second + time.Hour - ttl - 2*Skew), // after a long absence: all that can matter
+	}
+	if diff := cmp.Diff(want, w.source.afters); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
+	w := newWorld(t)
+	revoked := httpapi.Principal{Key: w.record.Key}
+	w.source.all = []Revocation{{Key: w.record.Key, At: w.Now()}}
+	w.poll(t)
+	w.source.all = nil
+	w.Advance(ttl + 2*Skew)
+	w.poll(t)
+	if ended, err := w.revocations.ended(revoked); !ended || err != nil {
+		t.Errorf("ended: %v, %v while a token may live", ended, err)
+	}
+	w.Advance(time.Minute)
+	w.poll(t)
+	if n := len(w.revocations.revoked); n != 0 {
+		t.Errorf("%d revocations are kept", n)
+	}
+}
+
+func TestMoreRevocationsThanFitVouchForNothing(t *testing.T) {
+	w := newWorld(t)
+	ids := id.Derived("many")
+	for range maxRevocations + 1 {
+		w.source.all = append(w.source.all, Revocation{Key: id.Next[id.Key](ids), At: w.Now()})
+	}
+	w.Advance(revokedBites + 1)
+	if err := w.revocations.poll(t.Context()); err == nil {
+		t.Error("the poll passes for a good one")
+	}
+	if w.revocations.Current() == nil {
+		t.Error("revocations pass for current")
+	}
+}
+
+// moody counts polls and can be made to hang or to fail.
+type moody struct {
+	polls atomic.Int64
+	fails atomic.Bool
+	hangs atomic.Bool
+}
+
+func (m *moody) Since(ctx context.Context, _ time.Time) ([]Revocation, time.Time, error) {
+	m.polls.Add(1)
+	now := time.Now()
+	switch {
+	case m.hangs.Load():
+		<-ctx.Done()
+		return nil, now, ctx.Err()
+	case m.fails.Load():
+		return nil, now, errors.New("away")
+	}
+	return nil, now, nil
+}
+
+func TestRunPollsOnTimeAndWhenWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		source, wake := &moody{}, make(chan struct{})
+		r := &Revocations{Source: source, Wake: wake, TokenTTL: ttl, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+
+		synctest.Wait()
+		if n := source.polls.Load(); n != 1 || r.Current() != nil {
+			t.Errorf("%d polls at the start; want 1, and to be current", n)
+		}
+		time.Sleep(pollEvery)
+		synctest.Wait()
+		if n := source.polls.Load(); n != 2 {
+			t.Errorf("%d polls after %s; want 2", n, pollEvery)
+		}
+		wake <- struct{}{}
+		synctest.Wait()
+		if n := source.polls.Load(); n != 3 {
+			t.Errorf("%d polls after being woken; want 3", n)
+		}
+
+		source.fails.Store(true)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "revocations unknown"); n != 1 {
+			t.Errorf("the failure was logged %d times", n)
+		}
+		if r.Current() == nil {
+			t.Error("revocations pass for current")
+		}
+		source.fails.Store(false)
+		source.hangs.Store(true)
+		time.Sleep(5 * time.Second) // a source that hangs is asked again
+		source.hangs.Store(false)
+		time.Sleep(pollTimeout + pollEvery)
+		synctest.Wait()
+		if r.Current() != nil {
+			t.Error("revocations are not current again")
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
