@@ -160,6 +160,21 @@ func (e WebhookUserIDs) Valid() bool {
 	}
 }
 
+// Defines values for Consistency.
+const (
+	Eventual Consistency = "eventual"
+)
+
+// Valid indicates whether the value is a known member of the Consistency enum.
+func (e Consistency) Valid() bool {
+	switch e {
+	case Eventual:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ImportUsersParamsMode.
 const (
 	ImportMerge   ImportUsersParamsMode = "merge"
@@ -594,6 +609,30 @@ type NextCursor = string
 // Example: 97.5
 type Percentile = float64
 
+// Problem RFC 9457.
+type Problem struct {
+	// Code A stable machine word.
+	//
+	// Example: invalid
+	Code string `json:"code"`
+
+	// Detail Example: The request is not valid.
+	Detail string       `json:"detail"`
+	Errors []FieldError `json:"errors,omitempty"`
+
+	// RequestID Example: req_0123456789abcdefghijklmnop
+	RequestID string `json:"request_id"`
+
+	// Status Example: 422
+	Status int `json:"status"`
+
+	// Title Example: Unprocessable Entity
+	Title string `json:"title"`
+
+	// Type Example: about:blank
+	Type string `json:"type"`
+}
+
 // Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 type Role string
 
@@ -803,8 +842,17 @@ type WebhookUserIDs string
 // ClientInPath defines model for ClientInPath.
 type ClientInPath = string
 
+// Consistency defines model for Consistency.
+type Consistency string
+
 // Cursor defines model for Cursor.
 type Cursor = string
+
+// IdempotencyKey defines model for IdempotencyKey.
+type IdempotencyKey = string
+
+// IfMatch defines model for IfMatch.
+type IfMatch = string
 
 // KeyInPath defines model for KeyInPath.
 type KeyInPath = string
@@ -820,6 +868,21 @@ type UserInPath = string
 
 // WebhookInPath defines model for WebhookInPath.
 type WebhookInPath = string
+
+// Conflict RFC 9457.
+type Conflict = Problem
+
+// Invalid RFC 9457.
+type Invalid = Problem
+
+// Missing RFC 9457.
+type Missing = Problem
+
+// Stale RFC 9457.
+type Stale = Problem
+
+// Unauthenticated RFC 9457.
+type Unauthenticated = Problem
 
 // ListAPIKeysParams defines parameters for ListAPIKeys.
 type ListAPIKeysParams struct {
@@ -1936,6 +1999,18 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/auth/signup", wrapper.Signup).Methods(http.MethodPost).Name("POST /auth/signup")
 	r.HandleFunc("/auth/token", wrapper.LogIn).Methods(http.MethodPost).Name("POST /auth/token")
 }
+
+type ConflictApplicationProblemPlusJSONResponse Problem
+
+type InvalidApplicationProblemPlusJSONResponse Problem
+
+type MissingApplicationProblemPlusJSONResponse Problem
+
+type ProblemApplicationProblemPlusJSONResponse Problem
+
+type StaleApplicationProblemPlusJSONResponse Problem
+
+type UnauthenticatedApplicationProblemPlusJSONResponse Problem
 
 type JWKSRequestObject struct {
 }

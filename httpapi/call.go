@@ -63,7 +63,9 @@ type Call struct {
 type exchange struct {
 	call      Call
 	principal Principal
-	op        *operation // nil until the route is known
+	op        *operation // nil until the route is known, and for the service's own pages
+	service   string     // the path of a page of the service's own
+	code      string     // of the problem that was answered
 }
 
 type exchangeKey struct{}

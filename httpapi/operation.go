@@ -1,3 +1,179 @@
 package httpapi
 
-type operation struct{}
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// loadContract reads openapi.yaml.
+func loadContract() (*openapi3.T, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(contract)
+	if err != nil {
+		return nil, fmt.Errorf("read the contract: %w", err)
+	}
+	return doc, nil
+}
+
+// publicContract is the contract as callers get it: JSON, without what is
+// meant for the generator alone.
+func publicContract(doc *openapi3.T) ([]byte, error) {
+	raw, err := doc.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		return nil, err
+	}
+	dropExtensions(tree)
+	return json.Marshal(tree)
+}
+
+func dropExtensions(tree any) {
+	switch node := tree.(type) {
+	case map[string]any:
+		for name, child := range node {
+			if strings.HasPrefix(name, "x-go-") || name == "x-enum-varnames" {
+				delete(node, name)
+				continue
+			}
+			dropExtensions(child)
+		}
+	case []any:
+		for _, child := range node {
+			dropExtensions(child)
+		}
+	}
+}
+
+// operation is what the contract asks of the requests to one route.
+type operation struct {
+	method, path string
+	access       []requirement // any of them will do; none: no token is needed
+	query        []*openapi3.Parameter
+	pathNames    []string
+
+	body         *openapi3.Schema // nil: no JSON body
+	bodyRequired bool
+	bodyLimit    int64
+	streams      bool // an NDJSON body of any length
+
+	repeatable  bool // takes an Idempotency-Key
+	conditional bool // takes an If-Match
+	reads       bool // takes an X-Kindred-Consistency
+}
+
+// requirement is what a token must have: a scope, or to be from signup or
+// login, or both.
+type requirement struct {
+	scope string
+	login bool
+}
+
+const (
+	maxBody     = 1 << 20 // bytes
+	maxAuthBody = 4 << 10 // bytes, under /auth
+)
+
+// operations returns the contract's operations by route name, which is the
+// method and the path.
+func operations(doc *openapi3.T) (map[string]*operation, error) {
+	all := make(map[string]*operation)
+	for path, item := range doc.Paths.Map() {
+		for method, spec := range item.Operations() {
+			op, err := newOperation(doc, method, path, item.Parameters, spec)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", method, path, err)
+			}
+			all[method+" "+path] = op
+		}
+	}
+	return all, nil
+}
+
+func newOperation(doc *openapi3.T, method, path string, shared openapi3.Parameters, spec *openapi3.Operation) (*operation, error) {
+	op := &operation{method: method, path: path, bodyLimit: maxBody}
+	if strings.HasPrefix(path, "/auth/") {
+		op.bodyLimit = maxAuthBody
+	}
+	if spec.Security == nil {
+		return nil, fmt.Errorf("says nothing of its security")
+	}
+	for _, names := range *spec.Security {
+		r, err := newRequirement(doc, names)
+		if err != nil {
+			return nil, err
+		}
+		op.access = append(op.access, r)
+	}
+	for _, p := range slices.Concat(shared, spec.Parameters) {
+		switch {
+		case p.Value.In == openapi3.ParameterInQuery:
+			op.query = append(op.query, p.Value)
+		case p.Value.In == openapi3.ParameterInPath:
+			op.pathNames = append(op.pathNames, p.Value.Name)
+		case p.Value.Name == headerIdempotencyKey:
+			op.repeatable = true
+		case p.Value.Name == headerIfMatch:
+			op.conditional = true
+		case p.Value.Name == headerConsistency:
+			op.reads = true
+		default:
+			return nil, fmt.Errorf("nobody reads the parameter %s", p.Value.Name)
+		}
+	}
+	if spec.RequestBody != nil {
+		body := spec.RequestBody.Value
+		op.bodyRequired = body.Required
+		if content := body.Content["application/json"]; content != nil {
+			op.body = content.Schema.Value
+		} else if body.Content["application/x-ndjson"] != nil {
+			op.streams = true
+		} else {
+			return nil, fmt.Errorf("nobody reads its body")
+		}
+	}
+	return op, nil
+}
+
+func newRequirement(doc *openapi3.T, names openapi3.SecurityRequirement) (r requirement, err error) {
+	for name := range names {
+		scheme := doc.Components.SecuritySchemes[name]
+		switch {
+		case scheme == nil || scheme.Value == nil:
+			return r, fmt.Errorf("there is no security scheme %s", name)
+		case name == "login":
+			r.login = true
+		default:
+			scope, ok := scheme.Value.Extensions["x-scope"].(string)
+			if !ok || r.scope != "" {
+				return r, fmt.Errorf("the security scheme %s does not name one scope", name)
+			}
+			r.scope = scope
+		}
+	}
+	return r, nil
+}
+
+// header names that the contract shares between operations.
+const (
+	headerIdempotencyKey = "Idempotency-Key"
+	headerIfMatch        = "If-Match"
+	headerConsistency    = "X-Kindred-Consistency"
+	headerRequestID      = "X-Request-Id"
+)
+
+// mediaType says whether a Content-Type is want, in UTF-8 where it says so.
+func mediaType(contentType, want string) bool {
+	base, parameters, _ := strings.Cut(contentType, ";")
+	if !strings.EqualFold(strings.TrimSpace(base), want) {
+		return false
+	}
+	name, charset, found := strings.Cut(strings.TrimSpace(parameters), "=")
+	return !found || !strings.EqualFold(strings.TrimSpace(name), "charset") ||
+		strings.EqualFold(strings.Trim(strings.TrimSpace(charset), `"`), "utf-8")
+}

@@ -1,0 +1,222 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gorilla/mux"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// guard lets a request through to its handler when it is what the contract
+// asks for.
+func (e *edge) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x, name := exchangeFrom(r.Context()), mux.CurrentRoute(r).GetName()
+		op := e.operations[name]
+		if op == nil {
+			x.service = name
+			next.ServeHTTP(w, r)
+			return
+		}
+		x.op = op
+		select {
+		case e.slots <- struct{}{}:
+			defer func() { <-e.slots }()
+		default:
+			e.fail(w, r, fault.New(fault.Unavailable, "overloaded", "Too much is going on. Try again."))
+			return
+		}
+		if !op.streams {
+			ctx, cancel := context.WithTimeout(r.Context(), e.o.Timeout)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		body, err := e.admit(w, r, x)
+		if err != nil {
+			e.fail(w, r, err)
+			return
+		}
+		if x.call.IdempotencyKey != "" {
+			e.once(w.(*recorder), r, x, body, next)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit checks all of a request that can be checked without its handler, the
+// cheap and the secret first: who is refused learns nothing more.
+func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body []byte, err error) {
+	path, err := plainPath(mux.Vars(r))
+	if err != nil {
+		return nil, err
+	}
+	if x.op.access != nil {
+		if x.principal, err = e.authenticate(r); err != nil {
+			return nil, err
+		}
+		if client, named := path["client_id"]; named && id.Client(client) != x.principal.Client {
+			return nil, fault.New(fault.Forbidden, "other_client", "The token is not for this client.")
+		}
+		if err := permit(x.op, x.principal); err != nil {
+			return nil, err
+		}
+		if err := e.limit(w, x.principal); err != nil {
+			return nil, err
+		}
+	}
+	if err := readHeaders(r, x); err != nil {
+		return nil, err
+	}
+	if err := validateQuery(r, x.op); err != nil {
+		return nil, err
+	}
+	if x.op.streams {
+		if !mediaType(r.Header.Get("Content-Type"), "application/x-ndjson") || encoded(r) {
+			return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/x-ndjson, in UTF-8.")
+		}
+		r.Body = e.stream(w, r)
+		return nil, nil
+	}
+	if x.op.body == nil {
+		return nil, nil
+	}
+	if body, err = readBody(r, x.op); err != nil || len(body) == 0 {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body, nil
+}
+
+// plainPath takes the percent-encoding out of a route's variables, in place.
+func plainPath(vars map[string]string) (map[string]string, error) {
+	for name, escaped := range vars {
+		plain, err := url.PathUnescape(escaped)
+		if err != nil || printable(plain) != plain {
+			return nil, fault.New(fault.Missing, "no_such_path", "There is no such path.")
+		}
+		vars[name] = plain
+	}
+	return vars, nil
+}
+
+func (e *edge) authenticate(r *http.Request) (Principal, error) {
+	given := r.Header.Values("Authorization")
+	if len(given) == 0 {
+		return Principal{}, fault.New(fault.Unauthenticated, "token_missing",
+			"Send a token from /auth/exchange as Authorization: Bearer …")
+	}
+	scheme, token, _ := strings.Cut(given[0], " ")
+	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return Principal{}, fault.New(fault.Unauthenticated, "invalid_token", "The Authorization header is not a bearer token.")
+	}
+	return e.o.Authenticator.Authenticate(r.Context(), token)
+}
+
+// permit says whether the token has what the operation asks for.
+func permit(op *operation, p Principal) error {
+	scopes := make([]string, 0, len(op.access))
+	for _, need := range op.access {
+		switch {
+		case need.scope != "" && !p.May(need.scope):
+			scopes = append(scopes, need.scope)
+		case need.login && p.Key != "":
+			return fault.New(fault.Forbidden, "login_required",
+				"This takes a token from signup or login; one that was exchanged for an API key will not do.")
+		default:
+			return nil
+		}
+	}
+	return fault.New(fault.Forbidden, "missing_scope", "This takes a token with the scope %s.", strings.Join(scopes, " or "))
+}
+
+// readHeaders reads the headers that operations share.
+func readHeaders(r *http.Request, x *exchange) error {
+	if x.op.repeatable {
+		x.call.IdempotencyKey = r.Header.Get(headerIdempotencyKey)
+		if err := checkKey(x.call.IdempotencyKey); err != nil {
+			return err
+		}
+	}
+	if x.op.reads {
+		switch r.Header.Get(headerConsistency) {
+		case "":
+		case "eventual":
+			x.call.Eventual = true
+		default:
+			return fault.NewInvalid(fault.Field{Pointer: headerConsistency, Detail: "must be one of eventual"})
+		}
+	}
+	if x.op.conditional {
+		var err error
+		x.call.IfMatch, err = ifMatch(r.Header.Values(headerIfMatch))
+		return err
+	}
+	return nil
+}
+
+// ifMatch reads an If-Match (RFC 9110, section 13.1.1) with one entity tag.
+func ifMatch(given []string) (*int64, error) {
+	if len(given) == 0 || len(given) == 1 && strings.TrimSpace(given[0]) == "*" {
+		return nil, nil
+	}
+	tag := strings.TrimSpace(given[0])
+	if len(given) > 1 || strings.Contains(tag, ",") {
+		return nil, fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: "must be one entity tag"})
+	}
+	revision, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
+	if err != nil || ETag(revision) != tag {
+		revision = -1
+	}
+	return &revision, nil
+}
+
+// readBody reads, checks and validates a JSON body.
+func readBody(r *http.Request, op *operation) ([]byte, error) {
+	if r.ContentLength > op.bodyLimit {
+		return nil, tooLarge(op)
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	switch n, err := buf.ReadFrom(io.LimitReader(r.Body, op.bodyLimit+1)); {
+	case errors.Is(err, context.Canceled):
+		return nil, err
+	case err != nil:
+		return nil, fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
+	case n > op.bodyLimit:
+		return nil, tooLarge(op)
+	case n == 0 && op.bodyRequired:
+		return nil, fault.New(fault.Unreadable, "body_missing", "The request needs a body.")
+	case n == 0:
+		return nil, nil
+	}
+	if !mediaType(r.Header.Get("Content-Type"), "application/json") || encoded(r) {
+		return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/json, in UTF-8.")
+	}
+	if err := CheckJSON(buf.Bytes()); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), validateBody(op.body, buf.Bytes())
+}
+
+func tooLarge(op *operation) error {
+	return fault.New(fault.TooLarge, "body_too_large", "The body is larger than %d bytes.", op.bodyLimit)
+}
+
+// encoded says whether the body is compressed or the like, which nobody here
+// undoes.
+func encoded(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header.Values("Content-Encoding"), func(coding string) bool {
+		return !strings.EqualFold(strings.TrimSpace(coding), "identity")
+	})
+}

@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	"kindred/domain/fault"
+)
+
+// Options are what the edge needs of the rest of the service.
+type Options struct {
+	Authenticator Authenticator
+	Reserve       Reserve // nil: requests with the same Idempotency-Key may run side by side
+	Secret        []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
+
+	Limits  Limits
+	Timeout time.Duration // for a request that does not stream; 30 s
+
+	// Classify makes a fault of an error that is none but should be shown, or
+	// returns nil.
+	Classify func(error) *fault.Fault
+	Ready    func(context.Context) error // nil: always
+
+	Logger  *slog.Logger
+	Metrics *prometheus.Registry
+	Now     func() time.Time
+	Entropy io.Reader // for request ids; safe for concurrent use
+}
+
+// edge is the handler's state.
+type edge struct {
+	o          Options
+	router     *mux.Router
+	operations map[string]*operation
+	slots      chan struct{} // one for each request under way
+	tokens     *limiter
+	clients    *limiter
+	ratePolicy string
+	metrics    metrics
+}
+
+// Handler serves the contract through api, and beside it /healthz, /readyz,
+// /metrics, /openapi.json and /docs. It panics when the contract that was built
+// into it is broken.
+func Handler(api StrictServerInterface, o Options) http.Handler {
+	doc := must(loadContract())
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
+	}
+	o.Limits = o.Limits.orDefault()
+	e := &edge{
+		o:          o,
+		router:     mux.NewRouter().UseEncodedPath().SkipClean(true),
+		operations: must(operations(doc)),
+		slots:      make(chan struct{}, o.Limits.InFlight),
+		tokens:     must(newLimiter("token", o.Limits.TokenRate)),
+		clients:    must(newLimiter("client", o.Limits.ClientRate)),
+		metrics:    newMetrics(o.Metrics),
+	}
+	e.ratePolicy = e.tokens.policy() + ", " + e.clients.policy()
+
+	unbound := func(w http.ResponseWriter, r *http.Request, err error) { e.fail(w, r, unbound(err)) }
+	register(e.router, NewStrictHandlerWithOptions(api, nil, StrictHTTPServerOptions{
+		RequestErrorHandlerFunc:  unbound,
+		ResponseErrorHandlerFunc: e.fail,
+	}), unbound)
+	e.registerService(doc)
+	e.router.Use(e.guard)
+	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
+	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
+	return otelhttp.NewHandler(e.observe(http.HandlerFunc(e.route)), "request")
+}
+
+// must is for what can only fail when the binary itself is broken.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// route answers HEAD as it answers GET; net/http leaves the body out.
+func (e *edge) route(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		get := *r
+		get.Method = http.MethodGet
+		r = &get
+	}
+	e.router.ServeHTTP(w, r)
+}
+
+func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
+	e.fail(w, r, fault.New(fault.Missing, "no_such_path", "There is no such path."))
+}
+
+// wrongMethod says which methods a path has.
+func (e *edge) wrongMethod(w http.ResponseWriter, r *http.Request) {
+	allow := ""
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		try, match := *r, mux.RouteMatch{}
+		try.Method = method
+		if !e.router.Match(&try, &match) || match.MatchErr != nil {
+			continue
+		}
+		allow += method + ", "
+		if method == http.MethodGet {
+			allow += "HEAD, "
+		}
+	}
+	w.Header().Set("Allow", allow+"OPTIONS")
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	e.write(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "The path does not have this method.", nil)
+}

@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Repeat is a request that its caller may send again.
+type Repeat struct {
+	Client id.Client
+	Route  string
+	Key    []byte // a keyed hash of the caller's key
+	Body   []byte // a keyed hash of method, path and body
+}
+
+// Settle tells what became of a reserved request: a success keeps its key, so
+// that no other body can use it; after a refusal the key is free again.
+type Settle func(ctx context.Context, succeeded bool) error
+
+// Reserve takes a key before its request runs. It refuses, with a fault, a key
+// that another body has used and one whose request is still under way.
+type Reserve func(ctx context.Context, r Repeat) (Settle, error)
+
+// checkKey reads an Idempotency-Key.
+func checkKey(key string) error {
+	if len(key) > 255 {
+		return fault.NewInvalid(fault.Field{Pointer: headerIdempotencyKey, Detail: "must have at most 255 characters"})
+	}
+	for _, c := range []byte(key) {
+		if c < ' ' || c > '~' {
+			return fault.NewInvalid(fault.Field{Pointer: headerIdempotencyKey, Detail: "must be printable ASCII"})
+		}
+	}
+	return nil
+}
+
+// once runs next for a request that carries an Idempotency-Key, while no other
+// with the same key is under way. Nothing of an answer is kept: a repeated
+// request runs again, with identifiers derived from the same seed, and meets
+// what it did before.
+func (e *edge) once(w *recorder, r *http.Request, x *exchange, body []byte, next http.Handler) {
+	key, route := x.call.IdempotencyKey, x.op.method+" "+x.op.path
+	mac := keyedHash(e.o.Secret, "body", r.Method, r.URL.EscapedPath(), string(body))
+	x.call.BodyMAC = hex.EncodeToString(mac)
+	x.call.Seed = []string{string(x.principal.Client), route, key}
+	if e.o.Reserve == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	settle, err := e.o.Reserve(r.Context(), Repeat{
+		Client: x.principal.Client, Route: route,
+		Key: keyedHash(e.o.Secret, "key", key), Body: mac,
+	})
+	if err != nil {
+		e.fail(w, r, err)
+		return
+	}
+	defer func() {
+		// The caller may be gone; the key must be settled all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
+		defer cancel()
+		if err := settle(ctx, w.status >= 200 && w.status < 300); err != nil {
+			e.o.Logger.WarnContext(ctx, "idempotency key not settled", slog.Any("error", err), requestAttr(ctx))
+		}
+	}()
+	next.ServeHTTP(w, r)
+}

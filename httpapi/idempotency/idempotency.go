@@ -1,0 +1,134 @@
+// Package idempotency keeps the Idempotency-Keys of requests in Postgres: of
+// the requests with one key at most one runs at a time, and a key that took
+// effect belongs to its body for at least 24 hours.
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/fault"
+	"kindred/httpapi"
+)
+
+const (
+	lease     = time.Minute    // longer than a request may take
+	retention = 48 * time.Hour // promised are 24 hours
+	batch     = 1_000          // rows to a DELETE
+	maxRounds = 1_000          // batches to a Prune
+)
+
+// Store is the table idempotency.
+type Store struct{ Pool *pgxpool.Pool }
+
+// A dead holder's key goes to the next request with the same body.
+const reserve = `
+INSERT INTO idempotency AS held (client, route, key, body, lease_until)
+VALUES ($1, $2, $3, $4, now() + $5::interval)
+ON CONFLICT (client, route, key) DO UPDATE
+	SET holder = excluded.holder, lease_until = excluded.lease_until
+	WHERE NOT held.done AND held.body = excluded.body AND held.lease_until < now()
+RETURNING holder::text`
+
+const lookUp = `
+SELECT body, done FROM idempotency WHERE client = $1 AND route = $2 AND key = $3`
+
+// Reserve takes the key of r, or refuses with a fault of the code
+// "idempotency_key_reused" (another body used it) or "in_flight" (the request
+// is under way). A request that succeeded before may run again, any number of
+// times at once.
+func (s *Store) Reserve(ctx context.Context, r httpapi.Repeat) (httpapi.Settle, error) {
+	for range 3 { // the row may go away between the two statements
+		var holder string
+		err := s.Pool.QueryRow(ctx, reserve, r.Client, r.Route, r.Key, r.Body, lease).Scan(&holder)
+		if err == nil {
+			return s.settle(r, holder), nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return nil, fmt.Errorf("reserve idempotency key: %w", err)
+		}
+		var (
+			body []byte
+			done bool
+		)
+		err = s.Pool.QueryRow(ctx, lookUp, r.Client, r.Route, r.Key).Scan(&body, &done)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("look up idempotency key: %w", err)
+		case !bytes.Equal(body, r.Body):
+			return nil, fault.New(fault.Invalid, "idempotency_key_reused",
+				"This Idempotency-Key was used for another request. Use a new one.")
+		case done:
+			return func(context.Context, bool) error { return nil }, nil
+		}
+		return nil, inFlight()
+	}
+	return nil, inFlight()
+}
+
+func inFlight() error {
+	return fault.New(fault.Conflict, "in_flight",
+		"A request with this Idempotency-Key is under way. Try again to get its answer.").After(time.Second)
+}
+
+const (
+	finish  = `UPDATE idempotency SET done = true WHERE client = $1 AND route = $2 AND key = $3 AND holder = $4::uuid`
+	release = `DELETE FROM idempotency WHERE client = $1 AND route = $2 AND key = $3 AND holder = $4::uuid AND NOT done`
+)
+
+func (s *Store) settle(r httpapi.Repeat, holder string) httpapi.Settle {
+	return func(ctx context.Context, succeeded bool) error {
+		statement := release
+		if succeeded {
+			statement = finish
+		}
+		_, err := s.Pool.Exec(ctx, statement, r.Client, r.Route, r.Key, holder)
+		return err
+	}
+}
+
+const prune = `
+DELETE FROM idempotency WHERE ctid = ANY (ARRAY (
+	SELECT ctid FROM idempotency WHERE created_at < now() - $1::interval ORDER BY created_at LIMIT $2))`
+
+// Prune forgets the keys that are older than 48 hours.
+func (s *Store) Prune(ctx context.Context) (n int64, err error) {
+	for range maxRounds {
+		tag, err := s.Pool.Exec(ctx, prune, retention, batch)
+		if err != nil {
+			return n, fmt.Errorf("prune idempotency keys: %w", err)
+		}
+		n += tag.RowsAffected()
+		if tag.RowsAffected() < batch {
+			break
+		}
+	}
+	return n, nil
+}
+
+// Run prunes every hour until ctx ends.
+func (s *Store) Run(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(time.Hour)
+	defer ticker.Stop()
+	for {
+		if n, err := s.Prune(ctx); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "idempotency keys not pruned", slog.Any("error", err))
+		} else if n > 0 {
+			log.InfoContext(ctx, "idempotency keys pruned", slog.Int64("keys", n))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+	"kindred/httpapi/idempotency"
+	"kindred/postgres/pgtest"
+)
+
+func repeat(key, body string) httpapi.Repeat {
+	return httpapi.Repeat{Client: id.Client("cli_a"), Route: "POST /x", Key: []byte(key), Body: []byte(body)}
+}
+
+func reserve(t *testing.T, s *idempotency.Store, r httpapi.Repeat) httpapi.Settle {
+	t.Helper()
+	settle, err := s.Reserve(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settle
+}
+
+func settled(t *testing.T, settle httpapi.Settle, succeeded bool) {
+	t.Helper()
+	if err := settle(t.Context(), succeeded); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refused(t *testing.T, s *idempotency.Store, r httpapi.Repeat, code string) {
+	t.Helper()
+	if _, err := s.Reserve(t.Context(), r); !fault.Is(err, code) {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+func TestReserve(t *testing.T) {
+	pool := pgtest.New(t)
+	s := &idempotency.Store{Pool: pool}
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("a key that took effect belongs to its body, which may run again", func(t *testing.T) {
+		settle := reserve(t, s, repeat("a", "1"))
+		refused(t, s, repeat("a", "1"), "in_flight")
+		refused(t, s, repeat("a", "2"), "idempotency_key_reused")
+		settled(t, settle, true)
+		again := reserve(t, s, repeat("a", "1"))
+		settled(t, again, false) // a repeated request that is refused frees nothing
+		refused(t, s, repeat("a", "2"), "idempotency_key_reused")
+	})
+	t.Run("a key that was refused is free again", func(t *testing.T) {
+		settled(t, reserve(t, s, repeat("b", "1")), false)
+		settled(t, reserve(t, s, repeat("b", "2")), true)
+	})
+	t.Run("keys of other clients and routes are other keys", func(t *testing.T) {
+		reserve(t, s, repeat("c", "1"))
+		other := repeat("c", "2")
+		other.Client = "cli_b"
+		reserve(t, s, other)
+		other = repeat("c", "2")
+		other.Route = "POST /y"
+		reserve(t, s, other)
+	})
+	t.Run("a dead holder's key goes to the same body, and the dead settles nothing", func(t *testing.T) {
+		dead := reserve(t, s, repeat("d", "1"))
+		exec(`UPDATE idempotency SET lease_until = now() - interval '1 second'`)
+		refused(t, s, repeat("d", "2"), "idempotency_key_reused")
+		next := reserve(t, s, repeat("d", "1"))
+		settled(t, dead, false)
+		refused(t, s, repeat("d", "1"), "in_flight")
+		settled(t, next, true)
+		reserve(t, s, repeat("d", "1"))
+	})
+	t.Run("old keys are forgotten, in batches", func(t *testing.T) {
+		exec(`DELETE FROM idempotency`)
+		exec(`INSERT INTO idempotency (client, route, key, body, lease_until, created_at)
+			SELECT 'cli_a', 'POST /x', int4send(n), '', now(), now() - interval '49 hours' FROM generate_series(1, 2500) n`)
+		reserve(t, s, repeat("e", "1"))
+		if n, err := s.Prune(t.Context()); err != nil || n != 2500 {
+			t.Fatalf("pruned %d, %v; want 2500", n, err)
+		}
+		refused(t, s, repeat("e", "1"), "in_flight")
+	})
+}
+
+// Twenty requests with one key at once: they never run side by side, and when
+// the first success is in, no refusal undoes it.
+func TestOneAtATime(t *testing.T) {
+	s := &idempotency.Store{Pool: pgtest.New(t)}
+	var round atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		outcomes := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "outcomes")
+		key := fmt.Sprint(round.Add(1))
+		var (
+			running, ran atomic.Int32
+			succeeded    atomic.Bool
+			wg           sync.WaitGroup
+		)
+		for _, success := range outcomes {
+			wg.Go(func() {
+				settle, err := s.Reserve(context.Background(), repeat(key, "1"))
+				if fault.Is(err, "in_flight") {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ran.Add(1)
+				if running.Add(1) > 1 && !succeeded.Load() {
+					t.Error("two run at once")
+				}
+				if success {
+					succeeded.Store(true)
+				}
+				running.Add(-1)
+				if err := settle(context.Background(), success); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if ran.Load() == 0 {
+			t.Error("none ran")
+		}
+		_, err := s.Reserve(context.Background(), repeat(key, "2"))
+		if got := fault.Is(err, "idempotency_key_reused"); got != succeeded.Load() {
+			t.Errorf("after success %t: another body got %v", succeeded.Load(), err)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
+	"kindred/domain/fault"
+)
+
+// Limits says how much callers may ask for. The zero value means the documented
+// numbers.
+type Limits struct {
+	Off bool // no rate limits, for load tests
+
+	ClientRate int // requests a second for all tokens of a client; 500
+	TokenRate  int // requests a second for one token; 250
+	InFlight   int // requests at one time, for everybody; 1024
+}
+
+func (l Limits) orDefault() Limits {
+	return Limits{
+		Off:        l.Off,
+		ClientRate: cmp.Or(l.ClientRate, 500),
+		TokenRate:  cmp.Or(l.TokenRate, 250),
+		InFlight:   cmp.Or(l.InFlight, 1024),
+	}
+}
+
+// window is how many seconds' worth of requests may come at once.
+const window = 2
+
+// limiter is a token bucket for each of the callers that came last. It answers
+// in the terms of draft-ietf-httpapi-ratelimit-headers-10.
+type limiter struct {
+	name    string
+	rate    int
+	buckets *lru.Cache[string, *rate.Limiter]
+}
+
+func newLimiter(name string, perSecond int) (*limiter, error) {
+	buckets, err := lru.New[string, *rate.Limiter](1 << 16)
+	return &limiter{name: name, rate: perSecond, buckets: buckets}, err
+}
+
+// policy is the limiter's part of a RateLimit-Policy: q requests in w seconds.
+func (l *limiter) policy() string {
+	return `"` + l.name + `";q=` + strconv.Itoa(window*l.rate) + `;w=` + strconv.Itoa(window)
+}
+
+// take counts a request of who. It returns the limiter's part of the RateLimit
+// header, r requests left until all are in t seconds, and how long to wait
+// where none is left.
+func (l *limiter) take(who string, now time.Time) (state string, wait time.Duration) {
+	bucket, ok := l.buckets.Get(who)
+	if !ok {
+		bucket = rate.NewLimiter(rate.Limit(l.rate), window*l.rate)
+		if earlier, found, _ := l.buckets.PeekOrAdd(who, bucket); found {
+			bucket = earlier
+		}
+	}
+	allowed := bucket.AllowN(now, 1)
+	left := max(0, bucket.TokensAt(now))
+	if !allowed {
+		wait = time.Duration((1 - left) / float64(l.rate) * float64(time.Second))
+	}
+	full := math.Ceil((float64(window*l.rate) - left) / float64(l.rate))
+	return `"` + l.name + `";r=` + strconv.Itoa(int(left)) + `;t=` + strconv.Itoa(int(full)), wait
+}
+
+// limit counts a request against its token and its client.
+func (e *edge) limit(w http.ResponseWriter, p Principal) error {
+	if e.o.Limits.Off {
+		return nil
+	}
+	now := e.o.Now()
+	ofToken, wait := e.tokens.take(p.TokenID, now)
+	ofClient, waitClient := e.clients.take(string(p.Client), now)
+	header := w.Header()
+	header.Set("RateLimit-Policy", e.ratePolicy)
+	header.Set("RateLimit", ofToken+", "+ofClient)
+	if wait = max(wait, waitClient); wait > 0 {
+		return fault.New(fault.Limited, "rate_limited", "Too many requests. Slow down.").After(wait)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"kindred/domain/fault"
+)
+
+// statusGone is what nginx logs for a caller that did not wait.
+const statusGone = 499
+
+// status is the one table from faults to HTTP.
+func status(kind fault.Kind) int {
+	switch kind {
+	case fault.Unreadable:
+		return http.StatusBadRequest
+	case fault.Unauthenticated:
+		return http.StatusUnauthorized
+	case fault.Forbidden:
+		return http.StatusForbidden
+	case fault.Missing:
+		return http.StatusNotFound
+	case fault.Conflict:
+		return http.StatusConflict
+	case fault.Gone:
+		return http.StatusGone
+	case fault.Stale:
+		return http.StatusPreconditionFailed
+	case fault.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case fault.WrongType:
+		return http.StatusUnsupportedMediaType
+	case fault.Invalid:
+		return http.StatusUnprocessableEntity
+	case fault.Limited:
+		return http.StatusTooManyRequests
+	case fault.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// fail answers a request with what err says. A fault is shown, anything else is
+// logged, here alone, and shown as "internal".
+func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	f := fault.As(err)
+	if f == nil && e.o.Classify != nil {
+		f = e.o.Classify(err)
+	}
+	switch {
+	case f != nil:
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		e.write(w, r, statusGone, "cancelled", "The caller has gone away.", nil) // nobody reads it
+		return
+	case errors.Is(err, context.DeadlineExceeded):
+		f = fault.New(fault.Unavailable, "timeout", "The request took too long. Try again.")
+		e.o.Logger.WarnContext(ctx, "request timed out", slog.Any("error", err), requestAttr(ctx))
+	default:
+		e.o.Logger.ErrorContext(ctx, "request failed", slog.Any("error", err), requestAttr(ctx))
+		e.write(w, r, http.StatusInternalServerError, "internal", "Something went wrong on our side.", nil)
+		return
+	}
+	header := w.Header()
+	if f.Kind == fault.Unauthenticated {
+		header.Set("WWW-Authenticate", challenge(r, f))
+	}
+	if f.RetryAfter > 0 || f.Kind == fault.Limited || f.Kind == fault.Unavailable {
+		header.Set("Retry-After", seconds(f.RetryAfter))
+	}
+	fields := make([]FieldError, len(f.Fields))
+	for i, field := range f.Fields {
+		fields[i] = FieldError{Pointer: field.Pointer, Detail: field.Detail}
+	}
+	e.write(w, r, status(f.Kind), f.Code, f.Detail, fields)
+}
+
+// write sends a problem, unless an answer is on its way already.
+func (e *edge) write(w http.ResponseWriter, r *http.Request, status int, code, detail string, fields []FieldError) {
+	x := exchangeFrom(r.Context())
+	x.code = code
+	if rec, ok := w.(*recorder); ok && rec.status != 0 {
+		return
+	}
+	body, err := json.Marshal(Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: detail, Code: code, RequestID: string(x.call.ID), Errors: fields,
+	})
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a caller that has gone away is not our trouble
+}
+
+// challenge is the WWW-Authenticate of RFC 6750, section 3: without an error
+// where no token was sent.
+func challenge(r *http.Request, f *fault.Fault) string {
+	if r.Header.Get("Authorization") == "" {
+		return `Bearer realm="kindred"`
+	}
+	return `Bearer realm="kindred", error="invalid_token", error_description=` + strconv.QuoteToASCII(f.Detail)
+}
+
+// seconds writes a Retry-After: whole seconds, rounded up, at least one.
+func seconds(d time.Duration) string {
+	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
+}
+
+func requestAttr(ctx context.Context) slog.Attr {
+	return slog.String("request_id", string(exchangeFrom(ctx).call.ID))
+}

@@ -1,0 +1,23 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+)
+
+// writeTimeout bounds an answer, from the end of the request's header.
+const writeTimeout = time.Minute
+
+// NewServer returns a server whose every wait is bounded. Streaming requests
+// move their deadlines themselves.
+func NewServer(addr string, handler http.Handler) *http.Server {
+	return &http.Server{
+		Addr:              addr,
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+}

@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"kindred/domain/fault"
+)
+
+// maxFields bounds how many things an answer says are wrong.
+const maxFields = 50
+
+// validateBody checks JSON that CheckJSON has passed against a schema and
+// refuses it with all that is wrong.
+func validateBody(schema *openapi3.Schema, body []byte) error {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return fault.New(fault.Unreadable, "invalid_json", "The body is not valid JSON.")
+	}
+	if err := schema.VisitJSON(value, openapi3.MultiErrors()); err != nil {
+		return fault.NewInvalid(describe(nil, nil, err)...)
+	}
+	return nil
+}
+
+// validateQuery checks the query of a request. Parameters that the operation
+// does not know are refused by name.
+func validateQuery(r *http.Request, op *operation) error {
+	if r.URL.RawQuery == "" {
+		return nil // the contract requires no query parameter
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault.New(fault.Unreadable, "invalid_query", "The query string cannot be read.")
+	}
+	var wrong []fault.Field
+	for _, name := range sortedKeys(query) {
+		known := slices.ContainsFunc(op.query, func(p *openapi3.Parameter) bool { return p.Name == name })
+		switch {
+		case !known:
+			wrong = append(wrong, fault.Field{Pointer: clip(printable(name)), Detail: "is not a known parameter"})
+		case len(query[name]) > 1:
+			wrong = append(wrong, fault.Field{Pointer: name, Detail: "is given more than once"})
+		case printable(query[name][0]) != query[name][0]:
+			wrong = append(wrong, fault.Field{Pointer: name, Detail: "holds control characters or is not valid UTF-8"})
+		}
+	}
+	input := &openapi3filter.RequestValidationInput{
+		Request: r, QueryParams: query,
+		Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true},
+	}
+	for _, p := range op.query {
+		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil {
+			wrong = append(wrong, describeParameter(p, err)...)
+		}
+	}
+	if len(wrong) > 0 {
+		return fault.NewInvalid(wrong[:min(len(wrong), maxFields)]...)
+	}
+	return nil
+}
+
+func describeParameter(p *openapi3.Parameter, err error) []fault.Field {
+	if _, ok := errors.AsType[*openapi3.SchemaError](err); !ok {
+		detail := "must not be empty"
+		if _, ok := errors.AsType[*openapi3filter.ParseError](err); ok {
+			detail = mustBe(p.Schema.Value)
+		}
+		return []fault.Field{{Pointer: p.Name, Detail: detail}}
+	}
+	fields := describe(nil, nil, errors.Unwrap(err))
+	for i, f := range fields {
+		fields[i].Pointer = p.Name + f.Pointer
+	}
+	return fields
+}
+
+// describe appends what a failed validation found, in words that repeat no
+// value of the caller's.
+func describe(fields []fault.Field, base []string, err error) []fault.Field {
+	if len(fields) == maxFields {
+		return fields
+	}
+	switch err := err.(type) {
+	case openapi3.MultiError:
+		for _, e := range err {
+			fields = describe(fields, base, e)
+		}
+		return fields
+	case *openapi3.SchemaError:
+		path, detail := explain(err)
+		return append(fields, fault.Field{Pointer: pointer(append(base, path...)), Detail: detail})
+	default:
+		return append(fields, fault.Field{Pointer: pointer(base), Detail: "is not valid"})
+	}
+}
+
+// explain says where and what is wrong.
+func explain(err *openapi3.SchemaError) (path []string, detail string) {
+	path, schema := err.JSONPointer(), err.Schema
+	switch err.SchemaField {
+	case "required":
+		return path, "is required"
+	case "properties": // the name stands in the reason only
+		quoted, _, _ := strings.Cut(strings.TrimPrefix(err.Reason, "property "), " is unsupported")
+		if name, err := strconv.Unquote(quoted); err == nil {
+			path = append(path, name)
+		}
+		return path, "is not a known field"
+	case "type", "format":
+		return path, mustBe(schema)
+	case "nullable":
+		return path, "must not be null"
+	case "enum":
+		return path, "must be one of " + oneOf(schema.Enum)
+	case "minLength", "minItems":
+		least := max(schema.MinLength, schema.MinItems)
+		if least == 1 {
+			return path, "must not be empty"
+		}
+		return path, fmt.Sprintf("must have at least %d %s", least, units(schema))
+	case "maxLength":
+		return path, fmt.Sprintf("must have at most %d characters", *schema.MaxLength)
+	case "maxItems":
+		return path, fmt.Sprintf("must have at most %d items", *schema.MaxItems)
+	case "uniqueItems":
+		return path, "must not hold an item twice"
+	case "minimum":
+		return path, "must be at least " + strconv.FormatFloat(*schema.Min, 'f', -1, 64)
+	case "maximum":
+		return path, "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)
+	case "pattern", "oneOf":
+		if schema.Description != "" {
+			return path, "does not fit: " + schema.Description
+		}
+	}
+	return path, "is not valid"
+}
+
+func mustBe(schema *openapi3.Schema) string {
+	types := schema.Type.Slice()
+	switch {
+	case schema.Format == "date-time":
+		return "must be a time as in 2026-01-31T12:00:00Z"
+	case len(types) != 1:
+		return "is not valid"
+	case strings.ContainsRune("aio", rune(types[0][0])):
+		return "must be an " + types[0]
+	default:
+		return "must be a " + types[0]
+	}
+}
+
+func units(schema *openapi3.Schema) string {
+	if schema.Type.Is(openapi3.TypeArray) {
+		return "items"
+	}
+	return "characters"
+}
+
+func oneOf(values []any) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = fmt.Sprint(v)
+	}
+	return strings.Join(words, ", ")
+}
+
+// unbound turns what the generated code could not decode into a fault. The
+// validation has passed it before, so it is a whole number written as 1e2, or a
+// day that no calendar has.
+func unbound(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fault.NewInvalid(fault.Field{
+			Pointer: pointer(strings.Split(e.Field, ".")),
+			Detail:  "must be an integer, in digits",
+		})
+	}
+	if e, ok := errors.AsType[*InvalidParamFormatError](err); ok {
+		return fault.NewInvalid(fault.Field{Pointer: e.ParamName, Detail: "does not have the right form"})
+	}
+	return err
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// printable drops what a log line or a text column should not meet.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, s)
+}
