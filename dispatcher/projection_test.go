@@ -1,0 +1,162 @@
+package dispatcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// claim takes n deliveries of whatever webhook waits, as a worker does.
+func (r *rig) claim(n int) []job {
+	r.Helper()
+	q := r.queue(30 * time.Second)
+	found, err := q.discover(r.Context(), [lanes]id.Webhook{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	var turns []turn
+	for lane := range lanes {
+		for _, e := range found[lane] {
+			turns = append(turns, turn{webhook: e.Webhook})
+			turns[len(turns)-1].n[lane] = n
+		}
+	}
+	jobs, err := q.claim(r.Context(), turns)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return jobs
+}
+
+func (r *rig) queue(lease time.Duration) *queue { return &queue{pool: r.pool, lease: lease} }
+
+// fates says which of the queued deliveries would be sent, and which cancelled,
+// by their events.
+func (r *rig) fates() (sent, stopped []id.Event) {
+	r.Helper()
+	for _, j := range r.claim(100) {
+		var e id.Event
+		if err := r.pool.QueryRow(r.Context(), `SELECT event FROM dispatch_queue WHERE delivery = $1`, j.Delivery).Scan(&e); err != nil {
+			r.Fatal(err)
+		}
+		if j.Cancelled {
+			stopped = append(stopped, e)
+		} else {
+			sent = append(sent, e)
+		}
+	}
+	return sent, stopped
+}
+
+func TestAPauseAndAnEventAreDecidedByTheirOrderInTheLog(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 100} {
+		t.Run(fmt.Sprintf("in batches of %d", size), func(t *testing.T) {
+			r := newRig(t, Config{})
+			client := r.client()
+			webhook, subscribed := r.subscribe(client, "http://a.example", "")
+			before := r.match(client)
+			pause := r.recorded(client, event.WebhookPaused{Webhook: webhook})
+			during := r.match(client)
+			resume := r.recorded(client, event.WebhookResumed{Webhook: webhook})
+			after := r.match(client)
+			log := []eventstore.Recorded{r.match(client), subscribed, before, pause, during, resume, after}
+			for i := 0; i < len(log); i += size {
+				r.apply(log[i:min(i+size, len(log))]...)
+			}
+			sent, stopped := r.fates()
+			if diff := cmp.Diff([]id.Event{after.ID}, sent); diff != "" {
+				t.Error("sent:", diff)
+			}
+			if diff := cmp.Diff([]id.Event{before.ID}, stopped); diff != "" {
+				t.Error("cancelled:", diff)
+			}
+			if n := r.count(`SELECT skipped FROM dispatch_endpoints`); n != 1 {
+				t.Errorf("%d skipped, not 1", n)
+			}
+		})
+	}
+}
+
+func TestARemovedWebhookGetsNothingAndLeavesNoAddress(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "secret")
+	r.apply(subscribed, r.match(client), r.recorded(client, event.WebhookRemoved{Webhook: webhook}), r.match(client))
+	r.apply(r.recorded(client, event.WebhookResumed{Webhook: webhook}), r.match(client))
+	sent, stopped := r.fates()
+	if len(sent) != 0 || len(stopped) != 1 {
+		t.Errorf("%d would be sent and %d cancelled, not 0 and 1", len(sent), len(stopped))
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE state = 'removed' AND url = '' AND secrets = '[]'`); n != 1 {
+		t.Error("the address or the secret of a removed webhook is kept")
+	}
+}
+
+func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
+	r := newRig(t, Config{})
+	client, stranger := r.client(), r.client()
+	wants, a := r.subscribe(client, "http://a.example", "")
+	other, b := r.subscribe(client, "http://b.example", "")
+	_, c := r.subscribe(stranger, "http://c.example", "")
+	other2 := r.recorded(client, event.WebhookChanged{Webhook: other, URL: "http://b.example", EventTypes: []string{"cluster.drift_detected"}})
+	match := r.match(client)
+	r.apply(a, b, c, other2, match)
+	r.apply(match) // as after a lost checkpoint
+	jobs := r.claim(10)
+	if len(jobs) != 1 || jobs[0].Webhook != wants {
+		t.Fatalf("queued %d deliveries: %v", len(jobs), jobs)
+	}
+	if jobs[0].Delivery != deliveryOf(match.ID, wants) {
+		t.Error("the delivery is not named by its event and webhook")
+	}
+}
+
+func TestTheBodyHasExactlyThreeFields(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	match := r.match(client)
+	match.RecordedAt = time.Date(2026, 3, 1, 13, 0, 0, 500_000, time.FixedZone("CET", 3600))
+	r.apply(subscribed, match)
+	fact := match.Event.(event.MatchComputed)
+	var got map[string]any
+	if err := json.Unmarshal(r.claim(1)[0].Body, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"event_type": "match.computed",
+		"timestamp":  "2026-03-01T12:00:00.000500Z",
+		"data": map[string]any{
+			"client_id": string(client), "user_id": string(fact.User), "matched_user_id": string(fact.MatchedUser), "score": 0.75,
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestARolledBackBatchLeavesNothing(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(t.Context(), tx, []eventstore.Recorded{subscribed, r.match(client)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`SELECT (SELECT count(*) FROM dispatch_queue) + (SELECT count(*) FROM dispatch_endpoints)`); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}

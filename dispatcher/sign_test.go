@@ -1,0 +1,130 @@
+package dispatcher
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/eventstore/seal"
+)
+
+// The example of the Standard Webhooks libraries.
+func TestSignatureAgreesWithStandardWebhooks(t *testing.T) {
+	h := http.Header{}
+	sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`),
+		[][]byte{[]byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")})
+	want := http.Header{
+		"Webhook-Id":          {"msg_p5jXN8AQM9LWM0D4loKWxJek"},
+		"Webhook-Timestamp":   {"1614265330"},
+		"Webhook-Signature":   {"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="},
+		"X-Service-Signature": {plainSignature("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", `{"test": 2432232314}`)},
+	}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// plainSignature is the contract's rule, written down a second time.
+func plainSignature(secret, body string) string {
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(body))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func TestSecretsOfAnyFormGiveAKey(t *testing.T) {
+	for secret, want := range map[string]string{
+		"plain":           "plain",
+		"whsec_c2VjcmV0":  "secret",
+		"whsec_c2VjcmU=":  "secre",
+		"whsec_c2VjcmU":   "secre",
+		"whsec_not base!": "whsec_not base!",
+		"whsec_":          "whsec_",
+		"geheim ü":        "geheim ü",
+	} {
+		if got := string(standardKey([]byte(secret))); got != want {
+			t.Errorf("the key of %q is %q, not %q", secret, got, want)
+		}
+	}
+}
+
+func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testing.T) {
+	r := newRig(t, Config{})
+	r.at = time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond)
+	rx := newReceiver(t, nil)
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "first")
+	rotated := r.recorded(client, event.WebhookSecretRotated{Webhook: webhook, Secret: event.Private([]byte("second"))})
+	r.apply(subscribed, rotated, r.match(client))
+	stop := r.start(r.Dispatcher)
+
+	got := rx.next(t)
+	if want := plainSignature("second", got.body); got.header.Get("X-Service-Signature") != want {
+		t.Error("not signed with the newest secret")
+	}
+	if n := len(strings.Fields(got.header.Get("Webhook-Signature"))); n != 2 {
+		t.Errorf("%d signatures after a rotation, not 2", n)
+	}
+
+	stop()
+	r.apply(r.match(client))
+	jobs := r.claim(1)
+	secrets := newOpenedSecrets(r.vault)
+	at := rotated.RecordedAt.Add(rotation)
+	for _, tt := range []struct {
+		at   time.Time
+		want int
+	}{{at.Add(-time.Microsecond), 2}, {at, 1}} {
+		open, err := secrets.signing(t.Context(), jobs[0], tt.at)
+		if err != nil || len(open) != tt.want || string(open[0]) != "second" {
+			t.Errorf("at %s: %d secrets (%v), want %d", tt.at, len(open), err, tt.want)
+		}
+	}
+}
+
+func TestWithoutASecretNothingIsSigned(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	match := r.match(client)
+	r.apply(subscribed, match)
+	r.start(r.Dispatcher)
+	got := rx.next(t)
+	for _, name := range []string{"X-Service-Signature", "Webhook-Signature"} {
+		if values, found := got.header[name]; found {
+			t.Errorf("%s is %q without a secret", name, values)
+		}
+	}
+	for name, want := range map[string]string{
+		"Content-Type": "application/json", "X-Service-Event": matchType, "Accept-Encoding": "", "X-Kindred-Test": "",
+	} {
+		if got.header.Get(name) != want {
+			t.Errorf("%s is %q, not %q", name, got.header.Get(name), want)
+		}
+	}
+}
+
+func TestALostSecretIsAFailureAndNeverAnUnsignedDelivery(t *testing.T) {
+	r := newRig(t, Config{RetryDelays: []time.Duration{10 * time.Millisecond}})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "secret")
+	r.apply(subscribed, r.match(client))
+	if err := r.vault.Destroy(t.Context(), client, string(webhook)); err != nil {
+		t.Fatal(err)
+	}
+	r.start(r.Dispatcher)
+	r.ended("dropped", 1)
+	if len(rx.got) != 0 {
+		t.Error("something was sent")
+	}
+}
+
+var _ Secrets = (*seal.Vault)(nil)
