@@ -2,6 +2,8 @@ package projections
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +12,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
 
 // APIKeys is the read model of API keys.
@@ -89,7 +92,42 @@ func scanAPIKey(k *APIKey) []any {
 
 // List returns the keys of a client in order of creation, revoked ones too.
 func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page Page) ([]APIKey, error) {
-	return query(ctx, m.Reader, m.Name(), client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
+	return query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
 }
 
-const apiKeyOwner = `SELECT client FROM api_keys WHERE hash = $1`
+const apiKeyByHash = `
+SELECT a.id, a.client, a.scopes, a.issued_by, a.revoked, c.position >= coalesce(h.position, '')
+FROM checkpoints c LEFT JOIN api_keys a ON a.hash = $2 LEFT JOIN heads h ON h.client = a.client
+WHERE c.name = $1 AND a.id IS NOT NULL`
+
+// ByHash finds a key by the SHA-256 of its raw form, or fails with a fault of
+// kind Missing. head is the last position of the log; it is asked for only
+// where the model may not know the key, or its newest state, yet.
+func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Context) (eventstore.Position, error)) (APIKey, error) {
+	key, fresh, err := m.byHash(ctx, hash)
+	if err != nil || fresh {
+		return key, err
+	}
+	last, err := head(ctx)
+	if err != nil {
+		return APIKey{}, fmt.Errorf("read the head of the log: %w", err)
+	}
+	if err := m.Progress.Wait(ctx, m, last); err != nil {
+		return APIKey{}, err
+	}
+	key, _, err = m.byHash(ctx, hash)
+	if err == nil && key.ID == "" {
+		err = fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+	}
+	return key, err
+}
+
+// byHash returns the key, if any, and whether that is the newest state.
+func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (k APIKey, fresh bool, err error) {
+	err = m.Pool.QueryRow(ctx, apiKeyByHash, feed.Slot(m), hash[:]).
+		Scan(&k.ID, &k.Client, &k.Scopes, &k.IssuedBy, &k.Revoked, &fresh)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return APIKey{}, false, nil
+	}
+	return k, fresh, err
+}

@@ -68,12 +68,12 @@ CREATE INDEX members_listed ON members (client, born);`
 }
 
 const (
-	insertClient   = `INSERT INTO clients (client, name, slug, revision, created_at) VALUES ($1, $2, $3, $4, $5)`
-	renameClient   = `UPDATE clients SET name = $2 WHERE client = $1`
-	setSettings    = `UPDATE clients SET settings = $2 WHERE client = $1`
-	insertMember   = `INSERT INTO members (client, id, born, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
-	deleteMember   = `DELETE FROM members WHERE client = $1 AND id = $2`
-	reviseClient   = `UPDATE clients SET revision = $2 WHERE client = $1`
+	insertClient = `INSERT INTO clients (client, name, slug, revision, created_at) VALUES ($1, $2, $3, $4, $5)`
+	renameClient = `UPDATE clients SET name = $2 WHERE client = $1`
+	setSettings  = `UPDATE clients SET settings = $2 WHERE client = $1`
+	insertMember = `INSERT INTO members (client, id, born, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	deleteMember = `DELETE FROM members WHERE client = $1 AND id = $2`
+	reviseClient = `UPDATE clients SET revision = $2 WHERE client = $1`
 )
 
 // Apply changes the model by a batch of events.
@@ -125,7 +125,7 @@ func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defau
 		Client
 		settings *string
 	}
-	rows, err := query(ctx, m.Reader, m.Name(), client, eventual, getClient, nil, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, eventual, getClient, nil, func(r *row) []any {
 		return []any{text(&r.ID), text(&r.Name), text(&r.Slug), &r.settings, &r.Revision, &r.CreatedAt}
 	})
 	if err != nil {
@@ -156,7 +156,7 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 		email sealed
 		key   seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m.Name(), client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
 		return []any{
 			text(&r.ID), text(&r.Born), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
 			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,

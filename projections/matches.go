@@ -135,7 +135,7 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 		key         seal.WrappedKey
 	}
 	args := []any{string(user), string(page.After), page.Limit}
-	rows, err := query(ctx, m.Reader, m.Name(), client, eventual, listMatches, args, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, eventual, listMatches, args, func(r *row) []any {
 		return []any{
 			text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
 			&r.external.Box, text(&r.external.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,

@@ -132,10 +132,12 @@ func (p *Populations) takeIn(ctx context.Context, client id.Client, pop *populat
 	}
 	for change, err := range p.changes(ctx, client, &pop.reached) {
 		if err != nil {
+			pop.users = nil // some changes may be taken in, others not
 			return err
 		}
 		pop.changed++
 		if pop.changed*retrainShare > pop.trained {
+			pop.users = nil // until it is trained, nothing holds good
 			return p.train(ctx, client, pop)
 		}
 		if err := put(pop.users, change); err != nil {

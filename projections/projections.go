@@ -34,9 +34,9 @@ func All() []feed.ReadModel {
 // see every write of the client that was acknowledged before, or fail with a
 // fault of kind Unavailable.
 type Reader struct {
-	Pool  *pgxpool.Pool
-	Fresh *feed.Reader
-	Vault *seal.Vault
+	Pool     *pgxpool.Pool
+	Progress *feed.Progress
+	Vault    *seal.Vault
 }
 
 // Page asks for a part of a list, in order of creation.

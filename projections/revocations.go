@@ -9,6 +9,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
 
 // Revocations is the read model of what ended before its time: API keys that
@@ -63,7 +64,7 @@ const maxRevocations = 100_000
 // whether it has heard of everything.
 func (m Revocations) Since(ctx context.Context, from time.Time) (revoked []Revocation, reached eventstore.Position, err error) {
 	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `SELECT position FROM checkpoints WHERE name = $1`, m.checkpoint()).Scan(text(&reached)); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT position FROM checkpoints WHERE name = $1`, feed.Slot(m)).Scan(text(&reached)); err != nil {
 			return fmt.Errorf("read the checkpoint: %w", err)
 		}
 		rows, err := tx.Query(ctx, recentRevocations, from, maxRevocations)

@@ -216,7 +216,7 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql s
 		external, traits sealed
 		key              seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, "users", client, eventual, sql, args, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, func(r *row) []any {
 		return []any{
 			text(&r.ID), text(&r.Born), &r.Revision, &r.external.Box, text(&r.external.Event), &r.traits.Box,
 			text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
@@ -268,7 +268,7 @@ func (m Users) Find(ctx context.Context, client id.Client, eventual bool, extern
 			}
 			candidates[i] = string(id.From[id.User]([16]byte(keyed[:16])))
 		}
-		rows, err := query(ctx, m.Reader, "users", client, eventual, userGenerations, []any{candidates},
+		rows, err := query(ctx, m.Reader, m, client, eventual, userGenerations, []any{candidates},
 			func(r *row) []any { return []any{text(&r.id), &r.erased} })
 		if err != nil {
 			return "", err
@@ -304,7 +304,7 @@ func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.P
 		traits sealed
 		key    seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m.Name(), client, false, changedUsers, []any{string(after), limit}, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, false, changedUsers, []any{string(after), limit}, func(r *row) []any {
 		return []any{
 			&r.ID, &r.At, &r.traits.Box, text(&r.traits.Event),
 			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,

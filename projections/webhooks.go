@@ -120,12 +120,12 @@ func scanWebhook(w *Webhook) []any {
 // List returns the subscriptions of a client in order of creation; paused
 // selects those that are paused or are not, nil both.
 func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, paused *bool, page Page) ([]Webhook, error) {
-	return query(ctx, m.Reader, m.Name(), client, eventual, listWebhooks, []any{string(page.After), page.Limit, paused}, scanWebhook)
+	return query(ctx, m.Reader, m, client, eventual, listWebhooks, []any{string(page.After), page.Limit, paused}, scanWebhook)
 }
 
 // Get returns one subscription, or fails with a fault of kind Missing.
 func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (Webhook, error) {
-	found, err := query(ctx, m.Reader, m.Name(), client, eventual, getWebhook, []any{string(webhook)}, scanWebhook)
+	found, err := query(ctx, m.Reader, m, client, eventual, getWebhook, []any{string(webhook)}, scanWebhook)
 	if err != nil {
 		return Webhook{}, err
 	}

@@ -59,7 +59,7 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 func terms(explanation []event.Term) []httpapi.Term {
 	out := make([]httpapi.Term, len(explanation))
 	for i, t := range explanation {
-		out[i] = httpapi.Term(t)
+		out[i] = httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution}
 	}
 	return out
 }

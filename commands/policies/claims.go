@@ -1,0 +1,48 @@
+package policies
+
+import (
+	"context"
+	"time"
+
+	"kindred/commands"
+)
+
+const (
+	// claimGrace is how long a command has between a reservation and what it
+	// is for; afterwards a crash is assumed.
+	claimGrace = time.Minute
+	claimPause = 15 * time.Second
+	claimBatch = 100
+)
+
+// sweepClaims settles reservations that a crash left open, until ctx ends.
+// Several processes may sweep at once: settling is decided by the log.
+func (p *Policies) sweepClaims(ctx context.Context) {
+	ticker := time.NewTicker(claimPause)
+	defer ticker.Stop()
+	for {
+		if err := p.SettleClaims(ctx); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "claims not settled, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// SettleClaims settles the reservations that have been open for longer than a
+// command takes.
+func (p *Policies) SettleClaims(ctx context.Context) error {
+	open, err := p.Claims.OpenSince(ctx, p.Now().Add(-claimGrace), claimBatch)
+	if err != nil {
+		return err
+	}
+	for _, stream := range open {
+		if err := p.Commands.SettleClaim(ctx, commands.Call{Actor: "policy:claims"}, stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}

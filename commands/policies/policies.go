@@ -1,0 +1,82 @@
+// Package policies drives on what has begun: whenever a fact is recorded, do
+// what must follow from it, however often the process that recorded it has
+// crashed meanwhile.
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"kindred/commands"
+	"kindred/domain/event"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+)
+
+// OpenClaims finds reservations that nobody has confirmed or released.
+type OpenClaims interface {
+	// OpenSince returns at most limit claims that were reserved before a
+	// moment and are still open.
+	OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error)
+}
+
+// Policies runs all policies of the service.
+type Policies struct {
+	Commands   *commands.Commands
+	Subscriber message.Subscriber
+	Claims     OpenClaims
+	Now        func() time.Time
+	Logger     *slog.Logger
+}
+
+const closeTimeout = 5 * time.Second
+
+// Wants says which events a policy answers; the feed passes over the others.
+func Wants(r eventstore.Recorded) bool {
+	switch r.Event.(type) {
+	case event.EndUserErased, event.MemberRemoved:
+		return true
+	}
+	return false
+}
+
+// Run runs the policies until ctx ends.
+func (p *Policies) Run(ctx context.Context) error {
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: closeTimeout}, watermill.NewSlogLogger(p.Logger))
+	if err != nil {
+		return fmt.Errorf("make the policies' router: %w", err)
+	}
+	router.AddMiddleware(middleware.Recoverer)
+	router.AddNoPublisherHandler("forget", "forget", p.Subscriber, feed.Handle(p.forget))
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		p.sweepClaims(ctx)
+	}()
+	err = router.Run(ctx)
+	<-swept
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("run the policies: %w", err)
+	}
+	return nil
+}
+
+// forget finishes an erasure or a removal: the key that sealed what is known
+// of somebody is destroyed.
+func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
+	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
+	switch e := r.Event.(type) {
+	case event.EndUserErased:
+		return p.Commands.DestroyKey(ctx, r.Client, e.User)
+	case event.MemberRemoved:
+		return p.Commands.ForgetMember(ctx, call, e.Member)
+	}
+	return nil
+}

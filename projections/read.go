@@ -1,0 +1,83 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"kindred/domain/id"
+	"kindred/eventstore/feed"
+)
+
+// query runs a statement on the tables of a read model, with the client as $1
+// and args from $2 on, once the model has reached what the client has been
+// told; the check is part of the same statement. fields are where the columns
+// of a row go.
+func query[R any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool,
+	sql string, args []any, fields func(*R) []any,
+) (found []R, err error) {
+	sql = `WITH ` + feed.Fresh(of) + `
+SELECT fresh.reached, fresh.head, fresh.quarantined, q.*
+FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON true`
+	args = append([]any{string(client)}, args...)
+	reader := feed.Reader{Of: of, Progress: r.Progress}
+	err = reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+		at, found, err = freshRows(ctx, r, sql, args, fields)
+		return at, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", of.Name(), err)
+	}
+	return found, nil
+}
+
+// freshRows reads the rows of a statement that query has composed: how fresh
+// they are, whether there is a row at all, and the row.
+func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fields func(*R) []any) (at feed.At, found []R, err error) {
+	rows, err := r.Pool.Query(ctx, sql, args...)
+	if err != nil {
+		return at, nil, err
+	}
+	defer rows.Close()
+	head := make([]any, len(rows.FieldDescriptions()))
+	var present *bool
+	copy(head, []any{&at.Reached, &at.Head, &at.Quarantined, &present})
+	for rows.Next() {
+		if err := rows.Scan(head...); err != nil {
+			return at, nil, err
+		}
+		if present == nil {
+			continue // nothing but how fresh that is
+		}
+		var row R
+		if err := rows.Scan(append(make([]any, 4, len(head)), fields(&row)...)...); err != nil {
+			return at, nil, err
+		}
+		found = append(found, row)
+	}
+	return at, found, rows.Err()
+}
+
+// text takes a text column that may be NULL, which is "".
+func text[T ~string](into *T) any { return nullableText[T]{into} }
+
+type nullableText[T ~string] struct{ into *T }
+
+// ScanText takes the value (pgtype.TextScanner).
+func (t nullableText[T]) ScanText(v pgtype.Text) error {
+	*t.into = T(v.String)
+	return nil
+}
+
+// send runs the statements of an Apply in one round trip.
+func send(ctx context.Context, tx pgx.Tx, what string, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("apply to %s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package readapi
+
+import (
+	"context"
+
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// GetClient shows the client.
+func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (httpapi.GetClientResponseObject, error) {
+	client, eventual := asked(ctx)
+	c, err := a.Clients.Get(ctx, client, eventual, a.DefaultSettings)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetClient200JSONResponse{
+		Body: httpapi.Client{
+			ID: c.ID, Name: c.Name, Slug: c.Slug, Status: httpapi.ClientActive, Tier: httpapi.TierGraph,
+			Settings:  httpapi.ClientSettings{WebhookUserIds: httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs)},
+			CreatedAt: httpapi.Time{Time: c.CreatedAt},
+		},
+		Headers: httpapi.GetClient200ResponseHeaders{ETag: httpapi.ETag(int64(c.Revision))},
+	}, nil
+}
+
+// ListMembers lists the members of the client.
+func (a *API) ListMembers(ctx context.Context, r httpapi.ListMembersRequestObject) (httpapi.ListMembersResponseObject, error) {
+	client, eventual := asked(ctx)
+	page, err := a.page(client, "members", r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Clients.Members(ctx, client, eventual, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, "members", page, found, func(m projections.Member) eventstore.Position { return m.Born })
+	return httpapi.ListMembers200JSONResponse{NextCursor: next, Data: each(found, func(m projections.Member) httpapi.Member {
+		return httpapi.Member{ID: m.ID, Email: m.Email, Role: httpapi.Role(m.Role), CreatedAt: httpapi.Time{Time: m.CreatedAt}}
+	})}, nil
+}
+
+// ListAPIKeys lists the API keys of the client, revoked ones too.
+func (a *API) ListAPIKeys(ctx context.Context, r httpapi.ListAPIKeysRequestObject) (httpapi.ListAPIKeysResponseObject, error) {
+	client, eventual := asked(ctx)
+	page, err := a.page(client, "api_keys", r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.APIKeys.List(ctx, client, eventual, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, "api_keys", page, found, func(k projections.APIKey) eventstore.Position { return k.Born })
+	return httpapi.ListAPIKeys200JSONResponse{NextCursor: next, Data: each(found, func(k projections.APIKey) httpapi.APIKey {
+		return httpapi.APIKey{
+			ID: k.ID, ClientID: k.Client, Name: k.Name, Fingerprint: k.Fingerprint, Scopes: k.Scopes,
+			CreatedBy: k.IssuedBy, Revoked: k.Revoked, CreatedAt: httpapi.Time{Time: k.CreatedAt},
+		}
+	})}, nil
+}

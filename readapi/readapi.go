@@ -1,0 +1,70 @@
+// Package readapi answers the HTTP requests that change nothing. Each handler
+// asks one read model, which has seen every write that was acknowledged
+// before, and writes down what it says.
+package readapi
+
+import (
+	"context"
+	"strings"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// API is the reading half of the generated server interface.
+type API struct {
+	Clients  projections.Clients
+	APIKeys  projections.APIKeys
+	Webhooks projections.Webhooks
+	Users    projections.Users
+	Matches  projections.Matches
+
+	Cursors         httpapi.Cursors
+	DefaultSettings event.Settings // of a client that has chosen none
+}
+
+// asked is what every read needs of its request.
+func asked(ctx context.Context) (client id.Client, eventual bool) {
+	return httpapi.PrincipalFrom(ctx).Client, httpapi.CallFrom(ctx).Eventual
+}
+
+// page reads the limit and the cursor of a list. The list's name holds its
+// filters, so that a cursor fits no other list.
+func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *httpapi.Cursor) (projections.Page, error) {
+	// One more than is asked for tells whether there is another page.
+	page := projections.Page{Limit: httpapi.PageSize(limit) + 1}
+	if cursor == nil {
+		return page, nil
+	}
+	after, err := a.Cursors.Decode(client, list, *cursor)
+	page.After = eventstore.Position(after)
+	return page, err
+}
+
+// cut splits off the item that only tells of another page, and makes the
+// cursor of that page.
+func cut[T any](a *API, client id.Client, list string, page projections.Page, found []T, born func(T) eventstore.Position) ([]T, *string) {
+	if len(found) < page.Limit {
+		return found, nil
+	}
+	found = found[:page.Limit-1]
+	next := a.Cursors.Encode(client, list, string(born(found[len(found)-1])))
+	return found, &next
+}
+
+// filtered names a list by what it is filtered by.
+func filtered(list string, filters ...string) string {
+	return list + "?" + strings.Join(filters, "&")
+}
+
+// each turns what a model holds into what the contract says.
+func each[M, C any](found []M, turn func(M) C) []C {
+	out := make([]C, len(found))
+	for i, m := range found {
+		out[i] = turn(m)
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package readapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// ListUsers lists the end users of the client.
+func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (httpapi.ListUsersResponseObject, error) {
+	client, eventual := asked(ctx)
+	query, list, err := a.userQuery(ctx, r.Params)
+	if err != nil {
+		return nil, err
+	}
+	if query.Page, err = a.page(client, list, r.Params.Limit, r.Params.Cursor); err != nil {
+		return nil, err
+	}
+	found, err := a.Users.List(ctx, client, eventual, query)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, query.Page, found, func(u projections.User) eventstore.Position { return u.Born })
+	return httpapi.ListUsers200JSONResponse{NextCursor: next, Data: each(found, userBody)}, nil
+}
+
+// userQuery reads the filters of a list of users, and names the list by them.
+func (a *API) userQuery(ctx context.Context, p httpapi.ListUsersParams) (query projections.UserQuery, list string, err error) {
+	var external, since string
+	if p.Ids != nil {
+		query.IDs = []id.User{}
+		for _, s := range p.Ids {
+			if user, err := id.Parse[id.User](s); err == nil {
+				query.IDs = append(query.IDs, user) // others are nobody's
+			}
+		}
+	}
+	if p.ExternalID != nil {
+		external = *p.ExternalID
+		user, err := a.find(ctx, external)
+		if fault.As(err) != nil && fault.As(err).Kind == fault.Missing {
+			query.IDs, err = []id.User{}, nil
+		} else if err == nil && (query.IDs == nil || slices.Contains(query.IDs, user)) {
+			query.IDs = []id.User{user}
+		} else if err == nil {
+			query.IDs = []id.User{}
+		}
+		if err != nil {
+			return query, "", err
+		}
+	}
+	if p.UpdatedSince != nil {
+		query.UpdatedSince = *p.UpdatedSince
+		since = query.UpdatedSince.UTC().Format(time.RFC3339Nano)
+	}
+	return query, filtered("users", strings.Join(p.Ids, ","), external, since), nil
+}
+
+// GetUser shows an end user.
+func (a *API) GetUser(ctx context.Context, r httpapi.GetUserRequestObject) (httpapi.GetUserResponseObject, error) {
+	client, eventual := asked(ctx)
+	user, err := a.user(ctx, r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Users.Get(ctx, client, eventual, user)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetUser200JSONResponse{
+		Body:    userBody(found),
+		Headers: httpapi.GetUser200ResponseHeaders{ETag: httpapi.ETag(int64(found.Revision))},
+	}, nil
+}
+
+// ListMatches lists the matches that were recorded for a user.
+func (a *API) ListMatches(ctx context.Context, r httpapi.ListMatchesRequestObject) (httpapi.ListMatchesResponseObject, error) {
+	client, eventual := asked(ctx)
+	user, err := a.user(ctx, r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Users.Get(ctx, client, eventual, user); err != nil {
+		return nil, err
+	}
+	list := filtered("matches", string(user))
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Matches.List(ctx, client, eventual, user, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(m projections.Match) eventstore.Position { return m.Born })
+	return httpapi.ListMatches200JSONResponse{NextCursor: next, Data: each(found, matchBody)}, nil
+}
+
+// user reads a reference to a user: an id, or "ext:" and the client's own.
+func (a *API) user(ctx context.Context, ref string) (id.User, error) {
+	if external, found := strings.CutPrefix(ref, "ext:"); found {
+		return a.find(ctx, external)
+	}
+	user, err := id.Parse[id.User](ref)
+	if err != nil {
+		return "", fault.New(fault.Missing, "user_unknown", "There is no such user.")
+	}
+	return user, nil
+}
+
+func (a *API) find(ctx context.Context, external string) (id.User, error) {
+	client, eventual := asked(ctx)
+	user, err := a.Users.Find(ctx, client, eventual, external)
+	if err != nil {
+		return "", fmt.Errorf("find a user: %w", err)
+	}
+	return user, nil
+}
+
+func userBody(u projections.User) httpapi.User {
+	return httpapi.User{
+		ID: u.ID, ExternalID: u.ExternalID, Traits: u.Traits,
+		CreatedAt: httpapi.Time{Time: u.CreatedAt}, UpdatedAt: httpapi.Time{Time: u.UpdatedAt},
+	}
+}
+
+func matchBody(m projections.Match) httpapi.Match {
+	return httpapi.Match{
+		MatchedUserID: m.Matched, ExternalID: m.ExternalID, Score: m.Score, Percentile: m.Percentile,
+		Explanation: each(m.Explanation, termBody), ComputedAt: httpapi.Time{Time: m.ComputedAt},
+	}
+}
+
+func termBody(t event.Term) httpapi.Term {
+	return httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution}
+}
