@@ -1,0 +1,352 @@
+package dispatcher
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+var shortDelays = []time.Duration{40 * time.Millisecond, 80 * time.Millisecond, 160 * time.Millisecond, 320 * time.Millisecond, 640 * time.Millisecond}
+
+func TestRetriesAreNeverEarlyAndBarelyLate(t *testing.T) {
+	delays := Config{}.withDefaults().RetryDelays
+	want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}
+	if diff := cmp.Diff(want, delays); diff != "" {
+		t.Fatal(diff)
+	}
+	spread := map[time.Duration]bool{}
+	for i := range 1000 {
+		delivery := deliveryOf(id.Event(fmt.Sprint(i)), "w")
+		for n, delay := range delays {
+			got, again := retryIn(delays, delivery, n+1)
+			if !again || got < delay || got > delay+min(delay/50, time.Second) {
+				t.Fatalf("retry %d after %s (%v)", n+1, got, again)
+			}
+			spread[got] = true
+		}
+		if _, again := retryIn(delays, delivery, len(delays)+1); again {
+			t.Fatal("a sixth retry")
+		}
+	}
+	if len(spread) < 4000 {
+		t.Errorf("only %d different delays", len(spread))
+	}
+}
+
+func TestARefusedDeliveryIsSentSixTimesWithTheSameBytesAndDropped(t *testing.T) {
+	r := newRig(t, Config{RetryDelays: shortDelays})
+	status := answers(500, 301, 404, 503, 410, 599)
+	rx := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Location", "/elsewhere")
+		status(w, q)
+	})
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "secret")
+	r.apply(subscribed, r.match(client))
+	r.start(r.Dispatcher)
+
+	first := rx.next(t)
+	last := first
+	for i, delay := range shortDelays {
+		got := rx.next(t)
+		if gap := got.at.Sub(last.at); gap < delay {
+			t.Errorf("retry %d came after %s, which is before %s", i+1, gap, delay)
+		}
+		if got.body != first.body || got.header.Get("X-Service-Signature") != first.header.Get("X-Service-Signature") ||
+			got.header.Get("Webhook-Id") != first.header.Get("Webhook-Id") {
+			t.Errorf("retry %d differs from the first attempt", i+1)
+		}
+		last = got
+	}
+	r.ended("dropped", 1)
+	if n := len(rx.got); n != 0 {
+		t.Errorf("%d attempts too many", n)
+	}
+	rows, err := r.pool.Query(t.Context(), `SELECT status FROM dispatch_attempts ORDER BY attempt`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statuses, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{500, 301, 404, 503, 410, 599}, statuses); diff != "" {
+		t.Error(diff)
+	}
+	if n := r.count(`SELECT attempts FROM dispatch_deliveries`); n != 6 {
+		t.Errorf("%d attempts noted, not 6", n)
+	}
+}
+
+func TestTheFirstRetryIsDueThirtySecondsAfterTheFailure(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, answers(500, 204))
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.match(client))
+	r.start(r.Dispatcher)
+	rx.next(t)
+	r.eventually("the failure is noted", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 1 })
+	if n := r.count(`
+SELECT count(*) FROM dispatch_queue q JOIN dispatch_attempts a USING (delivery)
+WHERE due_at - a.at - a.latency_us * interval '1 us' BETWEEN interval '30 s' AND interval '31.6 s' AND NOT leased`); n != 1 {
+		t.Error("the retry is not due 30 s after the failure")
+	}
+	r.exec(`UPDATE dispatch_queue SET due_at = due_at - interval '30 s 600 ms'`)
+	r.exec(notifyQueue)
+	rx.next(t)
+	r.ended("delivered", 1)
+}
+
+func TestWhateverFailsIsTriedAgain(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	untrusted := httptest.NewTLSServer(http.NotFoundHandler())
+	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	defer untrusted.Close()
+	cutting := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer cutting.Close()
+
+	for name, tt := range map[string]struct{ url, error string }{
+		"a time-out":             {"http://" + silent.Addr().String(), "no answer within the time-out"},
+		"a refused connection":   {"http://" + closed.Addr().String(), "connection refused"},
+		"a bad certificate":      {untrusted.URL, "certificate"},
+		"a cut connection":       {cutting.URL, "EOF"},
+		"a name without address": {"http://nowhere.invalid", "lookup"},
+		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{RetryDelays: []time.Duration{20 * time.Millisecond}, Timeout: 200 * time.Millisecond})
+			client := r.client()
+			_, subscribed := r.subscribe(client, tt.url+"/x?token=hunter2", "")
+			r.apply(subscribed, r.match(client))
+			r.start(r.Dispatcher)
+			r.ended("dropped", 1)
+			if n := r.count(`SELECT count(*) FROM dispatch_attempts WHERE status IS NULL AND error LIKE '%' || $1 || '%' AND error NOT LIKE '%hunter2%'`, tt.error); n != 2 {
+				var got string
+				_ = r.pool.QueryRow(t.Context(), `SELECT string_agg(error, '; ') FROM dispatch_attempts`).Scan(&got)
+				t.Errorf("%d attempts failed with %q, not 2: %s", n, tt.error, got)
+			}
+		})
+	}
+}
+
+func TestAnswersAreKeptUpToABound(t *testing.T) {
+	r := newRig(t, Config{Timeout: 300 * time.Millisecond})
+	endless := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		for chunk := bytes.Repeat([]byte("x\x00"), 4096); q.Context().Err() == nil; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	dripping := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.WriteString(w, "d")
+		w.(http.Flusher).Flush()
+		<-q.Context().Done()
+	})
+	client := r.client()
+	_, a := r.subscribe(client, endless.URL, "")
+	_, b := r.subscribe(client, dripping.URL, "")
+	r.apply(a, b, r.match(client))
+	r.start(r.Dispatcher)
+	r.ended("delivered", 2)
+	if n := r.count(`SELECT count(*) FROM dispatch_attempts WHERE status = 200 AND length(answer) IN (1, 4096) AND latency_us < 2000000`); n != 2 {
+		t.Errorf("%d attempts as they should be, not 2", n)
+	}
+}
+
+func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, answers(500))
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 20)...)
+	r.start(r.Dispatcher)
+	r.eventually("20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	r.ended("cancelled", 20)
+	if n := r.count(`SELECT count(*) FROM dispatch_queue`); n != 0 {
+		t.Errorf("%d are still queued", n)
+	}
+	if n := len(rx.got); n != 20 {
+		t.Errorf("%d attempts, not 20", n)
+	}
+}
+
+func TestAFailureUnderWayWhenThePauseComesIsNotRetried(t *testing.T) {
+	r := newRig(t, Config{})
+	arrived, release := make(chan struct{}), make(chan struct{})
+	rx := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-release
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.match(client))
+	r.start(r.Dispatcher)
+	<-arrived
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}), r.recorded(client, event.WebhookResumed{Webhook: webhook}))
+	close(release)
+	r.ended("cancelled", 1)
+}
+
+func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
+	r := newRig(t, Config{})
+	arrived, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) {
+		once.Do(func() { close(arrived) })
+		<-release
+	})
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 5)...)
+	stop := r.start(r.Dispatcher)
+	<-arrived
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	close(release)
+	<-stopped
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE leased`); n != 0 {
+		t.Errorf("%d leases were left behind", n)
+	}
+	if delivered := r.count(`SELECT count(*) FROM dispatch_deliveries`); delivered != len(rx.got) {
+		t.Errorf("%d sent, %d noted", len(rx.got), delivered)
+	}
+}
+
+func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
+	r := newRig(t, Config{Timeout: 3 * time.Second, RetryDelays: []time.Duration{50 * time.Millisecond}})
+	hanging := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
+	client := r.client()
+	_, h := r.subscribe(client, hanging.URL, "")
+	r.apply(h)
+	var healthy []*receiver
+	for range 5 {
+		rx := newReceiver(t, nil)
+		_, s := r.subscribe(client, rx.URL, "")
+		r.apply(s)
+		healthy = append(healthy, rx)
+	}
+	r.apply(r.matches(client, 300)...)
+	r.start(r.Dispatcher)
+	hanging.next(t)
+	began := time.Now()
+	for _, rx := range healthy {
+		for range 300 {
+			rx.next(t)
+		}
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("1,500 deliveries beside a hanging endpoint took %s", took)
+	}
+	if n := len(hanging.got) + 1; n > 64 {
+		t.Errorf("%d attempts in flight to one endpoint", n)
+	}
+}
+
+func TestReplicasShareTheWorkAndSendOnce(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.start(r.Dispatcher)
+	r.start(r.replica(Config{}))
+	r.start(r.replica(Config{}))
+	const total = 2000
+	for range 4 {
+		r.apply(r.matches(client, total/4)...)
+	}
+	seen := map[string]int{}
+	for range total {
+		seen[rx.next(t).header.Get("Webhook-Id")]++
+	}
+	r.ended("delivered", total)
+	if len(seen) != total || len(rx.got) != 0 {
+		t.Errorf("%d different deliveries of %d, and %d more", len(seen), total, len(rx.got))
+	}
+}
+
+func TestANotificationWakesTheWorkers(t *testing.T) {
+	r := newRig(t, Config{Poll: time.Hour})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.match(client))
+	r.start(r.Dispatcher)
+	rx.next(t)
+	r.apply(r.match(client))
+	rx.next(t)
+}
+
+func TestPollingServesWhereNotificationsAreLost(t *testing.T) {
+	r := newRig(t, Config{Poll: 20 * time.Millisecond})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.match(client))
+	r.start(r.Dispatcher)
+	rx.next(t)
+	r.ended("delivered", 1)
+	match := r.match(client)
+	r.exec(`INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at)
+SELECT $1, client, webhook, $2, $3, $4, '{}', now() FROM dispatch_endpoints`, string(deliveryOf(match.ID, "x")), string(match.ID), string(match.Position), matchType)
+	rx.next(t)
+}
+
+func TestLogsHoldNeitherURLsNorBodies(t *testing.T) {
+	r := newRig(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
+	var (
+		mu   sync.Mutex
+		text strings.Builder
+	)
+	r.Logger = slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return text.Write(p)
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	began := time.Now()
+	r.Now = func() time.Time { return began.Add(100_000 * time.Since(began)) } // hours go by in milliseconds
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://127.0.0.1:1/hunter2?hunter2", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 3)...)
+	r.start(r.Dispatcher)
+	r.ended("dropped", 3)
+	mu.Lock()
+	defer mu.Unlock()
+	if !strings.Contains(text.String(), "webhook endpoint has failed for long") || strings.Contains(text.String(), "hunter2") {
+		t.Errorf("logged: %s", text.String())
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
