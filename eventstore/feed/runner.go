@@ -134,9 +134,12 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 }
 
 // A lost commit takes its checkpoint with it and is done again from the log,
-// which is durable, so none waits for the disk.
+// which is durable, so none waits for the disk. A leader that stands still
+// within a transaction does not keep its locks from the next one.
+const startTransaction = `BEGIN; SET LOCAL synchronous_commit TO off; SET LOCAL idle_in_transaction_session_timeout TO '3s'`
+
 func startStatement(p Projection, slot string) string {
-	start := `BEGIN; SET LOCAL synchronous_commit TO off`
+	start := startTransaction
 	if _, ok := p.(ReadModel); ok {
 		start += `; SET LOCAL search_path TO ` + quote(slot) + `, public`
 	}

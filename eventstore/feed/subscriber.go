@@ -234,7 +234,7 @@ func (f *following) save(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	err := pgx.BeginTxFunc(ctx, f.Runner.Pool, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL synchronous_commit TO off`},
+	err := pgx.BeginTxFunc(ctx, f.Runner.Pool, pgx.TxOptions{BeginQuery: startTransaction},
 		func(tx pgx.Tx) error { return advance(ctx, tx, f.slot, f.lease.epoch, f.saved, f.acked) })
 	if err != nil {
 		return err

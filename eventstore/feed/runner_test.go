@@ -1,0 +1,368 @@
+package feed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/eventstore/memstore"
+	"kindred/postgres/pgtest"
+)
+
+func killSelf(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+	return err
+}
+
+func TestABatchAndItsCheckpointAreOne(t *testing.T) {
+	for name, p := range map[string]names{
+		"nothing goes wrong":                      {},
+		"the connection dies before the writes":   {before: onceAt("acme 7", killSelf)},
+		"the connection dies after the writes":    {after: onceAt("acme 7", killSelf)},
+		"the time is up within a batch":           {after: onceAt("acme 7", func(context.Context, pgx.Tx) error { return context.DeadlineExceeded })},
+		"the log is not reachable within a batch": {after: onceAt("acme 7", func(context.Context, pgx.Tx) error { return eventstore.ErrUnavailable })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.rename(t, acme, numbered("acme", 5)...)
+			background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, p) })
+			w.rename(t, bolt, numbered("bolt", 5)...)
+			last := w.rename(t, acme, numbered("acme", 10)[5:]...)
+			w.passed(t, "names_2", last)
+			w.complete(t)
+			if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+				t.Errorf("%d clients were quarantined for the database's trouble", n)
+			}
+			if n := w.one(t, `SELECT events FROM checkpoints WHERE name = 'names_2'`); n != 15 {
+				t.Errorf("%d events were counted", n)
+			}
+		})
+	}
+}
+
+func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
+	w := newWorld(t)
+	stopWriting := make(chan struct{})
+	var last eventstore.Position
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stopWriting:
+				return
+			default:
+				last = w.rename(t, acme, "again")
+			}
+		}
+	})
+	for range 8 {
+		a := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+		b := background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, names{}) })
+		before := w.one(t, `SELECT coalesce(max(events), 0) FROM checkpoints`)
+		until(t, "progress", func() bool { return w.one(t, `SELECT coalesce(max(events), 0) FROM checkpoints`) > before })
+		a()
+		b()
+	}
+	close(stopWriting)
+	writing.Wait()
+	background(t, func(ctx context.Context) error { return w.runner("c").Run(ctx, names{}) })
+	w.passed(t, "names_2", last)
+	w.complete(t)
+}
+
+func TestAPausedLeaderCannotWriteLate(t *testing.T) {
+	for name, afterWrites := range map[string]bool{"before its writes": false, "with its writes open": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			paused, goOn := make(chan struct{}), make(chan struct{})
+			pause := onceAt("first", func(context.Context, pgx.Tx) error {
+				close(paused)
+				<-goOn
+				return nil
+			})
+			slow := names{before: pause}
+			if afterWrites {
+				slow = names{after: pause}
+			}
+			late := w.runner("paused")
+			late.Lease = time.Hour // so it renews nothing meanwhile
+			background(t, func(ctx context.Context) error { return late.Run(ctx, slow) })
+			defer sync.OnceFunc(func() { close(goOn) })()
+			w.rename(t, acme, "first")
+			<-paused
+			if n := w.one(t, `WITH e AS (UPDATE leases SET expires_at = now() RETURNING 1) SELECT count(*) FROM e`); n != 1 {
+				t.Fatalf("%d leases", n)
+			}
+			background(t, func(ctx context.Context) error { return w.runner("next").Run(ctx, names{}) })
+			last := w.rename(t, acme, "second")
+			w.passed(t, "names_2", last)
+			goOn <- struct{}{}
+			last = w.rename(t, bolt, "third")
+			w.passed(t, "names_2", last)
+			w.complete(t)
+			if n := w.one(t, `SELECT count(*) FROM renamings`); n != 3 {
+				t.Errorf("%d rows for 3 events", n)
+			}
+			if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+				t.Errorf("the late leader quarantined %d clients", n)
+			}
+			if n := w.one(t, `SELECT events FROM checkpoints`); n != 3 {
+				t.Errorf("%d events counted", n)
+			}
+		})
+	}
+}
+
+func TestADeadLeadersLeaseRunsOut(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO leases (name, holder, epoch, expires_at)
+		VALUES ('names_2', 'dead', 41, clock_timestamp() + interval '700 ms')`); err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error { return w.runner("heir").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "x"))
+	if n := w.one(t, `SELECT count(*) FROM leases WHERE holder = 'heir' AND epoch = 42`); n != 1 {
+		t.Error("the heir does not hold the next epoch")
+	}
+	if n := w.one(t, `SELECT count(*) FROM leases l JOIN checkpoints c ON c.lease_epoch = l.epoch
+		WHERE c.updated_at >= l.expires_at - interval '1 second'`); n != 1 {
+		t.Error("the checkpoint is not the heir's")
+	}
+}
+
+func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("first").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "x"))
+	second := w.runner("second")
+	background(t, func(ctx context.Context) error { return second.Run(ctx, names{}) })
+	for i := range 30 { // two lease times and more
+		w.passed(t, "names_2", w.rename(t, acme, "y"))
+		if n := w.one(t, `SELECT count(*) FROM leases WHERE holder = 'first'`); n != 1 {
+			t.Fatalf("after %d events another leads", i)
+		}
+		time.Sleep(50 * time.Millisecond) // the lease is on the database's clock
+	}
+}
+
+func TestARestoredLogIsRefused(t *testing.T) {
+	pool := pgtest.New(t)
+	original := newWorldOn(pool, memstore.New("epoch"))
+	last := original.rename(t, acme, "one", "two", "three")
+	stop := background(t, func(ctx context.Context) error { return original.runner("a").Run(ctx, names{}) })
+	original.passed(t, "names_2", last)
+	stop()
+
+	shorter := newWorldOn(pool, memstore.New("epoch"))
+	shorter.rename(t, acme, "one", "two")
+	other := newWorldOn(pool, memstore.New("epoch"))
+	other.rename(t, acme, "one", "two", "another three", "four")
+	anew := newWorldOn(pool, memstore.New("another epoch"))
+	anew.rename(t, acme, "one", "two", "three", "four")
+
+	for name, w := range map[string]*world{"a shorter log": shorter, "other events": other, "another log": anew} {
+		err := w.runner("a").Run(t.Context(), names{})
+		if !errors.Is(err, feed.ErrRestored) || !strings.Contains(err.Error(), "kindred projections rebuild names") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := original.one(t, `SELECT count(*) FROM names_2.renamings`); n != 3 {
+			t.Errorf("%s: the tables were touched", name)
+		}
+	}
+	if err := shorter.runner("a").Rebuild(t.Context(), names{}, nil); err != nil {
+		t.Fatalf("rebuild: %v", err)
+	}
+	if n := original.one(t, `SELECT count(*) FROM names_2.renamings`); n != 2 {
+		t.Errorf("after the rebuild there are %d rows", n)
+	}
+	background(t, func(ctx context.Context) error { return shorter.runner("a").Run(ctx, names{}) })
+	shorter.passed(t, "names_2", shorter.rename(t, acme, "another way"))
+}
+
+func TestAPoisonEventStopsOneClient(t *testing.T) {
+	renaming := func(name string) []byte {
+		data, _ := json.Marshal(map[string]any{"client_id": acme, "name": name})
+		return data
+	}
+	for name, c := range map[string]struct {
+		projection names
+		data       []byte
+	}{
+		"an error of the projection":  {names{before: always("bad", func() error { return errTest })}, renaming("bad")},
+		"a panic":                     {names{before: always("bad", func() error { panic("index out of range") })}, renaming("bad")},
+		"a constraint":                {names{}, renaming("forbidden")},
+		"a NUL that text cannot hold": {names{}, renaming("a\x00b")},
+		"data that cannot be read":    {names{}, []byte(`{"name": 7`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var logged syncBuffer
+			runner := w.runner("a")
+			runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
+			w.rename(t, acme, "good")
+			w.rename(t, bolt, numbered("bolt", 3)...)
+			poison := w.append(t, acme, "client.renamed", 1, c.data)
+			w.rename(t, acme, "not reached")
+			w.rename(t, bolt, numbered("bolt", 3)...)
+			stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) })
+			w.passed(t, "names_2", w.rename(t, bolt, "on"))
+			stop()
+			background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) }) // remembers
+			w.rename(t, acme, "not reached either")
+			w.passed(t, "names_2", w.rename(t, bolt, "and on"))
+
+			w.complete(t, acme)
+			if n := w.one(t, `SELECT count(*) FROM renamings WHERE client = $1`, acme); n != 1 {
+				t.Errorf("%d events of the client were applied, not the one before the poison", n)
+			}
+			if n := w.one(t, `SELECT count(*) FROM quarantine WHERE projection = 'names_2' AND client = $1 AND position = $2
+				AND (SELECT count(*) FROM quarantine) = 1`, acme, poison); n != 1 {
+				t.Error("not exactly this client is quarantined at this event")
+			}
+			if n := strings.Count(logged.String(), `"client quarantined"`); n != 1 {
+				t.Errorf("logged %d times: %s", n, logged.String())
+			}
+			if _, err := w.newest(t.Context(), acme, true); !fault.Is(err, "quarantined") {
+				t.Errorf("reading the client's part: %v", err)
+			}
+			if got, err := w.newest(t.Context(), bolt, false); err != nil || got != "and on" {
+				t.Errorf("reading another's: %q, %v", got, err)
+			}
+			list, err := feed.List(t.Context(), w.pool)
+			if err != nil || len(list) != 1 || list[0].Leader != "a" ||
+				len(list[0].Quarantined) != 1 || list[0].Quarantined[0].Client != acme {
+				t.Errorf("listed %+v, %v", list, err)
+			}
+		})
+	}
+}
+
+func always(name string, do func() error) func(context.Context, pgx.Tx, []eventstore.Recorded) error {
+	return func(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) error {
+		for _, r := range batch {
+			if strings.Contains(string(r.Data), `"`+name+`"`) {
+				return do()
+			}
+		}
+		return nil
+	}
+}
+
+func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "x"))
+	for _, sql := range []string{`ALTER TABLE names_2.renamings RENAME COLUMN name TO nom`} {
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := w.rename(t, acme, "y")
+	background(t, func(context.Context) error {
+		time.Sleep(100 * time.Millisecond) // let it fail a few times
+		_, err := w.pool.Exec(context.Background(), `ALTER TABLE names_2.renamings RENAME COLUMN nom TO name`)
+		return err
+	})
+	w.passed(t, "names_2", last)
+	w.complete(t)
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
+}
+
+func TestAnUnknownVersionEndsLeadershipOnly(t *testing.T) {
+	w := newWorld(t)
+	before := w.rename(t, acme, "known")
+	w.append(t, acme, "client.renamed", 99, []byte(`{}`))
+	w.rename(t, bolt, "after")
+	runner := w.runner("old release")
+	runner.Pause = time.Hour
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	w.passed(t, "names_2", before)
+	until(t, "the lease is given back", func() bool {
+		return w.one(t, `SELECT count(*) FROM leases WHERE expires_at <= clock_timestamp()`) == 1
+	})
+	if n := w.one(t, `SELECT count(*) FROM checkpoints WHERE position = $1`, before); n != 1 {
+		t.Error("the checkpoint is not right before the unknown event")
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
+	// A release that knows it would lead now; this one stands in for it.
+	if _, err := w.pool.Exec(t.Context(), `UPDATE events SET version = 1, data = '{"name":"lifted"}' WHERE version = 99`); err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error { return w.runner("new release").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, id.Client("cli_third"), "x"))
+	w.complete(t)
+}
+
+// counter is a projection that is no read model, as the dispatcher is.
+type counter struct{ seen *[]eventstore.Position }
+
+func (counter) Name() string { return "counter" }
+func (counter) Version() int { return 7 }
+func (c counter) Apply(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) error {
+	for _, r := range batch {
+		*c.seen = append(*c.seen, r.Position)
+	}
+	return nil
+}
+
+func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
+	pool := pgtest.New(t)
+	var seen []eventstore.Position
+	old := newWorldOn(pool, memstore.New("old"))
+	last := old.rename(t, acme, "one", "two", "three")
+	stop := background(t, func(ctx context.Context) error { return old.runner("a").Run(ctx, counter{&seen}) })
+	old.passed(t, "counter", last)
+	stop()
+	restored := newWorldOn(pool, memstore.New("new"))
+	restored.rename(t, acme, "one", "two")
+	err := restored.runner("a").Run(t.Context(), counter{&seen})
+	if !errors.Is(err, feed.ErrRestored) || !strings.Contains(err.Error(), "kindred projections skip counter") {
+		t.Fatalf("got %v", err)
+	}
+	if err := restored.runner("a").Skip(t.Context(), names{}); err == nil {
+		t.Error("a read model can be skipped")
+	}
+	if err := restored.runner("a").Skip(t.Context(), counter{&seen}); err != nil {
+		t.Fatal(err)
+	}
+	seen = nil
+	stop = background(t, func(ctx context.Context) error { return restored.runner("a").Run(ctx, counter{&seen}) })
+	last = restored.rename(t, acme, "three")
+	restored.passed(t, "counter", last)
+	stop()
+	if len(seen) != 1 || seen[0] != last {
+		t.Errorf("saw %v", seen)
+	}
+}
+
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
