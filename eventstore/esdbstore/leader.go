@@ -142,6 +142,7 @@ func (l *leader) connect(address string) (*link, bool, error) {
 	}
 	if l.current != nil && l.current.address == address {
 		l.doubted = false
+		l.current.conn.ResetConnectBackoff() // callers pause by themselves
 		return l.current, false, nil
 	}
 	conn, err := grpc.NewClient(address, l.dial...)

@@ -40,9 +40,9 @@ func (n *node) start(address string) error {
 	defer n.mu.Unlock()
 	n.address = inner.Addr().String()
 	n.listener = &listener{Listener: inner, open: map[net.Conn]bool{}}
-	n.serving = grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+	n.serving = grpc.NewServer(append(n.server.secure, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 		MinTime: time.Second, PermitWithoutStream: true,
-	}))
+	}))...)
 	api.RegisterStreamsServer(n.serving, n)
 	gossip.RegisterGossipServer(n.serving, members{node: n})
 	serverfeatures.RegisterServerFeaturesServer(n.serving, features{})

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc"
 )
 
 // Trouble is what an append meets.
@@ -30,6 +31,10 @@ const (
 
 // Server is one log and the nodes that serve it.
 type Server struct {
+	url    string
+	nodes  []*node
+	secure []grpc.ServerOption
+
 	mu        sync.Mutex
 	log       []*event
 	streams   map[string][]*event
@@ -39,7 +44,6 @@ type Server struct {
 	troubles  []Trouble
 	hidden    bool // positions
 	leader    int
-	nodes     []*node
 	followers int
 }
 
@@ -65,27 +69,38 @@ func Start(t testing.TB) *Server {
 // StartCluster starts a cluster of nodes; node 0 leads.
 func StartCluster(t testing.TB, nodes int) *Server {
 	t.Helper()
-	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{})}
-	t.Cleanup(s.stop)
-	for i := range nodes {
-		n := &node{server: s, index: i}
-		s.nodes = append(s.nodes, n)
-		if err := n.start("127.0.0.1:0"); err != nil {
-			t.Fatalf("start node %d: %v", i, err)
-		}
+	s := newServer(t)
+	var addresses []string
+	for range nodes {
+		addresses = append(addresses, s.join(t))
 	}
-	s.Write("$settings", 1, map[string]string{"type": "$UserCreated"}, []byte(`{}`), nil)
+	s.url = "esdb://" + strings.Join(addresses, ",") + "?tls=false"
 	return s
 }
 
-// URL is the connection string of the server.
-func (s *Server) URL() string {
-	addresses := make([]string, len(s.nodes))
-	for i, n := range s.nodes {
-		addresses[i] = n.address
-	}
-	return "esdb://" + strings.Join(addresses, ",") + "?tls=false"
+func newServer(t testing.TB) *Server {
+	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{})}
+	t.Cleanup(s.stop)
+	s.Write("$settings", 1, map[string]string{"type": "$UserCreated", "created": "0"}, []byte(`{}`), nil)
+	return s
 }
+
+// join adds a node and returns its address.
+func (s *Server) join(t testing.TB) string {
+	t.Helper()
+	n := &node{server: s, index: len(s.nodes)}
+	if err := n.start("127.0.0.1:0"); err != nil {
+		t.Fatalf("start node %d: %v", n.index, err)
+	}
+	s.nodes = append(s.nodes, n)
+	return n.address
+}
+
+// URL is the connection string of the server.
+func (s *Server) URL() string { return s.url }
+
+// Address is where one node listens, as "host:port".
+func (s *Server) Address(node int) string { return s.nodes[node].address }
 
 // Play gives the next appends their troubles, one each.
 func (s *Server) Play(troubles ...Trouble) {
