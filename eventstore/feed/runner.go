@@ -59,7 +59,7 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			log.WarnContext(ctx, "lease not reachable", "error", err)
+			log.WarnContext(ctx, "lease not reachable", "error", reason(err))
 			if retry.wait(ctx) != nil {
 				return nil
 			}
@@ -88,7 +88,7 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 			log.ErrorContext(ctx, "leadership given up", "error", err)
 			pause = func(ctx context.Context) error { return sleep(ctx, cmp.Or(r.Pause, unknownPause)) }
 		default:
-			log.ErrorContext(ctx, "leading failed", "error", err)
+			log.ErrorContext(ctx, "leading failed", "error", reason(err))
 		}
 		if pause(ctx) != nil {
 			return nil
