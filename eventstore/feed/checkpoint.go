@@ -87,16 +87,15 @@ func verify(ctx context.Context, store eventstore.Store, c checkpoint, epoch str
 	return nil
 }
 
-// remedy adds to ErrRestored what to do about it.
-func remedy(p Projection, err error) error {
+// remedy adds to ErrRestored what to do about it. The model is nil for what is
+// none.
+func remedy(slot string, model ReadModel, err error) error {
 	if !errors.Is(err, ErrRestored) {
 		return err
 	}
-	if _, ok := p.(ReadModel); ok {
-		return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, "+
-			"or build it anew: kindred projections rebuild %s", p.Name(), err, p.Name())
+	way := "let it go on from the end of the log, without what it has not seen: kindred projections skip " + slot
+	if model != nil {
+		way = "build it anew: kindred projections rebuild " + model.Name()
 	}
-	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, "+
-		"or let it go on from the end of the log, without what it has not seen: kindred projections skip %s",
-		p.Name(), err, p.Name())
+	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, or %s", slot, err, way)
 }

@@ -25,7 +25,8 @@ type Projection interface {
 	Version() int
 	// Apply applies at most MaxBatch events, in order, within tx. It is called
 	// again with the same events only after tx was rolled back. An error that
-	// is not the database's trouble stops the client it came from.
+	// is neither the database's trouble nor Transient stops the client whose
+	// event it came from.
 	Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error
 }
 

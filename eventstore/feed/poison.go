@@ -20,7 +20,15 @@ type transientError struct{ error }
 
 func (e transientError) Unwrap() error { return e.error }
 
-func transient(err error) error { return transientError{err} }
+// Transient marks an error of Apply as trouble that says nothing about the
+// events, such as a key table that cannot be reached, so that the batch is
+// tried again. The database's own trouble is known without it.
+func Transient(err error) error {
+	if err == nil {
+		return nil
+	}
+	return transientError{err}
+}
 
 // dataClasses are the SQLSTATE classes that blame the data: cardinality, data
 // exceptions, integrity, WITH CHECK OPTION, program limits, raised in PL/pgSQL.
@@ -89,11 +97,11 @@ func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (stopped [
 			continue
 		}
 		if !isPoison(err) || tx.Conn().IsClosed() {
-			return nil, transient(err)
+			return nil, Transient(err)
 		}
 		q := quarantining{it.Record, reason(err)}
 		if err := q.store(ctx, tx, l.slot); err != nil {
-			return nil, transient(err)
+			return nil, Transient(err)
 		}
 		stops[it.Client], stopped = true, append(stopped, q)
 	}

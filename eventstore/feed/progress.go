@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	channel      = "kindred_checkpoint"
-	announceGap  = 2 * time.Millisecond // announcements of a burst go together
-	progressPoll = 20 * time.Millisecond
-	maxWait      = 2 * time.Second
+	channel     = "kindred_checkpoint"
+	announceGap = 2 * time.Millisecond // announcements of a burst go together
+	firstPoll   = 20 * time.Millisecond
+	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
+	maxWait     = 2 * time.Second
 )
 
 // Progress is what a process knows of how far the followers have come: those
@@ -74,7 +75,7 @@ func (p *Progress) await(ctx context.Context, slot string,
 	look func() (wanted eventstore.Position, content bool, err error),
 ) error {
 	var end *time.Timer
-	for {
+	for every := firstPoll; ; every = min(2*every, lastPoll) {
 		_, changed := p.look(slot) // before the statement, so that no change is missed
 		wanted, content, err := look()
 		if err != nil || content {
@@ -84,7 +85,7 @@ func (p *Progress) await(ctx context.Context, slot string,
 			end = time.NewTimer(maxWait)
 			defer end.Stop()
 		}
-		poll := time.NewTimer(progressPoll)
+		poll := time.NewTimer(every)
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():

@@ -64,32 +64,54 @@ func (r *Runner) beginBeside(ctx context.Context, m ReadModel, beside string, l 
 	return r.begin(ctx, m, beside, l)
 }
 
-// catchUp applies events up to the end of the log.
+// catchUp applies events until next to none is left to the end of the log.
 func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
 	before, began := l.at.events, l.Now()
 	expected, err := l.expected(ctx)
 	if err != nil {
 		return err
 	}
+	tell := func() {
+		if report == nil {
+			return
+		}
+		now := Rebuilding{Events: l.at.events, Expected: expected}
+		if done := l.at.events - before; done > 0 && expected > l.at.events {
+			now.Left = time.Duration(float64(l.Now().Sub(began)) * float64(expected-l.at.events) / float64(done))
+		}
+		report(now)
+	}
 	for {
+		head, err := l.Log.Store.Head(ctx)
+		if err != nil {
+			return fmt.Errorf("read the head of the log: %w", err)
+		}
+		start := l.at.events
+		if err := l.catchUpTo(ctx, head, tell); err != nil {
+			return err
+		}
+		if l.at.events-start < MaxBatch {
+			return nil
+		}
+	}
+}
+
+// catchUpTo applies events until the one at head has been.
+func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
+	for l.at.position < head {
 		page, err := l.Log.Store.ReadAll(ctx, l.at.position, MaxBatch)
 		if err != nil {
 			return fmt.Errorf("read the log: %w", err)
 		}
 		if len(page) == 0 {
-			return nil
+			return fmt.Errorf("the log ends at %s, before %s", l.at.position, head)
 		}
 		if err := l.apply(ctx, page); err != nil {
 			return err
 		}
-		if report != nil {
-			now := Rebuilding{Events: l.at.events, Expected: expected}
-			if done := l.at.events - before; done > 0 && expected > l.at.events {
-				now.Left = time.Duration(float64(l.Now().Sub(began)) * float64(expected-l.at.events) / float64(done))
-			}
-			report(now)
-		}
+		tell()
 	}
+	return nil
 }
 
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
@@ -114,15 +136,16 @@ func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
 		}); err != nil {
 			return fmt.Errorf("claim the checkpoint: %w", err)
 		}
-		if err := l.catchUp(ctx, nil); err != nil {
+		// The live model stands still. The new one must not be behind it, unless
+		// it followed another log.
+		switch err := verify(ctx, l.Log.Store, old, l.at.epoch); {
+		case errors.Is(err, ErrRestored):
+		case err != nil:
 			return err
-		}
-		// The live model stands still, so the end of the log is not before it,
-		// unless it followed another log.
-		if err := verify(ctx, l.Log.Store, old, l.at.epoch); err == nil && l.at.position < old.position {
-			return fmt.Errorf("the live model has reached %s, beyond the end of the log", old.position)
-		} else if err != nil && !errors.Is(err, ErrRestored) {
-			return err
+		default:
+			if err := l.catchUpTo(ctx, old.position, func() {}); err != nil {
+				return err
+			}
 		}
 		return l.replace(ctx, slot, live, old)
 	})
@@ -188,14 +211,20 @@ func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lea
 	return err
 }
 
-// Skip lets a projection go on from the end of the log, without what it has
-// not seen. It is for what is no read model, after the log was restored.
-func (r *Runner) Skip(ctx context.Context, p Projection) error {
-	if _, ok := p.(ReadModel); ok {
-		return fmt.Errorf("%s is a read model: rebuild it instead", p.Name())
+// Skip lets a follower go on from the end of the log, without what it has not
+// seen. It is for policies and what else is no read model, after the log was
+// restored. The name is that of its Status.
+func (r *Runner) Skip(ctx context.Context, name string) error {
+	var isModel bool
+	err := r.Pool.QueryRow(ctx, schemaExists, quote(name)).Scan(&isModel)
+	if err == nil && isModel {
+		err = errors.New("it is a read model, which can be rebuilt instead")
 	}
-	if err := r.skip(ctx, Slot(p)); err != nil {
-		return fmt.Errorf("skip %s to the end of the log: %w", p.Name(), err)
+	if err == nil {
+		err = r.skip(ctx, name)
+	}
+	if err != nil {
+		return fmt.Errorf("skip %s to the end of the log: %w", name, err)
 	}
 	return nil
 }

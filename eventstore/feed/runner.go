@@ -43,7 +43,8 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 	return r.campaign(ctx, Slot(p), func(ctx context.Context, l lease) error {
 		leader, err := r.begin(ctx, p, Slot(p), l)
 		if err != nil {
-			return remedy(p, err)
+			model, _ := p.(ReadModel)
+			return remedy(Slot(p), model, err)
 		}
 		return leader.follow(ctx)
 	})
@@ -72,8 +73,12 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 		}
 		log.InfoContext(ctx, "leading", "lease_epoch", l.epoch)
 		r.Metrics.leads(name, true)
+		began := r.Now()
 		err = r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
 		r.Metrics.leads(name, false)
+		if r.Now().Sub(began) > lastRetry {
+			retry = backoff{} // it did work
+		}
 
 		pause := retry.wait
 		switch {
@@ -83,7 +88,6 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 			return err
 		case errors.Is(err, errLost):
 			log.WarnContext(ctx, "leadership lost")
-			retry = backoff{}
 		case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
 			log.ErrorContext(ctx, "leadership given up", "error", err)
 			pause = func(ctx context.Context) error { return sleep(ctx, cmp.Or(r.Pause, unknownPause)) }
@@ -263,22 +267,22 @@ func (l *leader) transact(ctx context.Context, items []item,
 	defer cancel()
 	tx, err := l.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.start})
 	if err != nil {
-		return transient(fmt.Errorf("begin: %w", err))
+		return Transient(fmt.Errorf("begin: %w", err))
 	}
 	defer rollback(ctx, tx)
 	stopped, err := apply(ctx, tx, items)
 	if err != nil {
 		if tx.Conn().IsClosed() {
-			return transient(err)
+			return Transient(err)
 		}
 		return err
 	}
 	next := l.at.after(len(items), items[len(items)-1].Record)
 	if err := advance(ctx, tx, l.slot, l.lease.epoch, l.at, next); err != nil {
-		return transient(err)
+		return Transient(err)
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return transient(fmt.Errorf("commit: %w", err))
+		return Transient(fmt.Errorf("commit: %w", err))
 	}
 	l.at = next
 	l.Progress.advance(l.slot, next.position)

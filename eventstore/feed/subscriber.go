@@ -145,11 +145,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 		return fmt.Errorf("claim the checkpoint: %w", err)
 	}
 	f.lease, f.acked = l, f.saved
-	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
-		return fmt.Errorf("%w; restore the rest of the database to the same moment, "+
-			"or let it go on from the end of the log, without what it has not seen: kindred projections skip %s", err, f.slot)
-	}
-	return nil
+	return remedy(f.slot, nil, verify(ctx, f.Runner.Log.Store, f.saved, epoch))
 }
 
 // pass has one event handled.
