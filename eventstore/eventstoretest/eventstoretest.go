@@ -14,8 +14,7 @@ import (
 const patience = 60 * time.Second
 
 // Harness is one log, as a test may use and maltreat it. Cut and Restart are
-// called while stores are at work, also from goroutines of their own: they
-// report with t.Error, not t.Fatal.
+// called while stores are at work.
 type Harness struct {
 	Store eventstore.Store
 	// Another opens a further Store on the same log, as another process would.

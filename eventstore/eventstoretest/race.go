@@ -17,6 +17,7 @@ const (
 	writers     = 12
 	appendsEach = 40
 	retryPause  = 10 * time.Millisecond
+	cutPause    = 50 * time.Millisecond
 )
 
 // attempt is an append that a writer made, and what came of it.
@@ -88,25 +89,34 @@ func raceWithCuts(x *trial) {
 	pick := choices(x, 2)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
-	done := make(chan struct{})
-	var cuts sync.WaitGroup
-	cuts.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
+	attempts := x.writeWhile(pick, stores, func(done <-chan struct{}) {
+		tick := time.NewTicker(cutPause)
 		defer tick.Stop()
 		for {
+			x.Cut(x)
 			select {
 			case <-done:
 				return
 			case <-tick.C:
-				x.Cut(x)
 			}
 		}
 	})
-	attempts := x.write(pick, stores)
-	close(done)
-	cuts.Wait()
 	seen, last := finish()
 	x.checkRace(append(attempts, last), seen)
+}
+
+// writeWhile writes while disturb is at work; its channel is closed when the
+// writers are done.
+func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{})) []attempt {
+	done := make(chan struct{})
+	var attempts []attempt
+	go func() {
+		defer close(done)
+		attempts = x.write(pick, stores)
+	}()
+	disturb(done)
+	<-done
+	return attempts
 }
 
 // write lets many writers append to few streams: at the revision they believe
@@ -315,10 +325,11 @@ func restart(x *trial) {
 	pick := choices(x, 3)
 	stores := x.stores(2)
 	finish := x.follow(stores...)
-	var killed sync.WaitGroup
-	killed.Go(func() { x.Restart(x) })
-	attempts := x.write(pick, stores)
-	killed.Wait()
+	first := x.subscribe(x.Store, x.start)
+	attempts := x.writeWhile(pick, stores, func(<-chan struct{}) {
+		x.await(first, 2*appendsEach) // amid it
+		x.Restart(x)
+	})
 	seen, last := finish()
 	x.checkRace(append(attempts, last), seen)
 	if after, err := x.Store.Epoch(x.ctx); err != nil || after != before {

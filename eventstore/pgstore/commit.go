@@ -46,6 +46,7 @@ func (c *committer) run() {
 		if err := c.settle(batch); err != nil {
 			fail(c.queue.drain(), err) // instead of letting each wait as long again
 		}
+		c.queue.linger(len(batch))
 	}
 }
 

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -181,6 +182,21 @@ func (q *queue) sweep(turn int) {
 		}
 	}
 	q.turns = turns
+}
+
+// linger gives the callers of the last batch, just answered, the chance to come
+// back with their next appends before the next batch leaves without them. It
+// ends when as many wait, or nobody came while others ran.
+func (q *queue) linger(last int) {
+	for before := -1; ; runtime.Gosched() {
+		q.mu.Lock()
+		waiting := q.waiting
+		q.mu.Unlock()
+		if waiting >= last || waiting == before {
+			return
+		}
+		before = waiting
+	}
 }
 
 // drain takes everything that waits, to be failed.

@@ -46,6 +46,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	}
 	config := pool.Config().ConnConfig
 	config.RuntimeParams["default_transaction_isolation"] = "read committed" // append_batch needs it
+	config.RuntimeParams["plan_cache_mode"] = "force_generic_plan"           // arrays are dear to plan for
+	config.RuntimeParams["enable_seqscan"] = "off"                           // a plan made while the log is small stays good
 	listening, stop := context.WithCancel(context.Background())
 	s := &Store{
 		pool:   pool,

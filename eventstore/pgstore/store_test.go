@@ -28,6 +28,7 @@ func TestConformance(t *testing.T) {
 			return open(t, connect(t, url))
 		}
 		side := connect(t, url)
+		t.Cleanup(func() { wantSound(t, side) })
 		return eventstoretest.Harness{
 			Store:   another(t),
 			Another: another,

@@ -81,10 +81,10 @@ CREATE FUNCTION append_batch(
 BEGIN
 	PERFORM pg_advisory_xact_lock(hashtextextended('kindred log', 0));
 	base := coalesce((SELECT max(e.position) FROM public.events e), 0);
+	-- Not a join: its plan would be made, and kept, while the table is small.
 	actual := ARRAY(
-		SELECT coalesce(s.revision, -1)
-		FROM unnest(a_streams) WITH ORDINALITY AS r (stream, n) LEFT JOIN public.streams s ON s.stream = r.stream
-		ORDER BY r.n);
+		SELECT coalesce((SELECT s.revision FROM public.streams s WHERE s.stream = r.stream), -1)
+		FROM unnest(a_streams) WITH ORDINALITY AS r (stream, n) ORDER BY r.n);
 	WITH added AS (
 		INSERT INTO public.events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
 		SELECT base + row_number() OVER (ORDER BY e.n), e.client, a_streams[e.request], expected[e.request] + e.nth,
@@ -97,10 +97,14 @@ BEGIN
 	INSERT INTO public.heads AS h (client, position)
 	SELECT a.client, public.position_text(max(a.position)) FROM added a WHERE a.client <> '' GROUP BY a.client
 	ON CONFLICT (client) DO UPDATE SET position = excluded.position;
+	INSERT INTO public.streams (stream, client, revision)
+	SELECT r.stream, r.owner, r.size - 1
+	FROM unnest(a_streams, owners, expected, sizes, actual) AS r (stream, owner, expected, size, actual)
+	WHERE r.expected = -1 AND r.actual = -1;
 	INSERT INTO public.streams AS s (stream, client, revision)
 	SELECT r.stream, r.owner, r.expected + r.size
 	FROM unnest(a_streams, owners, expected, sizes, actual) AS r (stream, owner, expected, size, actual)
-	WHERE r.actual = r.expected
+	WHERE r.expected >= 0 AND r.actual = r.expected
 	ON CONFLICT (stream) DO UPDATE SET revision = excluded.revision;
 	IF EXISTS (SELECT FROM unnest(expected, actual) AS r (expected, actual) WHERE r.actual = r.expected) THEN
 		PERFORM pg_notify('kindred_log', '');

@@ -1,0 +1,216 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/pgstore"
+)
+
+// client owns every event of these tests.
+const client id.Client = "cli_00000000000000000000000000"
+
+func newStream() eventstore.Stream {
+	return eventstore.Stream("user-" + id.Next[id.User](id.Random(rand.Reader)))
+}
+
+func newEvent() eventstore.Proposed {
+	return eventstore.Proposed{
+		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "user.created", Version: 1, Client: client,
+		RecordedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Data:       make([]byte, largeEnough), Meta: []byte("{}"),
+	}
+}
+
+func appendEvent(ctx context.Context, store *pgstore.Store, stream eventstore.Stream, expected eventstore.Revision, e eventstore.Proposed) error {
+	_, err := store.Append(ctx, stream, expected, []eventstore.Proposed{e})
+	return err
+}
+
+func mustAppend(t *testing.T, store *pgstore.Store, stream eventstore.Stream, expected eventstore.Revision) {
+	t.Helper()
+	if err := appendEvent(t.Context(), store, stream, expected, newEvent()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// appendLater appends in the background.
+func appendLater(t *testing.T, store *pgstore.Store, stream eventstore.Stream) <-chan error {
+	t.Helper()
+	done, ctx := make(chan error, 1), t.Context()
+	go func() { done <- appendEvent(ctx, store, stream, eventstore.NoStream, newEvent()) }()
+	return done
+}
+
+// together makes n appends of which all but the first come into one batch.
+func together(t *testing.T, pool *pgxpool.Pool, store *pgstore.Store, n int, change func(int, *eventstore.Proposed)) []error {
+	t.Helper()
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), lockLog); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		e := newEvent()
+		if change != nil {
+			change(i, &e)
+		}
+		group.Go(func() { outcomes[i] = appendEvent(t.Context(), store, newStream(), eventstore.NoStream, e) })
+		if i == 0 {
+			awaitLockWaiters(t, pool, 1)
+		}
+	}
+	await(t, "the appends wait", func() bool { return store.Waiting() == n-1 })
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	group.Wait()
+	return outcomes
+}
+
+// await polls until something is so.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	for !so() {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-timeout:
+			t.Fatalf("it took too long until %s", what)
+		}
+	}
+}
+
+// awaitLockWaiters waits until so many appends are held back by the log's lock.
+func awaitLockWaiters(t *testing.T, pool *pgxpool.Pool, want int) {
+	t.Helper()
+	const waiters = `
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	await(t, "an append waits for the lock", func() bool {
+		var n int
+		if err := pool.QueryRow(t.Context(), waiters).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == want
+	})
+}
+
+func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // where the test has not ended it
+	return tx
+}
+
+func subscribe(t *testing.T, store *pgstore.Store, after eventstore.Position) eventstore.Subscription {
+	t.Helper()
+	s, err := store.Subscribe(t.Context(), after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func next(t *testing.T, s eventstore.Subscription) []eventstore.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	batch, err := s.Next(ctx, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batch.Records
+}
+
+func headOf(t *testing.T, store *pgstore.Store) eventstore.Position {
+	t.Helper()
+	head, err := store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head
+}
+
+func epochOf(t *testing.T, store *pgstore.Store) string {
+	t.Helper()
+	epoch, err := store.Epoch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return epoch
+}
+
+// streamsOf lists the streams of all events, in the log's order.
+func streamsOf(t *testing.T, store *pgstore.Store) []eventstore.Stream {
+	t.Helper()
+	records, err := store.ReadAll(t.Context(), eventstore.Start, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var streams []eventstore.Stream
+	for _, r := range records {
+		streams = append(streams, r.Stream)
+	}
+	return streams
+}
+
+// copyTable copies a table's rows from one database to another, as a dump does.
+func copyTable(t *testing.T, table string, from, to *pgxpool.Pool) {
+	t.Helper()
+	var rows bytes.Buffer
+	copyOn(t, from, func(c *pgconn.PgConn) error {
+		_, err := c.CopyTo(t.Context(), &rows, "COPY "+table+" TO STDOUT")
+		return err
+	})
+	copyOn(t, to, func(c *pgconn.PgConn) error {
+		_, err := c.CopyFrom(t.Context(), &rows, "COPY "+table+" FROM STDIN")
+		return err
+	})
+}
+
+func copyOn(t *testing.T, pool *pgxpool.Pool, work func(*pgconn.PgConn) error) {
+	t.Helper()
+	err := pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error { return work(c.Conn().PgConn()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantSound fails unless the log has no gap and the tables beside it agree.
+func wantSound(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	for what, query := range map[string]string{
+		"gaps in the log":         `SELECT coalesce(max(position), 0) - count(*) FROM events`,
+		"events that stand twice": `SELECT count(*) - count(DISTINCT event_id) FROM events`,
+		"streams with gaps, or another revision than their events": `
+SELECT count(*) FROM (SELECT stream, max(revision) AS revision, count(*) AS events FROM events GROUP BY stream) e
+FULL JOIN streams s USING (stream) WHERE e.revision IS DISTINCT FROM s.revision OR e.events <> e.revision + 1`,
+		"streams that go backwards": `
+SELECT count(*) FROM (SELECT revision - lag(revision) OVER (PARTITION BY stream ORDER BY position) AS step FROM events) e
+WHERE step <> 1`,
+		"clients whose head is not their last event": `
+SELECT count(*) FROM (SELECT client, position_text(max(position)) AS position FROM events WHERE client <> '' GROUP BY client) e
+FULL JOIN heads h USING (client) WHERE e.position IS DISTINCT FROM h.position`,
+	} {
+		var n int
+		if err := pool.QueryRow(context.WithoutCancel(t.Context()), query).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d %s (%v)", n, what, err)
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/eventstore"
+	"kindred/eventstore/pgstore"
+	"kindred/postgres/pgtest"
+)
+
+const (
+	lockLog = `SELECT pg_advisory_xact_lock(hashtextextended('kindred log', 0))`
+	// As a store appends, in a transaction that the test ends.
+	appendOne = `
+SELECT base FROM append_one($1, $2, ARRAY[$3], ARRAY[gen_random_uuid()], ARRAY['user.created'], ARRAY[1],
+	ARRAY['{}'::bytea], ARRAY['{}'::bytea], ARRAY[now()])`
+)
+
+func TestAnOpenTransactionHoldsLaterAppendsBack(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commits=%t", commits), func(t *testing.T) {
+			pool := pgtest.New(t)
+			store, other := open(t, pool), open(t, pool)
+			slow, later := newStream(), newStream()
+			tx := begin(t, pool)
+			if _, err := tx.Exec(t.Context(), appendOne, slow, -1, client); err != nil {
+				t.Fatal(err)
+			}
+			appended := appendLater(t, store, later)
+			awaitLockWaiters(t, pool, 1)
+			if head := headOf(t, other); head != eventstore.Start {
+				t.Errorf("something is visible at %q", head)
+			}
+			end := tx.Rollback
+			want := []eventstore.Stream{later}
+			if commits {
+				end, want = tx.Commit, []eventstore.Stream{slow, later}
+			}
+			if err := end(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-appended; err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, streamsOf(t, other)); diff != "" {
+				t.Errorf("the order of the log (-want +got):\n%s", diff)
+			}
+			wantSound(t, pool)
+		})
+	}
+}
+
+func TestATransactionThatBeganEarlyAppendsInItsTurn(t *testing.T) {
+	pool := pgtest.New(t)
+	store, stream := open(t, pool), newStream()
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil { // as a write does
+		t.Fatal(err)
+	}
+	mustAppend(t, store, stream, eventstore.NoStream)
+	if _, err := tx.Exec(t.Context(), appendOne, stream, 0, client); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	records := next(t, subscribe(t, store, eventstore.Start))
+	if len(records) != 2 || records[0].Revision != 0 || records[1].Revision != 1 {
+		t.Errorf("a follower sees %+v", records)
+	}
+	wantSound(t, pool)
+}
+
+func TestAnOpenWriteInAnotherDatabaseHoldsNobodyBack(t *testing.T) {
+	elsewhere, pool := pgtest.New(t), pgtest.New(t)
+	tx := begin(t, elsewhere)
+	if _, err := tx.Exec(t.Context(), `CREATE TABLE open_write ()`); err != nil {
+		t.Fatal(err)
+	}
+	store, stream := open(t, pool), newStream()
+	mustAppend(t, store, stream, eventstore.NoStream)
+	if diff := cmp.Diff([]eventstore.Stream{stream}, streamsOf(t, store)); diff != "" {
+		t.Errorf("the log (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheOrderSurvivesDumpAndRestore(t *testing.T) {
+	from, to := pgtest.New(t), pgtest.New(t)
+	before := open(t, from)
+	stream := newStream()
+	for i := range 5 {
+		mustAppend(t, before, stream, eventstore.Revision(i-1))
+		mustAppend(t, before, newStream(), eventstore.NoStream)
+	}
+	want := next(t, subscribe(t, before, eventstore.Start))
+	for _, table := range []string{"log", "events", "streams", "heads"} {
+		copyTable(t, table, from, to)
+	}
+	after := open(t, to)
+	mustAppend(t, after, stream, 4)
+	got := next(t, subscribe(t, after, want[2].Position))
+	if diff := cmp.Diff(want[3:], got[:len(got)-1]); diff != "" {
+		t.Errorf("a follower that resumes on the restored log (-want +got):\n%s", diff)
+	}
+	if last := got[len(got)-1]; last.Revision != 5 || last.Position <= want[len(want)-1].Position {
+		t.Errorf("the log goes on at %+v", last)
+	}
+	if diff := cmp.Diff(epochOf(t, before), epochOf(t, after)); diff != "" {
+		t.Errorf("the epoch (-before +after):\n%s", diff)
+	}
+	wantSound(t, to)
+}
+
+// A constraint that is checked at the commit fails after the statement has
+// already answered.
+func TestAnAppendWhoseCommitFailsIsNotAcknowledged(t *testing.T) {
+	pool := pgtest.New(t)
+	const refuse = `
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused at the commit'; END $$;
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW WHEN (new.type = 'refused') EXECUTE FUNCTION refuse()`
+	if _, err := pool.Exec(t.Context(), refuse); err != nil {
+		t.Fatal(err)
+	}
+	store := open(t, pool)
+	outcomes := together(t, pool, store, 20, func(i int, e *eventstore.Proposed) {
+		if i%5 == 0 {
+			e.Type = "refused"
+		}
+	})
+	for i, err := range outcomes {
+		switch refused := i%5 == 0; {
+		case refused && (err == nil || errors.Is(err, eventstore.ErrUnavailable)):
+			t.Errorf("append %d, refused at its commit: %v", i, err)
+		case !refused && err != nil:
+			t.Errorf("append %d, a neighbour of refused ones: %v", i, err)
+		}
+	}
+	if n := len(streamsOf(t, store)); n != 16 {
+		t.Errorf("the log has %d events, want the 16 that were acknowledged", n)
+	}
+	wantSound(t, pool)
+}
+
+func TestABadRequestFailsAlone(t *testing.T) {
+	pool := pgtest.New(t)
+	store := open(t, pool)
+	outcomes := together(t, pool, store, 20, func(i int, e *eventstore.Proposed) {
+		if i == 7 {
+			e.Type = "no text\x00"
+		}
+	})
+	for i, err := range outcomes {
+		if (err != nil) != (i == 7) {
+			t.Errorf("append %d: %v", i, err)
+		}
+	}
+	wantSound(t, pool)
+}
+
+func TestWhatWaitsIsCommittedTogetherAndToldOnce(t *testing.T) {
+	pool := pgtest.New(t)
+	store := open(t, pool)
+	listener, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Release()
+	if _, err := listener.Exec(t.Context(), `LISTEN kindred_log`); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range together(t, pool, store, 40, nil) {
+		if err != nil {
+			t.Errorf("append %d: %v", i, err)
+		}
+	}
+	const transactions = `SELECT count(DISTINCT xmin::text) FROM events`
+	var commits, told int
+	if err := pool.QueryRow(t.Context(), transactions).Scan(&commits); err != nil || commits != 2 {
+		t.Errorf("40 appends made %d commits (%v), want one for the first and one for those that gathered meanwhile", commits, err)
+	}
+	if _, err := listener.Exec(t.Context(), `NOTIFY kindred_log, 'the last'`); err != nil {
+		t.Fatal(err)
+	}
+	for ; ; told++ {
+		n, err := listener.Conn().WaitForNotification(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.Payload == "the last" {
+			break
+		}
+	}
+	if told != 2 {
+		t.Errorf("2 commits were told %d times", told)
+	}
+	wantSound(t, pool)
+}
+
+func TestFollowersFindWhatNobodyTold(t *testing.T) {
+	pool := pgtest.New(t)
+	s := subscribe(t, open(t, pool), eventstore.Start)
+	next(t, s)
+	const silently = `
+INSERT INTO events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
+VALUES (1, '', 'silent-1', 0, gen_random_uuid(), 'silent', 1, '', '', now())`
+	if _, err := pool.Exec(t.Context(), silently); err != nil {
+		t.Fatal(err)
+	}
+	if records := next(t, s); len(records) != 1 || records[0].Stream != "silent-1" {
+		t.Errorf("a follower sees %+v", records)
+	}
+}
+
+func TestAnExhaustedPoolHoldsNoAppendBack(t *testing.T) {
+	pool := pgtest.New(t)
+	store := open(t, pool)
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	mustAppend(t, store, newStream(), eventstore.NoStream)
+}
+
+func TestClosingFinishesWhatWaits(t *testing.T) {
+	pool := pgtest.New(t)
+	store, err := pgstore.Open(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := subscribe(t, store, eventstore.Start)
+	next(t, s)
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), lockLog); err != nil {
+		t.Fatal(err)
+	}
+	var waiting []<-chan error
+	for range 10 {
+		waiting = append(waiting, appendLater(t, store, newStream()))
+	}
+	awaitLockWaiters(t, pool, 1)
+	closed := make(chan struct{})
+	go func() {
+		store.Close()
+		close(closed)
+	}()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-closed
+	taken := 0
+	for _, w := range waiting {
+		if err := <-w; err == nil {
+			taken++
+		} else if !errors.Is(err, eventstore.ErrUnavailable) { // came after the closing began
+			t.Error(err)
+		}
+	}
+	if n := len(streamsOf(t, open(t, pool))); n != taken || n == 0 {
+		t.Errorf("%d appends were acknowledged, the log has %d events", taken, n)
+	}
+	store.Close()
+	if err := appendEvent(t.Context(), store, newStream(), eventstore.NoStream, newEvent()); !errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("an append to a closed store: got %v, want ErrUnavailable", err)
+	}
+	for { // what was appended is still told
+		batch, err := s.Next(t.Context(), 100)
+		if errors.Is(err, eventstore.ErrUnavailable) {
+			break
+		}
+		if err != nil || len(batch.Records) == 0 {
+			t.Fatalf("next on a closed store: %+v, %v", batch, err)
+		}
+	}
+}
+
+func TestADeadServerIsUnavailable(t *testing.T) {
+	server := pgtest.Durable(t)
+	pool := connect(t, server.URL())
+	store := open(t, pool)
+	stream := newStream()
+	mustAppend(t, store, stream, eventstore.NoStream)
+	server.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	e := newEvent()
+	if err := appendEvent(ctx, store, stream, 0, e); !errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("append: got %v, want ErrUnavailable", err)
+	}
+	for name, read := range map[string]func(context.Context) error{
+		"head":   func(ctx context.Context) error { _, err := store.Head(ctx); return err },
+		"epoch":  func(ctx context.Context) error { _, err := store.Epoch(ctx); return err },
+		"stream": func(ctx context.Context) error { _, err := store.ReadStream(ctx, stream, 0, 1); return err },
+		"log":    func(ctx context.Context) error { _, err := store.ReadAll(ctx, eventstore.Start, 1); return err },
+	} {
+		if err := read(t.Context()); !errors.Is(err, eventstore.ErrUnavailable) {
+			t.Errorf("read %s: got %v, want ErrUnavailable", name, err)
+		}
+	}
+	server.Restart()
+	if err := appendEvent(t.Context(), store, stream, 0, e); err != nil { // the same event: it lands once
+		t.Errorf("append after the restart: %v", err)
+	}
+	if n := len(streamsOf(t, store)); n != 2 {
+		t.Errorf("the log has %d events, want 2", n)
+	}
+	wantSound(t, pool)
+}
+
+func TestAnAppendWhoseAnswerIsLostLandsOnce(t *testing.T) {
+	pool := pgtest.New(t)
+	line := &badLine{}
+	config := pool.Config()
+	config.ConnConfig.DialFunc = line.dial
+	bad, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(bad.Close)
+	store, err := pgstore.Open(t.Context(), bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	stream := newStream()
+	mustAppend(t, store, stream, eventstore.NoStream)
+	for i := range 5 {
+		line.loseNext.Store(true)
+		mustAppend(t, store, stream, eventstore.Revision(i))
+		if line.loseNext.Load() {
+			t.Fatal("no answer was lost")
+		}
+	}
+	if n := len(streamsOf(t, store)); n != 6 {
+		t.Errorf("the log has %d events, want 6", n)
+	}
+	wantSound(t, pool)
+}
+
+// badLine loses the answer to the next append, and then breaks.
+type badLine struct{ loseNext atomic.Bool }
+
+func (l *badLine) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	return &badConn{Conn: conn, line: l}, err
+}
+
+type badConn struct {
+	net.Conn
+	line *badLine
+	sent atomic.Int64
+}
+
+// largeEnough tells an append from what else is sent.
+const largeEnough = 1000
+
+func (c *badConn) Write(b []byte) (int, error) {
+	c.sent.Store(int64(len(b)))
+	return c.Conn.Write(b)
+}
+
+func (c *badConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b) // the server answers after its commit
+	if c.sent.Load() > largeEnough && c.line.loseNext.CompareAndSwap(true, false) {
+		return 0, errors.Join(io.ErrUnexpectedEOF, c.Conn.Close())
+	}
+	return n, err
+}
