@@ -322,7 +322,7 @@ SELECT $1, client, webhook, $2, $3, $4, '{}', now() FROM dispatch_endpoints`, st
 }
 
 func TestLogsHoldNeitherURLsNorBodies(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
+	r := newRig(t, Config{RetryDelays: []time.Duration{60 * time.Millisecond}})
 	var (
 		mu   sync.Mutex
 		text strings.Builder
@@ -350,3 +350,33 @@ func TestLogsHoldNeitherURLsNorBodies(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+func TestCutConnectionsToTheDatabaseLoseNothing(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	const total = 3000
+	for range 3 {
+		r.apply(r.matches(client, total/3)...)
+	}
+	r.start(r.Dispatcher)
+	for range 3 {
+		for range 300 {
+			rx.next(t)
+		}
+		r.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	}
+	r.eventually("everything is delivered", func() bool {
+		var left int
+		err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM dispatch_queue`).Scan(&left)
+		if err == nil && left > 0 { // leases of claims whose answer was lost
+			_, err = r.pool.Exec(t.Context(), `UPDATE dispatch_queue SET due_at = now() WHERE leased AND due_at < now() + interval '29 s'`)
+		}
+		return err == nil && left == 0
+	})
+	if n := r.count(`SELECT count(DISTINCT delivery) FROM dispatch_deliveries WHERE state = 'delivered'`); n != total {
+		t.Errorf("%d of %d delivered", n, total)
+	}
+}

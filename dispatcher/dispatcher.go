@@ -71,18 +71,20 @@ func (c Config) withDefaults() Config {
 }
 
 // Run delivers until ctx ends. Then it claims nothing more, and returns when the
-// attempts in flight have ended and are noted: at most a time-out and 10 s later.
+// attempts in flight have ended, within their time-out, and are noted. What a
+// database that does not answer keeps it from noting is sent again when its
+// lease has ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	config := d.Config.withDefaults()
-	if err := d.maintain(ctx, config); err != nil {
+	if err := d.makePartitions(ctx); err != nil {
 		return fmt.Errorf("prepare the delivery log: %w", err)
 	}
 	w := newWorker(d, config)
 
 	var background, completer sync.WaitGroup
 	background.Go(func() { w.listen(ctx) })
-	background.Go(func() { w.maintainHourly(ctx) })
-	completer.Go(func() { w.complete(context.WithoutCancel(ctx)) })
+	background.Go(func() { w.maintain(ctx) })
+	completer.Go(func() { w.complete(ctx) })
 
 	w.work(ctx)
 

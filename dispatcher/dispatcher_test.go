@@ -54,7 +54,7 @@ func newRig(t testing.TB, config Config) *rig {
 		at: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC),
 	}
 	r.Dispatcher = r.replica(config)
-	if err := r.maintain(t.Context(), config.withDefaults()); err != nil {
+	if err := r.makePartitions(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -2,7 +2,9 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,13 +17,17 @@ const (
 	maintainEvery  = time.Hour
 )
 
+// partitioned are the tables of which each day is a partition.
+func partitioned() []string { return []string{"dispatch_deliveries", "dispatch_attempts"} }
+
 const (
 	// One process at a time, and never long in the way of those that deliver.
-	lockMaintenance = `SELECT pg_advisory_xact_lock(hashtextextended('kindred dispatcher maintenance', 0)), set_config('lock_timeout', '5s', true), now()`
+	lockMaintenance = `
+SELECT pg_advisory_xact_lock(hashtextextended('kindred dispatcher maintenance', 0)), set_config('lock_timeout', '5s', true), now()`
 
 	selectPartitions = `
 SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = $1::regclass`
+WHERE i.inhparent = $1::regclass ORDER BY c.relname`
 
 	// A removed subscription is kept while something in the log may name it.
 	deleteRemoved = `
@@ -31,71 +37,92 @@ WHERE e.webhook IN (
 AND NOT EXISTS (SELECT FROM dispatch_queue q WHERE q.webhook = e.webhook)`
 )
 
-// maintain makes the partitions of the days to come and drops those past their
-// retention. It runs before anything is delivered, and then every hour.
-func (d *Dispatcher) maintain(ctx context.Context, c Config) error {
+// maintain keeps the delivery log within its retention, now and every hour.
+func (w *worker) maintain(ctx context.Context) {
+	for {
+		err := errors.Join(w.makePartitions(ctx), w.dropExpired(ctx, w.config.Retention))
+		if err != nil && ctx.Err() == nil {
+			w.logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
+		}
+		if !sleep(ctx, maintainEvery) {
+			return
+		}
+	}
+}
+
+// maintenance runs work in a transaction that excludes other processes' maintenance.
+func (d *Dispatcher) maintenance(ctx context.Context, work func(tx pgx.Tx, now time.Time) error) error {
 	return pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
 		var now time.Time
 		if err := tx.QueryRow(ctx, lockMaintenance).Scan(nil, nil, &now); err != nil {
 			return fmt.Errorf("take the maintenance lock: %w", err)
 		}
-		now = now.UTC()
-		for _, table := range []string{"dispatch_deliveries", "dispatch_attempts"} {
-			if err := partition(ctx, tx, table, now, now.Add(-c.Retention)); err != nil {
-				return fmt.Errorf("partitions of %s: %w", table, err)
+		return work(tx, now.UTC())
+	})
+}
+
+// makePartitions makes what is missing of the days from yesterday to some days
+// ahead. A partition is made apart and then attached, which waits for no reader.
+func (d *Dispatcher) makePartitions(ctx context.Context) error {
+	return d.maintenance(ctx, func(tx pgx.Tx, now time.Time) error {
+		for _, table := range partitioned() {
+			there, err := partitions(ctx, tx, table)
+			if err != nil {
+				return err
 			}
-		}
-		if _, err := tx.Exec(ctx, deleteRemoved, now.Add(-c.Retention)); err != nil {
-			return fmt.Errorf("delete removed endpoints: %w", err)
+			for ahead := -1; ahead <= partitionAhead; ahead++ {
+				day := now.AddDate(0, 0, ahead)
+				name := table + "_" + day.Format(partitionDay)
+				if slices.Contains(there, name) {
+					continue
+				}
+				// Identifiers and bounds cannot be parameters.
+				sql := fmt.Sprintf(`CREATE TABLE %[1]s (LIKE %[2]s INCLUDING ALL); ALTER TABLE %[2]s ATTACH PARTITION %[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
+					name, table, day.Format("2006-01-02Z"), day.AddDate(0, 0, 1).Format("2006-01-02Z"))
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return fmt.Errorf("make partition %s: %w", name, err)
+				}
+			}
 		}
 		return nil
 	})
 }
 
-// partition keeps a table's partitions: one for each day from yesterday to some
-// days ahead, and none whose last instant is before keepFrom.
-func partition(ctx context.Context, tx pgx.Tx, table string, now, keepFrom time.Time) error {
+// dropExpired drops the partitions, and forgets the removed subscriptions, that
+// are past the retention.
+func (d *Dispatcher) dropExpired(ctx context.Context, retention time.Duration) error {
+	return d.maintenance(ctx, func(tx pgx.Tx, now time.Time) error {
+		keepFrom := now.Add(-retention)
+		for _, table := range partitioned() {
+			names, err := partitions(ctx, tx, table)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				day, err := time.Parse(partitionDay, strings.TrimPrefix(name, table+"_"))
+				if err != nil || !day.AddDate(0, 0, 1).Before(keepFrom) {
+					continue // not one of ours, or still to be kept
+				}
+				if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {
+					return fmt.Errorf("drop partition %s: %w", name, err)
+				}
+			}
+		}
+		if _, err := tx.Exec(ctx, deleteRemoved, keepFrom); err != nil {
+			return fmt.Errorf("forget removed endpoints: %w", err)
+		}
+		return nil
+	})
+}
+
+func partitions(ctx context.Context, tx pgx.Tx, table string) ([]string, error) {
 	rows, err := tx.Query(ctx, selectPartitions, table)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
 	}
-	there := map[string]bool{}
-	for _, name := range names {
-		there[name] = true
-		day, err := time.Parse(partitionDay, strings.TrimPrefix(name, table+"_"))
-		if err != nil || !day.AddDate(0, 0, 1).Before(keepFrom) {
-			continue // not one of ours, or still to be kept
-		}
-		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {
-			return err
-		}
-	}
-	today := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, time.UTC)
-	for ahead := -1; ahead <= partitionAhead; ahead++ {
-		day := today.AddDate(0, 0, ahead)
-		name := table + "_" + day.Format(partitionDay)
-		if there[name] {
-			continue
-		}
-		// Identifiers and bounds of partitions cannot be parameters.
-		sql := fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')",
-			pgx.Identifier{name}.Sanitize(), pgx.Identifier{table}.Sanitize(),
-			day.Format(time.RFC3339), day.AddDate(0, 0, 1).Format(time.RFC3339))
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *worker) maintainHourly(ctx context.Context) {
-	for sleep(ctx, maintainEvery) {
-		if err := w.maintain(ctx, w.config); err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
-		}
-	}
+	return names, nil
 }

@@ -30,7 +30,6 @@ func newTransport(guard *Guard, c Config, resolver *net.Resolver) *http.Transpor
 	return &http.Transport{
 		DialContext:            guard.dialer(c.Timeout, resolver),
 		TLSHandshakeTimeout:    c.Timeout,
-		ResponseHeaderTimeout:  c.Timeout,
 		MaxIdleConns:           c.FirstAttempts + c.Retries,
 		MaxIdleConnsPerHost:    2 * c.PerEndpoint,
 		IdleConnTimeout:        idleConnection,

@@ -80,7 +80,7 @@ func (w *worker) work(ctx context.Context) {
 		now := w.now()
 		if (wanted || !now.Before(poll)) && !now.Before(lookFrom) {
 			// Statements outlive ctx: a claim must not be lost between the database and us.
-			next, more, err := w.discover(context.WithoutCancel(ctx), after, now)
+			next, more, err := w.discover(context.WithoutCancel(ctx), after)
 			if err != nil {
 				w.trouble(ctx, err)
 				continue
@@ -135,7 +135,7 @@ func (w *worker) trouble(ctx context.Context, err error) {
 
 // discover puts the endpoints that have work on the agenda. It returns where the
 // next look begins, and whether there is more to look at now.
-func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook, now time.Time) (next [lanes]id.Webhook, more bool, err error) {
+func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [lanes]id.Webhook, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
 	if err := w.queue.sweep(ctx); err != nil {
@@ -145,6 +145,7 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook, now time
 	if err != nil {
 		return after, true, err
 	}
+	now := w.now() // later than the database's, so that nothing is asked for before it is due
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.agenda.forget()
@@ -179,6 +180,9 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	for _, j := range jobs {
+		if j.Lane == retryLane {
+			signal(w.look) // to learn when the next one is due
+		}
 		w.inFlight.Go(func() { w.deliver(ctx, j) })
 	}
 	return true, nil
@@ -206,7 +210,8 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	}
 }
 
-// complete notes outcomes, many at once, until there will be no more.
+// complete notes outcomes, many at once, until there will be no more. That is
+// after ctx has ended.
 func (w *worker) complete(ctx context.Context) {
 	for first := range w.outcomes {
 		batch := append(make([]outcome, 0, maxOutcomes), first)
@@ -246,15 +251,14 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 			return
 		}
 		w.logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
-		if try == noteTries {
+		if try == noteTries || !sleep(ctx, pauseAfterTrouble) {
 			return
 		}
-		sleep(ctx, pauseAfterTrouble)
 	}
 }
 
 func (w *worker) noteOnce(ctx context.Context, batch []outcome) (map[id.Delivery]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
 	return w.queue.complete(ctx, batch, w.now())
 }

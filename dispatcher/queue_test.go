@@ -1,0 +1,279 @@
+package dispatcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// note completes jobs with one verdict.
+func (r *rig) note(v verdict, jobs ...job) map[id.Delivery]string {
+	r.Helper()
+	outcomes := make([]outcome, len(jobs))
+	for i, j := range jobs {
+		outcomes[i] = outcome{job: j, verdict: v, began: time.Now(), retryIn: time.Minute, status: 200}
+	}
+	states, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return states
+}
+
+func (r *rig) endLeases() { r.exec(`UPDATE dispatch_queue SET due_at = now() WHERE leased`) }
+
+func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	dead := r.claim(10)
+	if len(dead) != 1 || len(r.claim(10)) != 0 {
+		t.Fatal("claimed by two at once, or by nobody")
+	}
+	r.endLeases()
+	taken := r.claim(10)
+	if len(taken) != 1 || taken[0].Failed != 0 || taken[0].Delivery != dead[0].Delivery {
+		t.Fatalf("not taken over as it was: %v", taken)
+	}
+	if states := r.note(failed, dead[0]); len(states) != 0 {
+		t.Errorf("whoever lost the lease still decides: %v", states)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE leased AND failed = 0`); n != 1 {
+		t.Error("the taken-over delivery was touched")
+	}
+	if states := r.note(delivered, taken[0]); states[taken[0].Delivery] != "delivered" {
+		t.Errorf("states %v", states)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_attempts`); n != 2 {
+		t.Errorf("%d attempts logged, not both", n)
+	}
+}
+
+func TestADeadProcessIsTakenOver(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 10)...)
+	jobs := r.claim(10) // by a process that dies
+	if len(jobs) != 10 {
+		t.Fatal("claimed", len(jobs))
+	}
+	r.exec(`UPDATE dispatch_queue SET due_at = now() + interval '300 ms'`)
+	r.start(r.Dispatcher)
+	seen := map[string]bool{}
+	for range 10 {
+		seen[rx.next(t).header.Get("Webhook-Id")] = true
+	}
+	r.ended("delivered", 10)
+	for _, j := range jobs {
+		if !seen[string(j.Delivery)] {
+			t.Errorf("%s was not delivered", j.Delivery)
+		}
+	}
+}
+
+func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	jobs := r.claim(1)
+	if states := r.note(returned, jobs...); states[jobs[0].Delivery] != "returned" {
+		t.Fatalf("states %v", states)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 0 AND NOT leased AND due_at > now()`); n != 1 {
+		t.Error("not handed back as it was")
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_attempts`); n != 0 {
+		t.Error("an attempt was logged that was never made")
+	}
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	if err := r.queue(time.Minute).sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if jobs = r.claim(1); len(jobs) != 1 || !jobs[0].Cancelled {
+		t.Fatalf("not cancelled: %v", jobs)
+	}
+	if states := r.note(cancelled, jobs...); states[jobs[0].Delivery] != "cancelled" {
+		t.Fatalf("states %v", states)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE sweeping`); n != 0 {
+		t.Error("still sweeping")
+	}
+}
+
+func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	r.note(failed, r.claim(1)...)
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	r.apply(r.recorded(client, event.WebhookResumed{Webhook: webhook}), r.match(client))
+	r.note(failed, r.claim(1)...) // of the second event
+	if err := r.queue(time.Minute).sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if jobs := r.claim(10); len(jobs) != 1 || !jobs[0].Cancelled {
+		t.Errorf("claimed %v, want only the first, cancelled", jobs)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE NOT leased AND failed = 1 AND due_at > now()`); n != 1 {
+		t.Error("the retry of the second event does not wait for its time")
+	}
+}
+
+// explained is a node of a plan, as EXPLAIN (FORMAT JSON) writes it.
+type explained struct {
+	Type  string      `json:"Node Type"`
+	Table string      `json:"Relation Name"`
+	Index string      `json:"Index Name"`
+	Rows  float64     `json:"Actual Rows"`
+	Loops float64     `json:"Actual Loops"`
+	Gone  float64     `json:"Rows Removed by Filter"`
+	Gone2 float64     `json:"Rows Removed by Index Recheck"`
+	Hits  float64     `json:"Shared Hit Blocks"`
+	Reads float64     `json:"Shared Read Blocks"`
+	Plans []explained `json:"Plans"`
+}
+
+func (e explained) each(visit func(explained)) {
+	visit(e)
+	for _, p := range e.Plans {
+		p.each(visit)
+	}
+}
+
+func TestWorkOnTheQueueStaysFlatAsItGrows(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	_, other := r.subscribe(client, "http://b.example", "")
+	r.apply(subscribed, other) // a queue that was empty when it was last analysed
+	r.exec(`ANALYZE`)
+	r.exec(`
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, token, due_at)
+SELECT 'd' || n || webhook, client, webhook, 'e' || n, lpad(to_hex(n), 16, '0'), 'match.computed', '{}', now(), n % 2, now() + (n - 1000) * interval '1 s'
+FROM generate_series(1, 100000) n, dispatch_endpoints`)
+	webhooks := []string{string(webhook)}
+	for name, tt := range map[string]struct {
+		sql  string
+		args []any
+		most float64 // blocks
+	}{
+		"a claim":                  {claimQueue, []any{webhooks, []int32{10}, []int32{10}, time.Minute}, 800},
+		"a look at first attempts": {discoverFirst, []any{"", maxDiscovered}, 100},
+		"a look at retries":        {discoverRetry, []any{"", maxDiscovered}, 100},
+		"a completion": {completeQueue, []any{
+			[]string{"d1" + string(webhook)}, []int32{1}, []string{"delivered"}, []*time.Duration{nil}, []int32{1},
+			[]time.Duration{0}, []int64{5}, []int32{200}, []*string{nil}, [][]byte{nil},
+		}, 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var text string
+			err := r.queue(time.Minute).send(t.Context(), func(b *pgx.Batch) {
+				b.Queue("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+tt.sql, tt.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&text) })
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var plans []struct {
+				Plan explained
+			}
+			if err := json.Unmarshal([]byte(text), &plans); err != nil {
+				t.Fatal(err)
+			}
+			scans := 0
+			plans[0].Plan.each(func(e explained) {
+				if !strings.HasPrefix(e.Table, "dispatch_queue") || e.Type == "ModifyTable" {
+					return
+				}
+				scans++
+				if e.Type != "Index Scan" && e.Type != "Index Only Scan" {
+					t.Errorf("a %s", e.Type)
+				}
+				if read := (e.Rows + e.Gone + e.Gone2) * e.Loops; read > 30 {
+					t.Errorf("%s on %s reads %g rows", e.Type, e.Index, read)
+				}
+			})
+			if blocks := plans[0].Plan.Hits + plans[0].Plan.Reads; scans == 0 || blocks > tt.most {
+				t.Errorf("%d scans, %g blocks, which is over %g", scans, blocks, tt.most)
+			}
+			if t.Failed() {
+				t.Log(text)
+			}
+		})
+	}
+}
+
+func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {
+	r := newRig(t, Config{})
+	day := func(ago int) string {
+		return time.Now().UTC().AddDate(0, 0, -ago).Format(partitionDay)
+	}
+	for _, table := range []string{"dispatch_deliveries", "dispatch_attempts"} {
+		for _, ago := range []int{29, 30, 31, 32, 400} {
+			from := time.Now().UTC().AddDate(0, 0, -ago)
+			r.exec(fmt.Sprintf(`CREATE TABLE %s_%s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')`, table, day(ago), table,
+				from.Format("2006-01-02Z"), from.AddDate(0, 0, 1).Format("2006-01-02Z")))
+		}
+	}
+	if err := r.dropExpired(t.Context(), 30*24*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"dispatch_deliveries", "dispatch_attempts"} {
+		for ago, want := range map[int]int{400: 0, 32: 0, 31: 0, 30: 1, 29: 1, 1: 1, 0: 1, -1: 1, -2: 1, -3: 1, -4: 0} {
+			if n := r.count(`SELECT count(*) FROM pg_class WHERE relname = $1`, table+"_"+day(ago)); n != want {
+				t.Errorf("%d partitions of %s for %d days ago, not %d", n, table, ago, want)
+			}
+		}
+	}
+}
+
+func TestARemovedWebhookIsForgottenAfterTheRetention(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	r.at = time.Now().AddDate(0, 0, -31)
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	kept, subscribed2 := r.subscribe(client, "http://b.example", "")
+	r.apply(subscribed, subscribed2, r.recorded(client, event.WebhookRemoved{Webhook: webhook}), r.match(client),
+		r.recorded(client, event.WebhookRemoved{Webhook: kept}))
+	if err := r.dropExpired(t.Context(), 30*24*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE webhook = $1`, webhook); n != 0 {
+		t.Error("a webhook that was removed long ago is kept")
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE webhook = $1`, kept); n != 1 {
+		t.Error("a webhook whose deliveries are still queued is forgotten")
+	}
+}
+
+func TestStatsTellHowOldTheOldestIs(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 3)...)
+	r.exec(`UPDATE dispatch_queue SET queued_at = now() - interval '1 h'`)
+	r.note(failed, r.claim(1)...)
+	r.exec(`UPDATE dispatch_queue SET due_at = now() - interval '1 min' WHERE token > 0`)
+	got, err := r.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.WaitingEndpoints != 1 || got.RetryEndpoints != 1 ||
+		got.OldestWaiting < time.Hour || got.OldestWaiting > time.Hour+time.Minute ||
+		got.MostOverdue < time.Minute || got.MostOverdue > 2*time.Minute {
+		t.Errorf("stats %+v", got)
+	}
+}

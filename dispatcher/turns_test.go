@@ -1,0 +1,149 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// ready makes an agenda on which endpoints "<client>/<n>" have endless work.
+func ready(c Config, now time.Time, endpoints map[id.Client]int) *agenda {
+	a := newAgenda(c.withDefaults())
+	for client, n := range endpoints {
+		for i := range n {
+			a.expect(firstLane, id.Webhook(fmt.Sprintf("%s/%d", client, i)), client, now)
+		}
+	}
+	return a
+}
+
+// handed counts the slots of a round by client.
+func handed(a *agenda, turns []turn) map[id.Client]int {
+	n := map[id.Client]int{}
+	for _, t := range turns {
+		n[a.endpoints[t.webhook].client] += t.n[firstLane]
+	}
+	return n
+}
+
+func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
+	now := time.Now()
+	a := ready(Config{FirstAttempts: 40}, now, map[id.Client]int{"many": 100, "one": 1})
+	got := handed(a, a.turns(now))
+	if got["one"] != 16 || got["many"] != 20 {
+		t.Errorf("a client with one endpoint got %d slots and one with a hundred %d", got["one"], got["many"])
+	}
+	for webhook, p := range a.endpoints {
+		if p.client == "many" && p.used[firstLane] > 1 {
+			t.Errorf("%s has %d turns before others had one", webhook, p.used[firstLane])
+		}
+	}
+}
+
+func TestEndpointsTakeTurns(t *testing.T) {
+	now := time.Now()
+	a := ready(Config{FirstAttempts: 8}, now, map[id.Client]int{"many": 40})
+	seen := map[id.Webhook]bool{}
+	for range 10 {
+		turns := a.turns(now)
+		for _, turn := range turns {
+			seen[turn.webhook] = true
+			a.release(firstLane, turn.webhook, turn.n[firstLane])
+		}
+	}
+	if len(seen) != 40 {
+		t.Errorf("%d of 40 endpoints had a turn in 40 slots", len(seen))
+	}
+}
+
+func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
+	now := time.Now()
+	a := ready(Config{}, now, map[id.Client]int{"hanging": 1000})
+	for range 100 {
+		a.turns(now) // nothing is ever released
+	}
+	a.expect(firstLane, "newcomer", "other", now)
+	if got := handed(a, a.turns(now))["other"]; got < 8 {
+		t.Errorf("the newcomer got %d slots", got)
+	}
+}
+
+func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
+	now := time.Now()
+	a := ready(Config{}, now, map[id.Client]int{"c": 1})
+	used := func() int {
+		turns := a.turns(now)
+		n := handed(a, turns)["c"]
+		for _, turn := range turns {
+			a.release(firstLane, turn.webhook, turn.n[firstLane])
+		}
+		return n
+	}
+	for range 200 {
+		a.learn("c/0", true, now)
+	}
+	if n := used(); n != 64 {
+		t.Errorf("%d slots for one that accepts, not 64", n)
+	}
+	for range 10 {
+		a.learn("c/0", false, now)
+	}
+	if n := used(); n != minCap {
+		t.Errorf("%d slots for one that fails, not %d", n, minCap)
+	}
+	a.learn("c/0", true, now)
+	if n := used(); n != minCap+1 {
+		t.Errorf("%d slots after a success, not %d", n, minCap+1)
+	}
+}
+
+func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
+	now := time.Now()
+	a := newAgenda(Config{FirstAttempts: 1000, Retries: 10, PerEndpoint: 1000}.withDefaults())
+	a.expect(retryLane, "w", "c", now)
+	for range 50 {
+		a.turns(now)
+	}
+	if a.used[retryLane] > 10 {
+		t.Errorf("%d retries in flight, not 10", a.used[retryLane])
+	}
+	a.expect(firstLane, "w", "c", now)
+	if turns := a.turns(now); len(turns) != 1 || turns[0].n[firstLane] == 0 {
+		t.Error("retries keep first attempts from being made")
+	}
+}
+
+func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
+	now := time.Now()
+	a := newAgenda(Config{}.withDefaults())
+	a.expect(retryLane, "w", "c", now.Add(time.Minute))
+	if turns := a.turns(now); len(turns) != 0 {
+		t.Error("a turn before its time")
+	}
+	if wait := a.next(now, time.Hour); wait != time.Minute {
+		t.Errorf("the next is in %s, not in a minute", wait)
+	}
+	if turns := a.turns(now.Add(time.Minute)); len(turns) != 1 {
+		t.Error("no turn at its time")
+	}
+}
+
+func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
+	now := time.Now()
+	a := ready(Config{}, now, map[id.Client]int{"c": 2})
+	turns := a.turns(now)
+	a.claimed(turns, []job{{Webhook: "c/0", Client: "c"}})
+	if a.used[firstLane] != 1 || a.usedBy("c")[firstLane] != 1 {
+		t.Errorf("%d slots in use, not 1", a.used[firstLane])
+	}
+	if more := a.turns(now); len(more) != 0 {
+		t.Error("asked again where there was nothing")
+	}
+	a.release(firstLane, "c/0", 1)
+	a.forget()
+	if len(a.endpoints) != 0 || len(a.byClient) != 0 {
+		t.Error("idle endpoints are not forgotten")
+	}
+}
