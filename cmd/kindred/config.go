@@ -77,9 +77,6 @@ func readConfig(getenv func(string) string) (Config, error) {
 			wrong = append(wrong, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
-	if c.PublicURL == "" {
-		c.PublicURL = "http://" + c.Listen
-	}
 	return c, errors.Join(wrong...)
 }
 

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/commands"
+	"kindred/commands/writeapi"
+	"kindred/dispatcher"
+	"kindred/domain"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/httpapi/auth"
+	"kindred/httpapi/idempotency"
+	"kindred/projections"
+	"kindred/readapi"
+)
+
+// api is the whole server interface: the halves that read and write, and the
+// identity endpoints.
+type api struct {
+	*writing
+	*reading
+	*auth.Endpoints
+}
+
+type (
+	writing = writeapi.API
+	reading = readapi.API
+)
+
+var _ httpapi.StrictServerInterface = api{}
+
+// web is the HTTP edge with what must run beside it.
+type web struct {
+	handler     http.Handler
+	keyring     *auth.Keyring
+	revocations *auth.Revocations
+	repeats     *idempotency.Store
+}
+
+func (f *foundation) reader() projections.Reader {
+	return projections.Reader{Pool: f.pool, Progress: f.progress, Vault: f.vault}
+}
+
+// keyring opens the keys that sign tokens.
+func (f *foundation) keyring(ctx context.Context) (*auth.Keyring, error) {
+	keyring := &auth.Keyring{
+		Pool: f.pool, Secrets: f.vault, TokenTTL: f.config.TokenTTL,
+		Now: time.Now, Entropy: rand.Reader, Logger: f.logger,
+	}
+	return keyring, keyring.Open(ctx)
+}
+
+// commands wires what changes things.
+func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
+	matcher, err := projections.NewPopulations(projections.Users{Reader: f.reader()})
+	if err != nil {
+		return nil, err
+	}
+	return &commands.Commands{
+		Log: f.log, Entropy: rand.Reader, Matcher: matcher,
+		HashPassword: func(ctx context.Context, password string) (string, error) {
+			if err := auth.CheckPassword("/password", password); err != nil {
+				return "", err
+			}
+			return passwords.Hash(ctx, password)
+		},
+		NewAPIKey: func() (commands.APIKeySecret, error) {
+			raw, err := auth.Generate(rand.Reader)
+			return commands.APIKeySecret{Raw: raw, Hash: auth.Hash(raw), Fingerprint: auth.Fingerprint(raw)}, err
+		},
+		CheckURL: func(url string) error {
+			if err := guard.CheckURL(url); err != nil {
+				return fault.NewInvalid(fault.Field{Pointer: "/url", Detail: err.Error()})
+			}
+			return nil
+		},
+	}, nil
+}
+
+// web wires the HTTP edge.
+func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *auth.Passwords) (*web, error) {
+	keyring, err := f.keyring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cursors, err := f.vault.Index(ctx, "", "list cursors", "")
+	if err != nil {
+		return nil, err
+	}
+	repeats, err := f.vault.Index(ctx, "", "idempotency keys", "")
+	if err != nil {
+		return nil, err
+	}
+	reader := f.reader()
+	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool}}
+	w.revocations = &auth.Revocations{
+		Source:   &revocationSource{model: projections.Revocations{Reader: reader}, store: f.log.Store},
+		TokenTTL: f.config.TokenTTL, Now: time.Now, Logger: f.logger,
+	}
+	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
+	server := api{
+		writing: &writeapi.API{Commands: c, Login: login(issuer), ExternalIDs: externalIDs(projections.Users{Reader: reader})},
+		reading: &readapi.API{
+			Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
+			Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
+			Matches: projections.Matches{Reader: reader},
+			Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
+		},
+		Endpoints: auth.New(auth.Config{
+			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: f.metrics,
+			Keys: keyLookup{projections.APIKeys{Reader: reader}, f.log.Store},
+		}),
+	}
+	w.handler = httpapi.Handler(server, httpapi.Options{
+		Authenticator: auth.NewVerifier(keyring, f.config.PublicURL, w.revocations),
+		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit},
+		Classify: classify, Ready: f.ready, Logger: f.logger, Metrics: f.metrics, Now: time.Now, Entropy: rand.Reader,
+	})
+	return w, nil
+}
+
+// classify makes a refusal of what is not the caller's fault, but will pass.
+func classify(err error) *fault.Fault {
+	switch {
+	case isUnavailable(err):
+		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
+	case errors.Is(err, eventstore.ErrTooLarge):
+		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")
+	}
+	return nil
+}
+
+// pgUnavailable: the database cannot be reached, or is starting, stopping or
+// out of connections (SQLSTATE classes 08, 53 and 57P).
+func pgUnavailable(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return len(pg.Code) == 5 && (pg.Code[:2] == "08" || pg.Code[:2] == "53" || pg.Code[:3] == "57P")
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[net.Error](err)
+	return ok || pgconn.SafeToRetry(err)
+}
+
+// accounts finds members by the log itself, which is never behind.
+type accounts struct{ commands *commands.Commands }
+
+func (a accounts) ByEmail(ctx context.Context, email string) (auth.Account, error) {
+	account, err := a.commands.AccountByEmail(ctx, email)
+	return authAccount(account), err
+}
+
+func (a accounts) ByMember(ctx context.Context, client id.Client, member id.Member) (auth.Account, error) {
+	account, err := a.commands.AccountByMember(ctx, client, member)
+	return authAccount(account), err
+}
+
+func authAccount(a commands.Account) auth.Account {
+	return auth.Account{
+		Client: a.Client, ClientName: a.ClientName, ClientSlug: a.ClientSlug,
+		Member: a.Member, Email: a.Email, Role: a.Role, PasswordHash: a.PasswordHash,
+	}
+}
+
+// login makes the token that a sign-up answers with.
+func login(issuer *auth.Issuer) func(context.Context, commands.Account) (writeapi.Login, error) {
+	return func(_ context.Context, account commands.Account) (writeapi.Login, error) {
+		session, err := issuer.Login(authAccount(account))
+		return writeapi.Login{
+			Token: session.Token, Scopes: session.Scopes, ExpiresIn: time.Duration(session.ExpiresIn) * time.Second,
+		}, err
+	}
+}
+
+// keyLookup finds API keys for the exchange.
+type keyLookup struct {
+	model projections.APIKeys
+	store eventstore.Store
+}
+
+func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
+	key, err := l.model.ByHash(ctx, hash, l.store.Head)
+	return auth.KeyRecord{
+		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Revoked: key.Revoked,
+	}, err
+}
+
+// externalIDs names users as their client does.
+func externalIDs(users projections.Users) func(context.Context, id.Client, []id.User) (map[id.User]string, error) {
+	return func(ctx context.Context, client id.Client, ids []id.User) (map[id.User]string, error) {
+		names := make(map[id.User]string, len(ids))
+		if len(ids) == 0 {
+			return names, nil
+		}
+		found, err := users.List(ctx, client, false, projections.UserQuery{IDs: ids, Page: projections.Page{Limit: len(ids)}})
+		for _, u := range found {
+			names[u.ID] = u.ExternalID
+		}
+		return names, err
+	}
+}

@@ -1,0 +1,74 @@
+// Command kindred serves the multi-tenant matching and segmentation service
+// and the tools of those who run it. This package is the only wiring.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(os.Getenv, os.Stdout, os.Stderr).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kindred:", err)
+		os.Exit(1)
+	}
+}
+
+// command is the command line of kindred.
+func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kindred",
+		Short:         "Matching and segmentation for many clients, event-sourced, on one Postgres",
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Long:          "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\n" + environment(),
+	}
+	root.SetOut(out)
+	root.SetErr(errs)
+	env := environ{getenv: getenv, out: out, logger: slog.New(slog.NewTextHandler(errs, nil))}
+	root.AddCommand(
+		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(),
+	)
+	return root
+}
+
+// environ is what a command finds around it.
+type environ struct {
+	getenv func(string) string
+	out    io.Writer
+	logger *slog.Logger
+}
+
+func environment() string {
+	var b strings.Builder
+	b.WriteString("Environment variables:\n")
+	describeSettings(&b)
+	return b.String()
+}
+
+// version is the module's version, or the revision it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return info.Main.Version + " (" + s.Value[:min(12, len(s.Value))] + ")"
+		}
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"kindred/commands/policies"
+	"kindred/dispatcher"
+	"kindred/eventstore/feed"
+	"kindred/httpapi"
+	"kindred/httpapi/auth"
+	"kindred/projections"
+)
+
+const (
+	// drainPause lets load balancers see that this process is not ready any
+	// more before it stops listening; none where nothing watches.
+	drainPause   = 200 * time.Millisecond
+	drainTimeout = 20 * time.Second
+)
+
+func (e environ) serveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Serve until interrupted",
+		Long:  "Serve until interrupted.\n\n" + environment(),
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := readConfig(e.getenv)
+			if err != nil {
+				return err
+			}
+			return e.serve(cmd.Context(), config, func(at Config) { greet(e.out, at) })
+		},
+	}
+}
+
+// serve runs the roles of this process until ctx ends or one of them fails.
+// Once it serves, it tells ready what it is configured as, with the address it
+// really listens on.
+func (e environ) serve(ctx context.Context, config Config, ready func(Config)) error {
+	listener, err := listen(ctx, &config)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	f, err := found(ctx, config, e.logger)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	guard := dispatcher.NewGuard(config.AllowNetworks...)
+	passwords := auth.NewPasswords(rand.Reader)
+	c, err := f.commands(passwords, guard)
+	if err != nil {
+		return err
+	}
+
+	// What follows the log outlives the server, so that the last requests are
+	// still answered.
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, behind := errgroup.WithContext(behind)
+	group.Go(func() error { f.progress.Run(behind); return nil })
+	if config.has(roleProjections) {
+		for _, model := range projections.All() {
+			group.Go(func() error { return f.runner.Run(behind, model) })
+		}
+	}
+	if config.has(rolePolicies) {
+		run := policies.Policies{
+			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Now: time.Now, Logger: e.logger,
+			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
+		}
+		group.Go(func() error { return run.Run(behind) })
+	}
+	if config.has(roleDispatcher) {
+		f.dispatch(behind, group, guard)
+	}
+	if f.local != nil {
+		group.Go(func() error {
+			select {
+			case <-f.local.Done():
+				return fmt.Errorf("the local database has ended: %w", f.local.Err())
+			case <-behind.Done():
+				return nil
+			}
+		})
+	}
+	handler := f.health()
+	if config.has(roleAPI) {
+		w, err := f.web(ctx, c, passwords)
+		if err != nil {
+			return errors.Join(err, stopped(stop, group))
+		}
+		group.Go(func() error { return w.keyring.Run(behind) })
+		group.Go(func() error { return w.revocations.Run(behind) })
+		group.Go(func() error { w.repeats.Run(behind, e.logger); return nil })
+		handler = w.handler
+	}
+	if f.local != nil {
+		if err := f.local.Announce(config.Listen); err != nil {
+			return errors.Join(err, stopped(stop, group))
+		}
+	}
+	e.logger.InfoContext(ctx, "serving", "address", config.Listen, "public_url", config.PublicURL, "roles", config.Roles)
+	ready(config)
+	err = f.serveHTTP(ctx, behind, listener, handler)
+	return errors.Join(err, stopped(stop, group))
+}
+
+// listen opens the port before anything else is started, and writes down the
+// address it got.
+func listen(ctx context.Context, config *Config) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", config.Listen, err)
+	}
+	config.Listen = listener.Addr().String()
+	if config.PublicURL == "" {
+		config.PublicURL = "http://" + config.Listen
+	}
+	return listener, nil
+}
+
+func stopped(stop context.CancelFunc, group *errgroup.Group) error {
+	stop()
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// dispatch runs the queue of deliveries and those who work it.
+func (f *foundation) dispatch(ctx context.Context, group *errgroup.Group, guard *dispatcher.Guard) {
+	d := &dispatcher.Dispatcher{
+		Pool: f.pool, Secrets: f.vault, Guard: guard, Metrics: dispatcher.NewMetrics(f.metrics),
+		Logger: f.logger, Now: time.Now,
+		Config: dispatcher.Config{RetryDelays: f.config.RetryDelays, Timeout: f.config.WebhookTimeout},
+	}
+	group.Go(func() error { return f.runner.Run(ctx, d) })
+	group.Go(func() error { return d.Run(ctx) })
+}
+
+// serveHTTP serves until ctx ends or what stands behind it fails.
+func (f *foundation) serveHTTP(ctx, behind context.Context, listener net.Listener, handler http.Handler) error {
+	server := httpapi.NewServer(listener.Addr().String(), handler)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-behind.Done():
+	case <-ctx.Done():
+	}
+	f.draining.Store(true)
+	time.Sleep(drainPause)
+	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if err := server.Shutdown(drained); err != nil {
+		return errors.Join(fmt.Errorf("drain: %w", err), server.Close())
+	}
+	return nil
+}
+
+// health is what a process serves that is no API.
+func (f *foundation) health() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := f.ready(r.Context()); err != nil {
+			f.logger.WarnContext(r.Context(), "not ready", "error", err)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(f.metrics, promhttp.HandlerOpts{}))
+	return mux
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/esdbstore"
+	"kindred/eventstore/feed"
+	"kindred/eventstore/pgstore"
+	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/pgkeys"
+	"kindred/postgres"
+	"kindred/projections"
+)
+
+// foundation is what every command of the service stands on: the database, the
+// key vault, the log and the feed.
+type foundation struct {
+	config   Config
+	logger   *slog.Logger
+	local    *postgres.Local // nil where a database is configured
+	pool     *pgxpool.Pool
+	vault    *seal.Vault
+	log      *eventstore.Log
+	metrics  *prometheus.Registry
+	progress *feed.Progress
+	runner   *feed.Runner
+
+	draining atomic.Bool // about to stop: not ready any more
+	closers  []func()
+}
+
+// found opens the foundation, in order. Close it in any case.
+func found(ctx context.Context, config Config, logger *slog.Logger) (*foundation, error) {
+	f := &foundation{config: config, logger: logger, metrics: prometheus.NewRegistry()}
+	for _, step := range []func(context.Context) error{f.openDatabase, f.openVault, f.openLog} {
+		if err := step(ctx); err != nil {
+			f.close()
+			return nil, err
+		}
+	}
+	f.progress = feed.NewProgress(f.pool, logger)
+	f.runner = &feed.Runner{
+		Pool: f.pool, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
+		Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
+	}
+	return f, nil
+}
+
+// close undoes what was opened, the last first.
+func (f *foundation) close() {
+	for i := len(f.closers) - 1; i >= 0; i-- {
+		f.closers[i]()
+	}
+}
+
+func (f *foundation) openDatabase(ctx context.Context) error {
+	url := f.config.DatabaseURL
+	if url == "" {
+		local, err := postgres.StartLocal(ctx, f.config.DataDir, f.logger)
+		if err != nil {
+			return err
+		}
+		f.local, url = local, local.URL()
+		f.closers = append(f.closers, func() {
+			if err := local.Stop(context.WithoutCancel(ctx)); err != nil {
+				f.logger.ErrorContext(ctx, "local database not stopped in order", "error", err)
+			}
+		})
+	}
+	if err := postgres.Migrate(ctx, url); err != nil {
+		return err
+	}
+	pool, err := postgres.Open(ctx, url, postgres.Options{SearchPath: feed.SearchPath(projections.All()...)})
+	if err != nil {
+		return err
+	}
+	f.pool = pool
+	f.closers = append(f.closers, pool.Close)
+	return nil
+}
+
+func (f *foundation) openVault(context.Context) error {
+	master, err := masterKeys(f.config, f.logger)
+	if err != nil {
+		return err
+	}
+	f.vault = seal.New(pgkeys.Keys{Pool: f.pool}, master, rand.Reader)
+	return nil
+}
+
+func (f *foundation) openLog(ctx context.Context) error {
+	f.log = &eventstore.Log{Vault: f.vault, Registry: event.All(), Now: time.Now}
+	if f.config.EventStoreURL == "" {
+		store, err := pgstore.Open(ctx, f.pool)
+		if err != nil {
+			return err
+		}
+		f.log.Store = store
+		f.closers = append(f.closers, store.Close)
+		return nil
+	}
+	store, err := esdbstore.Open(ctx, f.config.EventStoreURL, esdbstore.Options{Logger: f.logger})
+	if err != nil {
+		return err
+	}
+	f.log.Store, f.log.Acknowledge = store, f.noteHead
+	f.closers = append(f.closers, func() {
+		if err := store.Close(); err != nil {
+			f.logger.WarnContext(ctx, "event store not closed in order", "error", err)
+		}
+	})
+	return nil
+}
+
+const noteHead = `
+INSERT INTO heads (client, position) VALUES ($1, $2)
+ON CONFLICT (client) DO UPDATE SET position = excluded.position WHERE heads.position < excluded.position`
+
+// noteHead tells the readers of every replica what was just acknowledged, for
+// a store that does not do so itself.
+func (f *foundation) noteHead(ctx context.Context, client id.Client, at eventstore.Position) error {
+	_, err := f.pool.Exec(ctx, noteHead, client, at)
+	return err
+}
+
+// ready says whether the service can answer: the database and the log do.
+func (f *foundation) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if f.draining.Load() {
+		return errors.New("stopping")
+	}
+	if err := f.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	if _, err := f.log.Store.Head(ctx); err != nil {
+		return fmt.Errorf("reach the event store: %w", err)
+	}
+	return nil
+}
+
+// processName names this process among those that may lead a projection.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// isUnavailable says whether an error means that something the service stands
+// on cannot be reached just now.
+func isUnavailable(err error) bool {
+	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) ||
+		errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
+}
