@@ -73,6 +73,6 @@ type RevocationSource interface {
 // bound to the secret: what was sealed under one cannot be opened under
 // another.
 type Secrets interface {
-	Seal(ctx context.Context, name string, plain []byte) ([]byte, error)
-	Open(ctx context.Context, name string, sealed []byte) ([]byte, error)
+	SealSecret(ctx context.Context, name string, plain []byte) ([]byte, error)
+	OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error)
 }

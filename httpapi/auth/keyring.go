@@ -105,7 +105,7 @@ func (k *Keyring) Run(ctx context.Context) error {
 }
 
 // Rotate publishes a new key for each algorithm. It begins to sign when every
-// verifier has had the time to fetch it, one JWKSMaxAge from now; the key
+// verifier has had the time to fetch it, JWKSMaxAge and Skew from now; the key
 // before it stays published until the tokens that it signed have expired.
 // Rotating again before the new key signs changes nothing. It returns all keys.
 func (k *Keyring) Rotate(ctx context.Context) ([]KeyInfo, error) {

@@ -20,8 +20,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
 )
+
+var _ Secrets = (*seal.Vault)(nil)
 
 const ttl = 15 * time.Minute
 
@@ -41,12 +44,12 @@ func newSafe(t testing.TB, key byte) safe {
 	return safe{aead}
 }
 
-func (s safe) Seal(_ context.Context, name string, plain []byte) ([]byte, error) {
-	return s.AEAD.Seal(nil, nil, plain, []byte(name)), nil
+func (s safe) SealSecret(_ context.Context, name string, plain []byte) ([]byte, error) {
+	return s.Seal(nil, nil, plain, []byte(name)), nil
 }
 
-func (s safe) Open(_ context.Context, name string, sealed []byte) ([]byte, error) {
-	return s.AEAD.Open(nil, nil, sealed, []byte(name))
+func (s safe) OpenSecret(_ context.Context, name string, sealed []byte) ([]byte, error) {
+	return s.Open(nil, nil, sealed, []byte(name))
 }
 
 // replica is a keyring as another process would have it: same table, same
@@ -107,8 +110,29 @@ func reload(t testing.TB, k *Keyring) {
 	}
 }
 
+// eventually waits until something holds, for 20 s at most.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatal("it did not come true within 20 s")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 func TestReplicasThatStartAtOnceMakeOnePair(t *testing.T) {
 	pool, now := pgtest.New(t), newClock()
+	// All of them find the table empty and wait for their turn before one has it.
+	gate, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gate.Exec(t.Context(), lockKeysSQL); err != nil {
+		t.Fatal(err)
+	}
 	rings := make([]*Keyring, 8)
 	var group sync.WaitGroup
 	for i := range rings {
@@ -118,6 +142,15 @@ func TestReplicasThatStartAtOnceMakeOnePair(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+	eventually(t, func() bool {
+		var waiting int
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database
+			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`).Scan(&waiting)
+		return err == nil && waiting == len(rings)
+	})
+	if err := gate.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	group.Wait()
 	for _, alg := range algorithms {
@@ -286,6 +319,10 @@ func TestWithoutTheTableAnUnknownKeyIsAnError(t *testing.T) {
 func TestPrivateKeysAreSealed(t *testing.T) {
 	pool, now := pgtest.New(t), newClock()
 	k := openKeyring(t, pool, now.Now)
+	if _, err := k.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reload(t, k)
 	rows, err := selectKeys(t.Context(), pool)
 	if err != nil {
 		t.Fatal(err)
@@ -300,9 +337,9 @@ func TestPrivateKeysAreSealed(t *testing.T) {
 	if err := stranger.Open(t.Context()); err == nil {
 		t.Error("the keys open under another master key")
 	}
-	// A row that was given another key's private half does not open.
+	// A row that was given the private half of another key does not open.
 	if _, err := pool.Exec(t.Context(), `UPDATE signing_keys s SET sealed_private_jwk =
-		(SELECT o.sealed_private_jwk FROM signing_keys o WHERE o.kid <> s.kid)`); err != nil {
+		(SELECT o.sealed_private_jwk FROM signing_keys o WHERE o.alg = s.alg AND o.kid <> s.kid)`); err != nil {
 		t.Fatal(err)
 	}
 	if err := replica(t, pool, now.Now).Open(t.Context()); err == nil {
@@ -351,14 +388,7 @@ func TestRunReloadsUntilItIsStopped(t *testing.T) {
 	}
 	reload(t, other)
 	want := published(other)
-	deadline := time.After(20 * time.Second)
-	for !slices.Equal(published(k), want) {
-		select {
-		case <-deadline:
-			t.Fatal("the new keys were not loaded")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	eventually(t, func() bool { return slices.Equal(published(k), want) })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -116,7 +116,8 @@ func (p *Passwords) compute(ctx context.Context, h phc, password string) ([]byte
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
 	}
-	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, uint32(len(h.hash))), nil
+	length := uint32(len(h.hash)) //nolint:gosec // at most 64
+	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, length), nil
 }
 
 func errBusy() error {

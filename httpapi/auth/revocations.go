@@ -121,9 +121,7 @@ func (r *Revocations) poll(ctx context.Context) error {
 			return fmt.Errorf("more than %d revocations within %s", maxRevocations, r.memory())
 		}
 	}
-	if upTo.After(r.upTo) {
-		r.upTo = upTo
-	}
+	r.upTo = upTo
 	return nil
 }
 

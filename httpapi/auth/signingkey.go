@@ -71,7 +71,7 @@ func generate(ctx context.Context, alg jose.SignatureAlgorithm, entropy io.Reade
 	if err != nil {
 		return keyRow{}, fmt.Errorf("encode the private key: %w", err)
 	}
-	if row.sealedJWK, err = secrets.Seal(ctx, row.secret(), plain); err != nil {
+	if row.sealedJWK, err = secrets.SealSecret(ctx, row.secret(), plain); err != nil {
 		return keyRow{}, fmt.Errorf("seal the private key: %w", err)
 	}
 	return row, nil
@@ -79,7 +79,7 @@ func generate(ctx context.Context, alg jose.SignatureAlgorithm, entropy io.Reade
 
 // open makes a row ready for use.
 func (r keyRow) open(ctx context.Context, secrets Secrets) (*signingKey, error) {
-	plain, err := secrets.Open(ctx, r.secret(), r.sealedJWK)
+	plain, err := secrets.OpenSecret(ctx, r.secret(), r.sealedJWK)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -314,10 +315,7 @@ func TestEveryForgeryIsRefusedAlike(t *testing.T) {
 
 func signClaims(t testing.TB, signer jose.Signer, genuine map[string]any, edit func(map[string]any)) string {
 	t.Helper()
-	claims := make(map[string]any)
-	for name, value := range genuine {
-		claims[name] = value
-	}
+	claims := maps.Clone(genuine)
 	edit(claims)
 	payload, err := json.Marshal(claims)
 	if err != nil {
