@@ -220,7 +220,7 @@ func (l *leader) ask(ctx context.Context, node string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("connect to %s: %w", node, err)
 	}
-	defer conn.Close() //nolint:errcheck // nothing is left to lose
+	defer conn.Close()
 	info, err := gossip.NewGossipClient(conn).Read(ctx, &shared.Empty{})
 	if err != nil {
 		return "", fmt.Errorf("ask %s who leads: %w", node, err)

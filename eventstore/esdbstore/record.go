@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
@@ -104,7 +105,7 @@ func propose(e eventstore.Proposed, m mark) (*api.AppendReq, error) {
 	if meta.Version != e.Version || meta.Client != e.Client || !meta.RecordedAt.Equal(e.RecordedAt) || e.Version < 1 {
 		return nil, fmt.Errorf("the metadata of %s %s differs from its version, client or time", e.Type, e.ID)
 	}
-	return message(raw, e.Type, e.Data, append(e.Meta[:len(e.Meta):len(e.Meta)], m...)), nil
+	return message(raw, e.Type, e.Data, append(slices.Clip(e.Meta), m...)), nil
 }
 
 func message(raw [16]byte, kind string, data, meta []byte) *api.AppendReq {

@@ -11,7 +11,6 @@ package esdbstore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ import (
 )
 
 const (
-	defaultPatience = 15 * time.Second
+	defaultPatience = 10 * time.Second
 	attempts        = 3 // a single attempt takes at most this part of the patience
 	firstPause      = 10 * time.Millisecond
 	longestPause    = 500 * time.Millisecond
@@ -36,11 +35,11 @@ const (
 
 var errClosed = errors.New("the event store was closed")
 
-// Options of a Store; the zero value serves.
+// Options of a Store.
 type Options struct {
+	Entropy  io.Reader     // such as crypto/rand.Reader, which many goroutines may read
 	Logger   *slog.Logger  // nil discards
-	Entropy  io.Reader     // nil is crypto/rand; may be read by many goroutines
-	Patience time.Duration // how long a call waits for a leader that answers; 0 is 15 s
+	Patience time.Duration // how long a call waits for a leader that answers; 0 is 10 s
 }
 
 // Store is a log in EventStoreDB.
@@ -65,6 +64,9 @@ var _ eventstore.Store = (*Store)(nil)
 // are those of EventStore-Client-Go; nodePreference and the deadlines are
 // passed over. Open fails with ErrUnavailable where no leader answers.
 func Open(ctx context.Context, url string, o Options) (*Store, error) {
+	if o.Entropy == nil {
+		return nil, errors.New("open the event store: no source of entropy was given")
+	}
 	config, err := parseURL(url)
 	if err != nil {
 		return nil, err
@@ -76,9 +78,6 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	s := &Store{leader: l, logger: o.Logger, entropy: o.Entropy, patience: o.Patience}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
-	}
-	if s.entropy == nil {
-		s.entropy = rand.Reader
 	}
 	if s.patience == 0 {
 		s.patience = defaultPatience
@@ -129,7 +128,7 @@ func (s *Store) call(ctx context.Context, ask func(context.Context, api.StreamsC
 func (s *Store) attempt(ctx context.Context, ask func(context.Context, api.StreamsClient) error) error {
 	briefly, cancel := context.WithTimeout(ctx, s.patience/attempts)
 	defer cancel()
-	defer context.AfterFunc(s.done, cancel)()
+	defer context.AfterFunc(s.done, cancel)() //nolint:contextcheck // the store's end ends its calls
 	l, err := s.link(briefly)
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 // backstop is how long a follower sleeps at most though no bell has rung.
 const backstop = 5 * time.Second
 
+var errFollowerClosed = errors.New("follow the log: the subscription was closed")
+
 // bell wakes whoever waits for something to be appended.
 type bell struct {
 	mu    sync.Mutex
@@ -118,6 +120,8 @@ func (f *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, e
 		switch {
 		case ctx.Err() != nil:
 			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
+		case f.isClosed():
+			return eventstore.Batch{}, errFollowerClosed
 		case errors.Is(err, eventstore.ErrUnavailable):
 			continue // it has waited
 		case err != nil:
@@ -134,10 +138,19 @@ func (f *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, e
 		case <-ctx.Done():
 			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
 		case <-f.closed:
-			return eventstore.Batch{}, errors.New("follow the log: the subscription was closed")
+			return eventstore.Batch{}, errFollowerClosed
 		case <-f.store.done.Done():
 			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", errClosed)
 		}
+	}
+}
+
+func (f *subscription) isClosed() bool {
+	select {
+	case <-f.closed:
+		return true
+	default:
+		return false
 	}
 }
 

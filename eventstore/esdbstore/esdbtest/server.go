@@ -38,11 +38,12 @@ type Server struct {
 	mu        sync.Mutex
 	log       []*event
 	streams   map[string][]*event
-	written   int // bytes: positions are offsets in the log
+	written   uint64 // bytes: positions are offsets in the log
 	grown     chan struct{}
 	dropped   chan struct{}
 	troubles  []Trouble
 	hidden    bool // positions
+	breakAt   int  // how many events a read of the log tells; 0: all
 	leader    int
 	followers int
 }
@@ -79,6 +80,7 @@ func StartCluster(t testing.TB, nodes int) *Server {
 }
 
 func newServer(t testing.TB) *Server {
+	t.Helper()
 	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{})}
 	t.Cleanup(s.stop)
 	s.Write("$settings", 1, map[string]string{"type": "$UserCreated", "created": "0"}, []byte(`{}`), nil)
@@ -115,6 +117,13 @@ func (s *Server) HidePositions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hidden = true
+}
+
+// BreakReads lets every read of the log break off after so many events.
+func (s *Server) BreakReads(after int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breakAt = after
 }
 
 // Elect makes another node the leader.
@@ -177,8 +186,8 @@ func (s *Server) Write(stream string, seed uint64, system map[string]string, dat
 
 // add appends an event; the caller holds the lock.
 func (s *Server) add(stream string, e *event) {
-	e.stream, e.revision, e.position = stream, uint64(len(s.streams[stream])), uint64(s.written)
-	s.written += 64 + len(e.stream) + len(e.data) + len(e.custom)
+	e.stream, e.revision, e.position = stream, uint64(len(s.streams[stream])), s.written
+	s.written += uint64(64 + len(e.stream) + len(e.data) + len(e.custom))
 	s.log = append(s.log, e)
 	s.streams[stream] = append(s.streams[stream], e)
 	close(s.grown)
@@ -186,7 +195,8 @@ func (s *Server) add(stream string, e *event) {
 }
 
 // take appends events where the stream is at the expected revision, or finds
-// them there by their ids, as a server does; the caller holds the lock.
+// them there by their ids, as a server does; "any" revision is the stream's
+// end. The caller holds the lock.
 func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp {
 	stream := string(o.GetStreamIdentifier().GetStreamName())
 	have := s.streams[stream]
@@ -201,7 +211,7 @@ func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp
 		return wrong(o, actual)
 	}
 	if expected == actual {
-		created := map[string]string{"type": "$statsCollected", "created": strconv.Itoa(s.written)}
+		created := map[string]string{"type": "$statsCollected", "created": strconv.FormatUint(s.written, 10)}
 		s.add("$stats-"+s.nodes[s.leader].address, &event{system: created, data: []byte(`{}`)})
 		for _, e := range events {
 			s.add(stream, e)

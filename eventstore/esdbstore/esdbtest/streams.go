@@ -1,6 +1,7 @@
 package esdbtest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -55,7 +56,7 @@ func (n *node) Append(call api.Streams_AppendServer) error {
 	var reply *api.AppendResp
 	if trouble != Refused && trouble != Mute {
 		for _, e := range events {
-			e.system["created"] = strconv.Itoa(s.written) // as good as a time, and rising
+			e.system["created"] = strconv.FormatUint(s.written, 10) // as good as a time, and rising
 		}
 		reply = s.take(first.GetOptions(), events)
 	}
@@ -102,6 +103,7 @@ func (n *node) Read(request *api.ReadReq, call api.Streams_ReadServer) error {
 	for i, e := range found {
 		replies[i] = reply(e, s.hidden && o.GetStream() != nil)
 	}
+	breakAt := s.breakAt
 	s.mu.Unlock()
 	if err != nil {
 		return err
@@ -110,7 +112,10 @@ func (n *node) Read(request *api.ReadReq, call api.Streams_ReadServer) error {
 		missing := &api.ReadResp_StreamNotFound{StreamIdentifier: o.GetStream().GetStreamIdentifier()}
 		return call.Send(&api.ReadResp{Content: &api.ReadResp_StreamNotFound_{StreamNotFound: missing}})
 	}
-	for _, r := range replies {
+	for i, r := range replies {
+		if breakAt > 0 && i == breakAt && o.GetAll() != nil {
+			return status.Error(codes.Unavailable, "the read broke off")
+		}
 		if err := call.Send(r); err != nil {
 			return err
 		}
@@ -126,14 +131,14 @@ func (s *Server) find(o *api.ReadReq_Options) (found []*event, exists bool, err 
 		if events = s.streams[string(stream.GetStreamIdentifier().GetStreamName())]; events == nil {
 			return nil, false, nil
 		}
-		from = int(min(stream.GetRevision(), math.MaxInt32)) //nolint:gosec // bounded
+		from = int(min(stream.GetRevision(), math.MaxInt32))
 		if backwards {
 			from = min(from+1, len(events)) // this one, too
 		}
 	} else if at := o.GetAll().GetPosition(); at != nil {
 		var exact bool
 		from, exact = slices.BinarySearchFunc(s.log, at.GetCommitPosition(), func(e *event, p uint64) int {
-			return int(e.position) - int(p) //nolint:gosec // a test's positions are small
+			return cmp.Compare(e.position, p)
 		})
 		if !exact && from < len(s.log) {
 			return nil, false, status.Error(codes.InvalidArgument, "Trying to read from an invalid position.")
