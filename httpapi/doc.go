@@ -6,7 +6,13 @@ package httpapi
 
 //go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config oapi-codegen.yaml openapi.yaml
 
-import _ "embed"
+import (
+	"bytes"
+	_ "embed"
+)
 
 //go:embed openapi.yaml
 var contract []byte
+
+// Contract returns openapi.yaml.
+func Contract() []byte { return bytes.Clone(contract) }

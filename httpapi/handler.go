@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/trace"
 
 	"kindred/domain/fault"
 )
@@ -30,6 +31,7 @@ type Options struct {
 
 	Logger  *slog.Logger
 	Metrics *prometheus.Registry
+	Tracing trace.TracerProvider // nil: requests are not traced
 	Now     func() time.Time
 	Entropy io.Reader // for request ids; safe for concurrent use
 }
@@ -75,7 +77,11 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	e.router.Use(e.guard)
 	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
 	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
-	return otelhttp.NewHandler(e.observe(http.HandlerFunc(e.route)), "request")
+	handler := e.observe(http.HandlerFunc(e.route))
+	if o.Tracing == nil {
+		return handler
+	}
+	return otelhttp.NewHandler(handler, "request", otelhttp.WithTracerProvider(o.Tracing))
 }
 
 // must is for what can only fail when the binary itself is broken.

@@ -54,7 +54,9 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
 	f := fault.As(err)
 	if f == nil && e.o.Classify != nil {
-		f = e.o.Classify(err)
+		if f = e.o.Classify(err); f != nil {
+			e.o.Logger.WarnContext(ctx, "request not answered", slog.Any("error", err), requestAttr(ctx))
+		}
 	}
 	switch {
 	case f != nil:

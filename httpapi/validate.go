@@ -194,7 +194,7 @@ func unbound(err error) error {
 	if e, ok := errors.AsType[*InvalidParamFormatError](err); ok {
 		return fault.NewInvalid(fault.Field{Pointer: e.ParamName, Detail: "does not have the right form"})
 	}
-	return err
+	return fault.New(fault.Invalid, "invalid", "The request cannot be read.")
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

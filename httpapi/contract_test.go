@@ -1,0 +1,81 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"kindred/httpapi"
+)
+
+func TestTheContractIsValid(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if doc.OpenAPI != "3.0.3" {
+		t.Errorf("version %s", doc.OpenAPI) // 3.1 compiles every schema anew per request
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.Responses.Default() == nil {
+				t.Errorf("%s %s does not say how it answers problems", method, path)
+			}
+			if strings.HasPrefix(path, "/api/v1/") == (len(*op.Security) == 0) {
+				t.Errorf("%s %s asks for %d tokens", method, path, len(*op.Security))
+			}
+		}
+	}
+	for name, schema := range doc.Components.Schemas {
+		closed := schema.Value.AdditionalProperties.Has
+		if schema.Value.Type.Is("object") && name != "Traits" && (closed == nil || *closed) {
+			t.Errorf("%s takes anything", name)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	e := serve(t, nil)
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, page := e.send("GET", "/docs", nil)
+	if answer.StatusCode != 200 || !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
+		t.Fatalf("%d %s", answer.StatusCode, answer.Header.Get("Content-Type"))
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if !strings.Contains(page, `<b>`+method+`</b>`+path+`</p>`) || !strings.Contains(page, `id="`+op.OperationID+`"`) {
+				t.Errorf("the page lacks %s %s", method, path)
+			}
+		}
+	}
+	if outside := regexp.MustCompile(`(?i)(src|href)="?(https?:)?//|<script|@import|url\(`).FindString(page); outside != "" {
+		t.Errorf("the page loads %s", outside)
+	}
+
+	_, spec := e.send("GET", "/openapi.json", nil)
+	if strings.Contains(spec, "x-go-") || !json.Valid([]byte(spec)) {
+		t.Error("the public contract holds what is meant for the generator")
+	}
+	public, err := openapi3.NewLoader().LoadFromData([]byte(spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := public.Paths.Len(), doc.Paths.Len(); got != want {
+		t.Errorf("the public contract has %d paths, want %d", got, want)
+	}
+
+	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ready"}`} {
+		if answer, body := e.send("GET", path, nil); answer.StatusCode != 200 || strings.TrimSpace(body) != want {
+			t.Errorf("%s: %d %s", path, answer.StatusCode, body)
+		}
+	}
+}

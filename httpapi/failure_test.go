@@ -1,0 +1,181 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/httpapi"
+)
+
+func TestFaults(t *testing.T) {
+	e := serve(t, nil)
+	statuses := map[fault.Kind]int{
+		fault.Unreadable: 400, fault.Unauthenticated: 401, fault.Forbidden: 403, fault.Missing: 404,
+		fault.Conflict: 409, fault.Gone: 410, fault.Stale: 412, fault.TooLarge: 413, fault.WrongType: 415,
+		fault.Invalid: 422, fault.Limited: 429, fault.Unavailable: 503,
+	}
+	for kind, status := range statuses {
+		e.service.listUsers = func(context.Context, httpapi.ListUsersRequestObject) error {
+			return fmt.Errorf("list users: %w", fault.New(kind, "a_code", "Why."))
+		}
+		if p := e.problem(status, "a_code", "GET", users, "", token("full")...); p.Detail != "Why." || p.Title != http.StatusText(status) {
+			t.Errorf("%d: %+v", status, p)
+		}
+	}
+	e.service.listUsers = func(context.Context, httpapi.ListUsersRequestObject) error {
+		return fault.New(fault.Unavailable, "stale", "Behind.").After(1500 * time.Millisecond)
+	}
+	if answer, _ := e.send("GET", users, nil, token("full")...); answer.Header.Get("Retry-After") != "2" {
+		t.Errorf("Retry-After %s", answer.Header.Get("Retry-After"))
+	}
+}
+
+func TestOurOwnTrouble(t *testing.T) {
+	lost := errors.New("the store is away")
+	e := serve(t, func(o *httpapi.Options) {
+		o.Timeout = 20 * time.Millisecond
+		o.Classify = func(err error) *fault.Fault {
+			if errors.Is(err, lost) {
+				return fault.New(fault.Unavailable, "store_unavailable", "Try again.")
+			}
+			return nil
+		}
+	})
+	var trouble func(context.Context) error
+	e.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error { return trouble(ctx) }
+
+	tests := []struct {
+		name    string
+		trouble func(context.Context) error
+		status  int
+		code    string
+		logged  int // lines with the words of the trouble
+	}{
+		{"an error", func(context.Context) error { return errors.New("private words") }, 500, "internal", 1},
+		{"a panic", func(context.Context) error { panic("private words") }, 500, "internal", 1},
+		{"a classified error", func(context.Context) error { return fmt.Errorf("private words: %w", lost) }, 503, "store_unavailable", 1},
+		{"a slow handler", func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf("private words: %w", ctx.Err())
+		}, 503, "timeout", 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := e.with(t)
+			trouble = tt.trouble
+			before := e.log.String()
+			answer, body := e.send("GET", users+"?external_id=somebody", nil, append(token("full"), "X-Request-Id", "mine-"+tt.code)...)
+			if answer.StatusCode != tt.status || !strings.Contains(body, `"code":"`+tt.code+`"`) || strings.Contains(body, "private words") {
+				t.Errorf("%d %s", answer.StatusCode, body)
+			}
+			answer, _ = e.send("GET", "/healthz", nil) // its log line is the last one
+			log := strings.TrimPrefix(e.log.String(), before)
+			logged := 0
+			for line := range strings.Lines(log) {
+				if strings.Contains(line, "private words") {
+					logged++
+					if !strings.Contains(line, `"request_id":"mine-`+tt.code) {
+						t.Errorf("no request id: %s", line)
+					}
+				}
+			}
+			if logged != tt.logged {
+				t.Errorf("logged %d times, want %d: %s", logged, tt.logged, log)
+			}
+		})
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	e := serve(t, nil)
+	for sent, kept := range map[string]bool{
+		"abc-123_x.y:z": true, "": false, "with space": false, "ü": false, `"quoted"`: false, strings.Repeat("a", 129): false,
+	} {
+		answer, _ := e.send("GET", users, nil, append(token("full"), "X-Request-Id", sent)...)
+		got := answer.Header.Get("X-Request-Id")
+		if (got == sent) != kept || !kept && !strings.HasPrefix(got, "req_") {
+			t.Errorf("sent %q, got %q", sent, got)
+		}
+		if string(e.service.call.ID) != got {
+			t.Errorf("the handler got %q", e.service.call.ID)
+		}
+	}
+}
+
+func TestLogAndMetrics(t *testing.T) {
+	e := serve(t, nil)
+	e.send("GET", users+"/ext:ada%40example.com", nil, token("key-write")...)
+	e.send("GET", users+"?external_id=ada%40example.com", nil, token("full")...)
+	e.send("BREW", "/pot/ada", nil)
+	_, metrics := e.send("GET", "/metrics", nil)
+	log := e.log.String()
+	for _, want := range []string{
+		`"method":"GET","route":"/api/v1/users/{user_id}","status":200,`,
+		`"client":"` + mine + `","actor":"` + key + `"`,
+		`"client":"` + mine + `","actor":"` + member + `"`,
+		`"method":"other","route":"other","status":404,`,
+		`"code":"no_such_path"`,
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %s", want)
+		}
+	}
+	for _, want := range []string{
+		`kindred_http_request_duration_seconds_count{method="GET",route="/api/v1/users/{user_id}",status="200"} 1`,
+		`kindred_http_request_duration_seconds_count{method="other",route="other",status="404"} 1`,
+		`kindred_http_requests_in_flight 1`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	for _, private := range []string{"ada", "Bearer", "key-write"} {
+		if strings.Contains(log, private) || strings.Contains(metrics, private) {
+			t.Errorf("%s stands in the log or the metrics", private)
+		}
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) {
+		o.Ready = func(context.Context) error { return errors.New("private words") }
+	})
+	if p := e.problem(503, "not_ready", "GET", "/readyz", ""); strings.Contains(p.Detail, "private") {
+		t.Error(p.Detail)
+	}
+}
+
+// A body that stops in the middle is the caller's trouble, not ours.
+func TestBrokenBodies(t *testing.T) {
+	e := serve(t, nil)
+	e.service.imports = func(_ context.Context, body io.Reader) error {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	}
+	for path, contentType := range map[string]string{users: "application/json", users + "/import": "application/x-ndjson"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Type: %s\r\nContent-Length: 100\r\n\r\n{", path, contentType)
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || !strings.Contains(string(answer), "body_incomplete") {
+			t.Errorf("%s: %s", path, answer)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// Package httpapitest holds answers against the contract: a test that talks
+// through its client fails when an answer is not what openapi.yaml says.
+package httpapitest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"kindred/httpapi"
+)
+
+// Client returns a client that checks every answer; base may be nil.
+func Client(t testing.TB, base http.RoundTripper) *http.Client {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc.Servers = nil // whatever the host
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &http.Client{Transport: &checked{t: t, base: base, router: router}}
+}
+
+type checked struct {
+	t      testing.TB
+	base   http.RoundTripper
+	router routers.Router
+}
+
+func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := c.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	if err := c.check(r, answer, body); err != nil {
+		c.t.Errorf("%s %s answered %d against the contract: %v\n%.2000s", r.Method, r.URL.Path, answer.StatusCode, err, body)
+	}
+	return answer, nil
+}
+
+func (c *checked) check(r *http.Request, answer *http.Response, body []byte) error {
+	if answer.Header.Get("X-Request-Id") == "" {
+		return fmt.Errorf("no X-Request-Id")
+	}
+	if answer.StatusCode >= 400 && !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/problem+json") {
+		return fmt.Errorf("a problem in %s", answer.Header.Get("Content-Type"))
+	}
+	route, vars, err := c.router.FindRoute(r)
+	if err != nil {
+		return nil // not in the contract: a wrong path, or a page of the service's own
+	}
+	status := fmt.Sprint(answer.StatusCode)
+	if answer.StatusCode < 400 && route.Operation.Responses.Value(status) == nil {
+		return fmt.Errorf("the contract has no answer %s", status)
+	}
+	if answer.StatusCode == http.StatusNoContent && len(body) > 0 {
+		return fmt.Errorf("a body")
+	}
+	return openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: vars, Route: route},
+		Status:                 answer.StatusCode,
+		Header:                 answer.Header,
+		Body:                   io.NopCloser(bytes.NewReader(body)),
+		Options:                &openapi3filter.Options{MultiError: true, IncludeResponseStatus: true},
+	})
+}

@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// UserLines reads the lines of an import by the rules for the body of
+// POST /api/v1/users.
+type UserLines struct{ schema *openapi3.Schema }
+
+// NewUserLines makes a reader for any number of goroutines. It panics when the
+// contract that was built into it is broken.
+func NewUserLines() UserLines {
+	return UserLines{must(loadContract()).Components.Schemas["NewUser"].Value}
+}
+
+// Decode reads one line. Refusals are faults, as for a body.
+func (l UserLines) Decode(line []byte) (NewUser, error) {
+	var u NewUser
+	if err := CheckJSON(line); err != nil {
+		return u, err
+	}
+	if err := validateBody(l.schema, line); err != nil {
+		return u, err
+	}
+	if err := json.Unmarshal(line, &u); err != nil {
+		return u, fmt.Errorf("decode a user: %w", err)
+	}
+	return u, nil
+}

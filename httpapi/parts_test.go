@@ -1,0 +1,178 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"pgregory.net/rapid"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+func TestCursors(t *testing.T) {
+	ours := httpapi.Cursors{Key: []byte("0123456789abcdef0123456789abcdef")}
+	rapid.Check(t, func(t *rapid.T) {
+		client := id.Client(rapid.String().Draw(t, "client"))
+		list, position := rapid.String().Draw(t, "list"), rapid.String().Draw(t, "position")
+		cursor := ours.Encode(client, list, position)
+		if got, err := ours.Decode(client, list, cursor); err != nil || got != position {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		for name, decode := range map[string]func() (string, error){
+			"another client": func() (string, error) { return ours.Decode(client+"x", list, cursor) },
+			"another list":   func() (string, error) { return ours.Decode(client, list+"x", cursor) },
+			"moved border":   func() (string, error) { return ours.Decode(client+id.Client(list), "", cursor) },
+			"another key":    func() (string, error) { return httpapi.Cursors{Key: []byte("x")}.Decode(client, list, cursor) },
+			"a longer one":   func() (string, error) { return ours.Decode(client, list, cursor+"AAAA") },
+			"a cut one":      func() (string, error) { return ours.Decode(client, list, cursor[:len(cursor)-2]) },
+			"nothing":        func() (string, error) { return ours.Decode(client, list, "") },
+		} {
+			if name == "moved border" && list == "" {
+				continue
+			}
+			if got, err := decode(); !fault.Is(err, "bad_cursor") || got != "" {
+				t.Fatalf("%s: %q, %v", name, got, err)
+			}
+		}
+	})
+}
+
+func TestUserLines(t *testing.T) {
+	lines := httpapi.NewUserLines()
+	u, err := lines.Decode([]byte(`{"external_id":"a","traits":{"n":1e400}}`))
+	if err != nil || u.ExternalID != "a" || string(u.Traits) != `{"n":1e400}` {
+		t.Errorf("got %+v, %v", u, err)
+	}
+	for line, code := range map[string]string{
+		``: "invalid_json", `{`: "invalid_json", `{"external_id":"a","x":1}`: "invalid", `{"external_id":"\u0000"}`: "invalid",
+	} {
+		if _, err := lines.Decode([]byte(line)); !fault.Is(err, code) {
+			t.Errorf("%s: %v, want %s", line, err, code)
+		}
+	}
+}
+
+// Imports outlive the deadlines of other requests as long as they move.
+func TestImportDeadlines(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		pause  time.Duration
+		answer string
+	}{
+		{"moves", 20 * time.Second, "HTTP/1.1 200 OK"},
+		{"stands still", 31 * time.Second, "HTTP/1.1 400 Bad Request"},
+		{"moves for too long", 29 * time.Second, "HTTP/1.1 413 Request Entity Too Large"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testImportDeadline(t, tt.pause, tt.answer) })
+		})
+	}
+}
+
+func testImportDeadline(t *testing.T, pause time.Duration, want string) {
+	lines := 10
+	if strings.Contains(want, "413") {
+		lines = int(time.Hour/pause) + 1
+	}
+	e := newEdge(t, nil)
+	e.service.imports = func(_ context.Context, body io.Reader) error {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	}
+	near, far := net.Pipe()
+	listener := &once{conn: far, closed: make(chan struct{})}
+	server := httpapi.NewServer("", e.handler)
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+
+	var sender sync.WaitGroup
+	sender.Go(func() { // the server stops reading when it refuses
+		fmt.Fprintf(near, "POST /api/v1/users/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"+
+			"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for range lines {
+			time.Sleep(pause)
+			if _, err := fmt.Fprintf(near, "1\r\n\n\r\n"); err != nil {
+				return
+			}
+		}
+		fmt.Fprintf(near, "0\r\n\r\n")
+	})
+	answer, err := bufio.NewReader(near).ReadString('\n')
+	if err != nil || strings.TrimSpace(answer) != want {
+		t.Errorf("got %q, %v; want %s", answer, err, want)
+	}
+	near.Close()
+	sender.Wait()
+	server.Close()
+	if err := <-served; err != http.ErrServerClosed {
+		t.Error(err)
+	}
+}
+
+// once accepts one connection.
+type once struct {
+	conn   net.Conn
+	closed chan struct{}
+}
+
+func (o *once) Accept() (net.Conn, error) {
+	if conn := o.conn; conn != nil {
+		o.conn = nil
+		return conn, nil
+	}
+	<-o.closed
+	return nil, net.ErrClosed
+}
+
+func (o *once) Close() error {
+	close(o.closed)
+	return nil
+}
+
+func (o *once) Addr() net.Addr { return &net.TCPAddr{} }
+
+// spans remembers what spans were called in the end.
+type (
+	spans struct {
+		noop.TracerProvider
+		name chan string
+	}
+	tracer struct {
+		noop.Tracer
+		name chan string
+	}
+	span struct {
+		noop.Span
+		name chan string
+	}
+)
+
+func (s *spans) Tracer(string, ...trace.TracerOption) trace.Tracer { return tracer{name: s.name} }
+
+func (t tracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return ctx, span{name: t.name}
+}
+
+func (s span) SetName(name string) { s.name <- name }
+
+func TestSpansAreNamedByRoute(t *testing.T) {
+	s := &spans{name: make(chan string, 1)}
+	e := serve(t, func(o *httpapi.Options) { o.Tracing = s })
+	e.send("GET", users+"/ext:ada", nil, token("full")...)
+	if got := <-s.name; got != "GET /api/v1/users/{user_id}" {
+		t.Errorf("span %q", got)
+	}
+}
