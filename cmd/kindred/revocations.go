@@ -18,28 +18,27 @@ type revocationSource struct {
 	model projections.Revocations
 	store eventstore.Store
 
-	head  eventstore.Position // asked for, not yet reached
-	asked time.Time           // when it was read
+	head  eventstore.Position // of the log, when it was last asked
+	asked time.Time           // just before; zero: not asked yet
 	upTo  time.Time
-	armed bool
 }
 
 // Since fulfils auth.RevocationSource. It serves one goroutine.
 func (s *revocationSource) Since(ctx context.Context, after time.Time) ([]auth.Revocation, time.Time, error) {
-	if !s.armed {
-		asked := time.Now()
-		head, err := s.store.Head(ctx)
-		if err != nil {
+	if s.asked.IsZero() {
+		if err := s.askHead(ctx); err != nil {
 			return nil, time.Time{}, err
 		}
-		s.head, s.asked, s.armed = head, asked, true
 	}
 	found, reached, err := s.model.Since(ctx, after)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	if reached >= s.head {
-		s.upTo, s.armed = s.asked, false
+		s.upTo = s.asked
+		if err := s.askHead(ctx); err != nil { // for the next poll
+			return nil, time.Time{}, err
+		}
 	}
 	revoked := make([]auth.Revocation, len(found))
 	for i, r := range found {
@@ -51,4 +50,14 @@ func (s *revocationSource) Since(ctx context.Context, after time.Time) ([]auth.R
 		}
 	}
 	return revoked, s.upTo, nil
+}
+
+func (s *revocationSource) askHead(ctx context.Context) error {
+	asked := time.Now()
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	s.head, s.asked = head, asked
+	return nil
 }
