@@ -13,8 +13,9 @@ import (
 var MigrateFrom = migrate
 
 // StartOrphan starts the server of dir, whose cluster is there, in a way that it
-// outlives whoever started it, and returns once it has noted its process id.
-func StartOrphan(ctx context.Context, t *testing.T, dir string) (pid int) {
+// outlives whoever started it, and returns once it has noted its process id. One in
+// disguise is not to be known for what it is.
+func StartOrphan(ctx context.Context, t *testing.T, dir string, disguised bool) (pid int) {
 	t.Helper()
 	l, err := place(ctx, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -24,7 +25,11 @@ func StartOrphan(ctx context.Context, t *testing.T, dir string) (pid int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(bin.dir, "postgres"), serverArgs(l, nil)...)
+	args := serverArgs(l, nil)
+	if disguised {
+		args = append(args[2:], args[:2]...)
+	}
+	cmd := exec.Command(filepath.Join(bin.dir, "postgres"), args...)
 	l.account.prepare(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -39,7 +44,7 @@ func StartOrphan(ctx context.Context, t *testing.T, dir string) (pid int) {
 		<-reaped
 	})
 	for {
-		noted, err := notedPID(filepath.Join(l.data(), "postmaster.pid"))
+		noted, err := notedPID(l.note())
 		if err != nil {
 			t.Fatal(err)
 		}

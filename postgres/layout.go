@@ -33,7 +33,11 @@ type layout struct {
 	account   account
 }
 
-func (l layout) data() string    { return filepath.Join(l.dir, "data") }
+func (l layout) data() string { return filepath.Join(l.dir, "data") }
+func (l layout) note() string { return filepath.Join(l.data(), "postmaster.pid") } // the server's own
+func (l layout) socketNote() string {
+	return filepath.Join(l.socketDir, ".s.PGSQL."+localPort+".lock")
+}
 func (l layout) logFile() string { return filepath.Join(l.dir, "postgres.log") }
 
 // place decides where the server that belongs to dir lives. That is dir itself,

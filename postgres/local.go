@@ -135,7 +135,7 @@ func (l *Local) start(ctx context.Context, settings []string) error {
 // adopt takes over a server that outlived its owner. One that was on its way out is
 // seen off.
 func (l *Local) adopt(ctx context.Context) (bool, error) {
-	survivor, err := findSurvivor(l.layout.data())
+	survivor, err := findSurvivor(l.layout)
 	if err != nil || survivor == nil {
 		return false, err
 	}
@@ -193,7 +193,7 @@ func (l *Local) ready(ctx context.Context, s *server) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		err := createDatabase(ctx, l.layout.socketDir)
+		err := l.askFor(ctx, s)
 		if err == nil {
 			return nil
 		}
@@ -205,6 +205,19 @@ func (l *Local) ready(ctx context.Context, s *server) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// askFor makes sure that the server itself answers, by its own note: at the same socket
+// there could be another, to which it will yield.
+func (l *Local) askFor(ctx context.Context, s *server) error {
+	pid, err := notedPID(l.layout.note())
+	if err != nil {
+		return err
+	}
+	if pid != s.process.Pid {
+		return fmt.Errorf("%s is not yet of process %d", l.layout.note(), s.process.Pid)
+	}
+	return createDatabase(ctx, l.layout.socketDir)
 }
 
 func createDatabase(ctx context.Context, socketDir string) error {

@@ -303,7 +303,7 @@ func TestAServerThatOutlivedItsOwnerIsAdopted(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	stop(t, start(t, dir)) // makes the cluster
-	pid := postgres.StartOrphan(t.Context(), t, dir)
+	pid := postgres.StartOrphan(t.Context(), t, dir, false)
 	local := start(t, dir)
 	if local.PID() != pid {
 		t.Errorf("pid %d instead of %d", local.PID(), pid)
@@ -311,11 +311,30 @@ func TestAServerThatOutlivedItsOwnerIsAdopted(t *testing.T) {
 	ask(t, local, `SELECT 'works'`)
 	stop(t, local)
 
-	postgres.StartOrphan(t.Context(), t, dir)
+	postgres.StartOrphan(t.Context(), t, dir, false)
 	local = start(t, dir)
 	killed(t, local)
 	stop(t, local)
 	ask(t, start(t, dir), `SELECT 'up again'`)
+}
+
+func TestAServerThatIsNotKnownForOneIsNeverJoinedByAnother(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	local := start(t, dir)
+	stop(t, local)
+	pid := postgres.StartOrphan(t.Context(), t, dir, true)
+	eventually(t, "it answers", func() bool {
+		conn, err := pgx.Connect(t.Context(), local.URL())
+		return err == nil && conn.Close(t.Context()) == nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if second, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler)); err == nil {
+		t.Errorf("pid %d beside pid %d", second.PID(), pid)
+		stop(t, second)
+	}
+	ask(t, local, `SELECT 'still here'`)
 }
 
 // killed kills the server and waits for word of it.
@@ -365,38 +384,56 @@ func TestAKilledServerIsNoticedAndRecovers(t *testing.T) {
 
 func TestAStaleNoteOfAProcessDoesNotKeepTheServerFromStarting(t *testing.T) {
 	t.Parallel()
-	dead := exec.Command("true")
-	if err := dead.Run(); err != nil {
-		t.Fatal(err)
-	}
-	for name, pid := range map[string]int{"dead": dead.Process.Pid, "somebody else's": 1} {
+	for name, keepsRunning := range map[string]bool{"dead": false, "alive and another": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := newDir(t)
 			stop(t, start(t, dir))
 			data := filepath.Join(dir, "data")
-			note := fmt.Sprintf("%d\n%s\n1700000000\n5432\n%s\n\n\nready   \n", pid, data, filepath.Join(dir, "socket"))
-			path := filepath.Join(data, "postmaster.pid")
-			if err := os.WriteFile(path, []byte(note), 0o600); err != nil {
+			owner := ownerOf(t, data)
+
+			// Only a process of the same account is one that PostgreSQL would yield to.
+			other := exec.Command("sleep", "600")
+			other.SysProcAttr = &syscall.SysProcAttr{}
+			if os.Geteuid() == 0 {
+				other.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+			}
+			if err := other.Start(); err != nil {
 				t.Fatal(err)
 			}
-			giveAwayLike(t, path, data)
+			end := func() {
+				_ = other.Process.Kill() // it may have ended
+				_ = other.Wait()
+			}
+			defer end()
+			if !keepsRunning {
+				end()
+			}
+
+			note := fmt.Sprintf("%d\n%s\n1700000000\n5432\n%s\n\n\nready   \n",
+				other.Process.Pid, data, filepath.Join(dir, "socket"))
+			for _, path := range []string{
+				filepath.Join(data, "postmaster.pid"), filepath.Join(dir, "socket", ".s.PGSQL.5432.lock"),
+			} {
+				if err := os.WriteFile(path, []byte(note), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			ask(t, start(t, dir), `SELECT 'up'`)
 		})
 	}
 }
 
-// giveAwayLike gives a file to the owner of another, when we may.
-func giveAwayLike(t *testing.T, path, other string) {
+func ownerOf(t *testing.T, path string) *syscall.Stat_t {
 	t.Helper()
-	info, err := os.Stat(other)
+	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner := info.Sys().(*syscall.Stat_t)
-	if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
-		t.Fatal(err)
-	}
+	return info.Sys().(*syscall.Stat_t)
 }
 
 func TestACrashWhileTheClusterIsMadeLeavesNoHalfOfOne(t *testing.T) {
@@ -438,6 +475,30 @@ func TestAwkwardPathsWork(t *testing.T) {
 			_, err := os.Stat(socket)
 			if elsewhere := filepath.Dir(socket) == "/tmp"; elsewhere != errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s is elsewhere: %t; after the stop: %v", socket, elsewhere, err)
+			}
+		})
+	}
+}
+
+func TestADirectoryThatSomebodyElseHasPutInOurPlaceIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(path string) error{
+		"link":             func(path string) error { return os.Symlink("/tmp", path) },
+		"file":             func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"open to everyone": func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, 0o777)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(newDir(t), strings.Repeat("long/", 30))
+			local := start(t, dir)
+			socket := strings.Trim(ask(t, local, `SHOW unix_socket_directories`), `"`)
+			stop(t, local)
+			if err := put(socket); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.Remove(socket) })
+			if _, err := tryStart(t, dir); err == nil || !strings.Contains(err.Error(), socket) {
+				t.Errorf("the start says: %v", err)
 			}
 		})
 	}
@@ -526,8 +587,8 @@ func TestTheServerSeesNothingOfOurEnvironment(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no /proc")
 	}
-	if err != nil || bytes.Contains(environ, []byte("secret")) {
-		t.Errorf("%s, %v", environ, err)
+	if err != nil || bytes.Contains(environ, []byte("KINDRED")) {
+		t.Errorf("the server has our environment: %v", err) // which is not to be shown
 	}
 }
 

@@ -81,18 +81,17 @@ func serverArgs(l layout, settings []string) []string {
 	return args
 }
 
-// findSurvivor returns the server that runs on data although its owner has gone, or
-// nil. A note of a process that is alive but no server of data is removed, because
-// it would keep a new server from starting; one of a dead process does not.
-func findSurvivor(data string) (*server, error) {
-	note := filepath.Join(data, "postmaster.pid")
-	pid, err := notedPID(note)
+// findSurvivor returns the server of the layout that runs although its owner has gone, or
+// nil. Notes of a process that is alive but not that server are disarmed, because
+// they would keep a new server from starting; those of a dead process do not.
+func findSurvivor(l layout) (*server, error) {
+	pid, err := notedPID(l.note())
 	if err != nil || pid == 0 {
 		return nil, err
 	}
-	if !isServerOf(pid, data) {
+	if !isServerOf(pid, l.data()) {
 		if isAlive(pid) {
-			return nil, os.Remove(note)
+			return nil, errors.Join(disarm(l.note()), disarm(l.socketNote()))
 		}
 		return nil, nil
 	}
@@ -102,13 +101,44 @@ func findSurvivor(data string) (*server, error) {
 	}
 	s := &server{process: process, ended: make(chan struct{})}
 	go func() {
-		for isServerOf(pid, data) { // it is not our child: there is nothing to wait on
+		for isServerOf(pid, l.data()) { // it is not our child: there is nothing to wait on
 			time.Sleep(alivePoll)
 		}
 		s.err = errors.New("it is gone")
 		close(s.ended)
 	}()
 	return s, nil
+}
+
+// disarm puts our own process id into the note: a server takes the note of its parent
+// for a stale one. What else the note says stays, so that the server still finds out, by
+// the shared memory named there, about sessions of the one before that go on.
+func disarm(note string) error {
+	// The directory is another account's, which must not lead us out of it by a link.
+	dir, err := os.OpenRoot(filepath.Dir(note))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name := filepath.Base(note)
+	content, err := dir.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := dir.Stat(".")
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	_, rest, _ := strings.Cut(string(content), "\n")
+	return errors.Join(
+		dir.WriteFile(name+".new", fmt.Appendf(nil, "%d\n%s", os.Getpid(), rest), 0o600),
+		dir.Chown(name+".new", int(owner.Uid), int(owner.Gid)),
+		dir.Rename(name+".new", name),
+	)
 }
 
 // notedPID reads the first line of postmaster.pid; 0 when there is no such file.

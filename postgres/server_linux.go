@@ -3,19 +3,25 @@ package postgres
 import (
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 )
 
 // dieWithUs has the kernel signal the child when the thread that started it ends.
 func dieWithUs(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }
 
-// isServerOf reports whether the process is the server that runs on data: a server
-// works in its data directory, and nothing else does.
+// isServerOf reports whether the process was started as the server of data. Its command
+// line tells, which even a root without ptrace may read of another account's process.
 func isServerOf(pid int, data string) bool {
-	there, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(line), "\x00")
+	if err != nil || len(args) < 3 || args[1] != "-D" {
+		return false
+	}
+	its, err := os.Stat(args[2])
 	if err != nil {
 		return false
 	}
-	here, err := os.Stat(data)
-	return err == nil && os.SameFile(there, here)
+	ours, err := os.Stat(data)
+	return err == nil && os.SameFile(its, ours)
 }
