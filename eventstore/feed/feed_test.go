@@ -86,7 +86,7 @@ type world struct {
 	tips     map[id.Client]eventstore.Tip
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: feed.SearchPath(names{})})
 	if err != nil {
@@ -154,7 +154,7 @@ func (w *world) append(t testing.TB, client id.Client, name string, version int,
 
 // background runs work until the test or stop ends it. What it returns by
 // itself is an error of the test.
-func background(t *testing.T, work func(context.Context) error) (stop func()) {
+func background(t testing.TB, work func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

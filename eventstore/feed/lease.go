@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
 )
 
 const (
@@ -22,8 +25,9 @@ var errLost = errors.New("the lease was lost")
 
 // lease is the right to lead, until somebody else has a higher epoch.
 type lease struct {
-	name  string
-	epoch int64
+	name    string
+	epoch   int64
+	reached *atomic.Pointer[eventstore.Position] // what the leader has committed
 }
 
 // The epoch also grows beyond what a checkpoint has seen, should the row of
@@ -53,7 +57,7 @@ func (r *Runner) acquire(ctx context.Context, name string) (lease, bool, error) 
 // seize takes a lease; by force also from somebody else, whom the new epoch
 // then keeps from writing.
 func (r *Runner) seize(ctx context.Context, name string, force bool) (lease, bool, error) {
-	l := lease{name: name}
+	l := lease{name: name, reached: new(atomic.Pointer[eventstore.Position])}
 	err := r.Pool.QueryRow(ctx, acquireLease, name, r.Name, r.leaseTime(), force).Scan(&l.epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lease{}, false, nil
@@ -62,7 +66,8 @@ func (r *Runner) seize(ctx context.Context, name string, force bool) (lease, boo
 }
 
 const renewLease = `
-UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2`
+UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2
+RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2`
 
@@ -87,7 +92,9 @@ func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) e
 	return err
 }
 
-// renew prolongs a lease until ctx ends, or the lease does.
+// renew prolongs a lease until ctx ends, or the lease does. A server that
+// crashed may have forgotten the leader's last commits, which did not wait for
+// the disk; then the leader has to begin again from where the checkpoint is.
 func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFunc) {
 	tick := time.NewTicker(r.leaseTime() / 3)
 	defer tick.Stop()
@@ -99,15 +106,16 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 			return
 		case <-tick.C:
 		}
+		reached, stands := l.reached.Load(), eventstore.Start
 		asked := time.Now() //nolint:forbidigo // a lease is measured on the process's monotonic clock
-		tag, err := r.Pool.Exec(ctx, renewLease, l.name, l.epoch, r.leaseTime())
+		err := r.Pool.QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime()).Scan(&stands)
 		switch {
-		case err != nil: // the next tick tries again; the timer ends it
-		case tag.RowsAffected() == 0:
+		case errors.Is(err, pgx.ErrNoRows), err == nil && reached != nil && stands < *reached:
 			lose(errLost)
 			return
-		default:
+		case err == nil:
 			end.Reset(r.leaseTime() - time.Since(asked))
+		default: // the next tick tries again; the timer ends it
 		}
 	}
 }
@@ -131,11 +139,11 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// backoff doubles its waits.
-type backoff struct{ next time.Duration }
+// backoff doubles its waits, up to most.
+type backoff struct{ most, next time.Duration }
 
 func (b *backoff) wait(ctx context.Context) error {
 	d := cmp.Or(b.next, firstRetry)
-	b.next = min(2*d, lastRetry)
+	b.next = min(2*d, cmp.Or(b.most, lastRetry))
 	return sleep(ctx, d)
 }

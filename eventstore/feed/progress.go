@@ -176,9 +176,9 @@ func (p *Progress) announce(ctx context.Context) {
 }
 
 func (p *Progress) listen(ctx context.Context) {
-	var retry backoff
+	retry := backoff{most: time.Second}
 	for {
-		err := p.hear(ctx, func() { retry = backoff{} })
+		err := p.hear(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -189,7 +189,7 @@ func (p *Progress) listen(ctx context.Context) {
 	}
 }
 
-func (p *Progress) hear(ctx context.Context, heard func()) error {
+func (p *Progress) hear(ctx context.Context) error {
 	pooled, err := p.Pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -208,7 +208,6 @@ func (p *Progress) hear(ctx context.Context, heard func()) error {
 		if err != nil {
 			return err
 		}
-		heard()
 		if slot, at, found := strings.Cut(said.Payload, " "); found {
 			p.mu.Lock()
 			p.note(slot, eventstore.Position(at))

@@ -161,6 +161,7 @@ const (
 
 func (l *leader) replace(ctx context.Context, slot string, live lease, old checkpoint) error {
 	lockWait := firstLockWait
+	l.lease.reached.Store(nil) // its checkpoint goes
 	var err error
 	for range replaceTries {
 		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {

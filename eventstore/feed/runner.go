@@ -54,6 +54,7 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 func (r *Runner) campaign(ctx context.Context, name string, work func(context.Context, lease) error) error {
 	log := r.Logger.With("projection", name)
 	var retry backoff
+	unreachable := backoff{most: standbyPoll}
 	for {
 		l, got, err := r.acquire(ctx, name)
 		switch {
@@ -61,7 +62,7 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 			return nil
 		case err != nil:
 			log.WarnContext(ctx, "lease not reachable", "error", reason(err))
-			if retry.wait(ctx) != nil {
+			if unreachable.wait(ctx) != nil {
 				return nil
 			}
 			continue
@@ -285,6 +286,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 		return Transient(fmt.Errorf("commit: %w", err))
 	}
 	l.at = next
+	l.lease.reached.Store(&next.position)
 	l.Progress.advance(l.slot, next.position)
 	l.Metrics.applied(l.slot, len(items))
 	l.report(ctx, stopped)

@@ -1,0 +1,41 @@
+package feed_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/eventstore/feed"
+)
+
+func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewRegistry()
+	runner := w.runner("a")
+	runner.Metrics = feed.NewMetrics(registry)
+	w.rename(t, acme, "good", "forbidden")
+	last := w.rename(t, bolt, "x", "y")
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	w.passed(t, "names_2", last)
+	want := map[string]float64{
+		"kindred_feed_leader": 1, "kindred_feed_events_total": 4, "kindred_feed_quarantined_clients": 1,
+		"kindred_feed_lag_events": 0, "kindred_feed_lag_seconds": 0,
+	}
+	until(t, "all are as they should be", func() bool {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		right := 0
+		for _, f := range families {
+			for _, m := range f.Metric {
+				value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				if expected, found := want[f.GetName()]; found && value == expected && m.Label[0].GetValue() == "names_2" {
+					right++
+				}
+			}
+		}
+		return right == len(want)
+	})
+}
