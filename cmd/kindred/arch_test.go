@@ -34,7 +34,7 @@ var rules = map[string][]string{
 	},
 	"readapi":      {"projections", "httpapi", "domain/id", "domain/fault", "domain/event", "eventstore"},
 	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "eventstore/seal", "pgx"},
-	"httpapi":      {"domain/id", "domain/fault", "mux", "pgx"},
+	"httpapi":      {"domain/id", "domain/fault", "mux"},
 	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},
 
@@ -49,7 +49,10 @@ var rules = map[string][]string{
 	"httpapi/httpapitest":           {"httpapi"},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 
-	"cmd/kindred": {"…"},
+	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
+
+	"cmd/kindred":      {"…"},
+	"cmd/kindred/demo": {"domain/id", "go-jose"},
 }
 
 // watched are the third-party packages that only some of ours may know.

@@ -112,7 +112,7 @@ func (f *foundation) openLog(ctx context.Context) error {
 		f.closers = append(f.closers, store.Close)
 		return nil
 	}
-	store, err := esdbstore.Open(ctx, f.config.EventStoreURL, esdbstore.Options{Logger: f.logger})
+	store, err := esdbstore.Open(ctx, f.config.EventStoreURL, esdbstore.Options{Entropy: rand.Reader, Logger: f.logger})
 	if err != nil {
 		return err
 	}
