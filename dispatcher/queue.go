@@ -18,13 +18,10 @@ type queue struct {
 	lease time.Duration
 }
 
-// planByIndex holds the planner to the queue's indexes: the statistics of a
-// table that is empty now and has a million rows a minute later mislead it.
-// It ends with the transaction.
-const planByIndex = `
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-	set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true),
-	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+// planAfresh has each statement planned for the queue as it is. It is empty now
+// and has a million rows a minute later: a plan that was kept from when it was
+// empty would read all of them. It ends with the transaction.
+const planAfresh = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)`
 
 // A claim that a crash of the database forgets was never made: no need to wait for the disk.
 const commitLazily = `SELECT set_config('synchronous_commit', 'off', true)`
@@ -99,7 +96,7 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 // send runs statements in one transaction and one round trip.
 func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
 	var b pgx.Batch
-	b.Queue(planByIndex)
+	b.Queue(planAfresh)
 	queue(&b)
 	return q.pool.SendBatch(ctx, &b).Close()
 }

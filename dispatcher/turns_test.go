@@ -84,9 +84,13 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 	for range 200 {
 		a.learn("c/0", true, now)
 	}
-	if n := used(); n != 64 {
+	for range 10 {
+		a.turns(now)
+	}
+	if n := a.used[firstLane]; n != 64 {
 		t.Errorf("%d slots for one that accepts, not 64", n)
 	}
+	a.release(firstLane, "c/0", 64)
 	for range 10 {
 		a.learn("c/0", false, now)
 	}
