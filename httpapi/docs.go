@@ -107,7 +107,7 @@ func access(doc *openapi3.T, op *openapi3.Operation) string {
 		ways = append(ways, strings.ToLower(strings.TrimSuffix(strings.Join(needs, " and "), ".")))
 	}
 	if len(ways) == 0 {
-		return "nothing"
+		return "no token"
 	}
 	return strings.ReplaceAll(strings.Join(ways, ", or "), ". and a token", ", which is")
 }

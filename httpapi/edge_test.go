@@ -188,13 +188,21 @@ func serve(t *testing.T, change func(*httpapi.Options)) *edge {
 
 // with is the same for a part of the test.
 func (e *edge) with(t *testing.T) *edge {
+	t.Helper()
 	part := *e
 	part.t = t
 	return &part
 }
 
+// answer is a response without its body.
+type answer struct {
+	StatusCode    int
+	Header        http.Header
+	ContentLength int64
+}
+
 // send makes a request; headers are name, value, name, value …
-func (e *edge) send(method, path string, body io.Reader, headers ...string) (*http.Response, string) {
+func (e *edge) send(method, path string, body io.Reader, headers ...string) (answer, string) {
 	e.t.Helper()
 	r, err := http.NewRequestWithContext(e.t.Context(), method, e.url+path, body)
 	if err != nil {
@@ -206,16 +214,16 @@ func (e *edge) send(method, path string, body io.Reader, headers ...string) (*ht
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := e.client.Do(r)
+	response, err := e.client.Do(r)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	got, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return answer, string(got)
+	return answer{response.StatusCode, response.Header, response.ContentLength}, string(got)
 }
 
 func token(name string) []string { return []string{"Authorization", "Bearer " + name} }

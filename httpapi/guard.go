@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -189,8 +188,6 @@ func readBody(r *http.Request, op *operation) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
 	switch n, err := buf.ReadFrom(io.LimitReader(r.Body, op.bodyLimit+1)); {
-	case errors.Is(err, context.Canceled):
-		return nil, err
 	case err != nil:
 		return nil, fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
 	case n > op.bodyLimit:

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -68,11 +69,11 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	}
 	e.ratePolicy = e.tokens.policy() + ", " + e.clients.policy()
 
-	unbound := func(w http.ResponseWriter, r *http.Request, err error) { e.fail(w, r, unbound(err)) }
+	refuse := func(w http.ResponseWriter, r *http.Request, err error) { e.fail(w, r, unbound(err)) }
 	register(e.router, NewStrictHandlerWithOptions(api, nil, StrictHTTPServerOptions{
-		RequestErrorHandlerFunc:  unbound,
+		RequestErrorHandlerFunc:  refuse,
 		ResponseErrorHandlerFunc: e.fail,
-	}), unbound)
+	}), refuse)
 	e.registerService(doc)
 	e.router.Use(e.guard)
 	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
@@ -108,19 +109,19 @@ func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
 
 // wrongMethod says which methods a path has.
 func (e *edge) wrongMethod(w http.ResponseWriter, r *http.Request) {
-	allow := ""
+	var allow []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		try, match := *r, mux.RouteMatch{}
 		try.Method = method
 		if !e.router.Match(&try, &match) || match.MatchErr != nil {
 			continue
 		}
-		allow += method + ", "
+		allow = append(allow, method)
 		if method == http.MethodGet {
-			allow += "HEAD, "
+			allow = append(allow, http.MethodHead)
 		}
 	}
-	w.Header().Set("Allow", allow+"OPTIONS")
+	w.Header().Set("Allow", strings.Join(append(allow, http.MethodOptions), ", "))
 	if r.Method == http.MethodOptions {
 		w.WriteHeader(http.StatusNoContent)
 		return

@@ -61,13 +61,15 @@ func (e *edge) once(w *recorder, r *http.Request, x *exchange, body []byte, next
 		e.fail(w, r, err)
 		return
 	}
-	defer func() {
-		// The caller may be gone; the key must be settled all the same.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
-		defer cancel()
-		if err := settle(ctx, w.status >= 200 && w.status < 300); err != nil {
-			e.o.Logger.WarnContext(ctx, "idempotency key not settled", slog.Any("error", err), requestAttr(ctx))
-		}
-	}()
+	// The caller may be gone by then; the key is settled all the same.
+	defer e.settle(context.WithoutCancel(r.Context()), w, settle)
 	next.ServeHTTP(w, r)
+}
+
+func (e *edge) settle(ctx context.Context, w *recorder, settle Settle) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := settle(ctx, w.status >= 200 && w.status < 300); err != nil {
+		e.o.Logger.WarnContext(ctx, "idempotency key not settled", slog.Any("error", err), requestAttr(ctx))
+	}
 }

@@ -65,6 +65,18 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+func TestABodyOfUnknownLength(t *testing.T) {
+	e := serve(t, nil)
+	answer, got := e.send("POST", users, io.LimitReader(repeating(" "), 2<<20), token("full")...)
+	if answer.StatusCode != 413 || !strings.Contains(got, `"code":"body_too_large"`) {
+		t.Errorf("%d %s", answer.StatusCode, got)
+	}
+	answer, got = e.send("POST", users, io.MultiReader(strings.NewReader(`{"external_id"`), strings.NewReader(`:"a"}`)), token("full")...)
+	if answer.StatusCode != 201 {
+		t.Errorf("%d %s", answer.StatusCode, got)
+	}
+}
+
 func TestOtherSchemas(t *testing.T) {
 	e := serve(t, nil)
 	webhooks := "/api/v1/clients/" + mine + "/webhooks"

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -83,6 +84,7 @@ func TestImportDeadlines(t *testing.T) {
 }
 
 func testImportDeadline(t *testing.T, pause time.Duration, want string) {
+	t.Helper()
 	lines := 10
 	if strings.Contains(want, "413") {
 		lines = int(time.Hour/pause) + 1
@@ -117,7 +119,7 @@ func testImportDeadline(t *testing.T, pause time.Duration, want string) {
 	near.Close()
 	sender.Wait()
 	server.Close()
-	if err := <-served; err != http.ErrServerClosed {
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
 }

@@ -96,7 +96,7 @@ func describe(fields []fault.Field, base []string, err error) []fault.Field {
 	if len(fields) == maxFields {
 		return fields
 	}
-	switch err := err.(type) {
+	switch err := err.(type) { //nolint:errorlint // the validator's own tree, which wraps nothing
 	case openapi3.MultiError:
 		for _, e := range err {
 			fields = describe(fields, base, e)
