@@ -3,9 +3,9 @@ package postgres
 import (
 	"context"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -40,7 +40,7 @@ func StartOrphan(ctx context.Context, t *testing.T, dir string, disguised bool) 
 		_ = cmd.Wait() // however it ends
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Kill) // nobody may be left
+		_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
 		<-reaped
 	})
 	for {
