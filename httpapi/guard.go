@@ -101,7 +101,7 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 func plainPath(vars map[string]string) (map[string]string, error) {
 	for name, escaped := range vars {
 		plain, err := url.PathUnescape(escaped)
-		if err != nil || printable(plain) != plain {
+		if err != nil || !clean(plain) {
 			return nil, fault.New(fault.Missing, "no_such_path", "There is no such path.")
 		}
 		vars[name] = plain

@@ -43,6 +43,9 @@ func TestBodies(t *testing.T) {
 		{"control characters", `{"external_id":"a\u0007"}`, 422, "invalid", []httpapi.FieldError{
 			{Pointer: "/external_id", Detail: "does not fit: Your own identifier, without control characters."},
 		}},
+		{"a control character beyond ASCII", `{"external_id":"a\u0085"}`, 422, "invalid", []httpapi.FieldError{
+			{Pointer: "/external_id", Detail: "does not fit: Your own identifier, without control characters."},
+		}},
 		{"null traits", `{"external_id":"a","traits":null}`, 422, "invalid", []httpapi.FieldError{{Pointer: "/traits", Detail: "must not be null"}}},
 		{"all at once", `{"traits":"secret-value","ex/ternal":"secret-value","Traits":{}}`, 422, "invalid", []httpapi.FieldError{
 			{Pointer: "/Traits", Detail: "is not a known field"},
@@ -219,6 +222,7 @@ func TestUserIDsInPaths(t *testing.T) {
 		"ext:a%2Fb%3Fc%20%25": "ext:a/b?c %",
 		"ext%3Aü":             "ext:ü",
 		"ext:..":              "ext:..",
+		"ext:%EF%BF%BD":       "ext:\ufffd",
 		"ext:a+b":             "ext:a+b",
 	} {
 		e.service.userID = ""

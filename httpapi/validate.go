@@ -53,10 +53,10 @@ func validateQuery(r *http.Request, op *operation) error {
 		known := slices.ContainsFunc(op.query, func(p *openapi3.Parameter) bool { return p.Name == name })
 		switch {
 		case !known:
-			wrong = append(wrong, fault.Field{Pointer: clip(printable(name)), Detail: "is not a known parameter"})
+			wrong = append(wrong, fault.Field{Pointer: clip(name), Detail: "is not a known parameter"})
 		case len(query[name]) > 1:
 			wrong = append(wrong, fault.Field{Pointer: name, Detail: "is given more than once"})
-		case printable(query[name][0]) != query[name][0]:
+		case !clean(query[name][0]):
 			wrong = append(wrong, fault.Field{Pointer: name, Detail: "holds control characters or is not valid UTF-8"})
 		}
 	}
@@ -199,12 +199,7 @@ func unbound(err error) error {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// printable drops what a log line or a text column should not meet.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, s)
+// clean says whether s is text without control characters.
+func clean(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
