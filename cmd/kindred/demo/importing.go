@@ -1,0 +1,162 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	importPath    = "/api/v1/users/import"
+	importTimeout = 15 * time.Minute
+	redrawEvery   = 100 * time.Millisecond
+)
+
+type user struct {
+	ID         string
+	ExternalID string `json:"external_id"`
+	Traits     map[string]any
+	UpdatedAt  time.Time `json:"updated_at"`
+}
+
+type importStats struct {
+	people int
+	took   time.Duration
+}
+
+func (s importStats) perSecond() int {
+	return int(float64(s.people) / max(s.took.Seconds(), 1e-3))
+}
+
+type importResult struct {
+	Created, Updated, Failed int
+	Errors                   []struct {
+		Line         int
+		Code, Detail string
+	}
+}
+
+// importPeople streams people into the service, a JSON line each.
+func (s *story) importPeople(ctx context.Context) error {
+	people, from := madeUp(s.options.Seed, s.options.Users), "made up with the seed "+strconv.FormatUint(s.options.Seed, 10)
+	if o := s.options; o.CSV != "" {
+		file := table{path: o.CSV, header: o.Header, id: o.ID, ignore: o.Ignore, limit: o.Limit}
+		people, from = file.people(), "of "+file.name()
+	}
+	total := 0 // a file that cannot be read to its end is told before anything is sent
+	for _, err := range people {
+		if err != nil {
+			return err
+		}
+		total++
+	}
+	if total < minUsers {
+		return fmt.Errorf("the demo needs at least %d people, but there are %d", minUsers, total)
+	}
+	result, took, err := s.streamIn(ctx, people, total)
+	if err != nil {
+		return err
+	}
+	if result.Failed > 0 {
+		first := result.Errors[:min(3, len(result.Errors))]
+		return fmt.Errorf("%s of %s people were refused, such as %+v", count(result.Failed), count(total), first)
+	}
+	if result.Created+result.Updated != total {
+		return fmt.Errorf("%s people were sent, but %s came in", count(total), count(result.Created+result.Updated))
+	}
+	s.imported = importStats{total, took}
+	s.page.say("%s people, %s.", count(total), from)
+	s.page.say("%s created, %s updated, in %s: %s a second.",
+		count(result.Created), count(result.Updated), brief(took), count(s.imported.perSecond()))
+	return nil
+}
+
+// streamIn sends the people while it encodes them.
+func (s *story) streamIn(ctx context.Context, people iter.Seq2[person, error], total int) (importResult, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, importTimeout)
+	defer cancel()
+	from, into := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		err := s.encode(into, people, total)
+		into.CloseWithError(err)
+		written <- err
+	}()
+	start := time.Now()
+	r := request{method: "POST", path: importPath, want: 200}
+	answer, err := s.api.send(ctx, r, from, http.Header{"Content-Type": {"application/x-ndjson"}})
+	took := time.Since(start)
+	from.Close() // ends the writer where the service answered early
+	if wrong := <-written; wrong != nil && !errors.Is(wrong, io.ErrClosedPipe) {
+		err = wrong
+	}
+	s.page.endProgress()
+	var result importResult
+	if err == nil {
+		err = answer.as(r, &result)
+	}
+	return result, took, err
+}
+
+func (s *story) encode(into io.Writer, people iter.Seq2[person, error], total int) error {
+	buffered := bufio.NewWriterSize(into, 64<<10)
+	lines := json.NewEncoder(buffered)
+	sent, drawn := 0, time.Time{}
+	for p, err := range people {
+		if err == nil {
+			err = lines.Encode(p)
+		}
+		if err != nil {
+			return err
+		}
+		if sent++; time.Since(drawn) >= redrawEvery {
+			s.page.progress("%s of %s sent", count(sent), count(total))
+			drawn = time.Now()
+		}
+	}
+	s.page.progress("all %s sent, the service is at work", count(total))
+	return buffered.Flush()
+}
+
+// listPeople reads the first page of the list, and shows its top.
+func (s *story) listPeople(ctx context.Context) error {
+	var page struct {
+		Data       []user
+		NextCursor *string `json:"next_cursor"`
+	}
+	start := time.Now()
+	err := s.api.do(ctx, request{method: "GET", path: "/api/v1/users", query: url.Values{"limit": {"200"}}, want: 200}, &page)
+	if err != nil {
+		return err
+	}
+	took := time.Since(start)
+	if want := min(200, s.imported.people); len(page.Data) > want || len(page.Data) < minUsers {
+		return fmt.Errorf("the first page has %d users, not %d", len(page.Data), want)
+	}
+	s.people, s.asker = page.Data, page.Data[0]
+	rows := make([][]string, 5)
+	for i, u := range s.people[:5] {
+		rows[i] = []string{u.ExternalID, u.ID, cut(sketch(u.Traits), 60)}
+	}
+	s.page.table([]string{"external_id", "id", "traits"}, rows)
+	s.page.say("Asked right after the import was acknowledged, answered in %s: a list has seen every write before it.", brief(took))
+	return nil
+}
+
+// sketch writes traits in a line.
+func sketch(traits map[string]any) string {
+	var parts []string
+	for _, name := range sortedKeys(traits) {
+		parts = append(parts, name+" "+show(traits[name]))
+	}
+	return strings.Join(parts, ", ")
+}
