@@ -1,0 +1,399 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kindred/eventstore/seal"
+	"kindred/httpapi"
+	"kindred/httpapi/httpapitest"
+	"kindred/postgres/pgtest"
+)
+
+const patience = 20 * time.Second // until something that takes moments counts as never
+
+// service is a whole kindred that serves in this process. What it answers is
+// held against the contract.
+type service struct {
+	testing.TB
+	URL    string
+	Config Config // as it serves
+	Logs   *logBuffer
+
+	base   *http.Transport
+	client *http.Client
+	end    context.CancelFunc
+	ended  chan struct{} // closed once serve has returned
+	err    error         // what it returned
+}
+
+// startService serves on a database of its own, unless changes name another,
+// until the test ends.
+func startService(t testing.TB, changes ...func(*Config)) *service {
+	t.Helper()
+	config := testConfig(t)
+	for _, change := range changes {
+		change(&config)
+	}
+	if config.DatabaseURL == "" {
+		config.DatabaseURL = pgtest.URL(t)
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := &service{
+		TB: t, Logs: new(logBuffer), end: end, ended: make(chan struct{}),
+		base: &http.Transport{MaxIdleConnsPerHost: 256},
+	}
+	s.client = httpapitest.Client(t, s.base)
+	s.client.Timeout = time.Minute
+	t.Cleanup(s.stop)
+
+	env := environ{out: io.Discard, logger: slog.New(slog.NewTextHandler(s.Logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	serving := make(chan Config, 1)
+	go func() {
+		defer close(s.ended)
+		s.err = env.serve(ctx, config, func(at Config) { serving <- at })
+	}()
+	select {
+	case s.Config = <-serving:
+		s.URL = "http://" + s.Config.Listen
+	case <-s.ended:
+		t.Fatalf("not started: %v\n%s", s.err, s.Logs)
+	case <-time.After(patience):
+		t.Fatalf("not started within %s\n%s", patience, s.Logs)
+	}
+	return s
+}
+
+// testConfig is what the environment is by default, on any free port, with a
+// fresh master key, deliveries to this machine and no rate limit.
+func testConfig(t testing.TB) Config {
+	t.Helper()
+	config, err := readConfig(func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MasterKey, err = seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Listen = "127.0.0.1:0"
+	config.DataDir = t.TempDir()
+	config.RateLimit = false
+	config.AllowNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	return config
+}
+
+// replicaOf makes a service share all that replicas share with another.
+func replicaOf(s *service) func(*Config) {
+	return func(c *Config) {
+		c.DatabaseURL, c.EventStoreURL = s.Config.DatabaseURL, s.Config.EventStoreURL
+		c.MasterKey, c.PublicURL = s.Config.MasterKey, s.Config.PublicURL
+	}
+}
+
+// stop ends the service in order and waits until it has. It may be called
+// again.
+func (s *service) stop() {
+	s.Helper()
+	s.base.CloseIdleConnections()
+	s.end()
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		s.Errorf("not stopped within %s\n%s", patience, s.Logs)
+		return
+	}
+	if s.err != nil {
+		s.Errorf("it ended with: %v\n%s", s.err, s.Logs)
+	}
+}
+
+// answer is an HTTP answer that has arrived whole.
+type answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// option changes a request before it is sent.
+type option func(*http.Request)
+
+func header(name, value string) option {
+	return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = []string{value} }
+}
+
+func bearer(token string) option { return header("Authorization", "Bearer "+token) }
+
+func idempotent(key string) option { return header("Idempotency-Key", key) }
+
+func eventual() option { return header("X-Kindred-Consistency", "eventual") }
+
+// try sends a request: a body of text, bytes or a reader as it is, anything
+// else as JSON. It is for services that may be gone, and for any goroutine.
+func (s *service) try(method, path string, body any, options ...option) (answer, error) {
+	var content io.Reader
+	switch body := body.(type) {
+	case nil:
+	case string:
+		content = strings.NewReader(body)
+	case []byte:
+		content = bytes.NewReader(body)
+	case io.Reader:
+		content = body
+	default:
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		content = bytes.NewReader(encoded)
+	}
+	r, err := http.NewRequestWithContext(s.Context(), method, s.URL+path, content)
+	if err != nil {
+		return answer{}, err
+	}
+	if content != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, o := range options {
+		o(r)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	a := answer{Status: resp.StatusCode, Header: resp.Header}
+	a.Body, err = io.ReadAll(resp.Body)
+	return a, err
+}
+
+// send is try for a service that must answer. From a goroutine of its own the
+// zero answer tells that it did not.
+func (s *service) send(method, path string, body any, options ...option) answer {
+	s.Helper()
+	a, err := s.try(method, path, body, options...)
+	if err != nil {
+		s.Errorf("%s %s: %v", method, path, err)
+	}
+	return a
+}
+
+// want decodes an answer that must have a status.
+func want[T any](t testing.TB, status int, a answer) T {
+	t.Helper()
+	var out T
+	if a.Status != status {
+		t.Fatalf("status %d, want %d: %s", a.Status, status, a.Body)
+	}
+	if status == http.StatusNoContent {
+		return out
+	}
+	if err := json.Unmarshal(a.Body, &out); err != nil {
+		t.Fatalf("%v: %s", err, a.Body)
+	}
+	return out
+}
+
+// wantDone is want for answers without a body.
+func wantDone(t testing.TB, a answer) {
+	t.Helper()
+	want[struct{}](t, http.StatusNoContent, a)
+}
+
+// wantProblem checks that an answer is a problem with a status and a code.
+func wantProblem(t testing.TB, status int, code string, a answer) httpapi.Problem {
+	t.Helper()
+	var p httpapi.Problem
+	if err := json.Unmarshal(a.Body, &p); err != nil {
+		t.Fatalf("status %d: %v: %.300s", a.Status, err, a.Body)
+	}
+	if a.Status != status || p.Code != code {
+		t.Errorf("answered %d %s, want %d %s: %.300s", a.Status, p.Code, status, code, a.Body)
+	}
+	if p.Status != a.Status || p.Type == "" || p.Title == "" || p.Detail == "" || p.RequestID != a.Header.Get("X-Request-Id") {
+		t.Errorf("an incomplete problem: %s", a.Body)
+	}
+	return p
+}
+
+// account is a client of the service, seen by its owner.
+type account struct {
+	*service
+	httpapi.SignedUp
+	Email, Password string
+}
+
+// signUp makes a client with an owner of its own.
+func (s *service) signUp() account {
+	s.Helper()
+	a := account{service: s, Email: "owner-" + strings.ToLower(rand.Text()) + "@example.com", Password: "pw-" + rand.Text()}
+	a.SignedUp = want[httpapi.SignedUp](s, http.StatusCreated, s.send("POST", "/auth/signup", map[string]string{
+		"email": a.Email, "password": a.Password, "company_name": "Company " + rand.Text()[:8],
+	}))
+	return a
+}
+
+// at is the same account at another replica.
+func (a account) at(s *service) account {
+	a.service = s
+	return a
+}
+
+// with is the account with another token.
+func (a account) with(token string) account {
+	a.Token = token
+	return a
+}
+
+// send sends a request with the account's token.
+func (a account) send(method, path string, body any, options ...option) answer {
+	a.Helper()
+	return a.service.send(method, path, body, append([]option{bearer(a.Token)}, options...)...)
+}
+
+// try is send for a service that may be gone.
+func (a account) try(method, path string, body any, options ...option) (answer, error) {
+	return a.service.try(method, path, body, append([]option{bearer(a.Token)}, options...)...)
+}
+
+func (a account) get(path string, options ...option) answer {
+	a.Helper()
+	return a.send("GET", path, nil, options...)
+}
+
+// under is a path below the client's own.
+func (a account) under(path string) string {
+	return "/api/v1/clients/" + string(a.Client.ID) + path
+}
+
+// createAPIKey makes an API key; without scopes, one with the default ones.
+func (a account) createAPIKey(scopes ...string) httpapi.APIKeyCreated {
+	a.Helper()
+	body := map[string]any{"name": "key " + rand.Text()[:8]}
+	if len(scopes) > 0 {
+		body["scopes"] = scopes
+	}
+	return want[httpapi.APIKeyCreated](a, http.StatusCreated, a.send("POST", a.under("/api_keys"), body))
+}
+
+// exchange returns the token of an API key.
+func (s *service) exchange(rawKey string) string {
+	s.Helper()
+	return want[httpapi.Exchanged](s, http.StatusOK, s.send("POST", "/auth/exchange", map[string]string{"api_key": rawKey})).Data.Token
+}
+
+// createUser makes an end user; traits may be nil.
+func (a account) createUser(external string, traits any) httpapi.User {
+	a.Helper()
+	body := map[string]any{"external_id": external}
+	if traits != nil {
+		body["traits"] = traits
+	}
+	return want[httpapi.User](a, http.StatusCreated, a.send("POST", "/api/v1/users", body))
+}
+
+// addMember adds a dashboard user and logs them in.
+func (a account) addMember(role string) account {
+	a.Helper()
+	m := a
+	m.Email, m.Password = role+"-"+strings.ToLower(rand.Text())+"@example.com", "pw-"+rand.Text()
+	member := want[httpapi.Member](a, http.StatusCreated, a.send("POST", a.under("/members"),
+		map[string]string{"email": m.Email, "role": role, "password": m.Password}))
+	m.User = httpapi.ClientUser{ID: member.ID, Email: member.Email, Role: member.Role}
+	login := want[httpapi.LoggedIn](a, http.StatusOK, a.service.send("POST", "/auth/token",
+		map[string]string{"email": m.Email, "password": m.Password}))
+	m.Token, m.Scopes = login.Token, login.Scopes
+	return m
+}
+
+// subscribe makes a webhook subscription; without a secret where it is empty.
+func (a account) subscribe(url, secret string, types ...string) httpapi.Webhook {
+	a.Helper()
+	if len(types) == 0 {
+		types = []string{"match.computed"}
+	}
+	body := map[string]any{"url": url, "event_types": types}
+	if secret != "" {
+		body["secret"] = secret
+	}
+	return want[httpapi.Webhook](a, http.StatusCreated, a.send("POST", a.under("/webhooks"), body))
+}
+
+// each reads a list to its end, page by page.
+func each[T any](t testing.TB, a account, path string, limit int) []T {
+	t.Helper()
+	var all []T
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	next := fmt.Sprintf("%s%slimit=%d", path, separator, limit)
+	for range 10_000 {
+		page := want[struct {
+			Data       []T     `json:"data"`
+			NextCursor *string `json:"next_cursor"`
+		}](t, http.StatusOK, a.get(next))
+		all = append(all, page.Data...)
+		if page.NextCursor == nil {
+			return all
+		}
+		next = fmt.Sprintf("%s%slimit=%d&cursor=%s", path, separator, limit, *page.NextCursor)
+	}
+	t.Fatalf("%s has no end", path)
+	return nil
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// together runs work n times at once and returns what each returned.
+func together[T any](n int, work func(i int) T) []T {
+	out := make([]T, n)
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			<-start
+			out[i] = work(i)
+		})
+	}
+	close(start)
+	all.Wait()
+	return out
+}
+
+// logBuffer keeps what a service logs.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
