@@ -221,19 +221,22 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 			stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) })
 			w.passed(t, "names_2", w.rename(t, bolt, "on"))
 			stop()
-			background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) }) // remembers
+			third := id.Client("cli_third")
 			w.rename(t, acme, "not reached either")
-			w.passed(t, "names_2", w.rename(t, bolt, "and on"))
+			w.append(t, third, "client.renamed", 1, c.data)
+			last := w.rename(t, bolt, "and on")
+			background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) }) // remembers
+			w.passed(t, "names_2", last)
 
-			w.complete(t, acme)
+			w.complete(t, acme, third)
 			if n := w.one(t, `SELECT count(*) FROM renamings WHERE client = $1`, acme); n != 1 {
 				t.Errorf("%d events of the client were applied, not the one before the poison", n)
 			}
 			if n := w.one(t, `SELECT count(*) FROM quarantine WHERE projection = 'names_2' AND client = $1 AND position = $2
-				AND (SELECT count(*) FROM quarantine) = 1`, acme, poison); n != 1 {
-				t.Error("not exactly this client is quarantined at this event")
+				AND (SELECT count(*) FROM quarantine) = 2`, acme, poison); n != 1 {
+				t.Error("not exactly the two clients are quarantined, each at its event")
 			}
-			if n := strings.Count(logged.String(), `"client quarantined"`); n != 1 {
+			if n := strings.Count(logged.String(), `"client quarantined"`); n != 2 {
 				t.Errorf("logged %d times: %s", n, logged.String())
 			}
 			if _, err := w.newest(t.Context(), acme, true); !fault.Is(err, "quarantined") {
@@ -244,7 +247,7 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 			}
 			list, err := feed.List(t.Context(), w.pool)
 			if err != nil || len(list) != 1 || list[0].Leader != "a" ||
-				len(list[0].Quarantined) != 1 || list[0].Quarantined[0].Client != acme {
+				len(list[0].Quarantined) != 2 || list[0].Quarantined[1].Client != acme {
 				t.Errorf("listed %+v, %v", list, err)
 			}
 		})
