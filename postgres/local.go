@@ -68,6 +68,16 @@ func StartLocal(ctx context.Context, dir string, log *slog.Logger, settings ...s
 	return l, nil
 }
 
+// LocalURL is the connection URL of the private server of dir that another process
+// runs, for tools beside it.
+func LocalURL(ctx context.Context, dir string, log *slog.Logger) (string, error) {
+	where, err := place(ctx, dir, log)
+	if err != nil {
+		return "", fmt.Errorf("local PostgreSQL: %w", err)
+	}
+	return socketURL(where.socketDir, localName), nil
+}
+
 // URL is the connection URL of the server's database, for a superuser without a password.
 func (l *Local) URL() string { return l.url }
 

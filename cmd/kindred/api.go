@@ -109,7 +109,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
 	server := api{
-		writing: &writeapi.API{Commands: c, Login: login(issuer), ExternalIDs: externalIDs(projections.Users{Reader: reader})},
+		writing: &writeapi.API{Commands: c, Lines: httpapi.NewUserLines(), Login: login(issuer), ExternalIDs: externalIDs(projections.Users{Reader: reader})},
 		reading: &readapi.API{
 			Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 			Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},

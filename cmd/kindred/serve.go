@@ -53,7 +53,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		return err
 	}
 	defer listener.Close()
-	f, err := found(ctx, config, e.logger)
+	f, err := found(ctx, config, e.logger, false)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ import (
 type foundation struct {
 	config   Config
 	logger   *slog.Logger
+	tool     bool            // may stand beside a running service
 	local    *postgres.Local // nil where a database is configured
 	pool     *pgxpool.Pool
 	vault    *seal.Vault
@@ -43,8 +44,8 @@ type foundation struct {
 }
 
 // found opens the foundation, in order. Close it in any case.
-func found(ctx context.Context, config Config, logger *slog.Logger) (*foundation, error) {
-	f := &foundation{config: config, logger: logger, metrics: prometheus.NewRegistry()}
+func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
+	f := &foundation{config: config, logger: logger, tool: tool, metrics: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{f.openDatabase, f.openVault, f.openLog} {
 		if err := step(ctx); err != nil {
 			f.close()
@@ -67,18 +68,9 @@ func (f *foundation) close() {
 }
 
 func (f *foundation) openDatabase(ctx context.Context) error {
-	url := f.config.DatabaseURL
-	if url == "" {
-		local, err := postgres.StartLocal(ctx, f.config.DataDir, f.logger)
-		if err != nil {
-			return err
-		}
-		f.local, url = local, local.URL()
-		f.closers = append(f.closers, func() {
-			if err := local.Stop(context.WithoutCancel(ctx)); err != nil {
-				f.logger.ErrorContext(ctx, "local database not stopped in order", "error", err)
-			}
-		})
+	url, err := f.databaseURL(ctx)
+	if err != nil {
+		return err
 	}
 	if err := postgres.Migrate(ctx, url); err != nil {
 		return err
@@ -90,6 +82,28 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 	f.pool = pool
 	f.closers = append(f.closers, pool.Close)
 	return nil
+}
+
+// databaseURL is the configured database, or the private one, which is started
+// unless a tool finds it running under a service.
+func (f *foundation) databaseURL(ctx context.Context) (string, error) {
+	if f.config.DatabaseURL != "" {
+		return f.config.DatabaseURL, nil
+	}
+	local, err := postgres.StartLocal(ctx, f.config.DataDir, f.logger)
+	if f.tool && errors.Is(err, postgres.ErrInUse) {
+		return postgres.LocalURL(ctx, f.config.DataDir, f.logger)
+	}
+	if err != nil {
+		return "", err
+	}
+	f.local = local
+	f.closers = append(f.closers, func() {
+		if err := local.Stop(context.WithoutCancel(ctx)); err != nil {
+			f.logger.ErrorContext(ctx, "local database not stopped in order", "error", err)
+		}
+	})
+	return local.URL(), nil
 }
 
 func (f *foundation) openVault(context.Context) error {

@@ -36,7 +36,7 @@ func (e environ) with(work func(context.Context, *foundation) error) func(*cobra
 		if err != nil {
 			return err
 		}
-		f, err := found(cmd.Context(), config, e.logger)
+		f, err := found(cmd.Context(), config, e.logger, true)
 		if err != nil {
 			return err
 		}

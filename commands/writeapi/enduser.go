@@ -10,11 +10,7 @@ import (
 
 // CreateUser makes an end user.
 func (a *API) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject) (httpapi.CreateUserResponseObject, error) {
-	traits := r.Body.Traits
-	if traits == nil {
-		traits = json.RawMessage("{}")
-	}
-	user, err := a.Commands.CreateUser(ctx, call(ctx), r.Body.ExternalID, traits)
+	user, err := a.Commands.CreateUser(ctx, call(ctx), r.Body.ExternalID, orEmpty(r.Body.Traits))
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +46,14 @@ func (a *API) EraseUser(ctx context.Context, r httpapi.EraseUserRequestObject) (
 	return httpapi.EraseUser204Response{
 		Headers: httpapi.EraseUser204ResponseHeaders{XKindredPosition: position(outcome)},
 	}, nil
+}
+
+// orEmpty are the traits of a user for whom none were given.
+func orEmpty(traits httpapi.Traits) json.RawMessage {
+	if traits == nil {
+		return json.RawMessage("{}")
+	}
+	return traits
 }
 
 func userBody(u commands.User) httpapi.User {

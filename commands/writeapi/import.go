@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ func (a *API) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObjec
 	if r.Params.Mode != nil {
 		mode = *r.Params.Mode
 	}
-	lines := &lines{from: bufio.NewReaderSize(r.Body, maxLine)}
+	lines := &lines{from: bufio.NewReaderSize(r.Body, maxLine), rules: a.Lines}
 	report, err := a.Commands.ImportUsers(ctx, call(ctx), string(mode), lines.next)
 	if err != nil {
 		return nil, err
@@ -49,8 +48,9 @@ func (a *API) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObjec
 
 // lines reads an import line by line.
 type lines struct {
-	from *bufio.Reader
-	n    int
+	from  *bufio.Reader
+	rules httpapi.UserLines
+	n     int
 }
 
 // next reads the next line that is not blank.
@@ -71,7 +71,8 @@ func (l *lines) next() (commands.Imported, bool, error) {
 		}
 		l.n++
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			return l.parse(line), true, nil
+			parsed, err := l.parse(line)
+			return parsed, err == nil, err
 		}
 	}
 }
@@ -94,30 +95,15 @@ func (l *lines) refused(f *fault.Fault) commands.Imported {
 	return commands.Imported{Line: l.n, Refused: f}
 }
 
-func (l *lines) parse(line []byte) commands.Imported {
-	if err := httpapi.CheckJSON(line); err != nil {
-		if f := fault.As(err); f != nil {
-			return l.refused(f)
-		}
-		return l.refused(fault.New(fault.Unreadable, "unreadable", "The line is not JSON."))
+// parse reads a line by the rules for a single user. What it keeps of the line
+// is a copy: the buffer is used again.
+func (l *lines) parse(line []byte) (commands.Imported, error) {
+	user, err := l.rules.Decode(line)
+	if refusal := fault.As(err); refusal != nil {
+		return l.refused(refusal), nil
 	}
-	var user struct {
-		ExternalID *string         `json:"external_id"`
-		Traits     json.RawMessage `json:"traits"`
+	if err != nil {
+		return commands.Imported{}, fmt.Errorf("read line %d of the import: %w", l.n, err)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&user); err != nil {
-		return l.refused(fault.New(fault.Invalid, "invalid",
-			`A line must be an object with a string "external_id" and an object "traits", and nothing else.`))
-	}
-	switch {
-	case user.ExternalID == nil:
-		return l.refused(fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "is required"}))
-	case user.Traits == nil:
-		user.Traits = json.RawMessage("{}")
-	case user.Traits[0] != '{':
-		return l.refused(fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "must be an object"}))
-	}
-	return commands.Imported{Line: l.n, ExternalID: *user.ExternalID, Traits: user.Traits}
+	return commands.Imported{Line: l.n, ExternalID: user.ExternalID, Traits: orEmpty(user.Traits)}, nil
 }

@@ -10,20 +10,16 @@ import (
 )
 
 // defaultMatches is how many matches are computed where nothing is said.
-const defaultMatches = 10
+const defaultMatches = 20
 
 // ComputeMatches computes, and unless told otherwise records, the matches of a
 // user.
 func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesRequestObject) (httpapi.ComputeMatchesResponseObject, error) {
 	in := commands.ComputeMatches{User: commands.UserRef(r.UserID), Limit: defaultMatches, Record: true}
-	if r.Body.Limit != nil {
-		in.Limit = *r.Body.Limit
-	}
-	if r.Body.Record != nil {
-		in.Record = *r.Body.Record
-	}
-	if r.Body.MatchedUserID != nil {
-		in.Other = commands.UserRef(*r.Body.MatchedUserID)
+	if body := r.Body; body != nil {
+		in.Limit = or(body.Limit, in.Limit)
+		in.Record = or(body.Record, in.Record)
+		in.Other = commands.UserRef(or(body.MatchedUserID, ""))
 	}
 	c := call(ctx)
 	found, err := a.Commands.ComputeMatches(ctx, c, in)
@@ -62,4 +58,12 @@ func terms(explanation []event.Term) []httpapi.Term {
 		out[i] = httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution}
 	}
 	return out
+}
+
+// or is what was given, or what counts where nothing was.
+func or[T any](given *T, otherwise T) T {
+	if given == nil {
+		return otherwise
+	}
+	return *given
 }
