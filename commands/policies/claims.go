@@ -21,13 +21,13 @@ func (p *Policies) sweepClaims(ctx context.Context) {
 	ticker := time.NewTicker(claimPause)
 	defer ticker.Stop()
 	for {
-		if err := p.SettleClaims(ctx); err != nil && ctx.Err() == nil {
-			p.Logger.WarnContext(ctx, "claims not settled, trying again", "error", err)
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if err := p.SettleClaims(ctx); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "claims not settled, trying again", "error", err)
 		}
 	}
 }

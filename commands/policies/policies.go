@@ -49,7 +49,8 @@ func Wants(r eventstore.Recorded) bool {
 
 // Run runs the policies until ctx ends.
 func (p *Policies) Run(ctx context.Context) error {
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: closeTimeout}, watermill.NewSlogLogger(p.Logger))
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: closeTimeout},
+		watermill.NewSlogLoggerWithLevelMapping(p.Logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}))
 	if err != nil {
 		return fmt.Errorf("make the policies' router: %w", err)
 	}
