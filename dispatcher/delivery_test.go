@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -321,35 +322,34 @@ SELECT $1, client, webhook, $2, $3, $4, '{}', now() FROM dispatch_endpoints`, st
 	rx.next(t)
 }
 
-func TestLogsHoldNeitherURLsNorBodies(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: []time.Duration{60 * time.Millisecond}})
-	var (
-		mu   sync.Mutex
-		text strings.Builder
-	)
-	r.Logger = slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return text.Write(p)
-	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	began := time.Now()
-	r.Now = func() time.Time { return began.Add(100_000 * time.Since(began)) } // hours go by in milliseconds
-	client := r.client()
-	_, subscribed := r.subscribe(client, "http://127.0.0.1:1/hunter2?hunter2", "")
-	r.apply(subscribed)
-	r.apply(r.matches(client, 3)...)
-	r.start(r.Dispatcher)
-	r.ended("dropped", 3)
-	mu.Lock()
-	defer mu.Unlock()
-	if !strings.Contains(text.String(), "webhook endpoint has failed for long") || strings.Contains(text.String(), "hunter2") {
-		t.Errorf("logged: %s", text.String())
+func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
+	var text strings.Builder
+	now := time.Now()
+	w := newWorker(&Dispatcher{
+		Guard: NewGuard(), Metrics: NewMetrics(prometheus.NewRegistry()), Now: func() time.Time { return now },
+		Logger: slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}, Config{}.withDefaults())
+	fail := func() outcome {
+		w.agenda.expect(firstLane, "w", "c", now)
+		w.agenda.claimed(w.agenda.turns(now), []job{{Webhook: "w"}})
+		w.deliver(t.Context(), job{Webhook: "w", Client: "c", URL: "http://user:hunter2@127.0.0.1/hunter2?hunter2", Body: []byte("hunter2")})
+		return <-w.outcomes
+	}
+	fail()
+	now = now.Add(failingLong - time.Second)
+	fail()
+	if text.Len() != 0 {
+		t.Errorf("logged too early: %s", &text)
+	}
+	now = now.Add(time.Second)
+	if o := fail(); o.verdict != failed || strings.Contains(o.err, "hunter2") {
+		t.Errorf("%s: %s", o.verdict, o.err)
+	}
+	fail()
+	if logged := text.String(); strings.Count(logged, "webhook endpoint has failed for long") != 1 || strings.Contains(logged, "hunter2") {
+		t.Errorf("logged: %s", logged)
 	}
 }
-
-type writer func([]byte) (int, error)
-
-func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func TestCutConnectionsToTheDatabaseLoseNothing(t *testing.T) {
 	r := newRig(t, Config{})

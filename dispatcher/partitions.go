@@ -42,7 +42,7 @@ func (w *worker) maintain(ctx context.Context) {
 	for {
 		err := errors.Join(w.makePartitions(ctx), w.dropExpired(ctx, w.config.Retention))
 		if err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
+			w.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
 		}
 		if !sleep(ctx, maintainEvery) {
 			return

@@ -11,7 +11,10 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
+
+var _ feed.Projection = (*Dispatcher)(nil)
 
 // claim takes n deliveries of whatever webhook waits, as a worker does.
 func (r *rig) claim(n int) []job {

@@ -1,10 +1,9 @@
 package dispatcher
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"time"
-
-	"crypto/sha256"
 
 	"kindred/domain/id"
 )

@@ -40,7 +40,7 @@ func newTransport(guard *Guard, c Config, resolver *net.Resolver) *http.Transpor
 
 // attempt sends a delivery once and says how it went. It ends within the time-out.
 func (w *worker) attempt(ctx context.Context, j job) outcome {
-	started := w.now()
+	started := w.Now()
 	o := outcome{job: j, began: started}
 	if j.Cancelled {
 		o.verdict = cancelled
@@ -54,14 +54,14 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 		// Never send unsigned what was to be signed.
 		o.err = "the signing secret does not exist any more"
 	case err != nil:
-		w.logger.WarnContext(ctx, "signing secret cannot be opened", "webhook_id", string(j.Webhook), "error", err)
+		w.Logger.WarnContext(ctx, "signing secret cannot be opened", "webhook_id", string(j.Webhook), "error", err)
 		o.verdict, o.retryIn = returned, pauseAfterTrouble
 		return o
 	default:
 		o.status, o.answer, err = w.post(ctx, j, started, secrets)
 		o.err = describe(err, o.status)
 	}
-	o.latency = w.now().Sub(started)
+	o.latency = w.Now().Sub(started)
 	if o.err == "" {
 		o.verdict = delivered
 		return o
@@ -92,7 +92,7 @@ func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte
 	if err != nil {
 		return 0, nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // the answer has been read
+	defer resp.Body.Close()
 	// The status has decided. Where the body does not end in time or within its
 	// bounds, the connection is not kept, and that is all.
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, keptAnswer))

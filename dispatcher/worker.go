@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -19,10 +18,10 @@ const (
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
 	pauseAfterTrouble = time.Second
 
-	dbTimeout   = 10 * time.Second // of one statement of the queue
-	maxOutcomes = 512              // of one completion
-	gather      = 2 * time.Millisecond
-	failingLong = time.Hour // until an endpoint that fails is worth a warning
+	dbTimeout   = 10 * time.Second     // of one statement of the queue
+	maxOutcomes = 512                  // of one completion
+	gather      = 5 * time.Millisecond // how long outcomes wait for company
+	failingLong = time.Hour            // until an endpoint that fails is worth a warning
 )
 
 // worker is one running dispatcher: a loop that claims, a goroutine for each
@@ -33,8 +32,6 @@ type worker struct {
 	queue     *queue
 	transport *http.Transport
 	secrets   *openedSecrets
-	logger    *slog.Logger
-	now       func() time.Time
 
 	mu     sync.Mutex
 	agenda *agenda
@@ -52,8 +49,6 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		queue:      &queue{pool: d.Pool, lease: c.Lease},
 		transport:  newTransport(d.Guard, c, d.resolver),
 		secrets:    newOpenedSecrets(d.Secrets),
-		logger:     d.Logger,
-		now:        d.Now,
 		agenda:     newAgenda(c),
 		look:       make(chan struct{}, 1),
 		freed:      make(chan struct{}, 1),
@@ -77,7 +72,7 @@ func (w *worker) work(ctx context.Context) {
 		after          [lanes]id.Webhook
 	)
 	for ctx.Err() == nil {
-		now := w.now()
+		now := w.Now()
 		if (wanted || !now.Before(poll)) && !now.Before(lookFrom) {
 			// Statements outlive ctx: a claim must not be lost between the database and us.
 			next, more, err := w.discover(context.WithoutCancel(ctx), after)
@@ -85,8 +80,11 @@ func (w *worker) work(ctx context.Context) {
 				w.trouble(ctx, err)
 				continue
 			}
-			end := w.now()
-			after, wanted, poll, lookFrom = next, more, end.Add(w.config.Poll), end.Add(restBetweenLooks*end.Sub(now))
+			end := w.Now()
+			after, wanted, lookFrom = next, more, end.Add(restBetweenLooks*end.Sub(now))
+			if poll = end.Add(w.config.Poll); poll.Before(lookFrom) {
+				poll = lookFrom
+			}
 		}
 		claimed, err := w.claim(context.WithoutCancel(ctx))
 		if err != nil {
@@ -96,12 +94,12 @@ func (w *worker) work(ctx context.Context) {
 		if claimed && !sleep(ctx, pace) {
 			return
 		}
-		wait := poll.Sub(w.now())
+		wait := poll.Sub(w.Now())
 		if wanted {
-			wait = min(wait, lookFrom.Sub(w.now()))
+			wait = min(wait, lookFrom.Sub(w.Now()))
 		}
 		w.mu.Lock()
-		wait = w.agenda.next(w.now(), wait)
+		wait = w.agenda.next(w.Now(), wait)
 		w.mu.Unlock()
 		timer := time.NewTimer(wait)
 		select {
@@ -129,7 +127,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // trouble is the database's: it is logged, and the next try waits.
 func (w *worker) trouble(ctx context.Context, err error) {
-	w.logger.ErrorContext(ctx, "webhook queue cannot be reached", "error", err)
+	w.Logger.ErrorContext(ctx, "webhook queue cannot be reached", "error", err)
 	sleep(ctx, pauseAfterTrouble)
 }
 
@@ -145,7 +143,7 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 	if err != nil {
 		return after, true, err
 	}
-	now := w.now() // later than the database's, so that nothing is asked for before it is due
+	now := w.Now() // later than the database's, so that nothing is asked for before it is due
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.agenda.forget()
@@ -165,7 +163,7 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 // It says whether it asked the database at all.
 func (w *worker) claim(ctx context.Context) (bool, error) {
 	w.mu.Lock()
-	turns := w.agenda.turns(w.now())
+	turns := w.agenda.turns(w.Now())
 	w.mu.Unlock()
 	if len(turns) == 0 {
 		return false, nil
@@ -195,7 +193,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	done(o)
 	w.outcomes <- o
 
-	now := w.now()
+	now := w.Now()
 	w.mu.Lock()
 	w.agenda.release(j.Lane, j.Webhook, 1)
 	warn := false
@@ -205,7 +203,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	w.mu.Unlock()
 	signal(w.freed)
 	if warn {
-		w.logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
+		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
 			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
 	}
 }
@@ -250,7 +248,7 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 			}
 			return
 		}
-		w.logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
+		w.Logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
 		if try == noteTries || !sleep(ctx, pauseAfterTrouble) {
 			return
 		}
@@ -260,7 +258,7 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 func (w *worker) noteOnce(ctx context.Context, batch []outcome) (map[id.Delivery]string, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
-	return w.queue.complete(ctx, batch, w.now())
+	return w.queue.complete(ctx, batch, w.Now())
 }
 
 // listen turns notifications into looks. While it cannot, polling serves.
@@ -270,7 +268,7 @@ func (w *worker) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.logger.WarnContext(ctx, "webhook queue cannot be listened to", "error", err)
+		w.Logger.WarnContext(ctx, "webhook queue cannot be listened to", "error", err)
 		sleep(ctx, pauseAfterTrouble)
 	}
 }
@@ -280,8 +278,12 @@ func (w *worker) listenOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	conn := pooled.Hijack()                      // what it listens to is no business of the pool's next user
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing depends on how it closes
+	conn := pooled.Hijack() // what it listens to is no business of the pool's next user
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // nothing depends on how it closes
+	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
