@@ -18,16 +18,16 @@ import (
 type Limits struct {
 	Off bool // no rate limits, for load tests
 
-	ClientRate int // requests a second for all tokens of a client; 500
-	TokenRate  int // requests a second for one token; 250
+	ClientRate int // requests a second for all tokens of a client; 2,000
+	TokenRate  int // requests a second for one token; 1,000
 	InFlight   int // requests at one time, for everybody; 1024
 }
 
 func (l Limits) orDefault() Limits {
 	return Limits{
 		Off:        l.Off,
-		ClientRate: cmp.Or(l.ClientRate, 500),
-		TokenRate:  cmp.Or(l.TokenRate, 250),
+		ClientRate: cmp.Or(l.ClientRate, 2_000),
+		TokenRate:  cmp.Or(l.TokenRate, 1_000),
 		InFlight:   cmp.Or(l.InFlight, 1024),
 	}
 }
