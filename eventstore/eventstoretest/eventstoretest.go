@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"a subscription resumes where another ended", resumes},
 		{"a subscription sees what another process appends", seesOthers},
 		{"a subscription ends with its context", subscriptionEnds},
+		{"a follower that keeps giving up misses nothing", impatient},
 		{"a caller that gives up cancels nobody else", givingUp},
 		{"followers miss nothing and see one order while writers race", race},
 		{"followers miss nothing while connections are cut", raceWithCuts},

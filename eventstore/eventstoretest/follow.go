@@ -93,3 +93,36 @@ func subscriptionEnds(x *trial) {
 		x.Errorf("close: %v", err)
 	}
 }
+
+// impatient follows with waits that end at any moment, also while a batch is on
+// its way.
+func impatient(x *trial) {
+	const events = 60
+	pick := choices(x, 4)
+	s := x.subscribe(x.Store, x.start)
+	written := make(chan error, 1)
+	stream, all := x.stream(), x.events(events)
+	go func() {
+		for i := range all {
+			if _, err := x.Store.Append(x.ctx, stream, eventstore.Revision(i-1), all[i:i+1]); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	var seen []eventstore.Record
+	for len(seen) < events && x.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(x.ctx, time.Duration(pick.IntN(4000))*time.Microsecond)
+		batch, err := s.Next(ctx, 1+pick.IntN(3))
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			x.Fatalf("next: %v", err)
+		}
+		seen = append(seen, batch.Records...)
+	}
+	if err := <-written; err != nil {
+		x.Fatal(err)
+	}
+	x.wantEvents(seen, stream, 0, all...)
+}

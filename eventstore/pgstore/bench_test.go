@@ -70,6 +70,33 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkReadAll reads a log of 20,000 events in pages of 1,000.
+func BenchmarkReadAll(b *testing.B) {
+	store := open(b, pgtest.New(b))
+	const events = 20_000
+	for range events / eventstore.MaxAppend {
+		batch := make([]eventstore.Proposed, eventstore.MaxAppend)
+		for i := range batch {
+			batch[i] = newEvent()
+		}
+		if _, err := store.Append(b.Context(), newStream(), eventstore.NoStream, batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		n := 0
+		for after := eventstore.Start; n < events; {
+			records, err := store.ReadAll(b.Context(), after, 1000)
+			if err != nil {
+				b.Fatal(err)
+			}
+			n += len(records)
+			after = records[len(records)-1].Position
+		}
+	}
+	b.ReportMetric(float64(events*b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
 // perSecond lets writers append b.N events of about 650 bytes, and reports how
 // many there were in a second.
 func perSecond(b *testing.B, writers int, write func(context.Context, eventstore.Stream, eventstore.Proposed) error) float64 {

@@ -33,6 +33,8 @@ type committer struct {
 	queue  *queue
 	grown  *bell
 	conn   *pgx.Conn // nil while there is none
+
+	patience time.Duration // for one commit with all its attempts
 }
 
 // run works until the queue is closed and empty.
@@ -77,10 +79,10 @@ func (c *committer) settle(batch []*request) error {
 }
 
 // commit repeats a batch while its outcome is unknown or the server cannot work,
-// for as long as commitTimeout. Where an attempt took place after all, the
+// for as long as its patience lasts. Where an attempt took place after all, the
 // requests of the next one meet their own events.
 func (c *committer) commit(batch []*request) (base int64, actual []int64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		base, actual, err = c.attempt(ctx, batch)

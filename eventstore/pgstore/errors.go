@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/eventstore"
@@ -20,15 +21,16 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
 }
 
-// passing: the same statement may succeed at another time. Everything that the
-// server did not answer with an error of its own is: the connection was lost,
-// could not be made, or was too slow.
+// passing: the same statement may succeed at another time. Of what the server
+// did not answer with an error of its own, only a result that cannot be read is
+// not: otherwise the connection was lost, could not be made, or was too slow.
 func passing(err error) bool {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
-		return true
+		var unreadable pgx.ScanArgError
+		return !errors.As(err, &unreadable) && !errors.Is(err, pgx.ErrNoRows)
 	}
-	switch answer.Code[:2] {
+	switch answer.Code[:min(2, len(answer.Code))] {
 	case "08", // connection exception
 		"40", // transaction rollback: deadlock, serialization
 		"53", // insufficient resources

@@ -211,14 +211,40 @@ func TestFollowersFindWhatNobodyTold(t *testing.T) {
 	pool := pgtest.New(t)
 	s := subscribe(t, open(t, pool), eventstore.Start)
 	next(t, s)
+	// A store looks at the log once more when it begins to listen.
+	const listens = `
+SELECT EXISTS (SELECT FROM pg_stat_activity
+WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 'idle')`
+	await(t, "the store listens", func() bool {
+		var listening bool
+		if err := pool.QueryRow(t.Context(), listens).Scan(&listening); err != nil {
+			t.Fatal(err)
+		}
+		return listening
+	})
 	const silently = `
 INSERT INTO events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
-VALUES (1, '', 'silent-1', 0, gen_random_uuid(), 'silent', 1, '', '', now())`
-	if _, err := pool.Exec(t.Context(), silently); err != nil {
-		t.Fatal(err)
-	}
-	if records := next(t, s); len(records) != 1 || records[0].Stream != "silent-1" {
-		t.Errorf("a follower sees %+v", records)
+VALUES ($1::bigint, '', 'silent', $1::bigint - 1, gen_random_uuid(), 'silent', 1, '', '', now())`
+	for position := range 6 { // mostly, the follower waits already when the event comes
+		seen := make(chan []eventstore.Record, 1)
+		go func() {
+			batch, err := s.Next(t.Context(), 10)
+			if err != nil {
+				t.Errorf("next: %v", err)
+			}
+			seen <- batch.Records
+		}()
+		if _, err := pool.Exec(t.Context(), silently, position+1); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case records := <-seen:
+			if len(records) != 1 || records[0].Stream != "silent" {
+				t.Errorf("a follower sees %+v", records)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a follower sees nothing")
+		}
 	}
 }
 

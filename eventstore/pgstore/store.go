@@ -56,8 +56,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 		closed: make(chan struct{}),
 		stop:   stop,
 	}
-	s.work.Go(func() { (&committer{config: config, queue: s.queue, grown: s.grown}).run() })
-	s.work.Go(func() { (&listener{config: config, grown: s.grown}).run(listening) })
+	c := &committer{config: config, queue: s.queue, grown: s.grown, patience: commitTimeout}
+	l := &listener{config: config, grown: s.grown}
+	s.work.Go(c.run)
+	s.work.Go(func() { l.run(listening) })
 	return s, nil
 }
 

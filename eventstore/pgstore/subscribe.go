@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -38,13 +37,13 @@ func (s *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, e
 		grown := s.store.grown.wait() // before reading, so that nothing falls between
 		records, caughtUp, err := s.read(ctx, max(limit, 1))
 		switch {
-		case ctx.Err() != nil:
-			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
-		case err != nil && !errors.Is(unavailable(err), eventstore.ErrUnavailable):
-			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", err)
-		case err == nil && (len(records) > 0 || !s.told):
+		case err == nil && (len(records) > 0 || !s.told): // also when ctx has ended by now: it was read
 			s.told = caughtUp
 			return eventstore.Batch{Records: records, CaughtUp: caughtUp}, nil
+		case ctx.Err() != nil:
+			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
+		case err != nil && !passing(err):
+			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", err)
 		}
 		select {
 		case <-grown:

@@ -1,0 +1,182 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+func waits(t testing.TB, q *queue, client, stream string, events, size int) *request {
+	t.Helper()
+	r, err := made(client, stream, events, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.put(r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func made(client, stream string, events, size int) (*request, error) {
+	e := eventstore.Proposed{ID: id.From[id.Event]([16]byte{1}), Client: id.Client(client), Data: make([]byte, size)}
+	all := make([]eventstore.Proposed, events)
+	for i := range all {
+		all[i] = e
+	}
+	return newRequest(eventstore.Stream(stream), 0, all)
+}
+
+func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := newQueue()
+		order := map[eventstore.Stream][]*request{} // what each stream still waits for
+		waiting := 0
+		put := func() {
+			client := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "client")
+			stream := fmt.Sprint(client, rapid.IntRange(0, 3).Draw(t, "stream"))
+			r, err := made(client, stream, rapid.SampledFrom([]int{1, 2, 200, 500}).Draw(t, "events"), 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := q.put(r); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.IntRange(0, 9).Draw(t, "gives up") == 0 {
+				r.abandoned.Store(true)
+				return
+			}
+			order[r.stream] = append(order[r.stream], r)
+			waiting++
+		}
+		take := func() {
+			events, streams := 0, map[eventstore.Stream]bool{}
+			batch := q.fill()
+			for _, r := range batch {
+				if order[r.stream][0] != r {
+					t.Fatalf("a request of %s overtook another", r.stream)
+				}
+				if streams[r.stream] {
+					t.Fatalf("two requests of %s are in one batch", r.stream)
+				}
+				streams[r.stream] = true
+				order[r.stream] = order[r.stream][1:]
+				events += len(r.events)
+			}
+			if waiting > 0 && len(batch) == 0 {
+				t.Fatalf("nothing was taken of %d requests", waiting)
+			}
+			if len(batch) > maxBatchRequests || events > maxBatchEvents && len(batch) > 1 {
+				t.Fatalf("a batch has %d requests and %d events", len(batch), events)
+			}
+			waiting -= len(batch)
+			if q.waiting != waiting {
+				t.Fatalf("the queue counts %d that wait, there are %d", q.waiting, waiting)
+			}
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "put") {
+				put()
+			} else {
+				take()
+			}
+		}
+		for waiting > 0 {
+			take()
+		}
+		if q.fill(); q.size != 0 || len(q.turns) != 0 || len(q.lanes) != 0 {
+			t.Fatalf("an empty queue holds %d bytes, %d turns, %d lanes", q.size, len(q.turns), len(q.lanes))
+		}
+	})
+}
+
+func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
+	q := newQueue()
+	for i := range maxWaitingClient {
+		waits(t, q, "importer", fmt.Sprint("user-", i), 1, 10)
+	}
+	if r, err := made("importer", "one too many", 1, 10); err != nil || !errors.Is(q.put(r), eventstore.ErrUnavailable) {
+		t.Errorf("one client may fill the queue (%v)", err)
+	}
+	var others []*request
+	for _, client := range []string{"a", "b", "c"} {
+		others = append(others, waits(t, q, client, client, 1, 10))
+	}
+	batch := q.fill()
+	if len(batch) != maxBatchRequests {
+		t.Errorf("the batch has %d requests, want %d", len(batch), maxBatchRequests)
+	}
+	for _, r := range others {
+		if !slices.Contains(batch, r) {
+			t.Errorf("client %s did not get its turn", r.client())
+		}
+	}
+}
+
+func TestALargeRequestIsNotOvertakenForEver(t *testing.T) {
+	q := newQueue()
+	large := waits(t, q, "large", "large", eventstore.MaxAppend, 10)
+	for batches := 0; ; batches++ {
+		for i := range 40 {
+			waits(t, q, fmt.Sprint("small", i), fmt.Sprint("small", batches, i), 1, 10)
+		}
+		if slices.Contains(q.fill(), large) {
+			return
+		}
+		if batches == 3 {
+			t.Fatal("it still waits after 4 batches")
+		}
+	}
+}
+
+func TestAFullQueueRefuses(t *testing.T) {
+	q := newQueue()
+	for i := range maxWaiting {
+		waits(t, q, fmt.Sprint("client", i%4), fmt.Sprint("user-", i), 1, 10)
+	}
+	if r, err := made("another", "x", 1, 10); err != nil || !errors.Is(q.put(r), eventstore.ErrUnavailable) {
+		t.Errorf("a full queue takes more (%v)", err)
+	}
+	heavy := newQueue()
+	for i := range maxWaitingBytes / eventstore.MaxEventSize {
+		waits(t, heavy, "client", fmt.Sprint("user-", i), 1, eventstore.MaxEventSize)
+	}
+	if r, err := made("another", "x", 1, 10); err != nil || !errors.Is(heavy.put(r), eventstore.ErrUnavailable) {
+		t.Errorf("a heavy queue takes more (%v)", err)
+	}
+	if n := len(heavy.fill()); n*eventstore.MaxEventSize > maxBatchBytes {
+		t.Errorf("a batch has %d requests of %d bytes", n, eventstore.MaxEventSize)
+	}
+}
+
+func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
+	config, err := pgx.ParseConfig("host=/nowhere/at/all dbname=none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &committer{config: config, queue: newQueue(), grown: newBell(), patience: 50 * time.Millisecond}
+	var all []*request
+	for range 100 { // one stream: as many batches
+		all = append(all, waits(t, c.queue, "client", "stream", 1, 10))
+	}
+	done := make(chan struct{})
+	go func() {
+		c.run()
+		close(done)
+	}()
+	for _, r := range all {
+		if a := <-r.answer; !errors.Is(a.err, eventstore.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", a.err)
+		}
+	}
+	c.queue.close()
+	<-done
+}
