@@ -1,11 +1,10 @@
 package feed_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
-
-	"context"
 )
 
 // BenchmarkWriteThenRead is the time from an append's answer to a fresh read.

@@ -18,7 +18,7 @@ import (
 
 const (
 	batchTimeout = time.Minute
-	unknownPause = 5 * time.Second
+	pause        = 5 * time.Second
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -50,55 +50,55 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 	})
 }
 
-// campaign waits for a lease and works under it, again and again.
+// campaign waits for a lease and works under it, again and again, until ctx
+// ends or the log does not fit.
 func (r *Runner) campaign(ctx context.Context, name string, work func(context.Context, lease) error) error {
-	log := r.Logger.With("projection", name)
-	var retry backoff
+	var failed backoff
 	unreachable := backoff{most: standbyPoll}
-	for {
+	for ctx.Err() == nil {
 		l, got, err := r.acquire(ctx, name)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
-			log.WarnContext(ctx, "lease not reachable", "error", reason(err))
-			if unreachable.wait(ctx) != nil {
-				return nil
-			}
-			continue
+			r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
+			_ = unreachable.wait(ctx) // the loop looks at ctx, here and below
 		case !got:
-			if sleep(ctx, min(standbyPoll, r.leaseTime()/3)) != nil {
-				return nil
-			}
-			continue
-		}
-		log.InfoContext(ctx, "leading", "lease_epoch", l.epoch)
-		r.Metrics.leads(name, true)
-		began := r.Now()
-		err = r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
-		r.Metrics.leads(name, false)
-		if r.Now().Sub(began) > lastRetry {
-			retry = backoff{} // it did work
-		}
-
-		pause := retry.wait
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ErrRestored):
-			return err
-		case errors.Is(err, errLost):
-			log.WarnContext(ctx, "leadership lost")
-		case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
-			log.ErrorContext(ctx, "leadership given up", "error", err)
-			pause = func(ctx context.Context) error { return sleep(ctx, cmp.Or(r.Pause, unknownPause)) }
+			_ = sleep(ctx, min(standbyPoll, r.leaseTime()/3))
 		default:
-			log.ErrorContext(ctx, "leading failed", "error", reason(err))
-		}
-		if pause(ctx) != nil {
-			return nil
+			if err := r.term(ctx, l, &failed, work); errors.Is(err, ErrRestored) {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// term works under a lease until it is lost or given up, and rests after. It
+// fails with ErrRestored, or because ctx has ended.
+func (r *Runner) term(ctx context.Context, l lease, failed *backoff, work func(context.Context, lease) error) error {
+	log := r.Logger.With("projection", l.name, "lease_epoch", l.epoch)
+	log.InfoContext(ctx, "leading")
+	r.Metrics.leads(l.name, true)
+	began := r.Now()
+	err := r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
+	r.Metrics.leads(l.name, false)
+	if r.Now().Sub(began) > lastRetry {
+		*failed = backoff{} // it did work
+	}
+	switch {
+	case ctx.Err() != nil:
+		log.InfoContext(ctx, "lease given back")
+		return ctx.Err()
+	case errors.Is(err, ErrRestored):
+		return err
+	case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
+		log.ErrorContext(ctx, "leadership given up", "error", reason(err))
+		return sleep(ctx, cmp.Or(r.Pause, pause))
+	case errors.Is(err, errLost):
+		log.WarnContext(ctx, "leadership lost")
+	default:
+		log.ErrorContext(ctx, "leading failed", "error", reason(err))
+	}
+	return failed.wait(ctx)
 }
 
 // leader applies events under one lease.

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
+	"kindred/domain/event"
 	"kindred/eventstore"
 )
 
@@ -111,7 +112,12 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	defer func() { err = errors.Join(err, f.save(ctx), sub.Close()) }()
+	defer func() {
+		if errors.Is(err, errStopped) {
+			f.Runner.Metrics.stops(f.slot, true)
+		}
+		err = errors.Join(err, f.save(ctx), sub.Close())
+	}()
 	for {
 		batch, err := sub.Next(ctx, MaxBatch)
 		if err != nil {
@@ -151,8 +157,11 @@ func (f *following) begin(ctx context.Context, l lease) error {
 // pass has one event handled.
 func (f *following) pass(ctx context.Context, record eventstore.Record) error {
 	recorded, err := f.Runner.Log.Decode(record)
-	if err != nil {
+	if errors.Is(err, event.ErrUnknown) {
 		return fmt.Errorf("at position %s: %w", record.Position, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: at position %s: %w", errStopped, record.Position, err)
 	}
 	if f.Wants == nil || f.Wants(recorded) {
 		if err := f.deliver(ctx, recorded); err != nil {
@@ -181,7 +190,6 @@ func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) e
 			return nil
 		}
 		if attempt == attempts {
-			f.Runner.Metrics.stops(f.slot, true)
 			return fmt.Errorf("%w: %s (%s) at position %s, %d attempts",
 				errStopped, recorded.ID, recorded.Type, recorded.Position, attempts)
 		}

@@ -17,7 +17,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	keystest.Run(t, func(t *testing.T) seal.Keys { return pgkeys.Keys{Pool: pgtest.New(t)} })
+	keystest.Run(t, func(t *testing.T) seal.Keys {
+		t.Helper()
+		return pgkeys.Keys{Pool: pgtest.New(t)}
+	})
 }
 
 func newMaster(t testing.TB) seal.MasterKeys {
