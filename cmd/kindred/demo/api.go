@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -140,9 +142,7 @@ func (a *api) send(ctx context.Context, r request, body io.Reader, header http.H
 	if err != nil {
 		return answer{}, err
 	}
-	for name, values := range header {
-		q.Header[name] = values
-	}
+	maps.Copy(q.Header, header)
 	if token != "" {
 		q.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -168,7 +168,7 @@ func (a *api) send(ctx context.Context, r request, body io.Reader, header http.H
 
 // innermost takes the URL out of a client's error: the caller names the path.
 func innermost(err error) error {
-	if wrapped, ok := err.(*url.Error); ok { //nolint:errorlint // http.Client promises this type
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err
 	}
 	return err

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -122,12 +121,19 @@ func (s *story) erase(ctx context.Context) error {
 		return fmt.Errorf("%s is still in the list of matches", gone.MatchedUserID)
 	}
 	rows = append(rows, []string{"among the recorded matches", "no"})
+	err = s.api.do(ctx, request{
+		method: "POST", path: s.matchesPath(s.asker), want: http.StatusNotFound,
+		body: map[string]any{"matched_user_id": gone.MatchedUserID, "record": false},
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("the erased user was matched again: %w", err)
+	}
 	again, err := s.compute(ctx, s.asker, map[string]any{"limit": 10, "record": false})
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(again, func(m match) bool { return m.MatchedUserID == gone.MatchedUserID }) {
-		return errors.New("the erased user was matched again")
+		return fmt.Errorf("the erased user is still among the matches of %s", s.asker.ExternalID)
 	}
 	rows = append(rows, []string{"among new matches", "no; the best is now " + again[0].ExternalID + " with " + fixed(again[0].Score, 4)})
 	s.page.table(nil, rows)

@@ -57,7 +57,7 @@ func (t table) read(take func(person) bool) error {
 	if len(header) == 0 {
 		first, err := rows.Read()
 		if err != nil {
-			return t.explain(err, nil)
+			return t.explain(err, 0, 0)
 		}
 		header = slices.Clone(first)
 	}
@@ -72,7 +72,7 @@ func (t table) read(take func(person) bool) error {
 			return nil
 		}
 		if err != nil {
-			return t.explain(err, row)
+			return t.explain(err, len(row), len(c.names))
 		}
 		p, err := c.person(row, n)
 		if err != nil {
@@ -89,13 +89,13 @@ func (t table) read(take func(person) bool) error {
 func (t table) name() string { return filepath.Base(t.path) }
 
 // explain says what is wrong with a file, and where.
-func (t table) explain(err error, row []string) error {
+func (t table) explain(err error, got, want int) error {
 	wrong, ok := errors.AsType[*csv.ParseError](err)
 	switch {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s is empty", t.name())
 	case ok && errors.Is(err, csv.ErrFieldCount):
-		return fmt.Errorf("%s, line %d has %d fields, which is not what the header has; see --header", t.name(), wrong.Line, len(row))
+		return fmt.Errorf("%s, line %d has %d fields, the header has %d; see --header", t.name(), wrong.Line, got, want)
 	case ok:
 		return fmt.Errorf("%s, line %d, column %d: %w", t.name(), wrong.Line, wrong.Column, wrong.Err)
 	}

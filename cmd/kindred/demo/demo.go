@@ -162,6 +162,8 @@ func (s *story) close(ctx context.Context) {
 		}
 	}
 	if s.receiver != nil {
-		s.receiver.close(ctx)
+		if err := s.receiver.close(); err != nil {
+			s.page.say("The receiver did not end in order: %v", err)
+		}
 	}
 }

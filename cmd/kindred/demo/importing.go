@@ -95,7 +95,7 @@ func (s *story) streamIn(ctx context.Context, people iter.Seq2[person, error], t
 	r := request{method: "POST", path: importPath, want: 200}
 	answer, err := s.api.send(ctx, r, from, http.Header{"Content-Type": {"application/x-ndjson"}})
 	took := time.Since(start)
-	from.Close() // ends the writer where the service answered early
+	_ = from.Close() // ends the writer where the service answered before the end
 	if wrong := <-written; wrong != nil && !errors.Is(wrong, io.ErrClosedPipe) {
 		err = wrong
 	}

@@ -95,7 +95,10 @@ func (s *story) expect(of user, matches []match) {
 }
 
 // alike names the three traits that add most.
-func alike(terms []term) string { return traitNames(most(terms)[:min(3, len(terms))]) }
+func alike(terms []term) string {
+	adding := slices.DeleteFunc(most(terms), func(t term) bool { return t.Contribution == 0 })
+	return cmp.Or(traitNames(adding[:min(3, len(adding))]), "nothing")
+}
 
 // unlike names the two traits that fall shortest of adding all they could.
 func unlike(terms []term) string {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -98,16 +99,20 @@ func (r *receiver) so() ([]delivery, <-chan struct{}, error) {
 	if r.wrong != nil {
 		return nil, nil, fmt.Errorf("a delivery is not as it should be: %w", r.wrong)
 	}
-	return r.got[:len(r.got):len(r.got)], r.arriving, nil
+	return slices.Clip(r.got), r.arriving, nil
 }
 
-// await waits until the deliveries so far are enough, or for its patience.
-func (r *receiver) await(ctx context.Context, patience time.Duration, enough func([]delivery) bool) ([]delivery, error) {
+// await waits until the deliveries so far are enough, or wrong, or for its
+// patience.
+func (r *receiver) await(ctx context.Context, patience time.Duration, enough func([]delivery) (bool, error)) ([]delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		got, more, err := r.so()
-		if err != nil || enough(got) {
+		if err != nil {
+			return nil, err
+		}
+		if done, err := enough(got); done || err != nil {
 			return got, err
 		}
 		select {
@@ -118,10 +123,9 @@ func (r *receiver) await(ctx context.Context, patience time.Duration, enough fun
 	}
 }
 
-// close ends the receiver.
-func (r *receiver) close(ctx context.Context) {
-	if r.server.Shutdown(ctx) != nil {
-		r.server.Close()
-	}
+// close ends the receiver, and cuts off whoever still speaks to it.
+func (r *receiver) close() error {
+	err := r.server.Close()
 	<-r.done
+	return err
 }

@@ -75,27 +75,23 @@ func (s *story) collect(ctx context.Context) error {
 	return nil
 }
 
-// awaitExpected waits for all matches that have to arrive and compares them
+// awaitExpected waits for all matches that have to arrive, and compares them
 // with what the API answered.
 func (s *story) awaitExpected(ctx context.Context) ([]delivery, error) {
-	open := func(got []delivery) int {
+	open := len(s.expected)
+	got, err := s.receiver.await(ctx, s.options.Patience, func(got []delivery) (bool, error) {
 		arrived := map[pair]bool{}
 		for _, d := range got {
-			if _, ok := s.expected[d.pair]; ok {
-				arrived[d.pair] = true
-			}
+			arrived[d.pair] = true
 		}
-		return len(s.expected) - len(arrived)
-	}
-	got, err := s.receiver.await(ctx, s.options.Patience, func(got []delivery) bool { return open(got) == 0 })
+		open = len(s.expected) - len(arrived)
+		return open <= 0, s.onlyExpected(got)
+	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("%d of %d events did not arrive within %s; what happened to them: GET %s/deliveries",
-			open(got), len(s.expected), s.options.Patience, s.webhookPath())
+		return nil, fmt.Errorf("%d of %d events did not arrive within %s; what became of them: GET %s/deliveries",
+			open, len(s.expected), s.options.Patience, s.webhookPath())
 	}
-	if err != nil {
-		return nil, err
-	}
-	return got, s.onlyExpected(got)
+	return got, err
 }
 
 // onlyExpected fails for a delivery that should not be: of another client, of
