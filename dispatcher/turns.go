@@ -22,8 +22,8 @@ func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 
 // agenda knows which endpoints may have work, and whose turn it is.
 //
-// Slots go round by client, and within a client by endpoint. Nobody takes more
-// than half of what is free, so that a newcomer finds room however many
+// Slots go round by client, and within a client by endpoint. No client takes
+// more slots than it leaves free, so that a newcomer finds room however many
 // endpoints hang. An endpoint that fails gets fewer slots, down to minCap, and
 // more again, one for each success. The caller holds a lock.
 type agenda struct {
@@ -32,8 +32,8 @@ type agenda struct {
 
 	used      [lanes]int
 	endpoints map[id.Webhook]*place
-	byClient  map[id.Client]*[lanes]int // slots in use
-	served    uint64                    // counts turns given
+	byClient  map[id.Client][lanes]int // slots in use
+	served    uint64                   // counts turns given
 }
 
 // place is an endpoint on the agenda.
@@ -59,7 +59,7 @@ func newAgenda(c Config) *agenda {
 		budget:    [lanes]int{c.FirstAttempts, c.Retries},
 		perEnd:    c.PerEndpoint,
 		endpoints: map[id.Webhook]*place{},
-		byClient:  map[id.Client]*[lanes]int{},
+		byClient:  map[id.Client][lanes]int{},
 	}
 }
 
@@ -94,13 +94,12 @@ func (a *agenda) plan(lane laneKind, now time.Time, give func(*place)) {
 	}
 	clients := map[id.Client]*clientTurn{}
 	for _, p := range a.endpoints {
-		if ready := p.ready[lane]; ready.IsZero() || ready.After(now) || p.used[lane] >= p.cap {
+		if ready := p.ready[lane]; ready.IsZero() || ready.After(now) || !a.may(lane, p) {
 			continue
 		}
 		t := clients[p.client]
 		if t == nil {
-			mine := a.usedBy(p.client)[lane]
-			t = &clientTurn{room: max(1, (free+mine)/2-mine)}
+			t = &clientTurn{room: a.room(lane, p.client)}
 			clients[p.client] = t
 		}
 		t.served = max(t.served, p.served)
@@ -141,13 +140,19 @@ func (a *agenda) plan(lane laneKind, now time.Time, give func(*place)) {
 	}
 }
 
-func (a *agenda) usedBy(c id.Client) *[lanes]int {
-	used := a.byClient[c]
-	if used == nil {
-		used = new([lanes]int)
-		a.byClient[c] = used
+// room is how many more slots a client may take: up to as many as it leaves
+// free, and one if it has none.
+func (a *agenda) room(lane laneKind, c id.Client) int {
+	free, mine := a.budget[lane]-a.used[lane], a.byClient[c][lane]
+	if free > 0 && mine == 0 {
+		return max(1, free/2)
 	}
-	return used
+	return max(0, (free-mine)/2)
+}
+
+// may says whether an endpoint can have a slot just now.
+func (a *agenda) may(lane laneKind, p *place) bool {
+	return p.used[lane] < p.cap && a.room(lane, p.client) > 0
 }
 
 func (a *agenda) take(lane laneKind, p *place) {
@@ -155,7 +160,9 @@ func (a *agenda) take(lane laneKind, p *place) {
 	p.served = a.served
 	p.used[lane]++
 	a.used[lane]++
-	a.usedBy(p.client)[lane]++
+	used := a.byClient[p.client]
+	used[lane]++
+	a.byClient[p.client] = used
 }
 
 // release gives slots back.
@@ -163,8 +170,10 @@ func (a *agenda) release(lane laneKind, webhook id.Webhook, n int) {
 	p := a.endpoints[webhook]
 	p.used[lane] -= n
 	a.used[lane] -= n
-	used := a.usedBy(p.client)
-	if used[lane] -= n; *used == [lanes]int{} {
+	used := a.byClient[p.client]
+	used[lane] -= n
+	a.byClient[p.client] = used
+	if used == [lanes]int{} {
 		delete(a.byClient, p.client)
 	}
 }
@@ -232,7 +241,7 @@ func (a *agenda) learn(webhook id.Webhook, accepted bool, now time.Time) bool {
 func (a *agenda) next(now time.Time, limit time.Duration) time.Duration {
 	for _, p := range a.endpoints {
 		for lane, ready := range p.ready {
-			if !ready.IsZero() && p.used[lane] < p.cap && a.used[lane] < a.budget[lane] {
+			if !ready.IsZero() && a.may(laneKind(lane), p) {
 				limit = min(limit, ready.Sub(now))
 			}
 		}

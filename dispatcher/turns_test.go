@@ -61,11 +61,14 @@ func TestEndpointsTakeTurns(t *testing.T) {
 func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
 	now := time.Now()
 	a := ready(Config{}, now, map[id.Client]int{"hanging": 1000})
-	for range 100 {
+	for range 1000 {
 		a.turns(now) // nothing is ever released
 	}
+	if wait := a.next(now, time.Minute); wait != time.Minute {
+		t.Errorf("asks again after %s, although nobody may have a slot", wait)
+	}
 	a.expect(firstLane, "newcomer", "other", now)
-	if got := handed(a, a.turns(now))["other"]; got < 8 {
+	if got := handed(a, a.turns(now))["other"]; got != 16 {
 		t.Errorf("the newcomer got %d slots", got)
 	}
 }
@@ -139,7 +142,7 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 	a := ready(Config{}, now, map[id.Client]int{"c": 2})
 	turns := a.turns(now)
 	a.claimed(turns, []job{{Webhook: "c/0", Client: "c"}})
-	if a.used[firstLane] != 1 || a.usedBy("c")[firstLane] != 1 {
+	if a.used[firstLane] != 1 || a.byClient["c"][firstLane] != 1 {
 		t.Errorf("%d slots in use, not 1", a.used[firstLane])
 	}
 	if more := a.turns(now); len(more) != 0 {
