@@ -33,6 +33,7 @@ type Harness struct {
 // Run runs the suite; open gives every test a log of its own, and closes it
 // with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Harness) {
+	t.Helper()
 	for _, test := range []struct {
 		name string
 		run  func(*trial)

@@ -152,8 +152,7 @@ func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 					a.settle(x.ctx, store)
 				}
 				a.settle(x.ctx, store)
-				var conflict *eventstore.ConflictError
-				if errors.As(a.err, &conflict) {
+				if conflict, is := errors.AsType[*eventstore.ConflictError](a.err); is {
 					raise(&tips[s], conflict.Actual)
 				} else if a.err == nil {
 					raise(&tips[s], a.appended.Revision)

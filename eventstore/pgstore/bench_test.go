@@ -100,6 +100,7 @@ func BenchmarkReadAll(b *testing.B) {
 // perSecond lets writers append b.N events of about 650 bytes, and reports how
 // many there were in a second.
 func perSecond(b *testing.B, writers int, write func(context.Context, eventstore.Stream, eventstore.Proposed) error) float64 {
+	b.Helper()
 	var (
 		group sync.WaitGroup
 		left  atomic.Int64

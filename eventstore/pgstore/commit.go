@@ -125,14 +125,14 @@ func (c *committer) attempt(ctx context.Context, batch []*request) (base int64, 
 // disconnect drops the connection; what ran on it may go on.
 func (c *committer) disconnect() {
 	if c.conn != nil {
-		hangUp(c.conn)
+		hangUp(context.Background(), c.conn)
 		c.conn = nil
 	}
 }
 
 // hangUp closes a connection that is given up, whether or not anybody listens.
-func hangUp(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+func hangUp(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
 }
@@ -194,8 +194,8 @@ func columnsOf(batch []*request) eventColumns {
 	var c eventColumns
 	for i, r := range batch {
 		for j, e := range r.events {
-			c.of = append(c.of, int32(i+1))   //nolint:gosec // at most maxBatchRequests
-			c.nth = append(c.nth, int32(j+1)) //nolint:gosec // at most eventstore.MaxAppend
+			c.of = append(c.of, int32(i+1))
+			c.nth = append(c.nth, int32(j+1))
 			c.clients = append(c.clients, string(e.Client))
 			c.ids = append(c.ids, pgtype.UUID{Bytes: r.ids[j], Valid: true})
 			c.types = append(c.types, e.Type)

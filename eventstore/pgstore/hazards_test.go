@@ -401,7 +401,7 @@ func (c *badConn) Write(b []byte) (int, error) {
 func (c *badConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b) // the server answers after its commit
 	if c.sent.Load() > largeEnough && c.line.loseNext.CompareAndSwap(true, false) {
-		return 0, errors.Join(io.ErrUnexpectedEOF, c.Conn.Close())
+		return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
 	}
 	return n, err
 }

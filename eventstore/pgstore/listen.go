@@ -37,7 +37,7 @@ func (l *listener) listen(ctx context.Context) {
 	if err != nil {
 		return // subscriptions poll, and the next attempt follows
 	}
-	defer hangUp(conn)
+	defer hangUp(ctx, conn)
 	for {
 		l.grown.ring() // at first for what came before LISTEN
 		silent, cancel := context.WithTimeout(ctx, listenSilence)
@@ -61,7 +61,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	if _, err := conn.Exec(ctx, listen); err != nil {
-		hangUp(conn)
+		hangUp(ctx, conn)
 		return nil, err
 	}
 	return conn, nil

@@ -22,6 +22,7 @@ import (
 func TestConformance(t *testing.T) {
 	server := pgtest.Durable(t)
 	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness {
+		t.Helper()
 		url := database(t, server)
 		another := func(t testing.TB) eventstore.Store {
 			t.Helper()
@@ -32,7 +33,10 @@ func TestConformance(t *testing.T) {
 		return eventstoretest.Harness{
 			Store:   another(t),
 			Another: another,
-			Cut:     func(t testing.TB) { cut(t, side) },
+			Cut: func(t testing.TB) {
+				t.Helper()
+				cut(t, side)
+			},
 			Restart: func(testing.TB) {
 				server.Kill()
 				server.Restart()
