@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"kindred/cmd/kindred/demo"
 )
 
 func main() {
@@ -40,7 +42,7 @@ func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	env := environ{getenv: getenv, out: out, logger: slog.New(slog.NewTextHandler(errs, nil))}
 	root.AddCommand(
-		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(),
+		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), demo.Command(),
 	)
 	return root
 }

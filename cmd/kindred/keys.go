@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kindred/httpapi/auth"
+)
+
+func (e environ) keysCommand() *cobra.Command {
+	keys := &cobra.Command{Use: "keys", Short: "List and rotate the keys that sign tokens; rewrap what the master key protects"}
+	var leaked bool
+	rotate := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make new signing keys; they sign once every verifier has had the time to fetch them",
+		Args:  cobra.NoArgs,
+		RunE: e.with(func(ctx context.Context, f *foundation) error {
+			keyring, err := f.keyring(ctx)
+			if err != nil {
+				return err
+			}
+			rotate := keyring.Rotate
+			if leaked {
+				rotate = keyring.RotateNow
+			}
+			infos, err := rotate(ctx)
+			if err != nil {
+				return err
+			}
+			return printKeys(e.out, infos)
+		}),
+	}
+	rotate.Flags().BoolVar(&leaked, "leaked", false, "the old keys have leaked: refuse what they signed from now on")
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the signing keys",
+		Args:  cobra.NoArgs,
+		RunE: e.with(func(ctx context.Context, f *foundation) error {
+			keyring, err := f.keyring(ctx)
+			if err != nil {
+				return err
+			}
+			infos, err := keyring.List(ctx)
+			if err != nil {
+				return err
+			}
+			return printKeys(e.out, infos)
+		}),
+	}
+	rewrap := &cobra.Command{
+		Use:   "rewrap",
+		Short: "Wrap the clients' keys anew under the first master key, after it was changed",
+		Args:  cobra.NoArgs,
+		RunE: e.with(func(ctx context.Context, f *foundation) error {
+			n, err := f.vault.Rewrap(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(e.out, "%d keys are wrapped anew. The older master keys can be taken away once the signing keys have been rotated.\n", n)
+			return err
+		}),
+	}
+	keys.AddCommand(list, rotate, rewrap)
+	return keys
+}
+
+func printKeys(out io.Writer, infos []auth.KeyInfo) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "KEY\tALGORITHM\tSTATE\tSIGNS FROM\tREMOVED AT")
+	for _, k := range infos {
+		removed := "-"
+		if !k.RemovedAt.IsZero() {
+			removed = k.RemovedAt.UTC().Format(time.RFC3339)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Algorithm, k.State, k.ActivatesAt.UTC().Format(time.RFC3339), removed)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kindred/eventstore/feed"
+	"kindred/projections"
+)
+
+func (e environ) projectionsCommand() *cobra.Command {
+	group := &cobra.Command{Use: "projections", Short: "List and rebuild the read models"}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "Show how far each projection and policy has come",
+		Args:  cobra.NoArgs,
+		RunE: e.with(func(ctx context.Context, f *foundation) error {
+			statuses, err := feed.List(ctx, f.pool)
+			if err != nil {
+				return err
+			}
+			return printStatuses(e.out, statuses)
+		}),
+	}
+	rebuild := &cobra.Command{
+		Use:       "rebuild NAME…",
+		Short:     "Build read models anew beside the live ones, and put them in their place",
+		ValidArgs: modelNames(),
+		Args:      cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return e.with(func(ctx context.Context, f *foundation) error { return e.rebuild(ctx, f, names) })(cmd, names)
+		},
+	}
+	skip := &cobra.Command{
+		Use:   "skip NAME",
+		Short: "Let a policy or the dispatcher go on from the end of the log, without what it has not seen",
+		Long: "Let a policy or the dispatcher go on from the end of the log, without what it has not seen.\n" +
+			"It is for the time after the log was restored from a backup, when they refuse to run.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.with(func(ctx context.Context, f *foundation) error {
+				return f.runner.Skip(ctx, args[0])
+			})(cmd, args)
+		},
+	}
+	group.AddCommand(list, rebuild, skip)
+	return group
+}
+
+func (e environ) rebuild(ctx context.Context, f *foundation, names []string) error {
+	for _, model := range projections.All() {
+		if !slices.Contains(names, model.Name()) {
+			continue
+		}
+		if err := f.runner.Rebuild(ctx, model, reportRebuild(e.out, model.Name())); err != nil {
+			return fmt.Errorf("rebuild %s: %w", model.Name(), err)
+		}
+		fmt.Fprintln(e.out, "rebuilt", model.Name())
+	}
+	return nil
+}
+
+// reportEvery is how many events a rebuild applies between two lines.
+const reportEvery = 100_000
+
+// reportRebuild prints a line every now and then.
+func reportRebuild(out io.Writer, name string) func(feed.Rebuilding) {
+	told := int64(0)
+	return func(r feed.Rebuilding) {
+		if r.Events-told < reportEvery {
+			return
+		}
+		told = r.Events
+		fmt.Fprintf(out, "%s: %d of about %d events, %s left\n", name, r.Events, r.Expected, r.Left.Round(time.Second))
+	}
+}
+
+func modelNames() []string {
+	var names []string
+	for _, m := range projections.All() {
+		names = append(names, m.Name())
+	}
+	return names
+}
+
+func printStatuses(out io.Writer, statuses []feed.Status) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tPOSITION\tEVENTS\tUPDATED\tLEADER\tQUARANTINED")
+	for _, s := range statuses {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%d\n",
+			s.Name, s.Position, s.Events, s.UpdatedAt.UTC().Format(time.RFC3339), s.Leader, len(s.Quarantined))
+		for _, q := range s.Quarantined {
+			fmt.Fprintf(table, "  %s\t%s\t\t%s\t\t%s\n", q.Client, q.Position, q.At.UTC().Format(time.RFC3339), q.Reason)
+		}
+	}
+	return table.Flush()
+}
