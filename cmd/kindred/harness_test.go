@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -116,6 +117,9 @@ func (s *service) stop() {
 	}
 	if s.err != nil {
 		s.Errorf("it ended with: %v\n%s", s.err, s.Logs)
+	}
+	if leaked := s.Logs.leaked(); len(leaked) > 0 {
+		s.Errorf("the log holds secrets: %q", leaked)
 	}
 }
 
@@ -241,6 +245,7 @@ func (s *service) signUp() account {
 	a.SignedUp = want[httpapi.SignedUp](s, http.StatusCreated, s.send("POST", "/auth/signup", map[string]string{
 		"email": a.Email, "password": a.Password, "company_name": "Company " + rand.Text()[:8],
 	}))
+	s.Logs.keepOut(a.Email, a.Password, a.Token)
 	return a
 }
 
@@ -284,13 +289,17 @@ func (a account) createAPIKey(scopes ...string) httpapi.APIKeyCreated {
 	if len(scopes) > 0 {
 		body["scopes"] = scopes
 	}
-	return want[httpapi.APIKeyCreated](a, http.StatusCreated, a.send("POST", a.under("/api_keys"), body))
+	key := want[httpapi.APIKeyCreated](a, http.StatusCreated, a.send("POST", a.under("/api_keys"), body))
+	a.Logs.keepOut(key.RawKey)
+	return key
 }
 
 // exchange returns the token of an API key.
 func (s *service) exchange(rawKey string) string {
 	s.Helper()
-	return want[httpapi.Exchanged](s, http.StatusOK, s.send("POST", "/auth/exchange", map[string]string{"api_key": rawKey})).Data.Token
+	token := want[httpapi.Exchanged](s, http.StatusOK, s.send("POST", "/auth/exchange", map[string]string{"api_key": rawKey})).Data.Token
+	s.Logs.keepOut(token)
+	return token
 }
 
 // createUser makes an end user; traits may be nil.
@@ -314,6 +323,7 @@ func (a account) addMember(role string) account {
 	login := want[httpapi.LoggedIn](a, http.StatusOK, a.service.send("POST", "/auth/token",
 		map[string]string{"email": m.Email, "password": m.Password}))
 	m.Token, m.Scopes = login.Token, login.Scopes
+	a.Logs.keepOut(m.Email, m.Password, m.Token)
 	return m
 }
 
@@ -326,6 +336,7 @@ func (a account) subscribe(url, secret string, types ...string) httpapi.Webhook 
 	body := map[string]any{"url": url, "event_types": types}
 	if secret != "" {
 		body["secret"] = secret
+		a.Logs.keepOut(secret)
 	}
 	return want[httpapi.Webhook](a, http.StatusCreated, a.send("POST", a.under("/webhooks"), body))
 }
@@ -382,8 +393,22 @@ func together[T any](n int, work func(i int) T) []T {
 
 // logBuffer keeps what a service logs.
 type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu     sync.Mutex
+	text   bytes.Buffer
+	secret []string
+}
+
+// keepOut names what must never stand in the log.
+func (b *logBuffer) keepOut(words ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.secret = append(b.secret, words...)
+}
+
+// leaked returns what stands in the log and must not.
+func (b *logBuffer) leaked() []string {
+	text := b.String()
+	return slices.DeleteFunc(slices.Clone(b.secret), func(word string) bool { return !strings.Contains(text, word) })
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
