@@ -29,15 +29,14 @@ func (c *Commands) claim(ctx context.Context, kind, value string) (eventstore.St
 // reserve takes a claim for a holder, and fails with the fault already_claimed
 // where another has it.
 func (c *Commands) reserve(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call, stream, true,
+	_, err := execute[domain.Claim](ctx, c, call.aside(), stream, true,
 		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) { return claim.Reserve(h) })
 	return err
 }
 
 // confirm makes a reservation final.
 func (c *Commands) confirm(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	call.Seed = nil
-	_, err := execute[domain.Claim](ctx, c, call, stream, false,
+	_, err := execute[domain.Claim](ctx, c, call.aside(), stream, false,
 		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) {
 			return claim.Confirm(h), nil
 		})
@@ -46,30 +45,52 @@ func (c *Commands) confirm(ctx context.Context, call Call, stream eventstore.Str
 
 // release gives a claim back.
 func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	call.Seed = nil
-	_, err := execute[domain.Claim](ctx, c, call, stream, false,
+	_, err := execute[domain.Claim](ctx, c, call.aside(), stream, false,
 		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) {
 			return claim.Release(h), nil
 		})
 	return err
 }
 
-// SettleClaim drives on a reservation that a crash left open: it is confirmed
-// where what it was made for was recorded, and released where it was not and,
-// from now on, cannot be. Settling twice adds nothing.
+// SettleClaim drives on a reservation that a crash left open. Settling twice
+// adds nothing.
 func (c *Commands) SettleClaim(ctx context.Context, call Call, stream eventstore.Stream) error {
-	history, _, err := c.Log.Load(ctx, stream)
-	if err != nil {
+	claim, err := c.loadClaim(ctx, stream)
+	if err != nil || !claim.Held || claim.Confirmed {
 		return err
 	}
-	var claim domain.Claim
+	return c.settle(ctx, call, stream, claim.Holder)
+}
+
+func (c *Commands) loadClaim(ctx context.Context, stream eventstore.Stream) (claim domain.Claim, err error) {
+	history, _, err := c.Log.Load(ctx, stream)
 	for _, r := range history {
 		claim.Apply(r.Event)
 	}
-	if !claim.Held || claim.Confirmed {
-		return nil
+	return claim, err
+}
+
+// reservation is a claim that a command made for a holder.
+type reservation struct {
+	stream eventstore.Stream
+	holder domain.Holder
+}
+
+// settleAfter settles what a command reserved once it is known how the command
+// ended: with a success or a refusal. What is not known, or cannot be settled
+// now, is left to the claims policy.
+func (c *Commands) settleAfter(ctx context.Context, call Call, err error, made ...reservation) {
+	if err != nil && fault.As(err) == nil {
+		return
 	}
-	h := claim.Holder
+	for _, r := range made {
+		_ = c.settle(ctx, call, r.stream, r.holder)
+	}
+}
+
+// settle ends a reservation of h: it is confirmed where what it was made for
+// was recorded, and released where it was not and, from now on, cannot be.
+func (c *Commands) settle(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
 	call.Client = h.Client
 	client, err := c.bar(ctx, call, h)
 	if err != nil {
@@ -93,9 +114,8 @@ func (c *Commands) SettleClaim(ctx context.Context, call Call, stream eventstore
 // bar makes sure that the client, or the member, that a claim was made for is
 // either there or can never be, and returns the client.
 func (c *Commands) bar(ctx context.Context, call Call, h domain.Holder) (domain.Client, error) {
-	call.Seed = nil
 	var after domain.Client
-	_, err := execute[domain.Client](ctx, c, call, clientStream(h.Client), false,
+	_, err := execute[domain.Client](ctx, c, call.aside(), clientStream(h.Client), false,
 		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			events := client.Abandon(h.Client)
 			if h.Member != "" {

@@ -61,6 +61,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 	}
 	slug, slugStream, err := c.reserveSlug(ctx, call, domain.Slug(in.CompanyName), domain.Holder{Client: client})
 	if err != nil {
+		c.settleAfter(ctx, call, err, reservation{emailStream, owner})
 		return Account{}, err
 	}
 	added := event.MemberAdded{
@@ -70,17 +71,14 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return fold.SignUp(client, in.CompanyName, slug, added)
 		})
+	c.settleAfter(ctx, call, err, reservation{emailStream, owner}, reservation{slugStream, domain.Holder{Client: client}})
 	if err != nil {
 		return Account{}, err
 	}
-	account := Account{
+	return Account{
 		Client: client, ClientName: in.CompanyName, ClientSlug: slug, Member: member,
-		Email: email, Role: domain.RoleOwner, Outcome: outcome,
-	}
-	// The client is there: a confirmation that fails is left to the policy.
-	_ = c.confirm(ctx, call, emailStream, owner)
-	_ = c.confirm(ctx, call, slugStream, domain.Holder{Client: client})
-	return account, nil
+		Email: email, Role: domain.RoleOwner, CreatedAt: outcome.Recorded[0].RecordedAt, Outcome: outcome,
+	}, nil
 }
 
 // freeEmail returns the claim's stream of an address that nobody has, before
@@ -90,18 +88,11 @@ func (c *Commands) freeEmail(ctx context.Context, email string) (eventstore.Stre
 	if err != nil {
 		return "", err
 	}
-	history, _, err := c.Log.Load(ctx, stream)
-	if err != nil {
-		return "", err
+	claim, err := c.loadClaim(ctx, stream)
+	if err == nil && claim.Held {
+		err = errEmailTaken()
 	}
-	var claim domain.Claim
-	for _, r := range history {
-		claim.Apply(r.Event)
-	}
-	if claim.Held {
-		return "", errEmailTaken()
-	}
-	return stream, nil
+	return stream, err
 }
 
 func (c *Commands) reserveEmail(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {

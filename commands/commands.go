@@ -54,6 +54,13 @@ func (c Call) origin() eventstore.Origin {
 	}
 }
 
+// aside is the call for what it does beside its own stream: that has revisions
+// of its own, and what was done there before may have been undone since.
+func (c Call) aside() Call {
+	c.Seed, c.Request, c.IfMatch = nil, "", nil
+	return c
+}
+
 // ids hands out the identifiers of a call for one purpose: its entity, or the
 // events of one stream.
 func (c *Commands) ids(call Call, purpose string) *id.Source {

@@ -75,7 +75,7 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 	}
 	var created User
 	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) error {
-		outcome, err := execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), true,
+		outcome, err := execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), call.Seed == nil,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased {
 					return nil, errErased
@@ -131,6 +131,9 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 	merged, err := jsonpatch.MergePatch(old, patch)
 	if err != nil {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "cannot be merged into the user's traits"})
+	}
+	if jsonpatch.Equal(old, merged) {
+		return nil, nil
 	}
 	return u.ChangeTraits(old, merged)
 }

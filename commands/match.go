@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"kindred/domain"
@@ -48,19 +50,19 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 	if err != nil {
 		return Matches{}, err
 	}
-	stream := matchStream(call.Client, user)
-	if in.Record && call.Seed != nil {
-		if done, err := c.repeatedMatches(ctx, call, stream); err != nil || len(done.Matches) > 0 {
-			done.User = user
-			return done, err
+	compute := sync.OnceValues(func() ([]event.MatchComputed, error) { return c.match(ctx, call.Client, user, in) })
+	answer := Matches{User: user}
+	if !in.Record {
+		answer.Matches, err = compute()
+		return answer, err
+	}
+	for range maxConflicts {
+		err := c.recordMatches(ctx, call, &answer, compute)
+		if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {
+			return answer, err
 		}
 	}
-	found, err := c.match(ctx, call.Client, user, in)
-	if err != nil || !in.Record || len(found) == 0 {
-		return Matches{User: user, Matches: found}, err
-	}
-	position, err := c.recordMatches(ctx, call, stream, found)
-	return Matches{User: user, Matches: found, Position: position}, err
+	return Matches{}, fault.New(fault.Unavailable, "busy", "Too many matches of this user at once. Please try again.").After(time.Second)
 }
 
 func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) ([]event.MatchComputed, error) {
@@ -100,24 +102,62 @@ func (c *Commands) existing(ctx context.Context, client id.Client, ref UserRef) 
 	return user, err
 }
 
-// recordMatches appends matches to a user's match stream, in as few appends as
-// their size allows.
-func (c *Commands) recordMatches(ctx context.Context, call Call, stream eventstore.Stream, found []event.MatchComputed) (eventstore.Position, error) {
-	ids := c.ids(call, string(stream))
-	var position eventstore.Position
-	for len(found) > 0 {
-		chunk, err := firstAppend(found)
-		if err != nil {
-			return "", err
-		}
-		recorded, err := c.appendAtEnd(ctx, call, stream, ids, chunk)
-		if err != nil {
-			return "", err
-		}
-		position = recorded[len(recorded)-1].Position
-		found = found[len(chunk):]
+// recordMatches appends what the answer still lacks to the match stream of its
+// user, in as few appends as its size allows. A repeated request takes what it
+// recorded before, and adds what a crash kept it from recording.
+func (c *Commands) recordMatches(ctx context.Context, call Call, answer *Matches, compute func() ([]event.MatchComputed, error)) error {
+	tip, err := c.Log.Tip(ctx, matchStream(call.Client, answer.User))
+	if err != nil {
+		return err
 	}
-	return position, nil
+	if call.Seed != nil {
+		if err := c.repeatedMatches(ctx, call, tip, answer); err != nil {
+			return err
+		}
+	}
+	if n := len(answer.Matches); n > 0 && answer.Matches[n-1].Remaining == 0 {
+		return nil
+	}
+	found, err := compute()
+	if err != nil {
+		return err
+	}
+	ids := c.ids(call, string(tip.Stream))
+	for range answer.Matches {
+		id.Next[id.Event](ids)
+	}
+	for left := missing(answer.Matches, found); len(left) > 0; {
+		chunk, err := firstAppend(left)
+		if err != nil {
+			return err
+		}
+		recorded, err := c.Log.Append(ctx, tip, call.origin(), ids, chunk...)
+		if err != nil {
+			return err
+		}
+		answer.Matches = append(answer.Matches, left[:len(chunk)]...)
+		answer.Position = recorded[len(recorded)-1].Position
+		left = left[len(chunk):]
+		if tip, err = recorded[len(recorded)-1].Tip(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing returns the matches that were found but not recorded yet, at most as
+// many as the last one recorded announces, each with how many follow it.
+func missing(recorded, found []event.MatchComputed) []event.MatchComputed {
+	left := slices.DeleteFunc(slices.Clone(found), func(m event.MatchComputed) bool {
+		return slices.ContainsFunc(recorded, func(r event.MatchComputed) bool { return r.MatchedUser == m.MatchedUser })
+	})
+	if n := len(recorded); n > 0 {
+		left = left[:min(len(left), recorded[n-1].Remaining)]
+	}
+	for i := range left {
+		left[i].Remaining = len(left) - 1 - i
+	}
+	return left
 }
 
 // firstAppend takes as many matches as fit into one append.
@@ -138,65 +178,42 @@ func firstAppend(found []event.MatchComputed) ([]event.Event, error) {
 	return chunk, nil
 }
 
-// appendAtEnd appends facts that depend on nothing in their stream.
-func (c *Commands) appendAtEnd(ctx context.Context, call Call, stream eventstore.Stream, ids *id.Source, events []event.Event) ([]eventstore.Recorded, error) {
-	for range maxConflicts {
-		tip, err := c.Log.Tip(ctx, stream)
-		if err != nil {
-			return nil, err
-		}
-		attempt := *ids
-		recorded, err := c.Log.Append(ctx, tip, call.origin(), &attempt, events...)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			continue
-		}
-		*ids = attempt
-		return recorded, err
-	}
-	return nil, fault.New(fault.Unavailable, "busy", "Too many matches of this user at once. Please try again.").After(time.Second)
-}
-
-// repeatedMatches finds what an earlier run of the same request recorded.
-func (c *Commands) repeatedMatches(ctx context.Context, call Call, stream eventstore.Stream) (Matches, error) {
-	wanted := id.Next[id.Event](c.ids(call, string(stream)))
+// repeatedMatches finds what an earlier run of the same request recorded in the
+// stream that ends at tip.
+func (c *Commands) repeatedMatches(ctx context.Context, call Call, tip eventstore.Tip, answer *Matches) error {
+	wanted := id.Next[id.Event](c.ids(call, string(tip.Stream)))
 	const page = 500
 	var newest []eventstore.Recorded // the newest first
-	for from := eventstore.End; len(newest) < maxLookBack; {
-		back, err := c.Log.ReadBack(ctx, stream, from, page)
+	for from := tip.Revision; from >= 0 && len(newest) < maxLookBack; from -= page {
+		back, err := c.Log.ReadBack(ctx, tip.Stream, from, page)
 		if err != nil {
-			return Matches{}, err
-		}
-		for i, r := range back {
-			if r.ID == wanted {
-				return c.ownMatches(call, append(newest, back[:i+1]...))
-			}
-		}
-		if len(back) < page || back[len(back)-1].Revision == 0 {
-			break
+			return err
 		}
 		newest = append(newest, back...)
-		from = back[len(back)-1].Revision - 1
+		if i := slices.IndexFunc(newest, func(r eventstore.Recorded) bool { return r.ID == wanted }); i >= 0 {
+			return c.ownMatches(call, newest[:i+1], answer)
+		}
 	}
-	return Matches{}, nil
+	return nil
 }
 
 // ownMatches takes a request's matches from a stretch of a stream, the newest
 // first, that ends with the first of them.
-func (c *Commands) ownMatches(call Call, newest []eventstore.Recorded) (Matches, error) {
+func (c *Commands) ownMatches(call Call, newest []eventstore.Recorded, answer *Matches) error {
 	first := newest[len(newest)-1]
 	if err := sameRequest(call, first); err != nil {
-		return Matches{}, err
+		return err
 	}
 	ids := c.ids(call, string(first.Stream))
-	var own Matches
+	answer.Matches = nil
 	next := id.Next[id.Event](ids)
-	for i := len(newest) - 1; i >= 0; i-- {
-		if newest[i].ID != next {
+	for _, r := range slices.Backward(newest) {
+		if r.ID != next {
 			continue
 		}
-		own.Matches = append(own.Matches, newest[i].Event.(event.MatchComputed))
-		own.Position = newest[i].Position
+		answer.Matches = append(answer.Matches, r.Event.(event.MatchComputed))
+		answer.Position = r.Position
 		next = id.Next[id.Event](ids)
 	}
-	return own, nil
+	return nil
 }

@@ -25,38 +25,67 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err != nil {
 		return Account{}, err
 	}
-	hash, err := c.HashPassword(ctx, in.Password)
-	if err != nil {
-		return Account{}, err
-	}
-	member := id.Next[id.Member](c.ids(call, "member"))
-	holder := domain.Holder{Client: call.Client, Member: member}
 	claim, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
 	if err != nil {
 		return Account{}, err
 	}
+	history, _, err := c.Log.Load(ctx, clientStream(call.Client))
+	if err != nil {
+		return Account{}, err
+	}
+	if outcome, repeated, err := c.repetition(call, history); repeated || err != nil {
+		return accountAfter(call, email, outcome), err
+	}
+	client := fold(history)
+	added := event.MemberAdded{Member: c.newMember(call, client, claim), Role: in.Role, Email: event.Private([]byte(email))}
+	if _, err := client.AddMember(call.Member, added); err != nil {
+		return Account{}, err // before anything was reserved
+	}
+	hash, err := c.HashPassword(ctx, in.Password)
+	if err != nil {
+		return Account{}, err
+	}
+	added.PasswordHash = event.Private([]byte(hash))
+	holder := domain.Holder{Client: call.Client, Member: added.Member}
 	if err := c.reserveEmail(ctx, call, claim, holder); err != nil {
 		return Account{}, err
 	}
 	outcome, err := execute[domain.Client](ctx, c, call, clientStream(call.Client), false,
-		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
-			return fold.AddMember(call.Member, event.MemberAdded{
-				Member: member, Role: in.Role,
-				Email: event.Private([]byte(email)), PasswordHash: event.Private([]byte(hash)),
-			})
+		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+			return client.AddMember(call.Member, added)
 		})
-	if fault.As(err) != nil { // refused: nothing was recorded, nor will be
-		return Account{}, errors.Join(err, c.release(ctx, call, claim, holder))
+	c.settleAfter(ctx, call, err, reservation{claim, holder})
+	return accountAfter(call, email, outcome), err
+}
+
+// newMember names somebody who can still be added. A repeated request gets the
+// same name for the same address, until that was barred.
+func (c *Commands) newMember(call Call, client domain.Client, claim eventstore.Stream) id.Member {
+	ids := c.ids(call, "member of "+string(claim))
+	for {
+		if member := id.Next[id.Member](ids); !client.Barred(member) {
+			return member
+		}
 	}
-	if err != nil {
-		return Account{}, err
+}
+
+func accountAfter(call Call, email string, outcome Outcome) Account {
+	if len(outcome.Recorded) == 0 {
+		return Account{}
 	}
-	// The member is there: a confirmation that fails is left to the policy.
-	_ = c.confirm(ctx, call, claim, holder)
+	first := outcome.Recorded[0]
+	added := first.Event.(event.MemberAdded)
 	return Account{
-		Client: call.Client, Member: member, Email: email, Role: in.Role,
-		CreatedAt: outcome.Recorded[0].RecordedAt, Outcome: outcome,
-	}, nil
+		Client: call.Client, Member: added.Member, Email: email, Role: added.Role,
+		CreatedAt: first.RecordedAt, Outcome: outcome,
+	}
+}
+
+func fold(history []eventstore.Recorded) (client domain.Client) {
+	for _, r := range history {
+		client.Apply(r.Event)
+	}
+	return client
 }
 
 // RemoveMember ends a membership, frees the address and destroys the key that
@@ -103,13 +132,9 @@ func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, e
 	if err != nil {
 		return Account{}, err
 	}
-	history, _, err := c.Log.Load(ctx, stream)
+	claim, err := c.loadClaim(ctx, stream)
 	if err != nil {
 		return Account{}, err
-	}
-	var claim domain.Claim
-	for _, r := range history {
-		claim.Apply(r.Event)
 	}
 	if !claim.Held {
 		return Account{}, errNoAccount()
@@ -123,20 +148,20 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	if err != nil {
 		return Account{}, err
 	}
-	var fold domain.Client
-	for _, r := range history {
-		fold.Apply(r.Event)
-	}
-	m := fold.Member(member)
+	company := fold(history)
+	m := company.Member(member)
 	if m == nil {
 		return Account{}, errNoAccount()
 	}
 	email, hash, err := c.memberSecrets(ctx, history, member)
-	if err != nil {
+	switch {
+	case errors.Is(err, seal.ErrErased): // removed just now
+		return Account{}, errNoAccount()
+	case err != nil:
 		return Account{}, err
 	}
 	return Account{
-		Client: client, ClientName: fold.Name, ClientSlug: fold.Slug,
+		Client: client, ClientName: company.Name, ClientSlug: company.Slug,
 		Member: member, Email: email, Role: m.Role, PasswordHash: hash,
 	}, nil
 }

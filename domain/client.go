@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -93,6 +94,9 @@ func (c *Client) Change(name *string, settings *event.Settings) ([]event.Event, 
 		}
 	}
 	if settings != nil && *settings != c.Settings {
+		if !slices.Contains([]string{"user_id", "external_id"}, settings.WebhookUserIDs) {
+			return nil, fault.NewInvalid(fault.Field{Pointer: "/settings/webhook_user_ids", Detail: "must be user_id or external_id"})
+		}
 		events = append(events, event.ClientSettingsChanged{Client: c.ID, Settings: *settings})
 	}
 	return events, nil
@@ -132,9 +136,6 @@ func Slug(name string) string {
 			gap = b.Len() > 0
 			continue
 		}
-		if b.Len() >= maxSlug {
-			break
-		}
 		if gap {
 			b.WriteByte('-')
 			gap = false
@@ -144,5 +145,5 @@ func Slug(name string) string {
 	if b.Len() == 0 {
 		return "client"
 	}
-	return b.String()
+	return strings.TrimRight(b.String()[:min(b.Len(), maxSlug)], "-")
 }

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"bytes"
 	"unicode"
 	"unicode/utf8"
 
@@ -35,6 +36,9 @@ func (u *EndUser) Apply(e event.Event) {
 func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
 	if u.ID != "" {
 		return nil, fault.New(fault.Conflict, "user_exists", "There is a user with this external_id already. Change it with PATCH.")
+	}
+	if e.Traits == nil {
+		e.Traits = event.Private([]byte("{}"))
 	}
 	if err := CheckTraits("/traits", e.Traits.Plain); err != nil {
 		return nil, err
@@ -92,8 +96,12 @@ func CheckExternalID(pointer, external string) error {
 	return nil
 }
 
-// CheckTraits refuses traits that are too large to be one event.
+// CheckTraits refuses traits that are no JSON object, or too large to be one
+// event. That they are JSON was seen when they came in.
 func CheckTraits(pointer string, traits []byte) error {
+	if !bytes.HasPrefix(bytes.TrimSpace(traits), []byte("{")) {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must be an object"})
+	}
 	if len(traits) > MaxTraits {
 		f := fault.New(fault.TooLarge, "traits_too_large", "The traits have %d bytes; %d are allowed.", len(traits), MaxTraits)
 		f.Fields = []fault.Field{{Pointer: pointer, Detail: "too large"}}

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"net/mail"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -26,12 +27,18 @@ type Member struct {
 // Member returns a member, or nil.
 func (c *Client) Member(member id.Member) *Member { return c.members[member] }
 
+// Barred says whether a member was removed, or abandoned before it was added:
+// it can never be added any more.
+func (c *Client) Barred(member id.Member) bool { return c.barred[member] }
+
 // AddMember lets somebody log in.
 func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
 		return nil, err
 	}
 	switch {
+	case !slices.Contains([]string{RoleOwner, RoleAdmin, RoleViewer}, added.Role):
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/role", Detail: "must be one of owner, admin, viewer"})
 	case c.barred[added.Member]:
 		return nil, fault.New(fault.Unavailable, "add_again", "Adding the member took too long. Please try again.")
 	case added.Role == RoleOwner && !c.isOwner(actor):

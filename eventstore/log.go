@@ -78,7 +78,7 @@ func (l *Log) Load(ctx context.Context, stream Stream) ([]Recorded, Tip, error) 
 		}
 		history = append(history, page...)
 		if len(page) > 0 {
-			if tip, err = tipAt(page[len(page)-1].Record); err != nil {
+			if tip, err = page[len(page)-1].Tip(); err != nil {
 				return nil, tip, err
 			}
 		}
@@ -126,10 +126,11 @@ func (l *Log) Tip(ctx context.Context, stream Stream) (Tip, error) {
 	if len(last) == 0 {
 		return NewTip(stream), nil
 	}
-	return tipAt(last[0])
+	return last[0].Tip()
 }
 
-func tipAt(r Record) (Tip, error) {
+// Tip is the end of a stream whose last event is r.
+func (r Record) Tip() (Tip, error) {
 	hash, err := Hash(r)
 	return Tip{Stream: r.Stream, Revision: r.Revision, RecordedAt: r.RecordedAt, Hash: hash}, err
 }

@@ -2,6 +2,8 @@ package policies
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"kindred/commands"
@@ -33,16 +35,17 @@ func (p *Policies) sweepClaims(ctx context.Context) {
 }
 
 // SettleClaims settles the reservations that have been open for longer than a
-// command takes.
+// command takes. One that fails does not keep back the others.
 func (p *Policies) SettleClaims(ctx context.Context) error {
 	open, err := p.Claims.OpenSince(ctx, p.Now().Add(-claimGrace), claimBatch)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, stream := range open {
 		if err := p.Commands.SettleClaim(ctx, commands.Call{Actor: "policy:claims"}, stream); err != nil {
-			return err
+			failed = append(failed, fmt.Errorf("settle %s: %w", stream, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

@@ -1,6 +1,10 @@
 package event
 
-import "kindred/domain/id"
+import (
+	"math"
+
+	"kindred/domain/id"
+)
 
 // MatchComputed: two users were compared. It stands in the match stream of
 // the user that was asked about.
@@ -8,10 +12,11 @@ type MatchComputed struct {
 	fact
 	User        id.User `json:"user_id"`
 	MatchedUser id.User `json:"matched_user_id"`
-	Score       float64 `json:"score"`      // 0.0 to 1.0, four decimals
+	Score       float64 `json:"score"`      // 0.0 to 1.0
 	Percentile  float64 `json:"percentile"` // of the score among random pairs, 0 to 100
 	Coverage    float64 `json:"coverage"`   // share of the weight that both have, 0 to 1
 	Explanation []Term  `json:"explanation"`
+	Remaining   int     `json:"remaining,omitempty"` // matches of the same answer that follow this one
 }
 
 // Term is what one trait adds to a score. The contributions add up to it.
@@ -22,14 +27,14 @@ type Term struct {
 	Contribution float64 `json:"contribution"`
 }
 
-// Data is the public form: exactly four fields.
+// Data is the public form: exactly four fields, the score with four decimals.
 func (e MatchComputed) Data(client id.Client) any {
 	return struct {
 		Client      id.Client `json:"client_id"`
 		User        id.User   `json:"user_id"`
 		MatchedUser id.User   `json:"matched_user_id"`
 		Score       float64   `json:"score"`
-	}{client, e.User, e.MatchedUser, e.Score}
+	}{client, e.User, e.MatchedUser, math.Round(e.Score*1e4) / 1e4}
 }
 
 var matchEvents = []definition{

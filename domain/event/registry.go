@@ -73,6 +73,9 @@ func newRegistry(definitions ...[]definition) *Registry {
 		if _, twice := r.byName[d.name]; twice {
 			panic("event type defined twice: " + d.name)
 		}
+		if other, twice := r.byShape[d.shape]; twice {
+			panic("one shape under two names: " + other.name + ", " + d.name)
+		}
 		r.byName[d.name], r.byShape[d.shape] = d, d
 	}
 	return r

@@ -1,0 +1,302 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"kindred/commands"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+var errDied = errors.New("the process died")
+
+// life ends before or after the nth thing that a process makes durable. From
+// then on nothing works.
+type life struct {
+	mu    sync.Mutex
+	left  int
+	after bool // the last thing is still done, but nobody hears of it
+	dead  bool
+}
+
+// step does something durable, unless the process dies.
+func (l *life) step(do func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return errDied
+	}
+	if l.left--; l.left >= 0 {
+		return do()
+	}
+	l.dead = true
+	if l.after {
+		if err := do(); err != nil {
+			return errors.Join(errDied, err)
+		}
+	}
+	return errDied
+}
+
+func (l *life) alive() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return errDied
+	}
+	return nil
+}
+
+type mortalStore struct {
+	eventstore.Store
+	life *life
+}
+
+func (s mortalStore) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (done eventstore.Appended, err error) {
+	err = s.life.step(func() (err error) {
+		done, err = s.Store.Append(ctx, stream, expected, events)
+		return err
+	})
+	return done, err
+}
+
+func (s mortalStore) ReadStream(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	if err := s.life.alive(); err != nil {
+		return nil, err
+	}
+	return s.Store.ReadStream(ctx, stream, from, limit)
+}
+
+func (s mortalStore) ReadBack(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	if err := s.life.alive(); err != nil {
+		return nil, err
+	}
+	return s.Store.ReadBack(ctx, stream, from, limit)
+}
+
+type mortalKeys struct {
+	seal.Keys
+	life *life
+}
+
+func (k mortalKeys) Destroy(ctx context.Context, client id.Client, subject string) error {
+	return k.life.step(func() error { return k.Keys.Destroy(ctx, client, subject) })
+}
+
+// everyDeath runs a story once for each moment at which its command can die.
+// The story prepares a world and returns the command, and what must be true
+// once the policies have run.
+func everyDeath(t *testing.T, story func(t *testing.T, w *world) (command func(*commands.Commands) error, then func(acknowledged bool))) {
+	t.Helper()
+	for n := 0; ; n++ {
+		died := false
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("dies at step %d, done: %t", n, after), func(t *testing.T) {
+				w := newWorld(t)
+				command, then := story(t, w)
+				life := &life{left: n, after: after}
+				err := command(w.process(mortalStore{w.store, life}, mortalKeys{w.keys, life}))
+				died = died || life.dead
+				if err != nil && !errors.Is(err, errDied) {
+					t.Fatal(err)
+				}
+				w.driveOn(t)
+				w.check(t)
+				then(err == nil)
+				w.driveOn(t)
+				w.check(t)
+			})
+		}
+		if !died || t.Failed() {
+			if n < 2 {
+				t.Errorf("the command never died: it has %d steps", n)
+			}
+			return
+		}
+	}
+}
+
+func TestACrashedSignUpLeavesTheAddressUsable(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		w.client(t, "first@example.com") // has the slug acme
+		in := commands.SignUp{Email: "ada@example.com", Password: "secret", CompanyName: "Acme"}
+		command := func(c *commands.Commands) error {
+			_, err := c.SignUp(t.Context(), commands.Call{}, in)
+			return err
+		}
+		return command, func(acknowledged bool) {
+			before, missing := w.AccountByEmail(t.Context(), in.Email)
+			if acknowledged && missing != nil {
+				t.Fatalf("it was acknowledged, but there is no account: %v", missing)
+			}
+			again, err := w.SignUp(t.Context(), commands.Call{}, in)
+			switch {
+			case missing == nil && before.PasswordHash != "hash of secret":
+				t.Errorf("the account has the password hash %q", before.PasswordHash)
+			case missing == nil:
+				wantFault(t, err, "email_exists")
+			case err != nil || again.ClientSlug != "acme-2":
+				t.Errorf("signing up again gives %q, %v; want the slug that was given back", again.ClientSlug, err)
+			}
+		}
+	})
+}
+
+func TestACrashedAdditionOfAMemberCanBeRepeated(t *testing.T) {
+	for _, key := range []string{"", "k1"} {
+		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+			_, call := w.client(t, "ada@example.com")
+			if key != "" {
+				call = seeded(call, key, "b1")
+			}
+			in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
+			var first commands.Account
+			command := func(c *commands.Commands) (err error) {
+				first, err = c.AddMember(t.Context(), call, in)
+				return err
+			}
+			return command, func(acknowledged bool) {
+				was, missing := w.AccountByEmail(t.Context(), in.Email)
+				again, err := w.AddMember(t.Context(), call, in)
+				switch {
+				case acknowledged && first.Member != was.Member:
+					t.Errorf("acknowledged %s, found %s", first.Member, was.Member)
+				case missing != nil && err != nil:
+					t.Errorf("nobody has the address, but it cannot be used: %v", err)
+				case missing == nil && key == "":
+					wantFault(t, err, "email_exists")
+				case missing == nil && (err != nil || again.Member != was.Member):
+					t.Errorf("the repetition gives %s, %v; want %s", again.Member, err, was.Member)
+				}
+				if n := w.count(t, "member.added"); n != 2 {
+					t.Errorf("%d members were added, want the owner and one", n)
+				}
+			}
+		})
+	}
+}
+
+// Here the caller does not wait for the policies.
+func TestACrashedAdditionOfAMemberCanBeRepeatedAtOnce(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		_, call := w.client(t, "ada@example.com")
+		call = seeded(call, "k1", "b1")
+		in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
+		var again commands.Account
+		command := func(c *commands.Commands) error {
+			_, err := c.AddMember(t.Context(), call, in)
+			var retry error
+			if again, retry = w.AddMember(t.Context(), call, in); retry != nil {
+				t.Errorf("the repetition: %v", retry)
+			}
+			return err
+		}
+		return command, func(bool) {
+			if was, err := w.AccountByEmail(t.Context(), in.Email); err != nil || was.Member != again.Member {
+				t.Errorf("answered %s, found %s, %v", again.Member, was.Member, err)
+			}
+		}
+	})
+}
+
+func TestACrashedRemovalIsFinished(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		_, call := w.client(t, "ada@example.com")
+		in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
+		bob, err := w.AddMember(t.Context(), call, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := func(c *commands.Commands) error {
+			_, err := c.RemoveMember(t.Context(), call, bob.Member)
+			return err
+		}
+		return command, func(acknowledged bool) {
+			_, err := w.RemoveMember(t.Context(), call, bob.Member)
+			if acknowledged && !fault.Is(err, "member_unknown") || err != nil && !fault.Is(err, "member_unknown") {
+				t.Errorf("removing again: %v", err)
+			}
+			if again, err := w.AddMember(t.Context(), call, in); err != nil || again.Member == bob.Member {
+				t.Errorf("adding the same address anew gives %s, %v", again.Member, err)
+			}
+		}
+	})
+}
+
+func TestACrashedErasureIsFinished(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		_, call := w.client(t, "ada@example.com")
+		user, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := func(c *commands.Commands) error {
+			_, err := c.EraseUser(t.Context(), call, "ext:u1")
+			return err
+		}
+		return command, func(acknowledged bool) {
+			_, err := w.EraseUser(t.Context(), call, "ext:u1")
+			if acknowledged && !fault.Is(err, "user_unknown") || err != nil && !fault.Is(err, "user_unknown") {
+				t.Errorf("erasing again: %v", err)
+			}
+			if again, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil || again.ID == user.ID {
+				t.Errorf("creating anew gives %s, %v", again.ID, err)
+			}
+		}
+	})
+}
+
+// Matches so large that each append holds a few.
+func manyMatches(n int) []event.MatchComputed {
+	found := make([]event.MatchComputed, n)
+	for i := range found {
+		found[i] = event.MatchComputed{
+			MatchedUser: id.Next[id.User](id.Derived(fmt.Sprint(i))), Score: 1 - float64(i)/1000,
+			Explanation: []event.Term{{Trait: strings.Repeat("x", 300<<10), Weight: 1}},
+		}
+	}
+	return found
+}
+
+func TestCrashedMatchesAreCompletedByTheRepetition(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		_, call := w.client(t, "ada@example.com")
+		call = seeded(call, "k1", "b1")
+		if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+		w.matcher.found = manyMatches(7)
+		in := commands.ComputeMatches{User: "ext:u1", Limit: 10, Record: true}
+		command := func(c *commands.Commands) error {
+			_, err := c.ComputeMatches(t.Context(), call, in)
+			return err
+		}
+		return command, func(acknowledged bool) {
+			calls := w.matcher.calls
+			again, err := w.ComputeMatches(t.Context(), call, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if acknowledged && w.matcher.calls != calls {
+				t.Error("an answered request was computed again")
+			}
+			recorded := w.count(t, "match.computed")
+			if recorded != 7 || len(again.Matches) != 7 {
+				t.Errorf("%d matches are recorded and %d answered, want 7", recorded, len(again.Matches))
+			}
+			for i, m := range again.Matches {
+				if m.MatchedUser != w.matcher.found[i].MatchedUser {
+					t.Errorf("match %d is another one", i)
+				}
+			}
+		}
+	})
+}

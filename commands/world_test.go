@@ -1,0 +1,289 @@
+package commands_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"kindred/commands"
+	"kindred/commands/policies"
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/memstore"
+	"kindred/eventstore/seal"
+)
+
+// world is a log, its keys and a clock, which any number of processes share.
+type world struct {
+	store   *memstore.Store
+	keys    *seal.Memory
+	master  seal.MasterKeys
+	matcher *matcher
+	log     *eventstore.Log
+	*commands.Commands
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	text, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := seal.ParseMasterKeys(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		store: memstore.New("test"), keys: seal.NewMemory(), master: master,
+		matcher: &matcher{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+	}
+	w.Commands = w.process(w.store, w.keys)
+	w.log = w.Commands.Log
+	return w
+}
+
+// process is a process of its own, with caches of its own.
+func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
+	vault := seal.New(keys, w.master, rand.Reader)
+	vault.Now = w.clock
+	return &commands.Commands{
+		Log:     &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: w.clock},
+		Entropy: rand.Reader, Matcher: w.matcher,
+		HashPassword: func(_ context.Context, password string) (string, error) { return "hash of " + password, nil },
+		NewAPIKey: func() (commands.APIKeySecret, error) {
+			raw := rand.Text()
+			return commands.APIKeySecret{Raw: raw, Hash: sha256.Sum256([]byte(raw)), Fingerprint: raw[:4]}, nil
+		},
+		CheckURL: func(url string) error {
+			if url == "http://10.0.0.1" {
+				return fault.NewInvalid(fault.Field{Pointer: "/url", Detail: "is private"})
+			}
+			return nil
+		},
+	}
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(time.Microsecond)
+	return w.now
+}
+
+// later moves the clock on, beyond every cache and every grace.
+func (w *world) later() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(time.Hour)
+}
+
+// client signs a company up.
+func (w *world) client(t *testing.T, email string) (commands.Account, commands.Call) {
+	t.Helper()
+	a, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: email, Password: "secret", CompanyName: "Acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, commands.Call{Client: a.Client, Member: a.Member, Actor: string(a.Member)}
+}
+
+// records reads the whole log.
+func (w *world) records(t *testing.T) (all []eventstore.Recorded) {
+	t.Helper()
+	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		recorded, err := w.log.Decode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, recorded)
+	}
+	return all
+}
+
+// count says how many events of a type the log holds.
+func (w *world) count(t *testing.T, name string) (n int) {
+	t.Helper()
+	for _, r := range w.records(t) {
+		if r.Type == name {
+			n++
+		}
+	}
+	return n
+}
+
+// OpenSince implements [policies.OpenClaims] by reading the log.
+func (w *world) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
+	records, err := w.store.ReadAll(ctx, eventstore.Start, 1_000_000)
+	var open []eventstore.Stream
+	last := map[eventstore.Stream]eventstore.Record{}
+	for _, r := range records {
+		last[r.Stream] = r
+	}
+	for _, r := range records {
+		if r.Type == "claim.reserved" && last[r.Stream].ID == r.ID && r.RecordedAt.Before(before) && len(open) < limit {
+			open = append(open, r.Stream)
+		}
+	}
+	return open, err
+}
+
+// sweep settles what is open, in a process of its own.
+func (w *world) sweep(ctx context.Context, c *commands.Commands) error {
+	p := policies.Policies{
+		Commands: c, Claims: w, Logger: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return w.clock().Add(time.Hour) },
+	}
+	return p.SettleClaims(ctx)
+}
+
+// driveOn does what the policies do after a crash, until nothing is left.
+func (w *world) driveOn(t *testing.T) {
+	t.Helper()
+	w.later()
+	for _, r := range w.records(t) {
+		var err error
+		switch e := r.Event.(type) {
+		case event.EndUserErased:
+			err = w.DestroyKey(t.Context(), r.Client, e.User)
+		case event.MemberRemoved:
+			err = w.ForgetMember(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, e.Member)
+		}
+		if err != nil {
+			t.Fatalf("forget after %s: %v", r.Type, err)
+		}
+	}
+	if err := w.sweep(t.Context(), w.Commands); err != nil {
+		t.Fatalf("sweep: %v", err)
+	}
+}
+
+// check holds the log against what must be true once the policies have run.
+func (w *world) check(t *testing.T) {
+	t.Helper()
+	claims, clients := map[eventstore.Stream]*domain.Claim{}, map[id.Client]*domain.Client{}
+	held := map[eventstore.Stream]domain.Holder{} // what clients and members say they hold
+	for _, r := range w.records(t) {
+		switch r.Event.(type) {
+		case event.Reserved, event.Confirmed, event.Released:
+			if claims[r.Stream] == nil {
+				claims[r.Stream] = &domain.Claim{}
+			}
+			claims[r.Stream].Apply(r.Event)
+			continue
+		}
+		if r.Stream != eventstore.Stream("client-"+r.Client) {
+			continue
+		}
+		if clients[r.Client] == nil {
+			clients[r.Client] = &domain.Client{}
+		}
+		clients[r.Client].Apply(r.Event)
+	}
+	for _, r := range w.records(t) {
+		client := clients[r.Client]
+		switch e := r.Event.(type) {
+		case event.ClientSignedUp:
+			if client.Abandoned {
+				t.Errorf("%s was signed up and abandoned", r.Client)
+			}
+			w.hold(t, held, "slug", e.Slug, domain.Holder{Client: e.Client})
+		case event.MemberAdded:
+			email, err := w.log.Open(t.Context(), r, "email")
+			if client.Member(e.Member) == nil {
+				if !errors.Is(err, seal.ErrErased) {
+					t.Errorf("what is known of removed %s can be read: %v", e.Member, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.hold(t, held, "email", domain.EmailKey(string(email)), domain.Holder{Client: r.Client, Member: e.Member})
+		case event.EndUserCreated:
+			last, err := w.log.ReadBack(t.Context(), r.Stream, eventstore.End, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, erased := last[0].Event.(event.EndUserErased)
+			if _, err := w.log.Open(t.Context(), r, "traits"); erased != errors.Is(err, seal.ErrErased) {
+				t.Errorf("%s: erased is %t, but reading its traits says %v", e.User, erased, err)
+			}
+		}
+	}
+	for stream, claim := range claims {
+		h, wanted := held[stream]
+		switch {
+		case claim.Held && !wanted:
+			t.Errorf("%s is held by %v, who does not have it: it is lost", stream, claim.Holder)
+		case wanted && (!claim.Held || claim.Holder != h):
+			t.Errorf("%s belongs to %v, but its claim says %+v", stream, h, *claim)
+		case claim.Held && !claim.Confirmed:
+			t.Errorf("%s is still open", stream)
+		}
+	}
+}
+
+func (w *world) hold(t *testing.T, held map[eventstore.Stream]domain.Holder, kind, value string, h domain.Holder) {
+	t.Helper()
+	keyed, err := w.log.Vault.Index(t.Context(), "", kind, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := eventstore.Stream(kind + "-" + hex.EncodeToString(keyed[:]))
+	if other, taken := held[stream]; taken {
+		t.Errorf("%s %q belongs to %v and to %v", kind, value, other, h)
+	}
+	held[stream] = h
+}
+
+// matcher finds what it was told to.
+type matcher struct {
+	mu    sync.Mutex
+	found []event.MatchComputed
+	calls int
+}
+
+func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, limit int) ([]event.MatchComputed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+	found := make([]event.MatchComputed, min(limit, len(m.found)))
+	for i := range found {
+		found[i] = m.found[i]
+		found[i].User = user
+	}
+	return found, nil
+}
+
+func (m *matcher) Pair(_ context.Context, _ id.Client, user, other id.User) (event.MatchComputed, bool, error) {
+	return event.MatchComputed{User: user, MatchedUser: other, Score: 0.5}, true, nil
+}
+
+// wantFault checks that an error is the fault with this code.
+func wantFault(t *testing.T, err error, code string) {
+	t.Helper()
+	if !fault.Is(err, code) {
+		t.Fatalf("got %v, want the fault %s", err, code)
+	}
+}
+
+func seeded(call commands.Call, key, body string) commands.Call {
+	call.Seed, call.Request = []string{string(call.Client), key}, body
+	return call
+}
