@@ -175,7 +175,7 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 		if email == nil {
 			continue // removed, and on its way here
 		}
-		r.Member.Email = string(email)
+		r.Email = string(email)
 		members = append(members, r.Member)
 	}
 	return members, nil

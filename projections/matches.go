@@ -154,10 +154,10 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 		if external == nil {
 			continue
 		}
-		if err := json.Unmarshal([]byte(r.explanation), &r.Match.Explanation); err != nil {
+		if err := json.Unmarshal([]byte(r.explanation), &r.Explanation); err != nil {
 			return nil, fmt.Errorf("decode an explanation: %w", err)
 		}
-		r.Match.ExternalID = string(external)
+		r.ExternalID = string(external)
 		matches = append(matches, r.Match)
 	}
 	return matches, nil

@@ -79,8 +79,8 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[
 const updateUsers = `
 UPDATE users SET changed = new.changed, revision = new.revision, erased = new.erased, updated_at = new.updated_at,
 	external = CASE WHEN new.erased THEN NULL ELSE users.external END,
-	traits = CASE WHEN new.erased THEN NULL ELSE new.traits END,
-	traits_event = new.traits_event
+	external_event = CASE WHEN new.erased THEN '' ELSE users.external_event END,
+	traits = new.traits, traits_event = new.traits_event
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::bytea[], $7::text[], $8::timestamptz[])
 	AS new (client, id, changed, revision, erased, traits, traits_event, updated_at)
 WHERE users.client = new.client AND users.id = new.id`
@@ -155,7 +155,7 @@ func applyUser(rows map[string]*userRow, r eventstore.Recorded) (err error) {
 		row(e.User).traits, err = sealedOf(r, e.Traits)
 	case event.EndUserErased:
 		u := row(e.User)
-		u.erased, u.external.Box, u.traits.Box = true, nil, nil
+		u.erased, u.external, u.traits = true, sealed{}, sealed{}
 	}
 	return err
 }
@@ -239,7 +239,7 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql s
 		if external == nil || traits == nil {
 			continue // the key is destroyed, and the erasure is on its way here
 		}
-		r.User.ExternalID, r.User.Traits = string(external), traits
+		r.ExternalID, r.Traits = string(external), traits
 		users = append(users, r.User)
 	}
 	return users, nil

@@ -86,7 +86,7 @@ func describeSettings(w io.Writer) {
 	for _, s := range settings() {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", s.name, s.value, s.meaning)
 	}
-	table.Flush()
+	_ = table.Flush() // nothing is lost with a help text
 }
 
 func text(field func(*Config) *string) func(*Config, string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,8 +63,8 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 
 // close undoes what was opened, the last first.
 func (f *foundation) close() {
-	for i := len(f.closers) - 1; i >= 0; i-- {
-		f.closers[i]()
+	for _, undo := range slices.Backward(f.closers) {
+		undo()
 	}
 }
 
