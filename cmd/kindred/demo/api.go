@@ -27,7 +27,8 @@ const (
 type api struct {
 	base     string
 	http     *http.Client
-	patience time.Duration
+	patience time.Duration // for a busy service
+	timeout  time.Duration // of a request
 
 	rawKey  string // exchanged for tokens; empty before there is one
 	token   string
@@ -40,7 +41,7 @@ type api struct {
 }
 
 func newAPI(base string, patience time.Duration) *api {
-	return &api{base: base, patience: patience, http: &http.Client{
+	return &api{base: base, patience: patience, timeout: requestTimeout, http: &http.Client{
 		// A token goes nowhere but to the service.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -100,9 +101,12 @@ func (a *api) do(ctx context.Context, r request, into any) error {
 	}
 	deadline := time.Now().Add(a.patience)
 	for {
-		try, cancel := context.WithTimeout(ctx, requestTimeout)
+		try, cancel := context.WithTimeout(ctx, a.timeout)
 		answer, err := a.send(try, r, bytes.NewReader(body), repeatable)
 		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return fmt.Errorf("%s %s was not answered within %s", r.method, r.path, a.timeout)
+		}
 		if err != nil {
 			return err
 		}

@@ -36,35 +36,43 @@ func TestARowBecomesAPerson(t *testing.T) {
 		want []person
 	}{
 		"the first line names the columns": {
-			"name, age\nada, 36\n", table{},
+			"name, age\nada, 36\n",
+			table{},
 			[]person{{"row-000001", map[string]any{"name": "ada", "age": 36.0}}},
 		},
 		"unless names are given": {
-			"ada,36\n", table{header: []string{"name", "age"}},
+			"ada,36\n",
+			table{header: []string{"name", "age"}},
 			[]person{{"row-000001", map[string]any{"name": "ada", "age": 36.0}}},
 		},
 		"fields may be quoted, and have spaces around them": {
-			"name,job\n ada , \"counts, and \"\"notes\"\"\"\n", table{},
+			"name,job\n ada , \"counts, and \"\"notes\"\"\"\n",
+			table{},
 			[]person{{"row-000001", map[string]any{"name": "ada", "job": `counts, and "notes"`}}},
 		},
 		"what is missing is left out": {
-			"name,age,job\nada,?,\n", table{},
+			"name,age,job\nada,?,\n",
+			table{},
 			[]person{{"row-000001", map[string]any{"name": "ada"}}},
 		},
 		"numbers are those that JSON can write": {
-			"a,b,c,d,e\n-1.5e2,007,1e999,NaN,<=50K\n", table{},
+			"a,b,c,d,e\n-1.5e2,007,1e999,NaN,<=50K\n",
+			table{},
 			[]person{{"row-000001", map[string]any{"a": -150.0, "b": "007", "c": "1e999", "d": "NaN", "e": "<=50K"}}},
 		},
 		"JSON words and texts stay as they are written": {
-			"a,b,c\ntrue,null,\"\"\"x\"\"\"\n", table{},
+			"a,b,c\ntrue,null,\"\"\"x\"\"\"\n",
+			table{},
 			[]person{{"row-000001", map[string]any{"a": "true", "b": "null", "c": `"x"`}}},
 		},
 		"a column may identify, others be ignored, and rows be limited": {
-			"mail,age,weight\na@x,1,2\nb@x,3,4\nc@x,5,6\n", table{id: "mail", ignore: []string{"weight"}, limit: 2},
+			"mail,age,weight\na@x,1,2\nb@x,3,4\nc@x,5,6\n",
+			table{id: "mail", ignore: []string{"weight"}, limit: 2},
 			[]person{{"a@x", map[string]any{"age": 1.0}}, {"b@x", map[string]any{"age": 3.0}}},
 		},
 		"blank lines, a byte order mark and a missing last newline do no harm": {
-			"\ufeffage\r\n\r\n1\r\n2", table{},
+			"\ufeffage\r\n\r\n1\r\n2",
+			table{},
 			[]person{{"row-000001", map[string]any{"age": 1.0}}, {"row-000002", map[string]any{"age": 2.0}}},
 		},
 	}

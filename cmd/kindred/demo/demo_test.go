@@ -143,6 +143,19 @@ func TestAnAbsentServiceIsToldFromAnother(t *testing.T) {
 	}
 }
 
+func TestAnAnswerThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
+	end := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+	defer server.Close()
+	defer close(end)
+	a := newAPI(server.URL, time.Second)
+	a.timeout = 20 * time.Millisecond
+	err := a.do(t.Context(), request{method: "GET", path: "/slow", want: 200}, nil)
+	if err == nil || err.Error() != "GET /slow was not answered within 20ms" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
 		"is not an http or https URL":   {URL: "localhost:8080"},

@@ -44,6 +44,7 @@ const (
 )
 
 func newFake(t *testing.T, fault string) *fake {
+	t.Helper()
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

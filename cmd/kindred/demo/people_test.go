@@ -6,19 +6,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func collectPeople(seed uint64, n int) (people []person) {
-	for p := range madeUp(seed, n) {
+func collectPeople(t *testing.T, seed uint64, n int) (people []person) {
+	t.Helper()
+	for p, err := range madeUp(seed, n) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		people = append(people, p)
 	}
 	return people
 }
 
 func TestTheSameSeedMakesUpTheSamePeople(t *testing.T) {
-	first := collectPeople(7, 500)
-	if diff := cmp.Diff(first, collectPeople(7, 500)); diff != "" {
+	first := collectPeople(t, 7, 500)
+	if diff := cmp.Diff(first, collectPeople(t, 7, 500)); diff != "" {
 		t.Errorf("twice the same seed (-first +second)\n%s", diff)
 	}
-	if cmp.Equal(first, collectPeople(8, 500)) {
+	if cmp.Equal(first, collectPeople(t, 8, 500)) {
 		t.Error("another seed made up the same people")
 	}
 	seen, lacking := map[string]bool{}, 0

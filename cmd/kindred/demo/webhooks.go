@@ -106,7 +106,7 @@ func (s *story) onlyExpected(got []delivery) error {
 			return fmt.Errorf("the match of %s with %s was computed while the subscription was paused, but delivered", d.user, d.matched)
 		case !ok:
 			return fmt.Errorf("the match of %s with %s was delivered, but nobody asked for it", d.user, d.matched)
-		case d.score != score:
+		case fixed(d.score, 4) != fixed(score, 4): // deliveries carry four decimals
 			return fmt.Errorf("the match of %s with %s was delivered with the score %v, but answered with %v", d.user, d.matched, d.score, score)
 		}
 	}
