@@ -25,7 +25,7 @@ type Match struct {
 	Percentile  float64
 	Explanation []event.Term
 	ComputedAt  time.Time
-	Born        eventstore.Position // of the pair's newest computation
+	Born        eventstore.Position // of the pair's first computation: its place in lists
 }
 
 // Name of the read model.
@@ -56,7 +56,7 @@ const (
 	upsertMatches = `
 INSERT INTO matches (client, user_id, matched, born, score, percentile, explanation, computed_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[], $6::float8[], $7::text[], $8::timestamptz[])
-ON CONFLICT (client, user_id, matched) DO UPDATE SET born = excluded.born, score = excluded.score,
+ON CONFLICT (client, user_id, matched) DO UPDATE SET score = excluded.score,
 	percentile = excluded.percentile, explanation = excluded.explanation, computed_at = excluded.computed_at`
 	eraseMatches = `DELETE FROM matches WHERE client = $1 AND user_id = $2`
 	eraseMatched = `DELETE FROM matches WHERE client = $1 AND matched = $2`
@@ -66,7 +66,7 @@ type matchRow struct {
 	client      id.Client
 	event       event.MatchComputed
 	explanation string
-	at          eventstore.Position
+	born        eventstore.Position
 	time        time.Time
 }
 
@@ -81,7 +81,11 @@ func (Matches) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 				return fmt.Errorf("encode an explanation: %w", err)
 			}
 			key := string(r.Client) + "/" + string(e.User) + "/" + string(e.MatchedUser)
-			rows[key] = matchRow{r.Client, e, string(explanation), r.Position, r.RecordedAt}
+			born := r.Position
+			if earlier, found := rows[key]; found {
+				born = earlier.born
+			}
+			rows[key] = matchRow{r.Client, e, string(explanation), born, r.RecordedAt}
 		case event.EndUserErased:
 			// What came before in this batch goes too: it must be in the table.
 			if err := writeMatches(ctx, tx, rows); err != nil {
@@ -107,7 +111,7 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 		column(sorted, func(r matchRow) string { return string(r.client) }),
 		column(sorted, func(r matchRow) string { return string(r.event.User) }),
 		column(sorted, func(r matchRow) string { return string(r.event.MatchedUser) }),
-		column(sorted, func(r matchRow) string { return string(r.at) }),
+		column(sorted, func(r matchRow) string { return string(r.born) }),
 		column(sorted, func(r matchRow) float64 { return r.event.Score }),
 		column(sorted, func(r matchRow) float64 { return r.event.Percentile }),
 		column(sorted, func(r matchRow) string { return r.explanation }),
@@ -125,8 +129,8 @@ JOIN users u ON u.client = m.client AND u.id = m.matched AND NOT u.erased
 JOIN subject_keys k ON k.client = m.client AND k.subject = m.matched
 WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 ORDER BY m.born LIMIT $4`
 
-// List returns the matches that were recorded for a user, in order of their
-// computation.
+// List returns the matches that were recorded for a user, in the order in which
+// the pairs were first computed.
 func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
 	type row struct {
 		Match

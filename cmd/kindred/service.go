@@ -76,7 +76,10 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 	if err := postgres.Migrate(ctx, url); err != nil {
 		return err
 	}
-	pool, err := postgres.Open(ctx, url, postgres.Options{SearchPath: feed.SearchPath(projections.All()...)})
+	// What is made without a schema, such as a partition of the delivery log,
+	// must not come to stand in that of a read model, which a rebuild replaces.
+	path := append([]string{"public"}, feed.SearchPath(projections.All()...)...)
+	pool, err := postgres.Open(ctx, url, postgres.Options{SearchPath: path})
 	if err != nil {
 		return err
 	}

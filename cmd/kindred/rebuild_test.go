@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore/feed"
+	"kindred/projections"
+)
+
+// checkRebuilt checks that every read model holds, row by row, what a rebuild
+// from the log makes. Nothing may be appended meanwhile.
+func checkRebuilt(t testing.TB, f *foundation) {
+	t.Helper()
+	caughtUp(t, f)
+	for _, model := range projections.All() {
+		before := rows(t, f, model)
+		if err := f.runner.Rebuild(t.Context(), model, nil); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, rows(t, f, model)); diff != "" {
+			t.Errorf("%s differs from its rebuild (-live +rebuilt):\n%.3000s", model.Name(), diff)
+		}
+	}
+}
+
+// rows is every row of a read model's tables, as text.
+func rows(t testing.TB, f *foundation, model feed.ReadModel) map[string][]string {
+	t.Helper()
+	schema := feed.Slot(model)
+	found, err := f.pool.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = $1`, schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("the tables of %s: %v %v", schema, tables, err)
+	}
+	all := map[string][]string{}
+	for _, table := range tables {
+		sql := fmt.Sprintf(`SELECT t::text FROM %s t ORDER BY 1`, pgx.Identifier{schema, table}.Sanitize())
+		found, err := f.pool.Query(t.Context(), sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[table], err = pgx.CollectRows(found, pgx.RowTo[string]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/commands/policies"
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// openFoundation opens what a service stands on, beside it or after it.
+func openFoundation(t testing.TB, config Config) *foundation {
+	t.Helper()
+	f, err := found(t.Context(), config, slog.New(slog.NewTextHandler(io.Discard, nil)), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.close)
+	return f
+}
+
+// callersGone lets the keys of requests that died with their process go to
+// their repetitions at once, as a minute does.
+func callersGone(t testing.TB, f *foundation) {
+	t.Helper()
+	if _, err := f.pool.Exec(t.Context(), `UPDATE idempotency SET lease_until = now() WHERE NOT done`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// history is the whole log.
+func history(t testing.TB, f *foundation) []eventstore.Recorded {
+	t.Helper()
+	var all []eventstore.Recorded
+	for after := eventstore.Start; ; {
+		page, err := f.log.Store.ReadAll(t.Context(), after, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return all
+		}
+		for _, r := range page {
+			if r.Position <= after {
+				t.Fatalf("position %s comes after %s", r.Position, after)
+			}
+			after = r.Position
+			recorded, err := f.log.Decode(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorded.Record = r
+			all = append(all, recorded)
+		}
+	}
+}
+
+// checkLog checks that the streams are whole: no gap, no event twice, no clock
+// that goes back, each event chained to the one before by its hash.
+func checkLog(t testing.TB, all []eventstore.Recorded) {
+	t.Helper()
+	last := map[eventstore.Stream]eventstore.Record{}
+	ids := map[id.Event]bool{}
+	for _, r := range all {
+		if ids[r.ID] {
+			t.Errorf("event %s stands in the log twice", r.ID)
+		}
+		ids[r.ID] = true
+		previous, want := last[r.Stream], ""
+		if next := previous.Revision + 1; previous.ID == "" && r.Revision != 0 || previous.ID != "" && r.Revision != next {
+			t.Errorf("%s: revision %d follows %d", r.Stream, r.Revision, previous.Revision)
+		}
+		if previous.ID != "" {
+			hash, err := eventstore.Hash(previous)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = hex.EncodeToString(hash[:])
+		}
+		meta, err := eventstore.DecodeMeta(r.Meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta.Previous != want {
+			t.Errorf("%s revision %d is chained to %q, not to %q", r.Stream, r.Revision, meta.Previous, want)
+		}
+		if r.RecordedAt.Before(previous.RecordedAt) {
+			t.Errorf("%s revision %d was recorded before revision %d", r.Stream, r.Revision, previous.Revision)
+		}
+		last[r.Stream] = r.Record
+	}
+}
+
+// checkHeads checks that readers wait for each client's last event, no more
+// and no less.
+func checkHeads(t testing.TB, f *foundation, all []eventstore.Recorded) {
+	t.Helper()
+	rows, err := f.pool.Query(t.Context(), `SELECT client, position FROM heads`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := map[id.Client]eventstore.Position{}
+	var client id.Client
+	var at eventstore.Position
+	if _, err := pgx.ForEachRow(rows, []any{&client, &at}, func() error { heads[client] = at; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if r.Client != "" && heads[r.Client] < r.Position {
+			t.Errorf("%s is at %s, behind its event at %s", r.Client, heads[r.Client], r.Position)
+		}
+	}
+}
+
+// checkAcknowledged checks that every position a client was told is in the log.
+func (s *storm) checkAcknowledged(all []eventstore.Recorded) {
+	s.Helper()
+	clients := map[string]id.Client{}
+	for _, r := range all {
+		clients[string(r.Position)] = r.Client
+	}
+	for _, c := range s.clients {
+		for at, client := range c.positions {
+			if clients[at] != client {
+				s.Errorf("%s was told of its event at %s, where %q has one", client, at, clients[at])
+			}
+		}
+	}
+}
+
+// checkErased checks that the keys of erased users are destroyed, before long,
+// and no others are missing.
+func checkErased(t testing.TB, f *foundation, all []eventstore.Recorded) {
+	t.Helper()
+	subjects, erased := map[string]bool{}, map[string]bool{}
+	for _, r := range all {
+		if bearer, ok := r.Event.(event.Bearer); ok {
+			subjects[bearer.Subject()] = true
+		}
+		if e, ok := r.Event.(event.EndUserErased); ok {
+			erased[string(e.User)] = true
+		}
+	}
+	eventually(t, "the keys of erased users, and of nobody else, are destroyed", func() bool {
+		rows, err := f.pool.Query(t.Context(), `SELECT subject FROM subject_keys WHERE wrapped IS NOT NULL`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readable, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := map[string]bool{}
+		for _, subject := range readable {
+			left[subject] = true
+		}
+		for subject := range subjects {
+			if !erased[subject] && !left[subject] {
+				t.Fatalf("the key of %s is gone", subject)
+			}
+			if erased[subject] && left[subject] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// checkDeliveries waits for every delivery that is owed, and finds none of an
+// event that occurred while its subscription was paused.
+func (s *storm) checkDeliveries(all []eventstore.Recorded) {
+	s.Helper()
+	type subscription struct {
+		path    string
+		active  bool
+		pending []parcel // cancelled by a pause unless they were sent before
+	}
+	subscriptions := map[id.Webhook]*subscription{}
+	for _, c := range s.clients {
+		subscriptions[c.steady] = &subscription{path: "/steady"}
+		subscriptions[c.fickle] = &subscription{path: "/fickle"}
+	}
+	possible := map[parcel]bool{}
+	for _, r := range all {
+		switch e := r.Event.(type) {
+		case event.WebhookSubscribed:
+			subscriptions[e.Webhook].active = true
+		case event.WebhookPaused:
+			*subscriptions[e.Webhook] = subscription{path: subscriptions[e.Webhook].path}
+		case event.WebhookResumed:
+			subscriptions[e.Webhook].active = true
+		case event.MatchComputed:
+			for _, c := range s.clients {
+				for _, webhook := range []id.Webhook{c.steady, c.fickle} {
+					sub := subscriptions[webhook]
+					if c.Client.ID != r.Client || !sub.active {
+						continue
+					}
+					d := parcel{
+						sub.path, string(r.Client), string(e.User), string(e.MatchedUser),
+						r.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z"),
+					}
+					possible[d] = true
+					sub.pending = append(sub.pending, d)
+				}
+			}
+		}
+	}
+	owed := 0
+	for _, sub := range subscriptions {
+		owed += len(sub.pending)
+		for _, d := range sub.pending {
+			eventually(s, "delivered: "+d.timestamp+" "+d.path, func() bool { return s.inbox.all()[d] > 0 })
+		}
+	}
+	taken, duplicates := s.inbox.all(), 0
+	for d, times := range taken {
+		duplicates += times - 1
+		if !possible[d] {
+			s.Errorf("delivered though it was paused, or never happened: %+v", d)
+		}
+	}
+	if owed == 0 {
+		s.Error("nothing was owed: the storm computed no match")
+	}
+	s.Logf("%d deliveries owed, %d made, %d of them again", owed, len(taken), duplicates)
+}
+
+// checkSignUps checks that each sign-up, once what a crash left open is
+// settled, either took place or can.
+func (s *storm) checkSignUps(f *foundation, at *service) {
+	s.Helper()
+	c, err := f.commands(nil, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	sweep := &policies.Policies{
+		Commands: c, Claims: projections.Claims{Reader: f.reader()}, Logger: f.logger,
+		Now: func() time.Time { return time.Now().Add(2 * time.Minute) },
+	}
+	if err := sweep.SettleClaims(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	for _, client := range s.clients {
+		for _, body := range client.signedUp {
+			login := map[string]any{"email": body["email"], "password": body["password"]}
+			if a := at.send("POST", "/auth/token", login); a.Status == http.StatusOK {
+				continue
+			}
+			if a := at.send("POST", "/auth/signup", body); a.Status != http.StatusCreated {
+				s.Errorf("%s can neither log in nor sign up: %d %s", body["email"], a.Status, a.Body)
+			}
+		}
+	}
+}
+
+// audit checks all that must hold once a storm is over and the service runs.
+func (s *storm) audit(f *foundation, at *service) {
+	s.Helper()
+	s.checkSignUps(f, at)
+	all := history(s, f)
+	checkLog(s, all)
+	checkHeads(s, f, all)
+	s.checkAcknowledged(all)
+	checkErased(s, f, all)
+	s.checkDeliveries(all)
+	if !s.Failed() {
+		s.Logf("%d events", len(all))
+	}
+}
+
+// caughtUp waits until every read model has applied the whole log.
+func caughtUp(t testing.TB, f *foundation) {
+	t.Helper()
+	head, err := f.log.Store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, model := range projections.All() {
+		eventually(t, model.Name()+" has caught up", func() bool {
+			err := f.progress.Wait(t.Context(), model, head)
+			if errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
+}
