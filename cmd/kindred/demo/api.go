@@ -153,7 +153,7 @@ func (a *api) send(ctx context.Context, r request, body io.Reader, header http.H
 	start := time.Now()
 	res, err := a.http.Do(q)
 	if err != nil {
-		return answer{}, fmt.Errorf("%s %s: %w", r.method, r.path, innermost(err))
+		return answer{}, fmt.Errorf("%s %s did not reach the service: %w", r.method, r.path, innermost(err))
 	}
 	defer res.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))

@@ -70,9 +70,13 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	who, err := o.gather()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	s := newStory(o)
+	s := newStory(o, who)
 	defer s.close(ctx)
 	if err := s.arrive(ctx); err != nil {
 		return err
@@ -122,17 +126,18 @@ type story struct {
 	key     keyRecord
 	webhook webhook
 
+	crowd    crowd
 	imported importStats
-	people   []user // the first page of the list
+	people   []user // of the first page, those with most traits first
 	asker    user   // whose matches are computed
 	matches  []match
 	expected map[pair]float64 // the score of each match that has to be delivered
 	silent   map[pair]bool    // what was computed while the subscription was paused
 }
 
-func newStory(o Options) *story {
+func newStory(o Options, who crowd) *story {
 	return &story{
-		options: o, page: newPage(o.Out), api: newAPI(o.URL, o.Patience),
+		options: o, crowd: who, page: newPage(o.Out), api: newAPI(o.URL, o.Patience),
 		expected: map[pair]float64{}, silent: map[pair]bool{},
 	}
 }

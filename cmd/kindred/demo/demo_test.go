@@ -161,8 +161,9 @@ func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 		"is not an http or https URL":   {URL: "localhost:8080"},
 		"needs from 10 to 100,000":      {URL: "http://127.0.0.1:1", Users: 9},
 		"speak of a file":               {URL: "http://127.0.0.1:1", Users: 20, ID: "name"},
-		"no such file":                  {URL: newFake(t, "").url, CSV: "/nowhere/people.csv"},
-		"names the column \"surname\",": {URL: newFake(t, "").url, CSV: write(t, "name,age\n"), ID: "surname"},
+		"no such file":                  {URL: "http://127.0.0.1:1", CSV: "/nowhere/people.csv"},
+		"names the column \"surname\",": {URL: "http://127.0.0.1:1", CSV: write(t, "name,age\n"), ID: "surname"},
+		"but there are 1":               {URL: "http://127.0.0.1:1", CSV: write(t, "name,age\nada,36\n")},
 	} {
 		if _, err := play(t, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, which does not say %q", o, err, want)

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,27 +47,40 @@ type importResult struct {
 	}
 }
 
+// crowd is who will be imported.
+type crowd struct {
+	people iter.Seq2[person, error]
+	total  int
+	from   string // where they come from, for a person to read
+}
+
+// gather finds the people, and reads a file of them to its end: one that is not
+// right is told before anything has happened.
+func (o Options) gather() (crowd, error) {
+	c := crowd{people: madeUp(o.Seed, o.Users), from: "made up with the seed " + strconv.FormatUint(o.Seed, 10)}
+	if o.CSV != "" {
+		file := table{path: o.CSV, header: o.Header, id: o.ID, ignore: o.Ignore, limit: o.Limit}
+		c.people, c.from = file.people(), "of "+file.name()
+	}
+	for _, err := range c.people {
+		if err != nil {
+			return crowd{}, err
+		}
+		c.total++
+	}
+	if c.total < minUsers {
+		return crowd{}, fmt.Errorf("the demo needs at least %d people, but there are %d", minUsers, c.total)
+	}
+	return c, nil
+}
+
 // importPeople streams people into the service, a JSON line each.
 func (s *story) importPeople(ctx context.Context) error {
-	people, from := madeUp(s.options.Seed, s.options.Users), "made up with the seed "+strconv.FormatUint(s.options.Seed, 10)
-	if o := s.options; o.CSV != "" {
-		file := table{path: o.CSV, header: o.Header, id: o.ID, ignore: o.Ignore, limit: o.Limit}
-		people, from = file.people(), "of "+file.name()
-	}
-	total := 0 // a file that cannot be read to its end is told before anything is sent
-	for _, err := range people {
-		if err != nil {
-			return err
-		}
-		total++
-	}
-	if total < minUsers {
-		return fmt.Errorf("the demo needs at least %d people, but there are %d", minUsers, total)
-	}
-	result, took, err := s.streamIn(ctx, people, total)
+	result, took, err := s.streamIn(ctx)
 	if err != nil {
 		return err
 	}
+	total := s.crowd.total
 	if result.Failed > 0 {
 		first := result.Errors[:min(3, len(result.Errors))]
 		return fmt.Errorf("%s of %s people were refused, such as %+v", count(result.Failed), count(total), first)
@@ -74,20 +89,20 @@ func (s *story) importPeople(ctx context.Context) error {
 		return fmt.Errorf("%s people were sent, but %s came in", count(total), count(result.Created+result.Updated))
 	}
 	s.imported = importStats{total, took}
-	s.page.say("%s people, %s.", count(total), from)
+	s.page.say("%s people, %s.", count(total), s.crowd.from)
 	s.page.say("%s created, %s updated, in %s: %s a second.",
 		count(result.Created), count(result.Updated), brief(took), count(s.imported.perSecond()))
 	return nil
 }
 
 // streamIn sends the people while it encodes them.
-func (s *story) streamIn(ctx context.Context, people iter.Seq2[person, error], total int) (importResult, time.Duration, error) {
+func (s *story) streamIn(ctx context.Context) (importResult, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, importTimeout)
 	defer cancel()
 	from, into := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		err := s.encode(into, people, total)
+		err := s.encode(into)
 		into.CloseWithError(err)
 		written <- err
 	}()
@@ -107,11 +122,11 @@ func (s *story) streamIn(ctx context.Context, people iter.Seq2[person, error], t
 	return result, took, err
 }
 
-func (s *story) encode(into io.Writer, people iter.Seq2[person, error], total int) error {
+func (s *story) encode(into io.Writer) error {
 	buffered := bufio.NewWriterSize(into, 64<<10)
 	lines := json.NewEncoder(buffered)
 	sent, drawn := 0, time.Time{}
-	for p, err := range people {
+	for p, err := range s.crowd.people {
 		if err == nil {
 			err = lines.Encode(p)
 		}
@@ -119,11 +134,11 @@ func (s *story) encode(into io.Writer, people iter.Seq2[person, error], total in
 			return err
 		}
 		if sent++; time.Since(drawn) >= redrawEvery {
-			s.page.progress("%s of %s sent", count(sent), count(total))
+			s.page.progress("%s of %s sent", count(sent), count(s.crowd.total))
 			drawn = time.Now()
 		}
 	}
-	s.page.progress("all %s sent, the service is at work", count(total))
+	s.page.progress("all %s sent, the service is at work", count(s.crowd.total))
 	return buffered.Flush()
 }
 
@@ -142,13 +157,15 @@ func (s *story) listPeople(ctx context.Context) error {
 	if want := min(200, s.imported.people); len(page.Data) > want || len(page.Data) < minUsers {
 		return fmt.Errorf("the first page has %d users, not %d", len(page.Data), want)
 	}
-	s.people, s.asker = page.Data, page.Data[0]
 	rows := make([][]string, 5)
-	for i, u := range s.people[:5] {
+	for i, u := range page.Data[:5] {
 		rows[i] = []string{u.ExternalID, u.ID, cut(sketch(u.Traits), 60)}
 	}
 	s.page.table([]string{"external_id", "id", "traits"}, rows)
 	s.page.say("Asked right after the import was acknowledged, answered in %s: a list has seen every write before it.", brief(took))
+	s.people = page.Data // those of whom most is known have the most to tell
+	slices.SortStableFunc(s.people, func(a, b user) int { return cmp.Compare(len(b.Traits), len(a.Traits)) })
+	s.asker = s.people[0]
 	return nil
 }
 

@@ -14,9 +14,9 @@ type person struct {
 	Traits     map[string]any `json:"traits"`
 }
 
-// crowds are what made-up people lean towards. Being alike comes from sharing
+// scenes are what made-up people lean towards. Being alike comes from sharing
 // one.
-var crowds = []struct {
+var scenes = []struct {
 	interests []string
 	plans     []string // the likelier ones are named more often
 	age       float64
@@ -53,13 +53,13 @@ func madeUp(seed uint64, n int) iter.Seq2[person, error] {
 		chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable, and nothing secret
 		first := time.Date(2021, time.January, 1, 0, 0, 0, 0, time.UTC)
 		for i := range n {
-			crowd := crowds[chance.IntN(len(crowds))]
+			scene := scenes[chance.IntN(len(scenes))]
 			city := cities[chance.IntN(len(cities))]
-			plan := crowd.plans[chance.IntN(len(crowd.plans))]
+			plan := scene.plans[chance.IntN(len(scene.plans))]
 			traits := map[string]any{
-				"age":       math.Round(min(90, max(18, crowd.age+6*chance.NormFloat64()))),
+				"age":       math.Round(min(90, max(18, scene.age+6*chance.NormFloat64()))),
 				"plan":      plan,
-				"interests": some(chance, crowd.interests),
+				"interests": some(chance, scene.interests),
 				"premium":   plan != "free" && chance.IntN(4) > 0,
 				"joined":    first.AddDate(0, 0, chance.IntN(5*365)).Format(time.DateOnly),
 				"city":      city.name,
@@ -69,7 +69,7 @@ func madeUp(seed uint64, n int) iter.Seq2[person, error] {
 				},
 			}
 			if chance.IntN(8) > 0 {
-				traits["hours_per_week"] = math.Round(10*max(0, crowd.hours+7*chance.NormFloat64())) / 10
+				traits["hours_per_week"] = math.Round(10*max(0, scene.hours+7*chance.NormFloat64())) / 10
 			}
 			name := fmt.Sprintf("%s-%0*d", names[chance.IntN(len(names))], len(fmt.Sprint(n)), i+1)
 			if !yield(person{name, traits}, nil) {
@@ -79,14 +79,14 @@ func madeUp(seed uint64, n int) iter.Seq2[person, error] {
 	}
 }
 
-// some takes one to three of a crowd's interests, and now and then one of
-// another crowd's.
+// some takes one to three of a scene's interests, and now and then one of
+// another scene's.
 func some(chance *rand.Rand, of []string) []string {
 	var taken []string
 	for _, i := range chance.Perm(len(of))[:1+chance.IntN(3)] {
 		taken = append(taken, of[i])
 	}
-	if other := crowds[chance.IntN(len(crowds))].interests; chance.IntN(3) == 0 && other[0] != of[0] {
+	if other := scenes[chance.IntN(len(scenes))].interests; chance.IntN(3) == 0 && other[0] != of[0] {
 		taken = append(taken, other[chance.IntN(len(other))])
 	}
 	return taken

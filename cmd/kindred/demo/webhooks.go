@@ -113,9 +113,9 @@ func (s *story) onlyExpected(got []delivery) error {
 	return nil
 }
 
-// pauseAndResume computes a match while the subscription is paused and another
-// after. The order of the log decides what is skipped: once the later event has
-// arrived, the earlier one never will.
+// pauseAndResume computes matches while the subscription is paused, and others
+// after. What is skipped was decided by the order of the log, so the arrival of
+// the later ones is the time to look for the earlier; the last step looks again.
 func (s *story) pauseAndResume(ctx context.Context) error {
 	if err := s.setStatus(ctx, "paused"); err != nil {
 		return err
