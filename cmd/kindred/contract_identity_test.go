@@ -57,11 +57,14 @@ func TestIdentity(t *testing.T) {
 	})
 
 	t.Run("companies of one name get slugs of their own", func(t *testing.T) {
-		slugs := together(5, func(i int) string {
-			return want[httpapi.SignedUp](t, http.StatusCreated, s.send("POST", "/auth/signup", map[string]string{
+		var slugs []string
+		for _, got := range together(5, func(i int) answer {
+			return s.send("POST", "/auth/signup", map[string]string{
 				"email": fmt.Sprintf("same-%d@example.com", i), "password": "correct horse battery", "company_name": "Same Name",
-			})).Client.Slug
-		})
+			})
+		}) {
+			slugs = append(slugs, want[httpapi.SignedUp](t, http.StatusCreated, got).Client.Slug)
+		}
 		slices.Sort(slugs)
 		if len(slices.Compact(slugs)) != 5 || !slices.Contains(slugs, "same-name") {
 			t.Errorf("slugs %q", slugs)
@@ -111,7 +114,7 @@ func TestIdentity(t *testing.T) {
 			{"client_id": string(a.Client.ID), "user_id": string(a.User.ID), "password": ""},
 			{"client_id": string(b.Client.ID), "user_id": string(a.User.ID), "password": a.Password},
 			{"client_id": "x", "user_id": "../y", "password": a.Password},
-			{"email": a.Email, "password": a.Password + "\u0000"[:0] + " "},
+			{"email": a.Email, "password": a.Password + " "},
 		} {
 			got := s.send("POST", "/auth/token", form)
 			p := wantProblem(t, http.StatusUnauthorized, "invalid_credentials", got)
