@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -124,7 +125,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: auth.NewVerifier(keyring, f.config.PublicURL, w.revocations),
 		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit},
-		Classify: classify, Ready: f.ready, Logger: f.logger, Metrics: f.metrics, Now: time.Now, Entropy: rand.Reader,
+		Classify: classify, Ready: f.ready(w.revocations.Current), Logger: f.logger, Metrics: f.metrics, Now: time.Now, Entropy: rand.Reader,
 	})
 	return w, nil
 }
@@ -140,8 +141,8 @@ func classify(err error) *fault.Fault {
 	return nil
 }
 
-// pgUnavailable: the database cannot be reached, or is starting, stopping or
-// out of connections (SQLSTATE classes 08, 53 and 57P).
+// pgUnavailable: the database cannot be reached, has gone away in the middle,
+// or is starting, stopping or out of connections (SQLSTATE classes 08, 53, 57P).
 func pgUnavailable(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return len(pg.Code) == 5 && (pg.Code[:2] == "08" || pg.Code[:2] == "53" || pg.Code[:3] == "57P")
@@ -150,7 +151,7 @@ func pgUnavailable(err error) bool {
 		return true
 	}
 	_, ok := errors.AsType[net.Error](err)
-	return ok || pgconn.SafeToRetry(err)
+	return ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || pgconn.SafeToRetry(err)
 }
 
 // accounts finds members by the log itself, which is never behind.
