@@ -341,9 +341,9 @@ type ComputedMatch struct {
 	// Example: 97.5
 	Percentile Percentile `json:"percentile"`
 
-	// Score How alike the two are, with four decimals.
+	// Score How alike the two are. Webhooks carry it with four decimals.
 	//
-	// Example: 0.8731
+	// Example: 0.8730769230769231
 	Score Score `json:"score"`
 }
 
@@ -485,9 +485,9 @@ type Match struct {
 	// Example: 97.5
 	Percentile Percentile `json:"percentile"`
 
-	// Score How alike the two are, with four decimals.
+	// Score How alike the two are. Webhooks carry it with four decimals.
 	//
-	// Example: 0.8731
+	// Example: 0.8730769230769231
 	Score Score `json:"score"`
 }
 
@@ -639,9 +639,9 @@ type Role string
 // Scopes Example: ["read","write"]
 type Scopes = []string
 
-// Score How alike the two are, with four decimals.
+// Score How alike the two are. Webhooks carry it with four decimals.
 //
-// Example: 0.8731
+// Example: 0.8730769230769231
 type Score = float64
 
 // SessionToken defines model for SessionToken.

@@ -23,6 +23,7 @@ func (e *edge) registerService(doc *openapi3.T) {
 	get("/metrics", promhttp.HandlerFor(e.o.Metrics, promhttp.HandlerOpts{}))
 	get("/openapi.json", fixed("application/json", must(publicContract(doc))))
 	get("/docs", fixed("text/html; charset=utf-8", must(renderDocs(doc))))
+	get("/", http.RedirectHandler("/docs", http.StatusFound))
 }
 
 // healthy says that the process answers.

@@ -174,10 +174,10 @@ func (f *foundation) serveHTTP(ctx, behind context.Context, listener net.Listene
 
 // health is what a process serves that is no API.
 func (f *foundation) health() http.Handler {
-	mux := http.NewServeMux()
+	mux, ready := http.NewServeMux(), f.ready()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := f.ready(r.Context()); err != nil {
+		if err := ready(r.Context()); err != nil {
 			f.logger.WarnContext(r.Context(), "not ready", "error", err)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return

@@ -154,20 +154,28 @@ func (f *foundation) noteHead(ctx context.Context, client id.Client, at eventsto
 	return err
 }
 
-// ready says whether the service can answer: the database and the log do.
-func (f *foundation) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if f.draining.Load() {
-		return errors.New("stopping")
+// ready says whether the service can answer: the database and the log do, and
+// whatever else it must know.
+func (f *foundation) ready(others ...func() error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if f.draining.Load() {
+			return errors.New("stopping")
+		}
+		if err := f.pool.Ping(ctx); err != nil {
+			return fmt.Errorf("reach the database: %w", err)
+		}
+		if _, err := f.log.Store.Head(ctx); err != nil {
+			return fmt.Errorf("reach the event store: %w", err)
+		}
+		for _, other := range others {
+			if err := other(); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	if err := f.pool.Ping(ctx); err != nil {
-		return fmt.Errorf("reach the database: %w", err)
-	}
-	if _, err := f.log.Store.Head(ctx); err != nil {
-		return fmt.Errorf("reach the event store: %w", err)
-	}
-	return nil
 }
 
 // processName names this process among those that may lead a projection.

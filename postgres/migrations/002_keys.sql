@@ -28,6 +28,6 @@ CREATE TABLE subject_keys (
 	wrapped      bytea,                     -- NULL: destroyed
 	created_at   timestamptz NOT NULL DEFAULT now(),
 	destroyed_at timestamptz,
-	PRIMARY KEY (client, subject),
+	PRIMARY KEY (subject, client), -- the subject first: a join stays cheap before there are statistics
 	CHECK ((wrapped IS NULL) = (destroyed_at IS NOT NULL))
 ) WITH (autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0);
