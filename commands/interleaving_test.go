@@ -1,0 +1,159 @@
+package commands_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+	"kindred/eventstore"
+)
+
+// stage lets processes take turns: each runs alone until it next uses the
+// store.
+type stage struct{ parked chan *process }
+
+// process is one of those; nil on the stage's channel says that one has ended.
+type process struct {
+	eventstore.Store
+	stage *stage
+	turn  chan struct{}
+}
+
+func (p *process) wait() {
+	p.stage.parked <- p
+	<-p.turn
+}
+
+func (p *process) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	p.wait()
+	return p.Store.Append(ctx, stream, expected, events)
+}
+
+func (p *process) ReadStream(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	p.wait()
+	return p.Store.ReadStream(ctx, stream, from, limit)
+}
+
+func (p *process) ReadBack(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	p.wait()
+	return p.Store.ReadBack(ctx, stream, from, limit)
+}
+
+// interleave runs each of these in a process of its own, in an order that
+// follows from the seed.
+func interleave(w *world, seed uint64, run []func(*commands.Commands)) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := &stage{parked: make(chan *process)}
+	for _, r := range run {
+		p := &process{Store: w.store, stage: s, turn: make(chan struct{})}
+		go func() {
+			p.wait()
+			r(w.process(p, w.keys))
+			s.parked <- nil
+		}()
+	}
+	var waiting []*process
+	for alive := len(run); alive > 0; {
+		for len(waiting) < alive {
+			if p := <-s.parked; p != nil {
+				waiting = append(waiting, p)
+			} else {
+				alive--
+			}
+		}
+		if alive == 0 {
+			return
+		}
+		next := random.IntN(alive)
+		p := waiting[next]
+		waiting = append(waiting[:next], waiting[next+1:]...)
+		p.turn <- struct{}{}
+	}
+}
+
+// A sign-up, or an addition, may be so slow that the sweep takes it for
+// crashed at any moment; and others want the same address meanwhile.
+func TestNoOrderOfSlowCommandsAndSweepsLosesAnAddress(t *testing.T) {
+	orders := uint64(400)
+	if testing.Short() {
+		orders = 50
+	}
+	succeeded := map[string]int{}
+	for seed := range orders {
+		t.Run(fmt.Sprintf("order %d", seed), func(t *testing.T) {
+			w := newWorld(t)
+			_, ada := w.client(t, "ada@example.com")
+			_, eve := w.client(t, "eve@example.com")
+			bob, err := w.AddMember(t.Context(), ada, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var signedUp, invited, repeated, other commands.Account
+			outcome := func(name string, err error) {
+				switch f := fault.As(err); {
+				case err == nil:
+					succeeded[name]++
+				case f == nil:
+					t.Errorf("%s: %v", name, err)
+				case f.Code != "email_exists" && f.Code != "sign_up_again" && f.Code != "add_again" && f.Code != "busy":
+					t.Errorf("%s is refused: %v", name, err)
+				}
+			}
+			sweep := func(c *commands.Commands) {
+				if err := w.sweep(t.Context(), c); err != nil {
+					t.Errorf("sweep: %v", err)
+				}
+			}
+			wanted := commands.AddMember{Email: "bob@example.com", Role: "viewer"}
+			interleave(w, seed, []func(*commands.Commands){
+				func(c *commands.Commands) {
+					var err error
+					signedUp, err = c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "bob@example.com", CompanyName: "Acme"})
+					outcome("sign-up", err)
+				},
+				func(c *commands.Commands) {
+					var err error
+					invited, err = c.AddMember(t.Context(), seeded(eve, "k1", "b1"), wanted)
+					outcome("addition", err)
+				},
+				func(c *commands.Commands) { // the same request, though nobody should send it twice at once
+					var err error
+					repeated, err = c.AddMember(t.Context(), seeded(eve, "k1", "b1"), wanted)
+					outcome("repetition", err)
+				},
+				func(c *commands.Commands) {
+					var err error
+					other, err = c.AddMember(t.Context(), eve, commands.AddMember{Email: "new@example.com", Role: "viewer"})
+					outcome("other", err)
+				},
+				func(c *commands.Commands) {
+					_, err := c.RemoveMember(t.Context(), ada, bob.Member)
+					outcome("removal", err)
+				},
+				sweep, sweep, sweep,
+			})
+			w.driveOn(t)
+			w.check(t)
+			if invited.Member != "" && repeated.Member != "" && invited.Member != repeated.Member {
+				t.Errorf("one request added %s and %s", invited.Member, repeated.Member)
+			}
+			for _, acknowledged := range []commands.Account{signedUp, invited, repeated, other} {
+				if acknowledged.Member == "" {
+					continue
+				}
+				found, err := w.AccountByEmail(t.Context(), acknowledged.Email)
+				if err != nil || found.Member != acknowledged.Member {
+					t.Errorf("acknowledged %s for %s, found %s, %v", acknowledged.Member, acknowledged.Email, found.Member, err)
+				}
+			}
+		})
+	}
+	for _, name := range []string{"sign-up", "addition", "repetition", "other", "removal"} {
+		if n := succeeded[name]; n == 0 || name != "removal" && n == int(orders) {
+			t.Errorf("%s: %d of %d succeeded; the orders show nothing", name, n, orders)
+		}
+	}
+}
