@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +12,49 @@ import (
 	"kindred/eventstore/feed"
 	"kindred/projections"
 )
+
+func TestARebuildDisturbsNobody(t *testing.T) {
+	t.Parallel()
+	s := startService(t, impatient)
+	f := openFoundation(t, s.Config)
+	storm := newStorm(t, s, 2)
+	storm.blow()
+	storm.acknowledged(40)
+	getenv := func(name string) string {
+		return map[string]string{
+			"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey,
+		}[name]
+	}
+	for range 2 {
+		var out, errs bytes.Buffer
+		rebuild := command(getenv, &out, &errs)
+		rebuild.SetArgs(append([]string{"projections", "rebuild"}, modelNames()...))
+		if err := rebuild.ExecuteContext(t.Context()); err != nil {
+			t.Fatalf("%v\n%s", err, &errs)
+		}
+		for _, name := range modelNames() {
+			if !strings.Contains(out.String(), "rebuilt "+name) {
+				t.Errorf("%s is not among what was rebuilt:\n%s", name, &out)
+			}
+		}
+	}
+	storm.acknowledged(20)
+	storm.calm()
+	storm.audit(f, s)
+	made := storm.inbox.all()
+	for what, times := range made {
+		if times > 1 {
+			t.Errorf("delivered %d times: %+v", times, what)
+		}
+	}
+	eventually(t, "the delivery log has each delivery", func() bool {
+		var logged int
+		err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM dispatch_deliveries WHERE state = 'delivered'`).Scan(&logged)
+		return err == nil && logged == len(made)
+	})
+	s.stop()
+	checkRebuilt(t, f)
+}
 
 // checkRebuilt checks that every read model holds, row by row, what a rebuild
 // from the log makes. Nothing may be appended meanwhile.

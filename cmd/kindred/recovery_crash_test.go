@@ -1,7 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,5 +49,76 @@ func TestAServiceThatIsKilledLosesNothing(t *testing.T) {
 	storm.audit(f, p.service)
 	caughtUp(t, f)
 	p.stop()
+	checkRebuilt(t, f)
+}
+
+func TestAServiceOutlivesItsDatabase(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Durable(t)
+	s := startService(t, impatient, func(c *Config) { c.DatabaseURL = database.URL() })
+	storm := newStorm(t, s, 4)
+	storm.blow()
+	for range 3 {
+		storm.acknowledged(20 + rand.IntN(80))
+		database.Kill()
+		for _, path := range []string{"/readyz", "/api/v1/users", storm.clients[0].under("/webhooks")} {
+			began := time.Now()
+			a := storm.clients[0].account.get(path)
+			if took := time.Since(began); a.Status != http.StatusServiceUnavailable || took > 6*time.Second {
+				t.Errorf("GET %s without a database: %d after %s: %s", path, a.Status, took, a.Body)
+			}
+		}
+		if a := s.send("GET", "/healthz", nil); a.Status != http.StatusOK {
+			t.Errorf("it is not alive: %d %s", a.Status, a.Body)
+		}
+		database.Restart()
+		eventually(t, "it is ready again", func() bool { return s.send("GET", "/readyz", nil).Status == http.StatusOK })
+		callersGone(t, openFoundation(t, s.Config))
+	}
+	storm.acknowledged(20)
+	storm.calm()
+	f := openFoundation(t, s.Config)
+	storm.audit(f, s)
+	s.stop()
+	checkRebuilt(t, f)
+}
+
+func TestAServiceEndsWithItsPrivateDatabaseAndTheNextOneGoesOn(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	p := startProcess(t, impatient, func(c *Config) { c.DataDir = dir })
+	storm := newStorm(t, p.service, 2)
+	storm.blow()
+	storm.acknowledged(60)
+	note, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(note), "\n")
+	pid, err := strconv.Atoi(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if state := p.wait(); state.Success() {
+		t.Error("it ended as if all was well")
+	}
+	if said := p.said(); !strings.Contains(said, fmt.Sprintf("kindred: the local database has ended: the local PostgreSQL (pid %d) ended by itself", pid)) {
+		t.Errorf("it does not say why it ended:\n%s", said)
+	}
+
+	p.start()
+	p.serving()
+	callersGone(t, openFoundation(t, p.Config))
+	storm.acknowledged(20)
+	p.kill() // and its database with it
+	p.start()
+	p.serving()
+	f := openFoundation(t, p.Config)
+	callersGone(t, f)
+	storm.calm()
+	storm.audit(f, p.service)
 	checkRebuilt(t, f)
 }

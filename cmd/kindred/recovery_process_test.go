@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -124,7 +125,7 @@ func (p *process) serving() {
 		}
 		if p.URL == "" {
 			p.Config.Listen, p.URL = found[1], "http://"+found[1]
-			p.Config.PublicURL = p.URL
+			p.Config.PublicURL = cmp.Or(p.Config.PublicURL, p.URL)
 		}
 		return true
 	})

@@ -54,6 +54,10 @@ func newStorm(t testing.TB, s *service, clients int) *storm {
 	}
 	t.Logf("KINDRED_TEST_SEED=%d", seed)
 	out := &storm{TB: t, inbox: openInbox(t)}
+	t.Cleanup(func() {
+		out.over.Store(true)
+		out.all.Wait()
+	})
 	for n := range clients {
 		c := &stormy{
 			storm: out, account: s.signUp(), random: rand.New(rand.NewPCG(seed, uint64(n))),
@@ -172,6 +176,17 @@ func passing(a answer) bool {
 		return false
 	}
 	return a.Status == http.StatusServiceUnavailable || a.Status == http.StatusConflict && p.Code == "in_flight"
+}
+
+// insist asks until there is an answer that does not say to ask again.
+func insist(t testing.TB, ask func() answer) answer {
+	t.Helper()
+	var a answer
+	eventually(t, "it answers", func() bool {
+		a = ask()
+		return !passing(a)
+	})
+	return a
 }
 
 // step changes something, or reads.

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"kindred/eventstore/esdbstore/esdbtest"
+	"kindred/httpapi"
+	"kindred/postgres/pgtest"
+)
+
+// onEventStore keeps the log in a cluster, and the rest in a fresh database.
+func onEventStore(t *testing.T, cluster *esdbtest.Server) func(*Config) {
+	t.Helper()
+	url := pgtest.URL(t)
+	return func(c *Config) {
+		impatient(c)
+		c.DatabaseURL, c.EventStoreURL = url, cluster.URL()
+	}
+}
+
+func TestOnAnEventStoreTheServiceKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	s := startService(t, onEventStore(t, esdbtest.Start(t)))
+	inbox := openInbox(t)
+	a := s.signUp()
+	a.subscribe(inbox.URL+"/steady", stormSecret)
+	traits := map[string]any{"town": "Ghent"}
+	one := a.createUser("one", traits)
+	for n := range 50 { // each list is read right after the write that it must show
+		user := a.createUser(string(rune('A'+n)), traits)
+		listed := each[httpapi.User](t, a, "/api/v1/users", 20)
+		if len(listed) != n+2 || listed[n+1].ID != user.ID {
+			t.Fatalf("%d users are listed after %d were created", len(listed), n+2)
+		}
+	}
+	found := want[httpapi.ComputedMatches](t, 200, a.send("POST", "/api/v1/users/"+string(one.ID)+"/matches", nil))
+	if len(found.Data) != 20 {
+		t.Fatalf("%d matches", len(found.Data))
+	}
+	eventually(t, "all matches are delivered", func() bool { return len(inbox.all()) == len(found.Data) })
+
+	s.stop()
+	s = startService(t, replicaOf(s), impatient)
+	eventually(t, "it is ready", func() bool { return s.send("GET", "/readyz", nil).Status == 200 })
+	if listed := each[httpapi.User](t, a.at(s), "/api/v1/users", 20); len(listed) != 51 {
+		t.Errorf("%d users after the restart", len(listed))
+	}
+	if again := len(inbox.all()); again != len(found.Data) {
+		t.Errorf("%d deliveries after the restart", again)
+	}
+}
+
+// TestOnAnEventStoreNothingIsLost cuts connections, changes leaders, kills
+// nodes and leaves appends without an answer, all in a storm.
+func TestOnAnEventStoreNothingIsLost(t *testing.T) {
+	t.Parallel()
+	cluster := esdbtest.StartCluster(t, 3)
+	s := startService(t, onEventStore(t, cluster))
+	storm := newStorm(t, s, 4)
+	storm.blow()
+	leader := 0
+	for _, trouble := range []func(){
+		cluster.Cut,
+		func() { leader = 1; cluster.Elect(leader) },
+		cluster.DropSubscriptions,
+		func() { cluster.Play(esdbtest.Refused, esdbtest.Lost, esdbtest.Lost, esdbtest.Refused) },
+		func() { cluster.Kill(leader); leader = 2; cluster.Elect(leader) },
+		func() { cluster.Return(t, 1); cluster.Cut() },
+		func() { cluster.Play(esdbtest.Lost); cluster.Cut(); cluster.Elect(0) },
+	} {
+		storm.acknowledged(10 + rand.IntN(30))
+		trouble()
+	}
+	storm.acknowledged(20)
+	storm.calm()
+	f := openFoundation(t, s.Config)
+	storm.audit(f, s)
+	caughtUp(t, f)
+	s.stop()
+	checkRebuilt(t, f)
+}
+
+func TestOnAnEventStoreAServiceThatIsKilledLosesNothing(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, onEventStore(t, esdbtest.Start(t)))
+	f := openFoundation(t, p.Config)
+	storm := newStorm(t, p.service, 3)
+	storm.blow()
+	for range 2 {
+		storm.acknowledged(20 + rand.IntN(40))
+		p.kill()
+		callersGone(t, f)
+		p.start()
+		p.serving()
+	}
+	storm.acknowledged(20)
+	storm.calm()
+	storm.audit(f, p.service)
+	checkRebuilt(t, f)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestItStartsSoonAndStaysSmall measures the program as it is shipped, without
+// the race detector.
+func TestItStartsSoonAndStaysSmall(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "kindred")
+	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	p := newProcess(t, func(c *Config) { c.DataDir = openDir(t) })
+	p.program = program
+	p.start()
+	p.serving()
+	a := p.signUp()
+	a.createUser("somebody", nil)
+	p.stop()
+
+	began := time.Now()
+	p.start()
+	eventually(t, "it is ready", func() bool {
+		a, err := p.try("GET", "/readyz", nil)
+		return err == nil && a.Status == 200
+	})
+	ready := time.Since(began)
+	if users := each[map[string]any](t, a, "/api/v1/users", 10); len(users) != 1 {
+		t.Errorf("%d users after the restart", len(users))
+	}
+	fresh := time.Since(began)
+	resident := residentMiB(t, p.cmd.Process.Pid)
+	t.Logf("ready after %s, a list after %s, %d MiB resident", ready.Round(time.Millisecond), fresh.Round(time.Millisecond), resident)
+	if ready > 5*time.Second { // promised are 2 s, on a machine that does nothing else
+		t.Errorf("ready after %s", ready)
+	}
+	if resident >= 100 {
+		t.Errorf("%d MiB resident at rest", resident)
+	}
+}
+
+// residentMiB is how much memory a process has.
+func residentMiB(t testing.TB, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Skip("this system does not say how much memory a process has")
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib >> 10
+}
+
+func TestASecondStartOnTheSameDataIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	first := startProcess(t, func(c *Config) { c.DataDir = dir })
+	second := newProcess(t, func(c *Config) { c.DataDir, c.MasterKey = dir, first.Config.MasterKey })
+	second.start()
+	if state := second.wait(); state.ExitCode() != 1 {
+		t.Errorf("it ended with %s", state)
+	}
+	wanted := fmt.Sprintf("is owned by another kindred (pid %d, %s)", first.cmd.Process.Pid, first.Config.Listen)
+	if !strings.Contains(second.said(), wanted) {
+		t.Errorf("it does not say %q:\n%s", wanted, second.said())
+	}
+	first.signUp() // undisturbed
+	first.stop()
+}
+
+func TestAPortInUseIsToldAndNothingIsStarted(t *testing.T) {
+	t.Parallel()
+	first := startProcess(t, func(c *Config) { c.DataDir = openDir(t) })
+	dir := filepath.Join(openDir(t), "data")
+	second := newProcess(t, func(c *Config) { c.DataDir, c.Listen = dir, first.Config.Listen })
+	second.start()
+	if state := second.wait(); state.ExitCode() != 1 {
+		t.Errorf("it ended with %s", state)
+	}
+	if said := second.said(); !strings.Contains(said, "kindred: listen on "+first.Config.Listen) || !strings.Contains(said, "address already in use") {
+		t.Errorf("it does not say why:\n%s", said)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("it left something in its data directory: %v", err)
+	}
+}
