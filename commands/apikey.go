@@ -60,6 +60,11 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
 func (c *Commands) RevokeAPIKey(ctx context.Context, call Call, key id.Key) (Outcome, error) {
-	return execute[domain.APIKey](ctx, c, call, apiKeyStream(call.Client, key), false,
+	outcome, err := execute[domain.APIKey](ctx, c, call, apiKeyStream(call.Client, key), false,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) { return k.Revoke() })
+	if err != nil {
+		return Outcome{}, err
+	}
+	revokedAt := outcome.History[len(outcome.History)-1].RecordedAt
+	return outcome, c.Revoked(ctx, string(key), revokedAt)
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -29,6 +30,9 @@ type Commands struct {
 	NewAPIKey    func() (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
 	Matcher      Matcher
+	// Revoked makes known, before it is acknowledged, that a key or a member
+	// has lost its tokens.
+	Revoked func(ctx context.Context, subject string, at time.Time) error
 }
 
 // Call says who asks for a command, and which request it is.

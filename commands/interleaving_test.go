@@ -77,7 +77,7 @@ func interleave(w *world, seed uint64, run []func(*commands.Commands)) {
 // A sign-up, or an addition, may be so slow that the sweep takes it for
 // crashed at any moment; and others want the same address meanwhile.
 func TestNoOrderOfSlowCommandsAndSweepsLosesAnAddress(t *testing.T) {
-	orders := uint64(400)
+	orders := uint64(200)
 	if testing.Short() {
 		orders = 50
 	}

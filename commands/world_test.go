@@ -61,6 +61,7 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 	return &commands.Commands{
 		Log:     &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: w.clock},
 		Entropy: rand.Reader, Matcher: w.matcher,
+		Revoked:      func(context.Context, string, time.Time) error { return nil },
 		HashPassword: func(_ context.Context, password string) (string, error) { return "hash of " + password, nil },
 		NewAPIKey: func() (commands.APIKeySecret, error) {
 			raw := rand.Text()

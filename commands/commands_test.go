@@ -1,0 +1,421 @@
+package commands_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/commands"
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+func TestSigningUpMakesAClientWithItsOwner(t *testing.T) {
+	w := newWorld(t)
+	a, _ := w.client(t, " Ada@Example.com ")
+	if a.ClientName != "Acme" || a.ClientSlug != "acme" || a.Role != "owner" || a.Email != "Ada@Example.com" || a.CreatedAt.IsZero() {
+		t.Errorf("signed up as %+v", a)
+	}
+	found, err := w.AccountByEmail(t.Context(), "ada@example.COM")
+	if err != nil || found.Client != a.Client || found.Member != a.Member || found.PasswordHash != "hash of secret" || found.ClientSlug != "acme" {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	w.check(t)
+	if n := w.count(t, "claim.confirmed"); n != 2 {
+		t.Errorf("%d claims are confirmed, want the address and the slug", n)
+	}
+}
+
+func TestASignUpThatIsRefusedReservesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.client(t, "ada@example.com")
+	before := len(w.records(t))
+	for _, in := range []commands.SignUp{
+		{Email: "ADA@example.com", CompanyName: "Acme"},
+		{Email: "nobody", CompanyName: "Acme"},
+		{Email: "bob@example.com", CompanyName: " "},
+	} {
+		if _, err := w.SignUp(t.Context(), commands.Call{}, in); fault.As(err) == nil {
+			t.Errorf("%+v: %v", in, err)
+		}
+	}
+	if after := len(w.records(t)); after != before {
+		t.Errorf("%d events were recorded", after-before)
+	}
+}
+
+func TestPersonalFieldsAreNowhereInTheLog(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	hook := "whsec_verysecret"
+	_, err1 := w.CreateUser(t.Context(), call, "external-7", []byte(`{"city":"Winterthur"}`))
+	_, err2 := w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}, Secret: &hook})
+	key, err3 := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "server"})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range w.records(t) {
+		for _, private := range []string{"ada@", "hash of", "external-7", "Winterthur", "verysecret", key.Raw} {
+			if bytes.Contains(r.Data, []byte(private)) || bytes.Contains(r.Meta, []byte(private)) || strings.Contains(string(r.Stream), private) {
+				t.Errorf("%s shows %q", r.Type, private)
+			}
+		}
+	}
+}
+
+func TestOfTwentyCreationsAtOnceOneSucceeds(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	for name, create := range map[string]struct {
+		do   func(n int) error
+		code string
+	}{
+		"external id": {func(int) error {
+			_, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
+			return err
+		}, "user_exists"},
+		"address": {func(n int) error {
+			_, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "bob@example.com", CompanyName: fmt.Sprint("Company ", n)})
+			return err
+		}, "email_exists"},
+		"address of a member": {func(int) error {
+			_, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "eve@example.com", Role: "viewer"})
+			return err
+		}, "email_exists"},
+	} {
+		var succeeded, refused atomic.Int32
+		atOnce(20, func(n int) {
+			switch err := create.do(n); {
+			case err == nil:
+				succeeded.Add(1)
+			case fault.Is(err, create.code):
+				refused.Add(1)
+			default:
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		if succeeded.Load() != 1 || refused.Load() != 19 {
+			t.Errorf("%s: %d succeeded and %d were refused", name, succeeded.Load(), refused.Load())
+		}
+	}
+	w.driveOn(t)
+	w.check(t)
+}
+
+func TestCompaniesOfOneNameGetSlugsOfTheirOwn(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	slugs := map[string]bool{}
+	const companies = 60 // more than are counted
+	atOnce(companies, func(n int) {
+		a, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: fmt.Sprintf("u%d@example.com", n), CompanyName: "Acme"})
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		slugs[a.ClientSlug] = true
+	})
+	if len(slugs) != companies || !slugs["acme"] || !slugs["acme-2"] {
+		t.Errorf("%d companies have %d slugs", companies, len(slugs))
+	}
+	w.driveOn(t)
+	w.check(t)
+}
+
+func atOnce(n int, do func(n int)) {
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { do(i) })
+	}
+	group.Wait()
+}
+
+func TestConcurrentPatchesLoseNothing(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	atOnce(30, func(n int) {
+		if _, err := w.ChangeTraits(t.Context(), call, "ext:u1", fmt.Appendf(nil, `{"t%d":%d}`, n, n)); err != nil {
+			t.Error(err)
+		}
+	})
+	u, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{}`))
+	var traits map[string]int
+	if err := errors.Join(err, json.Unmarshal(u.Traits, &traits)); err != nil || len(traits) != 30 {
+		t.Errorf("%d traits are left: %v", len(traits), err)
+	}
+}
+
+func TestPatchesMergeAsRFC7396Says(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{ "a": 1, "b": {"c": [1, 2], "d": "<x>"}, "big": 12345678901234567890 }`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		patch, want string
+		revision    eventstore.Revision
+	}{
+		{`{}`, `{ "a": 1, "b": {"c": [1, 2], "d": "<x>"}, "big": 12345678901234567890 }`, 0},
+		{`{"a":1}`, `{ "a": 1, "b": {"c": [1, 2], "d": "<x>"}, "big": 12345678901234567890 }`, 0},
+		{`{"a":null,"b":{"c":[3]}}`, `{"b":{"c":[3],"d":"<x>"},"big":12345678901234567890}`, 1},
+		{`{"b":"flat","e":{"f":null}}`, `{"b":"flat","big":12345678901234567890,"e":{}}`, 2},
+	} {
+		u, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(step.patch))
+		if err != nil || !jsonEqual(t, string(u.Traits), step.want) || u.Outcome.Revision != step.revision {
+			t.Errorf("after %s: %s at revision %d, %v; want %s at %d", step.patch, u.Traits, u.Outcome.Revision, err, step.want, step.revision)
+		}
+	}
+	for _, patch := range []string{`[]`, `"x"`, `null`, `{`} {
+		if _, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(patch)); fault.As(err) == nil {
+			t.Errorf("%s: %v", patch, err)
+		}
+	}
+}
+
+func jsonEqual(t *testing.T, a, b string) bool {
+	t.Helper()
+	parse := func(s string) (v any) {
+		d := json.NewDecoder(strings.NewReader(s))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+		return v
+	}
+	return cmp.Equal(parse(a), parse(b))
+}
+
+func TestAnUpdateOfWhatHasChangedIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	u, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.IfMatch = &u.Outcome.Revision
+	if _, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{"a":2}`))
+	wantFault(t, err, "stale")
+	_, err = w.EraseUser(t.Context(), call, "ext:u1")
+	wantFault(t, err, "stale")
+}
+
+// The revision that a caller expects is the client's, not that of the claim
+// that is released beside it.
+func TestAMemberIsRemovedAtAnExpectedRevision(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.IfMatch = &bob.Outcome.Revision
+	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
+		t.Error(err)
+	}
+	w.check(t)
+}
+
+func TestAnErasedUserIsGoneAndCanBeCreatedAnew(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	first, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.EraseUser(t.Context(), call, commands.UserRef(first.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []commands.UserRef{"ext:u1", commands.UserRef(first.ID), "ext:nobody", "ext:", "usr_x"} {
+		_, err := w.EraseUser(t.Context(), call, ref)
+		wantFault(t, err, "user_unknown")
+		_, err = w.ChangeTraits(t.Context(), call, ref, []byte(`{"b":1}`))
+		wantFault(t, err, "user_unknown")
+		_, err = w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: ref, Limit: 1, Record: true})
+		wantFault(t, err, "user_unknown")
+	}
+	second, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"a":2}`))
+	if err != nil || second.ID == first.ID {
+		t.Fatalf("created anew: %+v, %v", second, err)
+	}
+	if u, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{"b":3}`)); err != nil || u.ID != second.ID || !jsonEqual(t, string(u.Traits), `{"a":2,"b":3}`) {
+		t.Errorf("changed %+v, %v", u, err)
+	}
+	if g := w.records(t)[len(w.records(t))-2].Event.(event.EndUserCreated).Generation; g != 1 {
+		t.Errorf("generation %d, want 1", g)
+	}
+	w.check(t)
+}
+
+func TestOneClientsUsersAreNotAnothers(t *testing.T) {
+	w := newWorld(t)
+	_, ada := w.client(t, "ada@example.com")
+	_, eve := w.client(t, "eve@example.com")
+	u, err := w.CreateUser(t.Context(), ada, "u1", []byte(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []commands.UserRef{"ext:u1", commands.UserRef(u.ID)} {
+		_, err := w.EraseUser(t.Context(), eve, ref)
+		wantFault(t, err, "user_unknown")
+	}
+	if other, err := w.CreateUser(t.Context(), eve, "u1", []byte(`{}`)); err != nil || other.ID == u.ID {
+		t.Errorf("the same external id of another client: %s, %v", other.ID, err)
+	}
+}
+
+func TestAKeyIsRevokedOnce(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	key, err := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "server"})
+	if err != nil || key.IssuedBy != call.Member || !cmp.Equal(key.Scopes, []string{"read", "write"}) {
+		t.Fatalf("issued %+v, %v", key, err)
+	}
+	for range 2 {
+		if _, err := w.RevokeAPIKey(t.Context(), call, key.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count(t, "api_key.revoked"); n != 1 {
+		t.Errorf("%d revocations are recorded", n)
+	}
+	_, err = w.RevokeAPIKey(t.Context(), call, "key_00000000000000000000000000")
+	wantFault(t, err, "api_key_unknown")
+}
+
+func TestASubscriptionIsChangedPausedAndRemoved(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	for _, in := range []commands.Subscribe{
+		{URL: "http://10.0.0.1", EventTypes: []string{"match.computed"}},
+		{URL: "https://x.example", EventTypes: []string{"end_user.created"}},
+	} {
+		_, err := w.Subscribe(t.Context(), call, in)
+		wantFault(t, err, "invalid")
+	}
+	hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}})
+	if err != nil || hook.Signed || hook.Status() != "active" {
+		t.Fatalf("subscribed %+v, %v", hook, err)
+	}
+	paused, secret, private := domain.WebhookPaused, "s3cret", "http://10.0.0.1"
+	hook, err = w.ChangeWebhook(t.Context(), call, hook.ID, commands.ChangeWebhook{Status: &paused, Secret: &secret})
+	if err != nil || hook.Status() != "paused" || !hook.Signed || !hook.UpdatedAt.After(hook.CreatedAt) {
+		t.Fatalf("changed to %+v, %v", hook, err)
+	}
+	_, err = w.ChangeWebhook(t.Context(), call, hook.ID, commands.ChangeWebhook{URL: &private})
+	wantFault(t, err, "invalid")
+	if _, err := w.RemoveWebhook(t.Context(), call, hook.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.RemoveWebhook(t.Context(), call, hook.ID)
+	wantFault(t, err, "webhook_unknown")
+}
+
+func TestAClientIsRenamedAndItsSettingsChange(t *testing.T) {
+	w := newWorld(t)
+	a, call := w.client(t, "ada@example.com")
+	name := "Acme & Sons"
+	c, err := w.ChangeClient(t.Context(), call, commands.ClientChange{Name: &name, Settings: &event.Settings{WebhookUserIDs: "external_id"}})
+	if err != nil || c.Name != name || c.Slug != a.ClientSlug || c.Settings.WebhookUserIDs != "external_id" {
+		t.Errorf("changed to %+v, %v", c.Client, err)
+	}
+	_, err = w.ChangeClient(t.Context(), call, commands.ClientChange{Settings: &event.Settings{}})
+	wantFault(t, err, "invalid")
+}
+
+func TestARemovedMemberCannotLogInAndItsAddressIsFree(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "owner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.AccountByEmail(t.Context(), "bob@example.com")
+	wantFault(t, err, "account_unknown")
+	_, err = w.AccountByMember(t.Context(), call.Client, bob.Member)
+	wantFault(t, err, "account_unknown")
+	history, _, err := w.log.Load(t.Context(), bob.Outcome.History[0].Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.log.Open(t.Context(), history[2], "email"); !errors.Is(err, seal.ErrErased) {
+		t.Errorf("the address can still be read: %v", err)
+	}
+	if _, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "bob@example.com", CompanyName: "Bob"}); err != nil {
+		t.Error(err)
+	}
+	_, err = w.RemoveMember(t.Context(), call, call.Member)
+	wantFault(t, err, "last_owner")
+	w.check(t)
+}
+
+func TestAPairIsComparedAndRecorded(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	_, err1 := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
+	u2, err2 := w.CreateUser(t.Context(), call, "u2", []byte(`{}`))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Other: "ext:u2", Record: true})
+	if err != nil || len(got.Matches) != 1 || got.Matches[0].MatchedUser != u2.ID || got.Position == "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	_, err = w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Other: "ext:u1", Record: true})
+	wantFault(t, err, "invalid")
+	if _, err := w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Other: "ext:u2"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.count(t, "match.computed"); n != 1 {
+		t.Errorf("%d matches are recorded, want 1", n)
+	}
+}
+
+func TestMatchesAtOnceAreAllRecorded(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	w.matcher.found = manyMatches(2, large)
+	in := commands.ComputeMatches{User: "ext:u1", Limit: 2, Record: true}
+	atOnce(8, func(n int) {
+		call := call
+		if n%2 == 0 { // these are one and the same request
+			call = seeded(call, "k1", "b1")
+		}
+		if got, err := w.ComputeMatches(t.Context(), call, in); err != nil || len(got.Matches) != 2 {
+			t.Errorf("%d matches, %v", len(got.Matches), err)
+		}
+	})
+	ids := map[id.Event]bool{}
+	for _, r := range w.records(t) {
+		if ids[r.ID] {
+			t.Errorf("%s is recorded twice", r.ID)
+		}
+		ids[r.ID] = true
+	}
+	if n := w.count(t, "match.computed"); n != 2*5 {
+		t.Errorf("%d matches are recorded, want 2 each of 5 requests", n)
+	}
+}

@@ -1,0 +1,131 @@
+package commands_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+)
+
+// lines hands out an import's lines, and then err.
+func lines(all []commands.Imported, err error) func() (commands.Imported, bool, error) {
+	n := 0
+	return func() (commands.Imported, bool, error) {
+		if n == len(all) {
+			return commands.Imported{}, false, err
+		}
+		n++
+		line := all[n-1]
+		line.Line = n
+		return line, true, nil
+	}
+}
+
+func line(external, traits string) commands.Imported {
+	return commands.Imported{ExternalID: external, Traits: json.RawMessage(traits)}
+}
+
+func TestAnImportMergesOrReplaces(t *testing.T) {
+	for mode, want := range map[string]string{"merge": `{"a":1,"b":2}`, "replace": `{"b":2}`} {
+		w := newWorld(t)
+		_, call := w.client(t, "ada@example.com")
+		report, err := w.ImportUsers(t.Context(), call, mode, lines([]commands.Imported{
+			line("u1", `{"a":1}`), line("u2", `{}`), line("u1", `{"b":2}`), line("u1", `{"b":2}`),
+		}, nil))
+		if err != nil || report.Created != 2 || report.Updated != 1 || report.Unchanged != 1 || report.Failed != 0 || report.Position == "" {
+			t.Errorf("%s: %+v, %v", mode, report, err)
+		}
+		u, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{}`))
+		if err != nil || !jsonEqual(t, string(u.Traits), want) {
+			t.Errorf("%s gives %s, %v; want %s", mode, u.Traits, err, want)
+		}
+	}
+}
+
+func TestAnImportCreatesAnewWhoWasErased(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.EraseUser(t.Context(), call, "ext:u1"); err != nil {
+		t.Fatal(err)
+	}
+	report, err := w.ImportUsers(t.Context(), call, "merge", lines([]commands.Imported{line("u1", `{"b":2}`)}, nil))
+	if err != nil || report.Created != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if u, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{}`)); err != nil || !jsonEqual(t, string(u.Traits), `{"b":2}`) {
+		t.Errorf("the traits are %s, %v", u.Traits, err)
+	}
+}
+
+func TestLinesOfOneUserAreAppliedInOrder(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	var all []commands.Imported
+	const users, rounds = 20, 25
+	for round := range rounds {
+		for user := range users {
+			all = append(all, line(fmt.Sprint("u", user), fmt.Sprintf(`{"round":%d}`, round)))
+		}
+	}
+	report, err := w.ImportUsers(t.Context(), call, "merge", lines(all, nil))
+	if err != nil || report.Created != users || report.Updated != users*(rounds-1) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for user := range users {
+		u, err := w.ChangeTraits(t.Context(), call, commands.UserRef(fmt.Sprint("ext:u", user)), []byte(`{}`))
+		if err != nil || !jsonEqual(t, string(u.Traits), fmt.Sprintf(`{"round":%d}`, rounds-1)) {
+			t.Errorf("user %d ends with %s, %v", user, u.Traits, err)
+		}
+	}
+}
+
+func TestRefusedLinesAreNamedAndStopNothing(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	var all []commands.Imported
+	const every = 3000
+	for n := range every {
+		switch n % 3 {
+		case 0:
+			all = append(all, line(fmt.Sprint("u", n), `{}`))
+		case 1:
+			all = append(all, line("", `{}`))
+		case 2:
+			all = append(all, commands.Imported{Refused: fault.New(fault.Unreadable, "unreadable", "not JSON")})
+		}
+	}
+	report, err := w.ImportUsers(t.Context(), call, "merge", lines(all, nil))
+	if err != nil || report.Created != every/3 || report.Failed != 2*every/3 || len(report.Errors) != 1000 {
+		t.Fatalf("created %d, failed %d, %d errors, %v", report.Created, report.Failed, len(report.Errors), err)
+	}
+	for i, e := range report.Errors { // lines 2, 3, 5, 6, …: the first thousand
+		wantLine, wantCode := i/2*3+2+i%2, []string{"invalid", "unreadable"}[i%2]
+		if e.Line != wantLine || e.Fault.Code != wantCode {
+			t.Fatalf("error %d is of line %d (%s), want line %d (%s)", i, e.Line, e.Fault.Code, wantLine, wantCode)
+		}
+	}
+}
+
+func TestAnImportThatBreaksOffSaysSoAndKeepsWhatItApplied(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	broken := errors.New("the connection broke")
+	if _, err := w.ImportUsers(t.Context(), call, "merge", lines([]commands.Imported{line("u1", `{}`)}, broken)); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	life := &life{left: 5}
+	var many []commands.Imported
+	for n := range 2000 {
+		many = append(many, line(fmt.Sprint("v", n), `{}`))
+	}
+	report, err := w.process(mortalStore{w.store, life}, w.keys).ImportUsers(t.Context(), call, "merge", lines(many, nil))
+	if !errors.Is(err, errDied) || report.Created != 5 {
+		t.Errorf("created %d, %v", report.Created, err)
+	}
+}

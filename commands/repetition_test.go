@@ -1,0 +1,230 @@
+package commands_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/commands"
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// posts are the requests that can be repeated. Each returns what its answer
+// shows.
+func posts(t *testing.T, w *world) map[string]func(call commands.Call) (any, error) {
+	t.Helper()
+	return map[string]func(call commands.Call) (any, error){
+		"user": func(call commands.Call) (any, error) {
+			u, err := w.CreateUser(t.Context(), call, "new", []byte(`{"a":1}`))
+			return []any{u.ID, u.ExternalID, string(u.Traits), u.CreatedAt, u.UpdatedAt, u.Outcome.Position, u.Outcome.Revision}, err
+		},
+		"webhook": func(call commands.Call) (any, error) {
+			secret := "s3cret"
+			h, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}, Secret: &secret})
+			return []any{h.Webhook, h.CreatedAt, h.Outcome.Position}, err
+		},
+		"member": func(call commands.Call) (any, error) {
+			m, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "new@example.com", Role: "admin", Password: "x"})
+			return []any{m.Member, m.Email, m.Role, m.CreatedAt, m.Outcome.Position}, err
+		},
+		"matches": func(call commands.Call) (any, error) {
+			found, err := w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Limit: 5, Record: true})
+			return shown(found), err
+		},
+	}
+}
+
+// shown is what an answer shows of matches.
+func shown(m commands.Matches) []any {
+	answer := []any{m.User, m.Position}
+	for _, m := range m.Matches {
+		answer = append(answer, m.MatchedUser, m.Score, len(m.Explanation))
+	}
+	return answer
+}
+
+func worldWithUser(t *testing.T) (*world, commands.Call) {
+	t.Helper()
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	w.matcher.found = manyMatches(4, 10)
+	return w, call
+}
+
+func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
+	for _, name := range []string{"user", "webhook", "member", "matches"} {
+		t.Run(name, func(t *testing.T) {
+			w, call := worldWithUser(t)
+			post := posts(t, w)[name]
+			first, err := post(seeded(call, "k1", "b1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorded := len(w.records(t))
+			w.later()
+			w.matcher.found = manyMatches(2, 10)
+			again, err := post(seeded(call, "k1", "b1"))
+			if err != nil || !cmp.Equal(first, again) {
+				t.Errorf("the repetition gives %v, %s", err, cmp.Diff(first, again))
+			}
+			_, err = post(seeded(call, "k1", "b2"))
+			wantFault(t, err, "idempotency_key_reused")
+			if n := len(w.records(t)); n != recorded {
+				t.Errorf("repeating recorded %d events", n-recorded)
+			}
+			w.check(t)
+		})
+	}
+}
+
+func TestARequestThatIsSentTwiceAtOnceIsCarriedOutOnce(t *testing.T) {
+	for _, name := range []string{"user", "webhook", "member", "matches"} {
+		t.Run(name, func(t *testing.T) {
+			w, call := worldWithUser(t)
+			post := posts(t, w)[name]
+			answers := make([]any, 10)
+			atOnce(len(answers), func(n int) {
+				var err error
+				if answers[n], err = post(seeded(call, "k1", "b1")); err != nil {
+					t.Error(err)
+				}
+			})
+			for _, a := range answers {
+				if !cmp.Equal(a, answers[0]) {
+					t.Errorf("the answers differ: %s", cmp.Diff(answers[0], a))
+				}
+			}
+			w.check(t)
+		})
+	}
+}
+
+func TestARepeatedKeyIsNotShownTwice(t *testing.T) {
+	w, call := worldWithUser(t)
+	in := commands.IssueAPIKey{Name: "server"}
+	key, err := w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), in)
+	wantFault(t, err, "secret_already_shown")
+	if again.Raw != "" {
+		t.Error("a raw key was shown that is not the key's")
+	}
+	_, err = w.IssueAPIKey(t.Context(), seeded(call, "k1", "b2"), in)
+	wantFault(t, err, "idempotency_key_reused")
+	if other, err := w.IssueAPIKey(t.Context(), seeded(call, "k2", "b1"), in); err != nil || other.Key == key.Key {
+		t.Errorf("another request gets %s, %v", other.Key, err)
+	}
+}
+
+func TestRepeatingACreationDoesNotBringBackWhoWasErased(t *testing.T) {
+	w, call := worldWithUser(t)
+	post := seeded(call, "k1", "b1")
+	if _, err := w.CreateUser(t.Context(), post, "new", []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.EraseUser(t.Context(), call, "ext:new"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.CreateUser(t.Context(), post, "new", []byte(`{"a":1}`))
+	wantFault(t, err, "user_erased")
+	_, err = w.EraseUser(t.Context(), call, "ext:new")
+	wantFault(t, err, "user_unknown")
+	if _, err := w.CreateUser(t.Context(), seeded(call, "k2", "b1"), "new", []byte(`{}`)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The refusal gave the address back; the repetition must take it again.
+func TestARequestThatWasRefusedCanBeRepeatedLater(t *testing.T) {
+	w, call := worldWithUser(t)
+	admin, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "admin@example.com", Role: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := seeded(call, "k1", "b1")
+	post.Member = admin.Member
+	in := commands.AddMember{Email: "new@example.com", Role: "owner"}
+	_, err = w.AddMember(t.Context(), post, in)
+	wantFault(t, err, "owner_only")
+	post.Member = call.Member // who acts is not part of the key
+	if _, err := w.AddMember(t.Context(), post, in); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: in.Email, CompanyName: "Other"})
+	wantFault(t, err, "email_exists")
+	w.check(t)
+}
+
+// The sweep took the first run for crashed, and barred its member.
+func TestARequestThatWasSweptAwayCanBeRepeated(t *testing.T) {
+	w, call := worldWithUser(t)
+	in := commands.AddMember{Email: "new@example.com", Role: "viewer"}
+	life := &life{left: 1}
+	_, err := w.process(mortalStore{w.store, life}, w.keys).AddMember(t.Context(), seeded(call, "k1", "b1"), in)
+	if !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	w.driveOn(t)
+	if n := w.count(t, "member.abandoned"); n != 1 {
+		t.Fatalf("%d members are abandoned", n)
+	}
+	if _, err := w.AddMember(t.Context(), seeded(call, "k1", "b1"), in); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t)
+}
+
+func TestARemovedMembersRequestIsRepeatedWithoutAddingItAgain(t *testing.T) {
+	w, call := worldWithUser(t)
+	post := seeded(call, "k1", "b1")
+	in := commands.AddMember{Email: "new@example.com", Role: "viewer"}
+	added, err := w.AddMember(t.Context(), post, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RemoveMember(t.Context(), call, added.Member); err != nil {
+		t.Fatal(err)
+	}
+	again, err := w.AddMember(t.Context(), post, in)
+	if err != nil || again.Member != added.Member {
+		t.Errorf("the repetition gives %s, %v", again.Member, err)
+	}
+	w.check(t)
+	if _, err := w.AddMember(t.Context(), call, in); err != nil {
+		t.Errorf("the address is not free: %v", err)
+	}
+}
+
+func TestMatchesAreFoundAgainBehindManyOthers(t *testing.T) {
+	w, call := worldWithUser(t)
+	in := commands.ComputeMatches{User: "ext:u1", Limit: 500, Record: true}
+	post := seeded(call, "k1", "b1")
+	first, err := w.ComputeMatches(t.Context(), post, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.matcher.found = make([]event.MatchComputed, 500)
+	for i := range w.matcher.found {
+		w.matcher.found[i].MatchedUser = id.Next[id.User](id.Random(w.Entropy))
+	}
+	for range 4 {
+		if _, err := w.ComputeMatches(t.Context(), call, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recorded := len(w.records(t))
+	again, err := w.ComputeMatches(t.Context(), post, in)
+	if err != nil || len(w.records(t)) != recorded {
+		t.Errorf("the repetition gives %v", err)
+	}
+	if diff := cmp.Diff(shown(first), shown(again)); diff != "" {
+		t.Error(diff)
+	}
+}
