@@ -130,16 +130,20 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 	cutting := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer cutting.Close()
 
-	for name, tt := range map[string]struct{ url, error string }{
-		"a time-out":             {"http://" + silent.Addr().String(), "no answer within the time-out"},
-		"a refused connection":   {"http://" + closed.Addr().String(), "connection refused"},
-		"a bad certificate":      {untrusted.URL, "certificate"},
-		"a cut connection":       {cutting.URL, "EOF"},
-		"a name without address": {"http://nowhere.invalid", "lookup"},
-		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls"},
+	const patient = 10 * time.Second
+	for name, tt := range map[string]struct {
+		url, error string
+		timeout    time.Duration
+	}{
+		"a time-out":             {"http://" + silent.Addr().String(), "no answer within the time-out", 200 * time.Millisecond},
+		"a refused connection":   {"http://" + closed.Addr().String(), "connection refused", patient},
+		"a bad certificate":      {untrusted.URL, "certificate", patient},
+		"a cut connection":       {cutting.URL, "EOF", patient},
+		"a name without address": {"http://nowhere.invalid", "lookup", patient},
+		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls", patient},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{RetryDelays: []time.Duration{20 * time.Millisecond}, Timeout: 200 * time.Millisecond})
+			r := newRig(t, Config{RetryDelays: []time.Duration{20 * time.Millisecond}, Timeout: tt.timeout})
 			client := r.client()
 			_, subscribed := r.subscribe(client, tt.url+"/x?token=hunter2", "")
 			r.apply(subscribed, r.match(client))

@@ -9,7 +9,6 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 )
 
 // Revocations is the read model of what ended before its time: API keys that
@@ -59,20 +58,22 @@ const recentRevocations = `SELECT subject, revoked_at FROM revocations WHERE rev
 // maxRevocations bounds what one poll returns.
 const maxRevocations = 100_000
 
-// Since returns what was revoked from a moment on, and how far the model has
-// come. A caller that knew the head of the log before it asked knows by that
-// whether it has heard of everything.
-func (m Revocations) Since(ctx context.Context, from time.Time) (revoked []Revocation, reached eventstore.Position, err error) {
-	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `SELECT position FROM checkpoints WHERE name = $1`, feed.Slot(m)).Scan(text(&reached)); err != nil {
-			return fmt.Errorf("read the checkpoint: %w", err)
-		}
-		rows, err := tx.Query(ctx, recentRevocations, from, maxRevocations)
-		if err != nil {
-			return err
-		}
-		revoked, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
-		return err
-	})
-	return revoked, reached, err
+// Note writes down a revocation that was just recorded, before it is
+// acknowledged, so that whoever reads the model from then on knows of it,
+// however far the projection has come. The projection notes it too.
+func (m Revocations) Note(ctx context.Context, subject string, at time.Time) error {
+	if _, err := m.Pool.Exec(ctx, insertRevocation, subject, at); err != nil {
+		return fmt.Errorf("note a revocation: %w", err)
+	}
+	return nil
+}
+
+// Since returns what was revoked from a moment on: everything that was
+// acknowledged before it is called is among it.
+func (m Revocations) Since(ctx context.Context, from time.Time) ([]Revocation, error) {
+	rows, err := m.Pool.Query(ctx, recentRevocations, from, maxRevocations)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
 }

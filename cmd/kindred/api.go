@@ -52,6 +52,10 @@ func (f *foundation) reader() projections.Reader {
 	return projections.Reader{Pool: f.pool, Progress: f.progress, Vault: f.vault}
 }
 
+func (f *foundation) revocations() projections.Revocations {
+	return projections.Revocations{Reader: projections.Reader{Pool: f.control}}
+}
+
 // keyring opens the keys that sign tokens.
 func (f *foundation) keyring(ctx context.Context) (*auth.Keyring, error) {
 	keyring := &auth.Keyring{
@@ -68,7 +72,7 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 		return nil, err
 	}
 	return &commands.Commands{
-		Log: f.log, Entropy: rand.Reader, Matcher: matcher,
+		Log: f.log, Entropy: rand.Reader, Matcher: matcher, Revoked: f.revocations().Note,
 		HashPassword: func(ctx context.Context, password string) (string, error) {
 			if err := auth.CheckPassword("/password", password); err != nil {
 				return "", err
@@ -105,7 +109,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	reader := f.reader()
 	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool}}
 	w.revocations = &auth.Revocations{
-		Source:   &revocationSource{model: projections.Revocations{Reader: reader}, store: f.log.Store},
+		Source:   revocationSource{f.revocations()},
 		TokenTTL: f.config.TokenTTL, Now: time.Now, Logger: f.logger,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}

@@ -6,39 +6,20 @@ import (
 	"time"
 
 	"kindred/domain/id"
-	"kindred/eventstore"
 	"kindred/httpapi/auth"
 	"kindred/projections"
 )
 
-// revocationSource tells what was revoked, and up to when that is everything:
-// once the model has reached a head of the log that was read at some moment,
-// it holds all that was acknowledged before that moment.
-type revocationSource struct {
-	model projections.Revocations
-	store eventstore.Store
+// revocationSource tells what was revoked. A revocation stands in the model
+// before it is acknowledged, so what is read now holds all there was until now.
+type revocationSource struct{ model projections.Revocations }
 
-	head  eventstore.Position // of the log, when it was last asked
-	asked time.Time           // just before; zero: not asked yet
-	upTo  time.Time
-}
-
-// Since fulfils auth.RevocationSource. It serves one goroutine.
-func (s *revocationSource) Since(ctx context.Context, after time.Time) ([]auth.Revocation, time.Time, error) {
-	if s.asked.IsZero() {
-		if err := s.askHead(ctx); err != nil {
-			return nil, time.Time{}, err
-		}
-	}
-	found, reached, err := s.model.Since(ctx, after)
+// Since fulfils auth.RevocationSource.
+func (s revocationSource) Since(ctx context.Context, after time.Time) ([]auth.Revocation, time.Time, error) {
+	asked := time.Now()
+	found, err := s.model.Since(ctx, after)
 	if err != nil {
 		return nil, time.Time{}, err
-	}
-	if reached >= s.head {
-		s.upTo = s.asked
-		if err := s.askHead(ctx); err != nil { // for the next poll
-			return nil, time.Time{}, err
-		}
 	}
 	revoked := make([]auth.Revocation, len(found))
 	for i, r := range found {
@@ -49,15 +30,5 @@ func (s *revocationSource) Since(ctx context.Context, after time.Time) ([]auth.R
 			revoked[i].Member = id.Member(r.Subject)
 		}
 	}
-	return revoked, s.upTo, nil
-}
-
-func (s *revocationSource) askHead(ctx context.Context) error {
-	asked := time.Now()
-	head, err := s.store.Head(ctx)
-	if err != nil {
-		return err
-	}
-	s.head, s.asked = head, asked
-	return nil
+	return revoked, asked, nil
 }

@@ -34,6 +34,7 @@ type foundation struct {
 	tool     bool            // may stand beside a running service
 	local    *postgres.Local // nil where a database is configured
 	pool     *pgxpool.Pool
+	control  *pgxpool.Pool // for what must not wait behind the work: leases, revocations
 	vault    *seal.Vault
 	log      *eventstore.Log
 	metrics  *prometheus.Registry
@@ -43,6 +44,8 @@ type foundation struct {
 	draining atomic.Bool // about to stop: not ready any more
 	closers  []func()
 }
+
+const controlConns = 4
 
 // found opens the foundation, in order. Close it in any case.
 func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
@@ -55,7 +58,7 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 	}
 	f.progress = feed.NewProgress(f.pool, logger)
 	f.runner = &feed.Runner{
-		Pool: f.pool, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
+		Pool: f.pool, Leases: f.control, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
 		Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
 	}
 	return f, nil
@@ -79,12 +82,15 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 	// What is made without a schema, such as a partition of the delivery log,
 	// must not come to stand in that of a read model, which a rebuild replaces.
 	path := append([]string{"public"}, feed.SearchPath(projections.All()...)...)
-	pool, err := postgres.Open(ctx, url, postgres.Options{SearchPath: path})
+	if f.pool, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path}); err != nil {
+		return err
+	}
+	f.closers = append(f.closers, f.pool.Close)
+	f.control, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, MaxConns: controlConns, AppName: "kindred control"})
 	if err != nil {
 		return err
 	}
-	f.pool = pool
-	f.closers = append(f.closers, pool.Close)
+	f.closers = append(f.closers, f.control.Close)
 	return nil
 }
 

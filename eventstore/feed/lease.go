@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/eventstore"
 )
@@ -43,12 +44,20 @@ RETURNING epoch`
 
 const leaseTaken = `SELECT EXISTS (SELECT FROM leases WHERE name = $1 AND expires_at > clock_timestamp())`
 
+// leases is the pool that only leases use, where there is one.
+func (r *Runner) leases() *pgxpool.Pool {
+	if r.Leases != nil {
+		return r.Leases
+	}
+	return r.Pool
+}
+
 // acquire tries to take a lease that is free.
 func (r *Runner) acquire(ctx context.Context, name string) (lease, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	var taken bool
-	if err := r.Pool.QueryRow(ctx, leaseTaken, name).Scan(&taken); err != nil || taken {
+	if err := r.leases().QueryRow(ctx, leaseTaken, name).Scan(&taken); err != nil || taken {
 		return lease{}, false, err
 	}
 	return r.seize(ctx, name, false)
@@ -58,7 +67,7 @@ func (r *Runner) acquire(ctx context.Context, name string) (lease, bool, error) 
 // then keeps from writing.
 func (r *Runner) seize(ctx context.Context, name string, force bool) (lease, bool, error) {
 	l := lease{name: name, reached: new(atomic.Pointer[eventstore.Position])}
-	err := r.Pool.QueryRow(ctx, acquireLease, name, r.Name, r.leaseTime(), force).Scan(&l.epoch)
+	err := r.leases().QueryRow(ctx, acquireLease, name, r.Name, r.leaseTime(), force).Scan(&l.epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lease{}, false, nil
 	}
@@ -86,7 +95,7 @@ func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) e
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	if _, releaseErr := r.Pool.Exec(ctx, releaseLease, l.name, l.epoch); releaseErr != nil && err == nil {
+	if _, releaseErr := r.leases().Exec(ctx, releaseLease, l.name, l.epoch); releaseErr != nil && err == nil {
 		return fmt.Errorf("give back the lease of %s: %w", l.name, releaseErr)
 	}
 	return err
@@ -108,7 +117,7 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 		}
 		reached, stands := l.reached.Load(), eventstore.Start
 		asked := time.Now() //nolint:forbidigo // a lease is measured on the process's monotonic clock
-		err := r.Pool.QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime()).Scan(&stands)
+		err := r.leases().QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime()).Scan(&stands)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && reached != nil && stands < *reached:
 			lose(errLost)

@@ -30,6 +30,7 @@ type Runner struct {
 	Logger *slog.Logger
 	Now    func() time.Time // for the lag in the metrics
 
+	Leases   *pgxpool.Pool // for leases alone, so that no work keeps them waiting; nil: Pool
 	Progress *Progress     // told after each commit; may be nil
 	Metrics  *Metrics      // may be nil
 	Lease    time.Duration // 0: 2.5 s
