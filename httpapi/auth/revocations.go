@@ -35,23 +35,29 @@ type Revocations struct {
 	prunedAt time.Time
 }
 
-// Run polls the source until ctx ends. Failures are logged once, until a poll
-// succeeds again.
+// Run polls the source until ctx ends. Failures that last are logged once, until
+// a poll succeeds again.
 func (r *Revocations) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	failing := false
+	var failingSince time.Time
+	told := false
 	for {
 		err := r.poll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !failing:
+		case err == nil:
+			if told {
+				r.Logger.InfoContext(ctx, "revocations known again")
+			}
+			failingSince, told = time.Time{}, false
+		case failingSince.IsZero():
+			failingSince = r.Now()
+		case !told && r.Now().Sub(failingSince) > revokedBites:
 			r.Logger.ErrorContext(ctx, "revocations unknown, requests are refused", "error", err)
-		case err == nil && failing:
-			r.Logger.InfoContext(ctx, "revocations known again")
+			told = true
 		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
