@@ -30,6 +30,7 @@ type Commands struct {
 	NewAPIKey    func() (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
 	Matcher      Matcher
+	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked func(ctx context.Context, subject string, at time.Time) error

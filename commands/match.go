@@ -19,18 +19,19 @@ import (
 // acknowledged before it is asked.
 type Matcher interface {
 	// Top returns the best matches of a user, the best first.
-	Top(ctx context.Context, client id.Client, user id.User, limit int) ([]event.MatchComputed, error)
+	Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error)
 	// Pair compares two users. ok is false where they share no trait, or too
-	// little to be compared.
-	Pair(ctx context.Context, client id.Client, user, other id.User) (m event.MatchComputed, ok bool, err error)
+	// little to be compared, or the other one has not granted the layer.
+	Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error)
 }
 
 // ComputeMatches asks for the matches of a user.
 type ComputeMatches struct {
 	User   UserRef
-	Other  UserRef // set: this one pair
-	Limit  int     // else: so many of the best
-	Record bool    // false: compute without recording
+	Other  UserRef         // set: this one pair
+	Limit  int             // else: so many of the best
+	Layer  id.ConsentLayer // set: among those who granted it, by its traits
+	Record bool            // false: compute without recording
 }
 
 // Matches is what was computed, the best first.
@@ -66,8 +67,12 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 }
 
 func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) ([]event.MatchComputed, error) {
+	within, err := c.within(ctx, client, user, in.Layer)
+	if err != nil {
+		return nil, err
+	}
 	if in.Other == "" {
-		return c.Matcher.Top(ctx, client, user, in.Limit)
+		return c.Matcher.Top(ctx, client, user, within, in.Limit)
 	}
 	other, err := c.existing(ctx, client, in.Other)
 	if err != nil {
@@ -76,11 +81,34 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	if other == user {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/matched_user_id", Detail: "must be another user"})
 	}
-	m, ok, err := c.Matcher.Pair(ctx, client, user, other)
+	m, ok, err := c.Matcher.Pair(ctx, client, user, other, within)
 	if err != nil || !ok {
 		return nil, err
 	}
 	return []event.MatchComputed{m}, nil
+}
+
+// within makes sure that a user may be compared under a layer.
+func (c *Commands) within(ctx context.Context, client id.Client, user id.User, layer id.ConsentLayer) (event.Within, error) {
+	if layer == "" {
+		return event.Within{}, nil
+	}
+	l, err := c.consentLayer(ctx, client, layer)
+	if err != nil {
+		return event.Within{}, err
+	}
+	last, err := c.Log.ReadBack(ctx, consentStream(client, layer, user), eventstore.End, 1)
+	if err != nil {
+		return event.Within{}, err
+	}
+	var consent domain.Consent
+	for _, r := range last {
+		consent.Apply(r.Event)
+	}
+	if !consent.Granted {
+		return event.Within{}, fault.New(fault.Conflict, "consent_missing", "This user has not granted the consent layer, or has withdrawn it.")
+	}
+	return event.Within{Layer: layer, TraitPaths: l.TraitPaths}, nil
 }
 
 // existing returns the id of a user that is there.

@@ -260,7 +260,7 @@ type matcher struct {
 	calls int
 }
 
-func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, limit int) ([]event.MatchComputed, error) {
+func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, _ event.Within, limit int) ([]event.MatchComputed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls++
@@ -272,7 +272,7 @@ func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, limit int) (
 	return found, nil
 }
 
-func (m *matcher) Pair(_ context.Context, _ id.Client, user, other id.User) (event.MatchComputed, bool, error) {
+func (m *matcher) Pair(_ context.Context, _ id.Client, user, other id.User, _ event.Within) (event.MatchComputed, bool, error) {
 	return event.MatchComputed{User: user, MatchedUser: other, Score: 0.5}, true, nil
 }
 

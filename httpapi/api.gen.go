@@ -49,6 +49,60 @@ func (e ClientTier) Valid() bool {
 	}
 }
 
+// Defines values for ConsentFilter.
+const (
+	ConsentFilterGranted   ConsentFilter = "granted"
+	ConsentFilterWithdrawn ConsentFilter = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the ConsentFilter enum.
+func (e ConsentFilter) Valid() bool {
+	switch e {
+	case ConsentFilterGranted:
+		return true
+	case ConsentFilterWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConsentStatus.
+const (
+	ConsentGranted   ConsentStatus = "granted"
+	ConsentNone      ConsentStatus = "none"
+	ConsentWithdrawn ConsentStatus = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the ConsentStatus enum.
+func (e ConsentStatus) Valid() bool {
+	switch e {
+	case ConsentGranted:
+		return true
+	case ConsentNone:
+		return true
+	case ConsentWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConsentsChangeAll.
+const (
+	True ConsentsChangeAll = true
+)
+
+// Valid indicates whether the value is a known member of the ConsentsChangeAll enum.
+func (e ConsentsChangeAll) Valid() bool {
+	switch e {
+	case True:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EventType.
 const (
 	EventCampaignBudgetExhausted EventType = "campaign.budget_exhausted"
@@ -352,6 +406,138 @@ type ComputedMatches struct {
 	Data []ComputedMatch `json:"data"`
 }
 
+// ConsentEntry defines model for ConsentEntry.
+type ConsentEntry struct {
+	// Actor Who recorded it: an API key or a dashboard user.
+	Actor string `json:"actor"`
+
+	// At Example: 2026-01-31T12:00:00.123456Z
+	At Timestamp `json:"at"`
+
+	// Source Where the user said so.
+	Source *string `json:"source,omitempty"`
+
+	// Status `none` where the user never said anything.
+	Status ConsentStatus `json:"status"`
+}
+
+// ConsentFilter defines model for ConsentFilter.
+type ConsentFilter string
+
+// ConsentGrant defines model for ConsentGrant.
+type ConsentGrant struct {
+	// Source Where the users said so, for the history of their consent.
+	//
+	// Example: signup form, version 3
+	Source *ConsentSource `json:"source,omitempty"`
+}
+
+// ConsentLayer defines model for ConsentLayer.
+type ConsentLayer struct {
+	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// ID Example: lay_0123456789abcdefghijklmnop
+	ID ConsentLayerID `json:"id"`
+
+	// Name Example: Personalisation
+	Name string `json:"name"`
+
+	// TraitPaths Example: ["plan","age","interests"]
+	TraitPaths []string `json:"trait_paths"`
+
+	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	UpdatedAt Timestamp `json:"updated_at"`
+}
+
+// ConsentLayerChange defines model for ConsentLayerChange.
+type ConsentLayerChange struct {
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name *Name `json:"name,omitempty"`
+
+	// TraitPaths Dotted paths into the traits, at most 256. A path permits what is below it too: `address` permits `address.city`.
+	//
+	// Example: ["plan","age","interests"]
+	TraitPaths *TraitPaths `json:"trait_paths,omitempty"`
+}
+
+// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+type ConsentLayerID = id.ConsentLayer
+
+// ConsentLayerList defines model for ConsentLayerList.
+type ConsentLayerList struct {
+	Data []ConsentLayer `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// ConsentSource Where the users said so, for the history of their consent.
+//
+// Example: signup form, version 3
+type ConsentSource = string
+
+// ConsentStatus `none` where the user never said anything.
+type ConsentStatus string
+
+// ConsentingUser defines model for ConsentingUser.
+type ConsentingUser struct {
+	// ChangedAt Example: 2026-01-31T12:00:00.123456Z
+	ChangedAt Timestamp `json:"changed_at"`
+
+	// ExternalID Example: customer-4711
+	ExternalID string `json:"external_id"`
+
+	// Status `none` where the user never said anything.
+	Status ConsentStatus `json:"status"`
+
+	// UserID Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
+// ConsentingUserList defines model for ConsentingUserList.
+type ConsentingUserList struct {
+	Data []ConsentingUser `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// ConsentsChange Give either user_ids or all.
+type ConsentsChange struct {
+	// All Every user there is now.
+	All *ConsentsChangeAll `json:"all,omitempty"`
+
+	// Source Where the users said so, for the history of their consent.
+	//
+	// Example: signup form, version 3
+	Source *ConsentSource `json:"source,omitempty"`
+
+	// UserIds Up to 10,000 `usr_…` ids or `ext:…` references.
+	UserIds []string `json:"user_ids,omitempty"`
+	union   json.RawMessage
+}
+
+// ConsentsChangeAll Every user there is now.
+type ConsentsChangeAll bool
+
+// ConsentsChange0 defines model for ConsentsChange.0.
+type ConsentsChange0 = interface{}
+
+// ConsentsChange1 defines model for ConsentsChange.1.
+type ConsentsChange1 = interface{}
+
+// ConsentsChanged defines model for ConsentsChanged.
+type ConsentsChanged struct {
+	// Changed Users whose consent changed.
+	Changed int `json:"changed"`
+
+	// Unchanged Users who had said so before.
+	Unchanged int `json:"unchanged"`
+}
+
 // Email An e-mail address.
 //
 // Example: ada@example.com
@@ -501,7 +687,9 @@ type MatchList struct {
 
 // MatchRequest defines model for MatchRequest.
 type MatchRequest struct {
-	Limit *int `json:"limit,omitempty"`
+	// ConsentLayerID Looks only at users who have granted this layer, and only at its traits. The user itself must have granted it: else 409 `consent_missing`.
+	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
+	Limit          *int    `json:"limit,omitempty"`
 
 	// MatchedUserID Only the match with this user, `usr_…` or `ext:…`.
 	MatchedUserID *string `json:"matched_user_id,omitempty"`
@@ -550,6 +738,19 @@ type NewAPIKey struct {
 
 	// Scopes What the key's tokens may do; `read` and `write` by default.
 	Scopes []KeyScope `json:"scopes,omitempty"`
+}
+
+// NewConsentLayer defines model for NewConsentLayer.
+type NewConsentLayer struct {
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name Name `json:"name"`
+
+	// TraitPaths Dotted paths into the traits, at most 256. A path permits what is below it too: `address` permits `address.city`.
+	//
+	// Example: ["plan","age","interests"]
+	TraitPaths TraitPaths `json:"trait_paths"`
 }
 
 // NewMember defines model for NewMember.
@@ -729,6 +930,11 @@ type TokenRequest struct {
 	UserID *string `json:"user_id,omitempty"`
 }
 
+// TraitPaths Dotted paths into the traits, at most 256. A path permits what is below it too: `address` permits `address.city`.
+//
+// Example: ["plan","age","interests"]
+type TraitPaths = []string
+
 // Traits Free-form attributes.
 //
 // Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
@@ -760,6 +966,27 @@ type UserChange struct {
 	//
 	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
 	Traits Traits `json:"traits"`
+}
+
+// UserConsent defines model for UserConsent.
+type UserConsent struct {
+	// ChangedAt Example: 2026-01-31T12:00:00.123456Z
+	ChangedAt *Timestamp `json:"changed_at,omitempty"`
+
+	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// ExternalID Example: customer-4711
+	ExternalID string `json:"external_id"`
+
+	// History What the user has said, the newest first; at most the newest 1,000.
+	History []ConsentEntry `json:"history"`
+
+	// Status `none` where the user never said anything.
+	Status ConsentStatus `json:"status"`
+
+	// UserID Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
 }
 
 // UserID Example: usr_0123456789abcdefghijklmnop
@@ -842,6 +1069,9 @@ type WebhookUserIDs string
 // ClientInPath defines model for ClientInPath.
 type ClientInPath = string
 
+// ConsentLayerInPath defines model for ConsentLayerInPath.
+type ConsentLayerInPath = string
+
 // Consistency defines model for Consistency.
 type Consistency string
 
@@ -913,6 +1143,26 @@ type ListWebhooksParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// ListConsentLayersParams defines parameters for ListConsentLayers.
+type ListConsentLayersParams struct {
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListConsentsParams defines parameters for ListConsents.
+type ListConsentsParams struct {
+	Status *ConsentFilter `form:"status,omitempty" json:"status,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListUsersParams defines parameters for ListUsers.
 type ListUsersParams struct {
 	// ExternalID Your own identifier; at most one user has it.
@@ -964,6 +1214,21 @@ type CreateWebhookJSONRequestBody = NewWebhook
 // ChangeWebhookJSONRequestBody defines body for ChangeWebhook for application/json ContentType.
 type ChangeWebhookJSONRequestBody = WebhookChange
 
+// CreateConsentLayerJSONRequestBody defines body for CreateConsentLayer for application/json ContentType.
+type CreateConsentLayerJSONRequestBody = NewConsentLayer
+
+// ChangeConsentLayerJSONRequestBody defines body for ChangeConsentLayer for application/json ContentType.
+type ChangeConsentLayerJSONRequestBody = ConsentLayerChange
+
+// GrantConsentsJSONRequestBody defines body for GrantConsents for application/json ContentType.
+type GrantConsentsJSONRequestBody = ConsentsChange
+
+// GrantConsentJSONRequestBody defines body for GrantConsent for application/json ContentType.
+type GrantConsentJSONRequestBody = ConsentGrant
+
+// WithdrawConsentsJSONRequestBody defines body for WithdrawConsents for application/json ContentType.
+type WithdrawConsentsJSONRequestBody = ConsentsChange
+
 // CreateUserJSONRequestBody defines body for CreateUser for application/json ContentType.
 type CreateUserJSONRequestBody = NewUser
 
@@ -981,6 +1246,130 @@ type SignupJSONRequestBody = SignupRequest
 
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = TokenRequest
+
+// AsConsentsChange0 returns the union data inside the ConsentsChange as a ConsentsChange0
+func (t ConsentsChange) AsConsentsChange0() (ConsentsChange0, error) {
+	var body ConsentsChange0
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromConsentsChange0 overwrites any union data inside the ConsentsChange as the provided ConsentsChange0
+func (t *ConsentsChange) FromConsentsChange0(v ConsentsChange0) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeConsentsChange0 performs a merge with any union data inside the ConsentsChange, using the provided ConsentsChange0
+func (t *ConsentsChange) MergeConsentsChange0(v ConsentsChange0) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsConsentsChange1 returns the union data inside the ConsentsChange as a ConsentsChange1
+func (t ConsentsChange) AsConsentsChange1() (ConsentsChange1, error) {
+	var body ConsentsChange1
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromConsentsChange1 overwrites any union data inside the ConsentsChange as the provided ConsentsChange1
+func (t *ConsentsChange) FromConsentsChange1(v ConsentsChange1) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeConsentsChange1 performs a merge with any union data inside the ConsentsChange, using the provided ConsentsChange1
+func (t *ConsentsChange) MergeConsentsChange1(v ConsentsChange1) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t ConsentsChange) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	object := make(map[string]json.RawMessage)
+	if t.union != nil {
+		err = json.Unmarshal(b, &object)
+		if err != nil {
+			return nil, err
+		}
+	}
+
+	if t.All != nil {
+		object["all"], err = json.Marshal(t.All)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'all': %w", err)
+		}
+	}
+
+	if t.Source != nil {
+		object["source"], err = json.Marshal(t.Source)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'source': %w", err)
+		}
+	}
+
+	if t.UserIds != nil {
+		object["user_ids"], err = json.Marshal(t.UserIds)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'user_ids': %w", err)
+		}
+	}
+	b, err = json.Marshal(object)
+	return b, err
+}
+
+func (t *ConsentsChange) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	if err != nil {
+		return err
+	}
+	object := make(map[string]json.RawMessage)
+	err = json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["all"]; found {
+		err = json.Unmarshal(raw, &t.All)
+		if err != nil {
+			return fmt.Errorf("error reading 'all': %w", err)
+		}
+	}
+
+	if raw, found := object["source"]; found {
+		err = json.Unmarshal(raw, &t.Source)
+		if err != nil {
+			return fmt.Errorf("error reading 'source': %w", err)
+		}
+	}
+
+	if raw, found := object["user_ids"]; found {
+		err = json.Unmarshal(raw, &t.UserIds)
+		if err != nil {
+			return fmt.Errorf("error reading 'user_ids': %w", err)
+		}
+	}
+
+	return err
+}
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -1026,6 +1415,39 @@ type ServerInterface interface {
 	// ChangeWebhook Change, pause or resume a subscription
 	// (PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id})
 	ChangeWebhook(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
+	// ListConsentLayers List the consent layers
+	// (GET /api/v1/consent_layers)
+	ListConsentLayers(w http.ResponseWriter, r *http.Request, params ListConsentLayersParams)
+	// CreateConsentLayer Make a consent layer
+	// (POST /api/v1/consent_layers)
+	CreateConsentLayer(w http.ResponseWriter, r *http.Request)
+	// RetireConsentLayer Retire a consent layer
+	// (DELETE /api/v1/consent_layers/{consent_layer_id})
+	RetireConsentLayer(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// GetConsentLayer Get a consent layer
+	// (GET /api/v1/consent_layers/{consent_layer_id})
+	GetConsentLayer(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// ChangeConsentLayer Change a consent layer
+	// (PATCH /api/v1/consent_layers/{consent_layer_id})
+	ChangeConsentLayer(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// GrantConsents Record that users have granted a layer
+	// (POST /api/v1/consent_layers/{consent_layer_id}/grants)
+	GrantConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// ListConsents List the users who have granted a layer
+	// (GET /api/v1/consent_layers/{consent_layer_id}/users)
+	ListConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, params ListConsentsParams)
+	// WithdrawConsent Record that a user has withdrawn consent
+	// (DELETE /api/v1/consent_layers/{consent_layer_id}/users/{user_id})
+	WithdrawConsent(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, userID UserInPath)
+	// GetConsent Get the consent of a user, with its history
+	// (GET /api/v1/consent_layers/{consent_layer_id}/users/{user_id})
+	GetConsent(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, userID UserInPath)
+	// GrantConsent Record that a user has granted a layer
+	// (PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id})
+	GrantConsent(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, userID UserInPath)
+	// WithdrawConsents Record that users have withdrawn their consent
+	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
+	WithdrawConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
 	// ListUsers List end users
 	// (GET /api/v1/users)
 	ListUsers(w http.ResponseWriter, r *http.Request, params ListUsersParams)
@@ -1567,6 +1989,369 @@ func (siw *ServerInterfaceWrapper) ChangeWebhook(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// ListConsentLayers operation middleware
+func (siw *ServerInterfaceWrapper) ListConsentLayers(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListConsentLayersParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListConsentLayers(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateConsentLayer operation middleware
+func (siw *ServerInterfaceWrapper) CreateConsentLayer(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateConsentLayer(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetireConsentLayer operation middleware
+func (siw *ServerInterfaceWrapper) RetireConsentLayer(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetireConsentLayer(w, r, consentLayerID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetConsentLayer operation middleware
+func (siw *ServerInterfaceWrapper) GetConsentLayer(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetConsentLayer(w, r, consentLayerID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeConsentLayer operation middleware
+func (siw *ServerInterfaceWrapper) ChangeConsentLayer(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeConsentLayer(w, r, consentLayerID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GrantConsents operation middleware
+func (siw *ServerInterfaceWrapper) GrantConsents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GrantConsents(w, r, consentLayerID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListConsents operation middleware
+func (siw *ServerInterfaceWrapper) ListConsents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListConsentsParams
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListConsents(w, r, consentLayerID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WithdrawConsent operation middleware
+func (siw *ServerInterfaceWrapper) WithdrawConsent(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WithdrawConsent(w, r, consentLayerID, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetConsent operation middleware
+func (siw *ServerInterfaceWrapper) GetConsent(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetConsent(w, r, consentLayerID, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GrantConsent operation middleware
+func (siw *ServerInterfaceWrapper) GrantConsent(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GrantConsent(w, r, consentLayerID, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WithdrawConsents operation middleware
+func (siw *ServerInterfaceWrapper) WithdrawConsents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "consent_layer_id" -------------
+	var consentLayerID ConsentLayerInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consent_layer_id", mux.Vars(r)["consent_layer_id"], &consentLayerID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WithdrawConsents(w, r, consentLayerID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListUsers operation middleware
 func (siw *ServerInterfaceWrapper) ListUsers(w http.ResponseWriter, r *http.Request) {
 
@@ -1987,6 +2772,17 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.RemoveWebhook).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/webhooks/{webhook_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.GetWebhook).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks/{webhook_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.ChangeWebhook).Methods(http.MethodPatch).Name("PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id}")
+	r.HandleFunc("/api/v1/consent_layers", wrapper.ListConsentLayers).Methods(http.MethodGet).Name("GET /api/v1/consent_layers")
+	r.HandleFunc("/api/v1/consent_layers", wrapper.CreateConsentLayer).Methods(http.MethodPost).Name("POST /api/v1/consent_layers")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}", wrapper.RetireConsentLayer).Methods(http.MethodDelete).Name("DELETE /api/v1/consent_layers/{consent_layer_id}")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}", wrapper.GetConsentLayer).Methods(http.MethodGet).Name("GET /api/v1/consent_layers/{consent_layer_id}")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}", wrapper.ChangeConsentLayer).Methods(http.MethodPatch).Name("PATCH /api/v1/consent_layers/{consent_layer_id}")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/grants", wrapper.GrantConsents).Methods(http.MethodPost).Name("POST /api/v1/consent_layers/{consent_layer_id}/grants")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users", wrapper.ListConsents).Methods(http.MethodGet).Name("GET /api/v1/consent_layers/{consent_layer_id}/users")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.WithdrawConsent).Methods(http.MethodDelete).Name("DELETE /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GetConsent).Methods(http.MethodGet).Name("GET /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GrantConsent).Methods(http.MethodPut).Name("PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
+	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/withdrawals", wrapper.WithdrawConsents).Methods(http.MethodPost).Name("POST /api/v1/consent_layers/{consent_layer_id}/withdrawals")
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
 	r.HandleFunc("/api/v1/users", wrapper.CreateUser).Methods(http.MethodPost).Name("POST /api/v1/users")
 	r.HandleFunc("/api/v1/users/import", wrapper.ImportUsers).Methods(http.MethodPost).Name("POST /api/v1/users/import")
@@ -2408,6 +3204,310 @@ func (response ChangeWebhook200JSONResponse) VisitChangeWebhookResponse(w http.R
 	return err
 }
 
+type ListConsentLayersRequestObject struct {
+	Params ListConsentLayersParams
+}
+
+type ListConsentLayersResponseObject interface {
+	VisitListConsentLayersResponse(w http.ResponseWriter) error
+}
+
+type ListConsentLayers200JSONResponse ConsentLayerList
+
+func (response ListConsentLayers200JSONResponse) VisitListConsentLayersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateConsentLayerRequestObject struct {
+	Body *CreateConsentLayerJSONRequestBody
+}
+
+type CreateConsentLayerResponseObject interface {
+	VisitCreateConsentLayerResponse(w http.ResponseWriter) error
+}
+
+type CreateConsentLayer201ResponseHeaders struct {
+	ETag             string
+	Location         string
+	XKindredPosition string
+}
+
+type CreateConsentLayer201JSONResponse struct {
+	Body    ConsentLayer
+	Headers CreateConsentLayer201ResponseHeaders
+}
+
+func (response CreateConsentLayer201JSONResponse) VisitCreateConsentLayerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetireConsentLayerRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+}
+
+type RetireConsentLayerResponseObject interface {
+	VisitRetireConsentLayerResponse(w http.ResponseWriter) error
+}
+
+type RetireConsentLayer204ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type RetireConsentLayer204Response struct {
+	Headers RetireConsentLayer204ResponseHeaders
+}
+
+func (response RetireConsentLayer204Response) VisitRetireConsentLayerResponse(w http.ResponseWriter) error {
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(204)
+	return nil
+}
+
+type GetConsentLayerRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+}
+
+type GetConsentLayerResponseObject interface {
+	VisitGetConsentLayerResponse(w http.ResponseWriter) error
+}
+
+type GetConsentLayer200ResponseHeaders struct {
+	ETag string
+}
+
+type GetConsentLayer200JSONResponse struct {
+	Body    ConsentLayer
+	Headers GetConsentLayer200ResponseHeaders
+}
+
+func (response GetConsentLayer200JSONResponse) VisitGetConsentLayerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeConsentLayerRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	Body           *ChangeConsentLayerJSONRequestBody
+}
+
+type ChangeConsentLayerResponseObject interface {
+	VisitChangeConsentLayerResponse(w http.ResponseWriter) error
+}
+
+type ChangeConsentLayer200ResponseHeaders struct {
+	ETag             string
+	XKindredPosition string
+}
+
+type ChangeConsentLayer200JSONResponse struct {
+	Body    ConsentLayer
+	Headers ChangeConsentLayer200ResponseHeaders
+}
+
+func (response ChangeConsentLayer200JSONResponse) VisitChangeConsentLayerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GrantConsentsRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	Body           *GrantConsentsJSONRequestBody
+}
+
+type GrantConsentsResponseObject interface {
+	VisitGrantConsentsResponse(w http.ResponseWriter) error
+}
+
+type GrantConsents200ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type GrantConsents200JSONResponse struct {
+	Body    ConsentsChanged
+	Headers GrantConsents200ResponseHeaders
+}
+
+func (response GrantConsents200JSONResponse) VisitGrantConsentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListConsentsRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	Params         ListConsentsParams
+}
+
+type ListConsentsResponseObject interface {
+	VisitListConsentsResponse(w http.ResponseWriter) error
+}
+
+type ListConsents200JSONResponse ConsentingUserList
+
+func (response ListConsents200JSONResponse) VisitListConsentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawConsentRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	UserID         UserInPath         `json:"user_id"`
+}
+
+type WithdrawConsentResponseObject interface {
+	VisitWithdrawConsentResponse(w http.ResponseWriter) error
+}
+
+type WithdrawConsent204ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type WithdrawConsent204Response struct {
+	Headers WithdrawConsent204ResponseHeaders
+}
+
+func (response WithdrawConsent204Response) VisitWithdrawConsentResponse(w http.ResponseWriter) error {
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type GetConsentRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	UserID         UserInPath         `json:"user_id"`
+}
+
+type GetConsentResponseObject interface {
+	VisitGetConsentResponse(w http.ResponseWriter) error
+}
+
+type GetConsent200JSONResponse UserConsent
+
+func (response GetConsent200JSONResponse) VisitGetConsentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GrantConsentRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	UserID         UserInPath         `json:"user_id"`
+	Body           *GrantConsentJSONRequestBody
+}
+
+type GrantConsentResponseObject interface {
+	VisitGrantConsentResponse(w http.ResponseWriter) error
+}
+
+type GrantConsent204ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type GrantConsent204Response struct {
+	Headers GrantConsent204ResponseHeaders
+}
+
+func (response GrantConsent204Response) VisitGrantConsentResponse(w http.ResponseWriter) error {
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type WithdrawConsentsRequestObject struct {
+	ConsentLayerID ConsentLayerInPath `json:"consent_layer_id"`
+	Body           *WithdrawConsentsJSONRequestBody
+}
+
+type WithdrawConsentsResponseObject interface {
+	VisitWithdrawConsentsResponse(w http.ResponseWriter) error
+}
+
+type WithdrawConsents200ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type WithdrawConsents200JSONResponse struct {
+	Body    ConsentsChanged
+	Headers WithdrawConsents200ResponseHeaders
+}
+
+func (response WithdrawConsents200JSONResponse) VisitWithdrawConsentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListUsersRequestObject struct {
 	Params ListUsersParams
 }
@@ -2758,6 +3858,39 @@ type StrictServerInterface interface {
 	// ChangeWebhook Change, pause or resume a subscription
 	// (PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id})
 	ChangeWebhook(ctx context.Context, request ChangeWebhookRequestObject) (ChangeWebhookResponseObject, error)
+	// ListConsentLayers List the consent layers
+	// (GET /api/v1/consent_layers)
+	ListConsentLayers(ctx context.Context, request ListConsentLayersRequestObject) (ListConsentLayersResponseObject, error)
+	// CreateConsentLayer Make a consent layer
+	// (POST /api/v1/consent_layers)
+	CreateConsentLayer(ctx context.Context, request CreateConsentLayerRequestObject) (CreateConsentLayerResponseObject, error)
+	// RetireConsentLayer Retire a consent layer
+	// (DELETE /api/v1/consent_layers/{consent_layer_id})
+	RetireConsentLayer(ctx context.Context, request RetireConsentLayerRequestObject) (RetireConsentLayerResponseObject, error)
+	// GetConsentLayer Get a consent layer
+	// (GET /api/v1/consent_layers/{consent_layer_id})
+	GetConsentLayer(ctx context.Context, request GetConsentLayerRequestObject) (GetConsentLayerResponseObject, error)
+	// ChangeConsentLayer Change a consent layer
+	// (PATCH /api/v1/consent_layers/{consent_layer_id})
+	ChangeConsentLayer(ctx context.Context, request ChangeConsentLayerRequestObject) (ChangeConsentLayerResponseObject, error)
+	// GrantConsents Record that users have granted a layer
+	// (POST /api/v1/consent_layers/{consent_layer_id}/grants)
+	GrantConsents(ctx context.Context, request GrantConsentsRequestObject) (GrantConsentsResponseObject, error)
+	// ListConsents List the users who have granted a layer
+	// (GET /api/v1/consent_layers/{consent_layer_id}/users)
+	ListConsents(ctx context.Context, request ListConsentsRequestObject) (ListConsentsResponseObject, error)
+	// WithdrawConsent Record that a user has withdrawn consent
+	// (DELETE /api/v1/consent_layers/{consent_layer_id}/users/{user_id})
+	WithdrawConsent(ctx context.Context, request WithdrawConsentRequestObject) (WithdrawConsentResponseObject, error)
+	// GetConsent Get the consent of a user, with its history
+	// (GET /api/v1/consent_layers/{consent_layer_id}/users/{user_id})
+	GetConsent(ctx context.Context, request GetConsentRequestObject) (GetConsentResponseObject, error)
+	// GrantConsent Record that a user has granted a layer
+	// (PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id})
+	GrantConsent(ctx context.Context, request GrantConsentRequestObject) (GrantConsentResponseObject, error)
+	// WithdrawConsents Record that users have withdrawn their consent
+	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
+	WithdrawConsents(ctx context.Context, request WithdrawConsentsRequestObject) (WithdrawConsentsResponseObject, error)
 	// ListUsers List end users
 	// (GET /api/v1/users)
 	ListUsers(ctx context.Context, request ListUsersRequestObject) (ListUsersResponseObject, error)
@@ -3230,6 +4363,332 @@ func (sh *strictHandler) ChangeWebhook(w http.ResponseWriter, r *http.Request, c
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ChangeWebhookResponseObject); ok {
 		if err := validResponse.VisitChangeWebhookResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListConsentLayers operation middleware
+func (sh *strictHandler) ListConsentLayers(w http.ResponseWriter, r *http.Request, params ListConsentLayersParams) {
+	var request ListConsentLayersRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListConsentLayers(ctx, request.(ListConsentLayersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListConsentLayers")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListConsentLayersResponseObject); ok {
+		if err := validResponse.VisitListConsentLayersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateConsentLayer operation middleware
+func (sh *strictHandler) CreateConsentLayer(w http.ResponseWriter, r *http.Request) {
+	var request CreateConsentLayerRequestObject
+
+	var body CreateConsentLayerJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateConsentLayer(ctx, request.(CreateConsentLayerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateConsentLayer")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateConsentLayerResponseObject); ok {
+		if err := validResponse.VisitCreateConsentLayerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RetireConsentLayer operation middleware
+func (sh *strictHandler) RetireConsentLayer(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath) {
+	var request RetireConsentLayerRequestObject
+
+	request.ConsentLayerID = consentLayerID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetireConsentLayer(ctx, request.(RetireConsentLayerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetireConsentLayer")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetireConsentLayerResponseObject); ok {
+		if err := validResponse.VisitRetireConsentLayerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetConsentLayer operation middleware
+func (sh *strictHandler) GetConsentLayer(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath) {
+	var request GetConsentLayerRequestObject
+
+	request.ConsentLayerID = consentLayerID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetConsentLayer(ctx, request.(GetConsentLayerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetConsentLayer")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetConsentLayerResponseObject); ok {
+		if err := validResponse.VisitGetConsentLayerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeConsentLayer operation middleware
+func (sh *strictHandler) ChangeConsentLayer(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath) {
+	var request ChangeConsentLayerRequestObject
+
+	request.ConsentLayerID = consentLayerID
+
+	var body ChangeConsentLayerJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeConsentLayer(ctx, request.(ChangeConsentLayerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeConsentLayer")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeConsentLayerResponseObject); ok {
+		if err := validResponse.VisitChangeConsentLayerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GrantConsents operation middleware
+func (sh *strictHandler) GrantConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath) {
+	var request GrantConsentsRequestObject
+
+	request.ConsentLayerID = consentLayerID
+
+	var body GrantConsentsJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GrantConsents(ctx, request.(GrantConsentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GrantConsents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GrantConsentsResponseObject); ok {
+		if err := validResponse.VisitGrantConsentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListConsents operation middleware
+func (sh *strictHandler) ListConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, params ListConsentsParams) {
+	var request ListConsentsRequestObject
+
+	request.ConsentLayerID = consentLayerID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListConsents(ctx, request.(ListConsentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListConsents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListConsentsResponseObject); ok {
+		if err := validResponse.VisitListConsentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// WithdrawConsent operation middleware
+func (sh *strictHandler) WithdrawConsent(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, userID UserInPath) {
+	var request WithdrawConsentRequestObject
+
+	request.ConsentLayerID = consentLayerID
+	request.UserID = userID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.WithdrawConsent(ctx, request.(WithdrawConsentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WithdrawConsent")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(WithdrawConsentResponseObject); ok {
+		if err := validResponse.VisitWithdrawConsentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetConsent operation middleware
+func (sh *strictHandler) GetConsent(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, userID UserInPath) {
+	var request GetConsentRequestObject
+
+	request.ConsentLayerID = consentLayerID
+	request.UserID = userID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetConsent(ctx, request.(GetConsentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetConsent")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetConsentResponseObject); ok {
+		if err := validResponse.VisitGetConsentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GrantConsent operation middleware
+func (sh *strictHandler) GrantConsent(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath, userID UserInPath) {
+	var request GrantConsentRequestObject
+
+	request.ConsentLayerID = consentLayerID
+	request.UserID = userID
+
+	var body GrantConsentJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		if !errors.Is(err, io.EOF) {
+			sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+			return
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GrantConsent(ctx, request.(GrantConsentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GrantConsent")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GrantConsentResponseObject); ok {
+		if err := validResponse.VisitGrantConsentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// WithdrawConsents operation middleware
+func (sh *strictHandler) WithdrawConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath) {
+	var request WithdrawConsentsRequestObject
+
+	request.ConsentLayerID = consentLayerID
+
+	var body WithdrawConsentsJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.WithdrawConsents(ctx, request.(WithdrawConsentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WithdrawConsents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(WithdrawConsentsResponseObject); ok {
+		if err := validResponse.VisitWithdrawConsentsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

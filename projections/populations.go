@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -21,7 +22,9 @@ import (
 // memory, ready to be compared. Each request first takes in what has changed.
 type Populations struct {
 	users   Users
+	consent Consent
 	clients *lru.Cache[id.Client, *population]
+	layers  *lru.Cache[layerOf, *consenting]
 }
 
 const (
@@ -37,12 +40,16 @@ const (
 )
 
 // NewPopulations keeps populations on top of the users model.
-func NewPopulations(users Users) (*Populations, error) {
+func NewPopulations(users Users, consent Consent) (*Populations, error) {
 	clients, err := lru.New[id.Client, *population](maxPopulations)
 	if err != nil {
 		return nil, fmt.Errorf("keep populations: %w", err)
 	}
-	return &Populations{users: users, clients: clients}, nil
+	layers, err := lru.New[layerOf, *consenting](maxLayers)
+	if err != nil {
+		return nil, fmt.Errorf("keep consents: %w", err)
+	}
+	return &Populations{users: users, consent: consent, clients: clients, layers: layers}, nil
 }
 
 // population is the users of one client. mu guards all but users' own state.
@@ -55,34 +62,78 @@ type population struct {
 	distribution *matching.Distribution
 }
 
+// scope is what a comparison may look at.
+type scope struct {
+	users        *matching.Population
+	distribution matching.Distribution
+	permit       func(path string) bool // nil: every trait
+	layer        *consenting            // nil: everyone
+}
+
 // Top returns the best matches of a user, the best first.
-func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, limit int) ([]event.MatchComputed, error) {
-	users, distribution, err := p.current(ctx, client)
+func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
+	s, err := p.scope(ctx, client, within)
 	if err != nil {
 		return nil, err
 	}
-	found, err := users.Top(matching.Query{User: string(user), Limit: limit})
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+		query.Keep = s.layer.has
+	}
+	found, err := s.users.Top(query)
 	if err != nil {
 		return nil, notThere(err)
 	}
 	matches := make([]event.MatchComputed, len(found))
 	for i, m := range found {
-		matches[i] = computed(user, m, distribution)
+		matches[i] = computed(user, m, s.distribution)
+		matches[i].Layer = within.Layer
 	}
 	return matches, nil
 }
 
-// Pair compares two users. ok is false where they are no match.
-func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id.User) (m event.MatchComputed, ok bool, err error) {
-	users, distribution, err := p.current(ctx, client)
+// Pair compares two users. ok is false where they are no match, or the other
+// one has not granted the layer.
+func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error) {
+	s, err := p.scope(ctx, client, within)
 	if err != nil {
 		return m, false, err
 	}
-	found, ok, err := users.Pair(string(user), string(other), nil)
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+		if !s.layer.has(string(other)) {
+			return m, false, nil
+		}
+	}
+	found, ok, err := s.users.Pair(string(user), string(other), s.permit)
 	if err != nil || !ok {
 		return m, false, notThere(err)
 	}
-	return computed(user, found, distribution), true, nil
+	m = computed(user, found, s.distribution)
+	m.Layer = within.Layer
+	return m, true, nil
+}
+
+func (p *Populations) scope(ctx context.Context, client id.Client, within event.Within) (s scope, err error) {
+	if s.users, s.distribution, err = p.current(ctx, client); err != nil || within.Layer == "" {
+		return s, err
+	}
+	of, fresh := layerOf{client, within.Layer}, &consenting{}
+	layer, found, _ := p.layers.PeekOrAdd(of, fresh)
+	if found {
+		p.layers.Get(of) // it was used just now
+	} else {
+		layer = fresh
+	}
+	if err := layer.takeIn(ctx, p.consent, of); err != nil {
+		return s, err
+	}
+	s.layer, s.permit = layer, traits.Permit(within.TraitPaths)
+	s.distribution = layer.among(s.users, strings.Join(within.TraitPaths, "\x00"), s.permit)
+	return s, nil
 }
 
 func notThere(err error) error {

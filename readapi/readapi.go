@@ -21,6 +21,7 @@ type API struct {
 	Webhooks projections.Webhooks
 	Users    projections.Users
 	Matches  projections.Matches
+	Consent  projections.Consent
 
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none

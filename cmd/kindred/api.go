@@ -67,12 +67,14 @@ func (f *foundation) keyring(ctx context.Context) (*auth.Keyring, error) {
 
 // commands wires what changes things.
 func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
-	matcher, err := projections.NewPopulations(projections.Users{Reader: f.reader()})
+	reader := f.reader()
+	matcher, err := projections.NewPopulations(projections.Users{Reader: reader}, projections.Consent{Reader: reader})
 	if err != nil {
 		return nil, err
 	}
 	return &commands.Commands{
-		Log: f.log, Entropy: rand.Reader, Matcher: matcher, Revoked: f.revocations().Note,
+		Log: f.log, Entropy: rand.Reader, Matcher: matcher, Directory: projections.Users{Reader: reader},
+		Revoked: f.revocations().Note,
 		HashPassword: func(ctx context.Context, password string) (string, error) {
 			if err := auth.CheckPassword("/password", password); err != nil {
 				return "", err
@@ -118,7 +120,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		reading: &readapi.API{
 			Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 			Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
-			Matches: projections.Matches{Reader: reader},
+			Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
 			Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 		},
 		Endpoints: auth.New(auth.Config{

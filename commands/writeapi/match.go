@@ -20,6 +20,13 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		in.Limit = or(body.Limit, in.Limit)
 		in.Record = or(body.Record, in.Record)
 		in.Other = commands.UserRef(or(body.MatchedUserID, ""))
+		if body.ConsentLayerID != nil {
+			layer, err := layerID(*body.ConsentLayerID)
+			if err != nil {
+				return nil, err
+			}
+			in.Layer = layer
+		}
 	}
 	c := call(ctx)
 	found, err := a.Commands.ComputeMatches(ctx, c, in)

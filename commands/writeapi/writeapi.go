@@ -54,3 +54,12 @@ func position(o commands.Outcome) string { return string(o.Position) }
 func under[T ~string](client id.Client, kind string, item T) string {
 	return fmt.Sprintf("/api/v1/clients/%s/%s/%s", client, kind, item)
 }
+
+// positionIfAny is nil where nothing was ever written.
+func positionIfAny(p eventstore.Position) *string {
+	if p == eventstore.Start {
+		return nil
+	}
+	at := string(p)
+	return &at
+}

@@ -10,13 +10,14 @@ import (
 // the user that was asked about.
 type MatchComputed struct {
 	fact
-	User        id.User `json:"user_id"`
-	MatchedUser id.User `json:"matched_user_id"`
-	Score       float64 `json:"score"`      // 0.0 to 1.0
-	Percentile  float64 `json:"percentile"` // of the score among random pairs, 0 to 100
-	Coverage    float64 `json:"coverage"`   // share of the weight that both have, 0 to 1
-	Explanation []Term  `json:"explanation"`
-	Remaining   int     `json:"remaining,omitempty"` // matches of the same answer that follow this one
+	User        id.User         `json:"user_id"`
+	MatchedUser id.User         `json:"matched_user_id"`
+	Score       float64         `json:"score"`      // 0.0 to 1.0
+	Percentile  float64         `json:"percentile"` // of the score among random pairs, 0 to 100
+	Coverage    float64         `json:"coverage"`   // share of the weight that both have, 0 to 1
+	Explanation []Term          `json:"explanation"`
+	Layer       id.ConsentLayer `json:"consent_layer_id,omitempty"` // the comparison kept to
+	Remaining   int             `json:"remaining,omitempty"`        // matches of the same answer that follow this one
 }
 
 // Term is what one trait adds to a score. The contributions add up to it.
@@ -25,6 +26,13 @@ type Term struct {
 	Weight       float64 `json:"weight"`
 	Similarity   float64 `json:"similarity"`
 	Contribution float64 `json:"contribution"`
+}
+
+// Within is the consent layer that a comparison keeps to; the zero value is
+// none. Only users who granted it are compared, by its traits alone.
+type Within struct {
+	Layer      id.ConsentLayer
+	TraitPaths []string
 }
 
 // Data is the public form: exactly four fields, the score with four decimals.

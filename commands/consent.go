@@ -1,0 +1,268 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// Directory knows the users of a client. It has seen every write that was
+// acknowledged before it is asked.
+type Directory interface {
+	// Between returns, in order of creation, at most limit users who were
+	// created after one position and before another and are still there, and
+	// the position of the last one's creation.
+	Between(ctx context.Context, client id.Client, after, before eventstore.Position, limit int) ([]id.User, eventstore.Position, error)
+}
+
+// ConsentLayer is a layer as it is after a command.
+type ConsentLayer struct {
+	domain.ConsentLayer
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Outcome   Outcome
+}
+
+// DefineConsentLayer makes a consent layer.
+func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string) (ConsentLayer, error) {
+	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), call.Seed == nil,
+		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
+			return l.Define(event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: paths})
+		})
+	return layerAfter(outcome), err
+}
+
+// ChangeConsentLayer renames a layer or changes its paths; what is nil stays.
+func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string) (ConsentLayer, error) {
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), false,
+		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
+			return l.Change(name, paths)
+		})
+	return layerAfter(outcome), err
+}
+
+// RetireConsentLayer ends a layer.
+func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer) (Outcome, error) {
+	return execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), false,
+		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) { return l.Retire() })
+}
+
+func layerAfter(outcome Outcome) ConsentLayer {
+	after := ConsentLayer{Outcome: outcome}
+	for _, r := range outcome.History {
+		after.Apply(r.Event)
+	}
+	if n := len(outcome.History); n > 0 {
+		after.CreatedAt, after.UpdatedAt = outcome.History[0].RecordedAt, outcome.History[n-1].RecordedAt
+	}
+	return after
+}
+
+// consentLayer loads a layer that is there.
+func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) (l domain.ConsentLayer, err error) {
+	history, _, err := c.Log.Load(ctx, layerStream(client, layer))
+	if err != nil {
+		return l, err
+	}
+	for _, r := range history {
+		l.Apply(r.Event)
+	}
+	return l, l.Exists()
+}
+
+// ChangeConsents says that users grant a layer, or withdraw what they granted.
+type ChangeConsents struct {
+	Layer  id.ConsentLayer
+	Grant  bool
+	Users  []UserRef // else: every user who is there now
+	All    bool
+	Source *string // where the users said so
+}
+
+// Consents says what became of many consents.
+type Consents struct {
+	Changed, Unchanged int
+	Position           eventstore.Position // of the last change; empty without one
+}
+
+const (
+	consentWorkers = 32
+	usersAtOnce    = 2_000 // users of "all" that are looked up in one statement
+	maxFields      = 100   // wrong references that a refusal names
+)
+
+// ChangeConsent changes the consent of one user.
+func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
+	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
+		return Outcome{}, err
+	}
+	user, err := c.existing(ctx, call.Client, in.Users[0])
+	if err != nil {
+		return Outcome{}, err
+	}
+	outcome, err := c.changeConsent(ctx, call, in, user)
+	if errors.Is(err, seal.ErrErased) {
+		return Outcome{}, domain.ErrUserUnknown()
+	}
+	return outcome, err
+}
+
+// ChangeConsents changes the consent of many users before it returns. Users
+// who are unknown are refused before anything is changed. After a crash a
+// repetition does what is left, and no more.
+func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConsents) (Consents, error) {
+	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
+		return Consents{}, err
+	}
+	work := &consenting{Commands: c, call: call, in: in}
+	if !in.All {
+		users, err := c.resolve(ctx, call.Client, in.Users)
+		if err != nil {
+			return Consents{}, err
+		}
+		err = work.each(ctx, users)
+		return work.result(), err
+	}
+	now, err := c.declareAll(ctx, call, in)
+	if err != nil {
+		return Consents{}, err
+	}
+	for after := eventstore.Start; ; {
+		users, last, err := c.Directory.Between(ctx, call.Client, after, now, usersAtOnce)
+		if err == nil {
+			err = work.each(ctx, users)
+		}
+		if err != nil || len(users) < usersAtOnce {
+			return work.result(), err
+		}
+		after = last
+	}
+}
+
+// declareAll writes down that all users are meant, and when. A repetition
+// finds that moment, so that it does not speak for users who came since.
+func (c *Commands) declareAll(ctx context.Context, call Call, in ChangeConsents) (eventstore.Position, error) {
+	outcome, err := execute[nothing](ctx, c, call, allConsentsStream(call.Client, in.Layer), false,
+		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
+			if in.Grant {
+				return []event.Event{event.ConsentGrantedToAll{Layer: in.Layer}}, nil
+			}
+			return []event.Event{event.ConsentWithdrawnFromAll{Layer: in.Layer}}, nil
+		})
+	return outcome.Position, err
+}
+
+// nothing is the fold of a stream whose events do not depend on each other.
+type nothing struct{}
+
+// Apply folds nothing.
+func (*nothing) Apply(event.Event) {}
+
+// resolve finds users, each once, or fails with a fault that names all who are
+// unknown, up to a bound.
+func (c *Commands) resolve(ctx context.Context, client id.Client, refs []UserRef) ([]id.User, error) {
+	users := make([]id.User, len(refs))
+	unknown := make([]bool, len(refs))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(consentWorkers)
+	for i, ref := range refs {
+		group.Go(func() (err error) {
+			users[i], err = c.existing(ctx, client, ref)
+			if fault.Is(err, "user_unknown") {
+				unknown[i], err = true, nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var wrong []fault.Field
+	for i := range refs {
+		if unknown[i] && len(wrong) < maxFields {
+			wrong = append(wrong, fault.Field{Pointer: fmt.Sprintf("/user_ids/%d", i), Detail: "is not a user"})
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, fault.NewInvalid(wrong...)
+	}
+	slices.Sort(users)
+	return slices.Compact(users), nil
+}
+
+// consenting changes many consents.
+type consenting struct {
+	*Commands
+	call               Call
+	in                 ChangeConsents
+	changed, unchanged atomic.Int64
+	mu                 sync.Mutex
+	position           eventstore.Position
+}
+
+func (w *consenting) result() Consents {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Consents{int(w.changed.Load()), int(w.unchanged.Load()), w.position}
+}
+
+func (w *consenting) each(ctx context.Context, users []id.User) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(consentWorkers)
+	for _, user := range users {
+		group.Go(func() error {
+			outcome, err := w.changeConsent(ctx, w.call, w.in, user)
+			switch {
+			case errors.Is(err, seal.ErrErased):
+				return nil // since the user was looked up
+			case err != nil:
+				return err
+			case len(outcome.Recorded) == 0:
+				w.unchanged.Add(1)
+				return nil
+			}
+			w.changed.Add(1)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.position = max(w.position, outcome.Position)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (c *Commands) changeConsent(ctx context.Context, call Call, in ChangeConsents, user id.User) (Outcome, error) {
+	return execute[domain.Consent](ctx, c, call, consentStream(call.Client, in.Layer, user), in.Grant,
+		func(consent *domain.Consent, _ []eventstore.Recorded) ([]event.Event, error) {
+			if in.Grant {
+				return consent.Grant(event.ConsentGranted{Layer: in.Layer, User: user, Source: secret(in.Source)}), nil
+			}
+			return consent.Withdraw(event.ConsentWithdrawn{Layer: in.Layer, User: user, Source: secret(in.Source)}), nil
+		})
+}
+
+func layerStream(client id.Client, layer id.ConsentLayer) eventstore.Stream {
+	return eventstore.Stream("layer-" + string(client) + "-" + string(layer))
+}
+
+func allConsentsStream(client id.Client, layer id.ConsentLayer) eventstore.Stream {
+	return eventstore.Stream("consents-" + string(client) + "-" + string(layer))
+}
+
+func consentStream(client id.Client, layer id.ConsentLayer, user id.User) eventstore.Stream {
+	return eventstore.Stream("consent-" + string(client) + "-" + string(layer) + "-" + string(user))
+}

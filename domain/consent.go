@@ -1,0 +1,99 @@
+package domain
+
+import (
+	"slices"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// ConsentLayer is the fold of a consent layer's stream: a purpose, and the
+// traits that may be looked at for it.
+type ConsentLayer struct {
+	ID         id.ConsentLayer
+	Name       string
+	TraitPaths []string
+	Retired    bool
+}
+
+// Apply folds an event.
+func (l *ConsentLayer) Apply(e event.Event) {
+	switch e := e.(type) {
+	case event.ConsentLayerDefined:
+		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths}
+	case event.ConsentLayerChanged:
+		l.Name, l.TraitPaths = e.Name, e.TraitPaths
+	case event.ConsentLayerRetired:
+		l.Retired = true
+	}
+}
+
+// Define opens a layer.
+func (l *ConsentLayer) Define(e event.ConsentLayerDefined) ([]event.Event, error) {
+	return []event.Event{e}, nil
+}
+
+// Change renames a layer or changes its paths; what is nil stays, and what
+// does not change adds nothing.
+func (l *ConsentLayer) Change(name *string, paths []string) ([]event.Event, error) {
+	if err := l.Exists(); err != nil {
+		return nil, err
+	}
+	changed := event.ConsentLayerChanged{Layer: l.ID, Name: l.Name, TraitPaths: l.TraitPaths}
+	if name != nil {
+		changed.Name = *name
+	}
+	if paths != nil {
+		changed.TraitPaths = paths
+	}
+	if changed.Name == l.Name && slices.Equal(changed.TraitPaths, l.TraitPaths) {
+		return nil, nil
+	}
+	return []event.Event{changed}, nil
+}
+
+// Retire ends a layer.
+func (l *ConsentLayer) Retire() ([]event.Event, error) {
+	if err := l.Exists(); err != nil {
+		return nil, err
+	}
+	return []event.Event{event.ConsentLayerRetired{Layer: l.ID}}, nil
+}
+
+// Exists refuses where the layer is not there, or was retired.
+func (l *ConsentLayer) Exists() error {
+	if l.ID == "" || l.Retired {
+		return fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+	}
+	return nil
+}
+
+// Consent is the fold of what one user has said under one layer.
+type Consent struct{ Granted bool }
+
+// Apply folds an event.
+func (c *Consent) Apply(e event.Event) {
+	switch e.(type) {
+	case event.ConsentGranted:
+		c.Granted = true
+	case event.ConsentWithdrawn:
+		c.Granted = false
+	}
+}
+
+// Grant gives consent. Granting twice adds nothing.
+func (c *Consent) Grant(e event.ConsentGranted) []event.Event {
+	if c.Granted {
+		return nil
+	}
+	return []event.Event{e}
+}
+
+// Withdraw takes consent back, where it was given.
+func (c *Consent) Withdraw(e event.ConsentWithdrawn) []event.Event {
+	if !c.Granted {
+		return nil
+	}
+	return []event.Event{e}
+}

@@ -1,0 +1,228 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Consent is the read model of consent layers and of who has granted them.
+type Consent struct{ Reader }
+
+// Name of the read model.
+func (Consent) Name() string { return "consent" }
+
+// Version of the read model's tables.
+func (Consent) Version() int { return 1 }
+
+// Schema of the read model. Who was erased, and which layers were retired, is
+// kept, so that a grant that was on its way then leaves no trace.
+func (Consent) Schema() string {
+	return `
+CREATE TABLE consent_layers (
+	client      text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,
+	born        text COLLATE "C" NOT NULL,
+	name        text NOT NULL,
+	trait_paths text[] NOT NULL,
+	revision    bigint NOT NULL,
+	created_at  timestamptz NOT NULL,
+	updated_at  timestamptz NOT NULL,
+	retired     boolean NOT NULL DEFAULT false,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX consent_layers_listed ON consent_layers (client, born);
+CREATE TABLE consents (
+	client  text COLLATE "C" NOT NULL,
+	layer   text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	granted boolean NOT NULL,
+	changed text COLLATE "C" NOT NULL, -- position of the last change
+	changed_at timestamptz NOT NULL,
+	PRIMARY KEY (client, layer, user_id)
+);
+CREATE INDEX consents_listed ON consents (client, layer, changed);
+CREATE INDEX consents_of_user ON consents (client, user_id);
+CREATE TABLE consent_changes (
+	client       text COLLATE "C" NOT NULL,
+	layer        text COLLATE "C" NOT NULL,
+	user_id      text COLLATE "C" NOT NULL,
+	at           text COLLATE "C" NOT NULL,
+	granted      boolean NOT NULL,
+	source       bytea,
+	source_event text,
+	actor        text NOT NULL,
+	changed_at   timestamptz NOT NULL,
+	PRIMARY KEY (client, user_id, layer, at)
+);
+CREATE TABLE consent_erased (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	at      text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, user_id)
+);
+CREATE INDEX consent_erased_lately ON consent_erased (client, at);`
+}
+
+// consentRow is a change of one user's consent.
+type consentRow struct {
+	client  id.Client
+	layer   id.ConsentLayer
+	user    id.User
+	granted bool
+	source  sealed
+	actor   string
+	at      eventstore.Position
+	time    time.Time
+}
+
+const (
+	insertLayer = `
+INSERT INTO consent_layers (client, id, born, name, trait_paths, revision, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $7)`
+	changeLayer = `
+UPDATE consent_layers SET name = $3, trait_paths = $4, revision = $5, updated_at = $6 WHERE client = $1 AND id = $2`
+	retireLayer    = `UPDATE consent_layers SET retired = true WHERE client = $1 AND id = $2`
+	retireConsents = `DELETE FROM consents WHERE client = $1 AND layer = $2`
+	retireChanges  = `DELETE FROM consent_changes WHERE client = $1 AND layer = $2`
+	noteErased     = `INSERT INTO consent_erased (client, user_id, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+	eraseConsents  = `DELETE FROM consents WHERE client = $1 AND user_id = $2`
+	eraseChanges   = `DELETE FROM consent_changes WHERE client = $1 AND user_id = $2`
+
+	// insertChanges leaves out who was erased and what was retired; of each
+	// user and layer the last change of the batch is the state.
+	insertChanges = `
+WITH new AS (
+	SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[])
+		AS n (client, layer, user_id, at, granted, source, source_event, actor, changed_at)
+	WHERE EXISTS (SELECT FROM consent_layers l WHERE l.client = n.client AND l.id = n.layer AND NOT l.retired)
+		AND NOT EXISTS (SELECT FROM consent_erased e WHERE e.client = n.client AND e.user_id = n.user_id)
+), history AS (
+	INSERT INTO consent_changes (client, layer, user_id, at, granted, source, source_event, actor, changed_at)
+	SELECT client, layer, user_id, at, granted, source, source_event, actor, changed_at FROM new
+)
+INSERT INTO consents (client, layer, user_id, granted, changed, changed_at)
+SELECT DISTINCT ON (client, layer, user_id) client, layer, user_id, granted, at, changed_at FROM new
+ORDER BY client, layer, user_id, at DESC
+ON CONFLICT (client, layer, user_id) DO UPDATE SET
+	granted = excluded.granted, changed = excluded.changed, changed_at = excluded.changed_at`
+)
+
+// Apply changes the model by a batch of events.
+func (Consent) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var rows []consentRow
+	for _, r := range batch {
+		row, changed, err := consentChange(r)
+		if err != nil {
+			return err
+		}
+		if changed {
+			rows = append(rows, row)
+			continue
+		}
+		var b pgx.Batch
+		if applyConsentLayer(&b, r); b.Len() == 0 {
+			continue
+		}
+		// It must find in the tables what came before it in this batch.
+		if err := writeConsents(ctx, tx, rows); err != nil {
+			return err
+		}
+		rows = nil
+		if err := send(ctx, tx, "consent", &b); err != nil {
+			return err
+		}
+	}
+	return writeConsents(ctx, tx, rows)
+}
+
+func consentChange(r eventstore.Recorded) (row consentRow, changed bool, err error) {
+	var source *event.Personal
+	row = consentRow{client: r.Client, at: r.Position, time: r.RecordedAt}
+	switch e := r.Event.(type) {
+	case event.ConsentGranted:
+		row.layer, row.user, row.granted, source = e.Layer, e.User, true, e.Source
+	case event.ConsentWithdrawn:
+		row.layer, row.user, source = e.Layer, e.User, e.Source
+	default:
+		return row, false, nil
+	}
+	if row.source, err = sealedOf(r, source); err != nil {
+		return row, false, err
+	}
+	meta, err := eventstore.DecodeMeta(r.Meta)
+	row.actor = meta.Actor
+	return row, true, err
+}
+
+func applyConsentLayer(b *pgx.Batch, r eventstore.Recorded) {
+	client := string(r.Client)
+	switch e := r.Event.(type) {
+	case event.ConsentLayerDefined:
+		b.Queue(insertLayer, client, string(e.Layer), string(r.Position), e.Name, e.TraitPaths, int64(r.Revision), r.RecordedAt)
+	case event.ConsentLayerChanged:
+		b.Queue(changeLayer, client, string(e.Layer), e.Name, e.TraitPaths, int64(r.Revision), r.RecordedAt)
+	case event.ConsentLayerRetired:
+		for _, sql := range []string{retireLayer, retireConsents, retireChanges} {
+			b.Queue(sql, client, string(e.Layer))
+		}
+	case event.EndUserErased:
+		b.Queue(noteErased, client, string(e.User), string(r.Position))
+		b.Queue(eraseConsents, client, string(e.User))
+		b.Queue(eraseChanges, client, string(e.User))
+	}
+}
+
+func writeConsents(ctx context.Context, tx pgx.Tx, rows []consentRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return do(ctx, tx, "write consents", insertChanges,
+		column(rows, func(r consentRow) string { return string(r.client) }),
+		column(rows, func(r consentRow) string { return string(r.layer) }),
+		column(rows, func(r consentRow) string { return string(r.user) }),
+		column(rows, func(r consentRow) string { return string(r.at) }),
+		column(rows, func(r consentRow) bool { return r.granted }),
+		column(rows, func(r consentRow) []byte { return r.source.Box }),
+		column(rows, func(r consentRow) string { return string(r.source.Event) }),
+		column(rows, func(r consentRow) string { return r.actor }),
+		column(rows, func(r consentRow) time.Time { return r.time }),
+	)
+}
+
+// Consenting is who has granted a layer, and what may be looked at under it.
+type Consenting struct {
+	TraitPaths []string
+	Changed    []ConsentChange // in order
+}
+
+// ConsentChange is a user's consent as it is now. Of a user who was erased it
+// says that nothing is granted.
+type ConsentChange struct {
+	User    id.User
+	Granted bool
+	At      eventstore.Position
+}
+
+const changedConsents = `
+SELECT c.user_id, c.granted, c.changed FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.changed > $3
+UNION ALL
+SELECT e.user_id, false, e.at FROM consent_erased e WHERE e.client = $1 AND e.at > $3 AND $3 <> ''
+ORDER BY 3 LIMIT $4`
+
+// ChangedConsents returns at most limit consents of a layer that have changed
+// after a position, in order of their last change.
+func (m Consent) ChangedConsents(ctx context.Context, client id.Client, layer id.ConsentLayer, after eventstore.Position, limit int) ([]ConsentChange, error) {
+	found, err := query(ctx, m.Reader, m, client, false, changedConsents, []any{string(layer), string(after), limit},
+		func(c *ConsentChange) []any { return []any{text(&c.User), &c.Granted, text(&c.At)} })
+	if err != nil {
+		return nil, fmt.Errorf("read the consents of %s: %w", layer, err)
+	}
+	return found, nil
+}

@@ -1,0 +1,152 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// ConsentLayer is a purpose that users may consent to.
+type ConsentLayer struct {
+	ID         id.ConsentLayer
+	Name       string
+	TraitPaths []string
+	Revision   eventstore.Revision
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	Born       eventstore.Position
+}
+
+const layerColumns = `
+SELECT l.id, l.name, l.trait_paths, l.revision, l.created_at, l.updated_at, l.born FROM consent_layers l
+WHERE l.client = $1 AND NOT l.retired`
+
+const (
+	listLayers = layerColumns + ` AND l.born > $2 ORDER BY l.born LIMIT $3`
+	getLayer   = layerColumns + ` AND l.id = $2`
+)
+
+func scanLayer(l *ConsentLayer) []any {
+	return []any{text(&l.ID), text(&l.Name), &l.TraitPaths, &l.Revision, &l.CreatedAt, &l.UpdatedAt, text(&l.Born)}
+}
+
+// Layers returns the layers of a client in order of creation.
+func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, page Page) ([]ConsentLayer, error) {
+	return query(ctx, m.Reader, m, client, eventual, listLayers, []any{string(page.After), page.Limit}, scanLayer)
+}
+
+// Layer returns one layer, or fails with a fault of kind Missing.
+func (m Consent) Layer(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer) (ConsentLayer, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
+	if err != nil {
+		return ConsentLayer{}, err
+	}
+	if len(found) == 0 {
+		return ConsentLayer{}, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+	}
+	return found[0], nil
+}
+
+// UserConsent is what a user has said under a layer.
+type UserConsent struct {
+	User       id.User
+	ExternalID string
+	Granted    bool
+	ChangedAt  time.Time
+	Changed    eventstore.Position
+}
+
+// The external id comes from the users model, as for matches.
+const listConsents = `
+SELECT c.user_id, c.granted, c.changed_at, c.changed, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
+FROM consents c
+JOIN users u ON u.client = c.client AND u.id = c.user_id AND NOT u.erased
+JOIN subject_keys k ON k.client = c.client AND k.subject = c.user_id
+WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 ORDER BY c.changed LIMIT $5`
+
+// Consents returns the users who have granted a layer, or have withdrawn what
+// they granted, in order of that change.
+func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page Page) ([]UserConsent, error) {
+	type row struct {
+		UserConsent
+		external sealed
+		key      seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
+		func(r *row) []any {
+			return []any{
+				text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed), &r.external.Box, text(&r.external.Event),
+				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			}
+		})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]UserConsent, 0, len(rows))
+	for _, r := range rows {
+		external, err := m.open(ctx, r.key, string(r.User), r.external, client, userStream(client, r.User), "external_id")
+		if err != nil {
+			return nil, err
+		}
+		if external == nil {
+			continue // erased just now
+		}
+		r.ExternalID = string(external)
+		found = append(found, r.UserConsent)
+	}
+	return found, nil
+}
+
+// ConsentEntry is one thing that a user has said under a layer.
+type ConsentEntry struct {
+	Granted bool
+	Source  *string
+	Actor   string
+	At      time.Time
+}
+
+// maxConsentHistory bounds the history of one consent; the newest count.
+const maxConsentHistory = 1_000
+
+const consentHistory = `
+SELECT c.granted, c.source, c.source_event, c.actor, c.changed_at, k.id AS key, k.client_key, k.wrapped
+FROM consent_changes c LEFT JOIN subject_keys k ON k.client = c.client AND k.subject = c.user_id
+WHERE c.client = $1 AND c.layer = $2 AND c.user_id = $3 ORDER BY c.at DESC LIMIT $4`
+
+// ConsentHistory returns all that a user has said under a layer, the newest
+// first.
+func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, user id.User) ([]ConsentEntry, error) {
+	type row struct {
+		ConsentEntry
+		source sealed
+		key    seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, consentHistory, []any{string(layer), string(user), maxConsentHistory},
+		func(r *row) []any {
+			return []any{
+				&r.Granted, &r.source.Box, text(&r.source.Event), &r.Actor, &r.At,
+				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			}
+		})
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]ConsentEntry, len(rows))
+	stream := eventstore.Stream("consent-" + string(client) + "-" + string(layer) + "-" + string(user))
+	for i, r := range rows {
+		source, err := m.open(ctx, r.key, string(user), r.source, client, stream, "source")
+		if err != nil {
+			return nil, err
+		}
+		if source != nil {
+			text := string(source)
+			r.Source = &text
+		}
+		entries[i] = r.ConsentEntry
+	}
+	return entries, nil
+}

@@ -1,0 +1,124 @@
+package readapi
+
+import (
+	"context"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// ListConsentLayers lists the consent layers of the client.
+func (a *API) ListConsentLayers(ctx context.Context, r httpapi.ListConsentLayersRequestObject) (httpapi.ListConsentLayersResponseObject, error) {
+	client, eventual := asked(ctx)
+	const list = "consent_layers"
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Consent.Layers(ctx, client, eventual, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(l projections.ConsentLayer) eventstore.Position { return l.Born })
+	return httpapi.ListConsentLayers200JSONResponse{NextCursor: next, Data: each(found, layerBody)}, nil
+}
+
+// GetConsentLayer shows a consent layer.
+func (a *API) GetConsentLayer(ctx context.Context, r httpapi.GetConsentLayerRequestObject) (httpapi.GetConsentLayerResponseObject, error) {
+	layer, err := a.layer(ctx, r.ConsentLayerID)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetConsentLayer200JSONResponse{
+		Body:    layerBody(layer),
+		Headers: httpapi.GetConsentLayer200ResponseHeaders{ETag: httpapi.ETag(int64(layer.Revision))},
+	}, nil
+}
+
+// ListConsents lists the users who have granted a layer.
+func (a *API) ListConsents(ctx context.Context, r httpapi.ListConsentsRequestObject) (httpapi.ListConsentsResponseObject, error) {
+	client, eventual := asked(ctx)
+	layer, err := a.layer(ctx, r.ConsentLayerID)
+	if err != nil {
+		return nil, err
+	}
+	status := httpapi.ConsentFilterGranted
+	if r.Params.Status != nil {
+		status = *r.Params.Status
+	}
+	list := filtered("consents", string(layer.ID), string(status))
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Consent.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(c projections.UserConsent) eventstore.Position { return c.Changed })
+	return httpapi.ListConsents200JSONResponse{NextCursor: next, Data: each(found, func(c projections.UserConsent) httpapi.ConsentingUser {
+		return httpapi.ConsentingUser{
+			UserID: c.User, ExternalID: c.ExternalID, Status: consentStatus(c.Granted), ChangedAt: httpapi.Time{Time: c.ChangedAt},
+		}
+	})}, nil
+}
+
+// GetConsent shows what a user has said under a layer.
+func (a *API) GetConsent(ctx context.Context, r httpapi.GetConsentRequestObject) (httpapi.GetConsentResponseObject, error) {
+	client, eventual := asked(ctx)
+	layer, err := a.layer(ctx, r.ConsentLayerID)
+	if err != nil {
+		return nil, err
+	}
+	user, err := a.user(ctx, r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Users.Get(ctx, client, eventual, user)
+	if err != nil {
+		return nil, err
+	}
+	history, err := a.Consent.ConsentHistory(ctx, client, eventual, layer.ID, user)
+	if err != nil {
+		return nil, err
+	}
+	body := httpapi.UserConsent{
+		ConsentLayerID: layer.ID, UserID: user, ExternalID: found.ExternalID, Status: httpapi.ConsentNone,
+		History: each(history, func(e projections.ConsentEntry) httpapi.ConsentEntry {
+			return httpapi.ConsentEntry{
+				Status: consentStatus(e.Granted), Source: e.Source, Actor: e.Actor, At: httpapi.Time{Time: e.At},
+			}
+		}),
+	}
+	if len(history) > 0 {
+		body.Status, body.ChangedAt = body.History[0].Status, &body.History[0].At
+	}
+	return httpapi.GetConsent200JSONResponse(body), nil
+}
+
+// layer reads a layer that is there.
+func (a *API) layer(ctx context.Context, ref string) (projections.ConsentLayer, error) {
+	client, eventual := asked(ctx)
+	layer, err := id.Parse[id.ConsentLayer](ref)
+	if err != nil {
+		return projections.ConsentLayer{}, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+	}
+	return a.Consent.Layer(ctx, client, eventual, layer)
+}
+
+func consentStatus(granted bool) httpapi.ConsentStatus {
+	if granted {
+		return httpapi.ConsentGranted
+	}
+	return httpapi.ConsentWithdrawn
+}
+
+func layerBody(l projections.ConsentLayer) httpapi.ConsentLayer {
+	return httpapi.ConsentLayer{
+		ID: l.ID, Name: l.Name, TraitPaths: l.TraitPaths,
+		CreatedAt: httpapi.Time{Time: l.CreatedAt}, UpdatedAt: httpapi.Time{Time: l.UpdatedAt},
+	}
+}
