@@ -19,8 +19,11 @@ func keepContract(t *testing.T, changes ...func(*Config)) *service {
 	t.Cleanup(func() {
 		s.stop()
 		failures := regexp.MustCompile(`(?m)^.*(level=ERROR|msg=request .*status=5\d\d|panic).*$`)
-		if found := failures.FindAllString(s.Logs.String(), 5); found != nil {
-			t.Errorf("the service failed:\n%s", strings.Join(found, "\n"))
+		found := slices.DeleteFunc(failures.FindAllString(s.Logs.String(), -1), func(line string) bool {
+			return strings.HasSuffix(line, "code=unverifiable") // see send
+		})
+		if len(found) > 0 {
+			t.Errorf("the service failed:\n%s", strings.Join(found[:min(len(found), 5)], "\n"))
 		}
 	})
 	return s

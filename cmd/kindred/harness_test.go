@@ -183,14 +183,23 @@ func (s *service) try(method, path string, body any, options ...option) (answer,
 }
 
 // send is try for a service that must answer. From a goroutine of its own the
-// zero answer tells that it did not.
+// zero answer tells that it did not. On a machine too busy to know in time
+// what was revoked, it comes back, as callers are told to.
 func (s *service) send(method, path string, body any, options ...option) answer {
 	s.Helper()
-	a, err := s.try(method, path, body, options...)
-	if err != nil {
-		s.Errorf("%s %s: %v", method, path, err)
+	for end := time.Now().Add(patience); ; {
+		a, err := s.try(method, path, body, options...)
+		if err != nil {
+			s.Errorf("%s %s: %v", method, path, err)
+		}
+		if _, streams := body.(io.Reader); streams || !unsure(a) || time.Now().After(end) {
+			return a
+		}
 	}
-	return a
+}
+
+func unsure(a answer) bool {
+	return a.Status == http.StatusServiceUnavailable && bytes.Contains(a.Body, []byte(`"unverifiable"`))
 }
 
 // want decodes an answer that must have a status.
