@@ -179,7 +179,8 @@ func (w *world) check(t *testing.T) {
 	t.Helper()
 	claims, clients := map[eventstore.Stream]*domain.Claim{}, map[id.Client]*domain.Client{}
 	held := map[eventstore.Stream]domain.Holder{} // what clients and members say they hold
-	for _, r := range w.records(t) {
+	records := w.records(t)
+	for _, r := range records {
 		switch r.Event.(type) {
 		case event.Reserved, event.Confirmed, event.Released:
 			if claims[r.Stream] == nil {
@@ -196,7 +197,7 @@ func (w *world) check(t *testing.T) {
 		}
 		clients[r.Client].Apply(r.Event)
 	}
-	for _, r := range w.records(t) {
+	for _, r := range records {
 		client := clients[r.Client]
 		switch e := r.Event.(type) {
 		case event.ClientSignedUp:

@@ -1,0 +1,311 @@
+package domain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+const (
+	acme  id.Client  = "cli_00000000000000000000000001"
+	other id.Client  = "cli_00000000000000000000000002"
+	ada   id.Member  = "mem_00000000000000000000000001"
+	bob   id.Member  = "mem_00000000000000000000000002"
+	eve   id.Member  = "mem_00000000000000000000000003"
+	key   id.Key     = "key_00000000000000000000000001"
+	user  id.User    = "usr_00000000000000000000000001"
+	hook  id.Webhook = "whk_00000000000000000000000001"
+)
+
+type aggregate[T any] interface {
+	*T
+	Apply(event.Event)
+}
+
+// story is a sentence about one decision: given these facts, when this is
+// asked for, then these facts follow, or the fault with this code.
+type story[A any] struct {
+	given []event.Event
+	when  func(A) ([]event.Event, error)
+	then  []event.Event
+	fault string
+	at    string // the pointer of what is invalid
+}
+
+func tell[T any, A aggregate[T]](t *testing.T, stories map[string]story[A]) {
+	t.Helper()
+	for sentence, s := range stories {
+		t.Run(sentence, func(t *testing.T) {
+			a := A(new(T))
+			for _, e := range s.given {
+				a.Apply(e)
+			}
+			got, err := s.when(a)
+			if s.fault != "" {
+				f := fault.As(err)
+				if f == nil || f.Code != s.fault || s.at != "" && (len(f.Fields) == 0 || f.Fields[0].Pointer != s.at) {
+					t.Errorf("got %v, %v; want the fault %s %s", got, err, s.fault, s.at)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(s.then, got, facts()...); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// facts compares events by what they say.
+func facts() []cmp.Option {
+	return []cmp.Option{
+		cmpopts.EquateEmpty(),
+		cmpopts.IgnoreUnexported(
+			event.ClientSignedUp{}, event.ClientAbandoned{}, event.ClientRenamed{}, event.ClientSettingsChanged{},
+			event.MemberAdded{}, event.MemberRemoved{}, event.MemberAbandoned{}, event.Personal{},
+			event.Reserved{}, event.Confirmed{}, event.Released{}, event.APIKeyIssued{}, event.APIKeyRevoked{},
+			event.EndUserCreated{}, event.EndUserTraitsChanged{}, event.EndUserErased{},
+			event.WebhookSubscribed{}, event.WebhookChanged{}, event.WebhookPaused{}, event.WebhookResumed{},
+			event.WebhookSecretRotated{}, event.WebhookRemoved{},
+		),
+	}
+}
+
+func private(s string) *event.Personal { return event.Private([]byte(s)) }
+
+func signedUp(more ...event.Event) []event.Event {
+	return append([]event.Event{
+		event.ClientSignedUp{Client: acme, Name: "Acme", Slug: "acme"},
+		event.MemberAdded{Member: ada, Role: domain.RoleOwner},
+	}, more...)
+}
+
+func TestClient(t *testing.T) {
+	type decide = func(*domain.Client) ([]event.Event, error)
+	signUp := func(c *domain.Client) ([]event.Event, error) {
+		return c.SignUp(acme, "Acme", "acme", event.MemberAdded{Member: ada, Role: "viewer"})
+	}
+	abandon := func(c *domain.Client) ([]event.Event, error) { return c.Abandon(acme), nil }
+	rename := func(name string) decide {
+		return func(c *domain.Client) ([]event.Event, error) { return c.Change(&name, nil) }
+	}
+	set := func(ids string) decide {
+		return func(c *domain.Client) ([]event.Event, error) {
+			return c.Change(nil, &event.Settings{WebhookUserIDs: ids})
+		}
+	}
+	external := event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "external_id"}}
+	tell(t, map[string]story[*domain.Client]{
+		"signing up makes the first member the owner":    {when: signUp, then: signedUp()},
+		"signing up twice is refused":                    {given: signedUp(), when: signUp, fault: "sign_up_again"},
+		"an abandoned sign-up cannot be finished":        {given: []event.Event{event.ClientAbandoned{Client: acme}}, when: signUp, fault: "sign_up_again"},
+		"what was not signed up can be abandoned":        {when: abandon, then: []event.Event{event.ClientAbandoned{Client: acme}}},
+		"abandoning twice adds nothing":                  {given: []event.Event{event.ClientAbandoned{Client: acme}}, when: abandon},
+		"a client that is there is not abandoned":        {given: signedUp(), when: abandon},
+		"a new name is recorded":                         {given: signedUp(), when: rename("Acme & Sons"), then: []event.Event{event.ClientRenamed{Client: acme, Name: "Acme & Sons"}}},
+		"the same name adds nothing":                     {given: signedUp(), when: rename("Acme")},
+		"an empty name is refused":                       {given: signedUp(), when: rename(" \t"), fault: "invalid", at: "/name"},
+		"a name of 201 characters is refused":            {given: signedUp(), when: rename(strings.Repeat("ü", 201)), fault: "invalid", at: "/name"},
+		"a name with a line break is refused":            {given: signedUp(), when: rename("Ac\nme"), fault: "invalid", at: "/name"},
+		"nobody renames a client that is not there":      {when: rename("Acme"), fault: "client_unknown"},
+		"other settings are recorded as a whole":         {given: signedUp(), when: set("external_id"), then: []event.Event{external}},
+		"the default settings add nothing":               {given: signedUp(), when: set("user_id")},
+		"the same settings add nothing":                  {given: signedUp(external), when: set("external_id")},
+		"settings that say nothing known are refused":    {given: signedUp(), when: set("email"), fault: "invalid", at: "/settings/webhook_user_ids"},
+		"settings go back to what they were before":      {given: signedUp(external), when: set("user_id"), then: []event.Event{event.ClientSettingsChanged{Client: acme, Settings: domain.DefaultSettings()}}},
+		"no settings are changed where there is no one":  {when: set("external_id"), fault: "client_unknown"},
+		"nothing asked for is nothing done":              {given: signedUp(), when: func(c *domain.Client) ([]event.Event, error) { return c.Change(nil, nil) }},
+		"a name of 200 characters of two bytes is right": {given: signedUp(), when: rename(strings.Repeat("ü", 200)), then: []event.Event{event.ClientRenamed{Client: acme, Name: strings.Repeat("ü", 200)}}},
+	})
+}
+
+func TestMembers(t *testing.T) {
+	add := func(actor, member id.Member, role string) func(*domain.Client) ([]event.Event, error) {
+		return func(c *domain.Client) ([]event.Event, error) {
+			return c.AddMember(actor, event.MemberAdded{Member: member, Role: role, Email: private("b@example.com")})
+		}
+	}
+	added := func(member id.Member, role string) event.Event {
+		return event.MemberAdded{Member: member, Role: role, Email: private("b@example.com")}
+	}
+	remove := func(actor, member id.Member) func(*domain.Client) ([]event.Event, error) {
+		return func(c *domain.Client) ([]event.Event, error) { return c.RemoveMember(actor, member) }
+	}
+	abandon := func(member id.Member) func(*domain.Client) ([]event.Event, error) {
+		return func(c *domain.Client) ([]event.Event, error) { return c.AbandonMember(member), nil }
+	}
+	removed := func(member id.Member) event.Event { return event.MemberRemoved{Member: member} }
+	admin := signedUp(event.MemberAdded{Member: bob, Role: domain.RoleAdmin})
+	owners := signedUp(event.MemberAdded{Member: bob, Role: domain.RoleOwner})
+	full := signedUp()
+	for i := range 999 {
+		full = append(full, event.MemberAdded{Member: id.Next[id.Member](id.Derived("m", string(rune(i)))), Role: domain.RoleViewer})
+	}
+	tell(t, map[string]story[*domain.Client]{
+		"an owner adds an owner":                       {given: signedUp(), when: add(ada, bob, "owner"), then: []event.Event{added(bob, "owner")}},
+		"an admin adds a viewer":                       {given: admin, when: add(bob, eve, "viewer"), then: []event.Event{added(eve, "viewer")}},
+		"an admin adds no owner":                       {given: admin, when: add(bob, eve, "owner"), fault: "owner_only"},
+		"a role that is none is refused":               {given: signedUp(), when: add(ada, bob, "king"), fault: "invalid", at: "/role"},
+		"nobody is added where there is no client":     {when: add(ada, bob, "viewer"), fault: "client_unknown"},
+		"a removed member is not added again":          {given: signedUp(added(bob, "viewer"), removed(bob)), when: add(ada, bob, "viewer"), fault: "add_again"},
+		"an abandoned member is not added any more":    {given: signedUp(event.MemberAbandoned{Member: bob}), when: add(ada, bob, "viewer"), fault: "add_again"},
+		"the 1,001st member is refused":                {given: full, when: add(ada, bob, "viewer"), fault: "too_many_members"},
+		"a removal makes room":                         {given: append(full[:len(full):len(full)], removed(full[5].(event.MemberAdded).Member)), when: add(ada, bob, "viewer"), then: []event.Event{added(bob, "viewer")}},
+		"an admin removes itself":                      {given: admin, when: remove(bob, bob), then: []event.Event{removed(bob)}},
+		"an admin removes no owner":                    {given: admin, when: remove(bob, ada), fault: "owner_only"},
+		"one of two owners can be removed":             {given: owners, when: remove(bob, ada), then: []event.Event{removed(ada)}},
+		"the last owner stays":                         {given: admin, when: remove(ada, ada), fault: "last_owner"},
+		"the last owner stays once the other was gone": {given: append(owners[:len(owners):len(owners)], removed(ada)), when: remove(bob, bob), fault: "last_owner"},
+		"a removed owner acts as one no more":          {given: append(owners[:len(owners):len(owners)], removed(bob)), when: remove(bob, ada), fault: "owner_only"},
+		"who is not there is not removed":              {given: signedUp(), when: remove(ada, bob), fault: "member_unknown"},
+		"nobody is removed where there is no client":   {when: remove(ada, bob), fault: "member_unknown"},
+		"who was removed is not removed again":         {given: signedUp(added(bob, "viewer"), removed(bob)), when: remove(ada, bob), fault: "member_unknown"},
+		"who was never added can be abandoned":         {given: signedUp(), when: abandon(bob), then: []event.Event{event.MemberAbandoned{Member: bob}}},
+		"who was added is not abandoned":               {given: admin, when: abandon(bob)},
+		"who was removed is not abandoned":             {given: signedUp(added(bob, "viewer"), removed(bob)), when: abandon(bob)},
+		"abandoning twice adds nothing":                {given: signedUp(event.MemberAbandoned{Member: bob}), when: abandon(bob)},
+		"no member of an abandoned client is barred":   {given: []event.Event{event.ClientAbandoned{Client: acme}}, when: abandon(bob)},
+	})
+}
+
+func TestClaim(t *testing.T) {
+	mine, theirs := domain.Holder{Client: acme, Member: ada}, domain.Holder{Client: acme, Member: bob}
+	reserved := event.Reserved{Client: acme, Member: ada}
+	confirmed := event.Confirmed{Client: acme, Member: ada}
+	released := event.Released{Client: acme, Member: ada}
+	reserve := func(h domain.Holder) func(*domain.Claim) ([]event.Event, error) {
+		return func(c *domain.Claim) ([]event.Event, error) { return c.Reserve(h) }
+	}
+	confirm := func(h domain.Holder) func(*domain.Claim) ([]event.Event, error) {
+		return func(c *domain.Claim) ([]event.Event, error) { return c.Confirm(h), nil }
+	}
+	release := func(h domain.Holder) func(*domain.Claim) ([]event.Event, error) {
+		return func(c *domain.Claim) ([]event.Event, error) { return c.Release(h), nil }
+	}
+	tell(t, map[string]story[*domain.Claim]{
+		"what is free can be reserved":                    {when: reserve(mine), then: []event.Event{reserved}},
+		"reserving twice adds nothing":                    {given: []event.Event{reserved}, when: reserve(mine)},
+		"what another reserved is taken":                  {given: []event.Event{reserved}, when: reserve(theirs), fault: "already_claimed"},
+		"what another client's member holds is taken":     {given: []event.Event{reserved}, when: reserve(domain.Holder{Client: other, Member: ada}), fault: "already_claimed"},
+		"what was released is free":                       {given: []event.Event{reserved, confirmed, released}, when: reserve(theirs), then: []event.Event{event.Reserved{Client: acme, Member: bob}}},
+		"who released it can reserve it anew":             {given: []event.Event{reserved, released}, when: reserve(mine), then: []event.Event{reserved}},
+		"a reservation is confirmed":                      {given: []event.Event{reserved}, when: confirm(mine), then: []event.Event{confirmed}},
+		"confirming twice adds nothing":                   {given: []event.Event{reserved, confirmed}, when: confirm(mine)},
+		"nobody confirms what another holds":              {given: []event.Event{reserved}, when: confirm(theirs)},
+		"a reservation that was released stays so":        {given: []event.Event{reserved, released}, when: confirm(mine)},
+		"what is reserved anew is not confirmed yet":      {given: []event.Event{reserved, confirmed, released, reserved}, when: confirm(mine), then: []event.Event{confirmed}},
+		"a reservation is released":                       {given: []event.Event{reserved}, when: release(mine), then: []event.Event{released}},
+		"what was confirmed can be released":              {given: []event.Event{reserved, confirmed}, when: release(mine), then: []event.Event{released}},
+		"releasing twice adds nothing":                    {given: []event.Event{reserved, released}, when: release(mine)},
+		"nobody releases what another holds":              {given: []event.Event{reserved, confirmed}, when: release(theirs)},
+		"what nobody holds cannot be confirmed":           {when: confirm(domain.Holder{})},
+		"what nobody holds cannot be released":            {when: release(domain.Holder{})},
+		"a late release of mine leaves the next holder's": {given: []event.Event{reserved, released, event.Reserved{Client: acme, Member: bob}}, when: release(mine)},
+	})
+}
+
+func TestAPIKey(t *testing.T) {
+	issue := func(name string, scopes ...string) func(*domain.APIKey) ([]event.Event, error) {
+		return func(k *domain.APIKey) ([]event.Event, error) {
+			return k.Issue(event.APIKeyIssued{Key: key, Name: name, Scopes: scopes})
+		}
+	}
+	revoke := func(k *domain.APIKey) ([]event.Event, error) { return k.Revoke() }
+	issued, revoked := event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"read", "write"}}, event.APIKeyRevoked{Key: key}
+	tell(t, map[string]story[*domain.APIKey]{
+		"a key reads and writes unless told otherwise": {when: issue("n"), then: []event.Event{issued}},
+		"a key has the scopes that were asked for":     {when: issue("n", "erase", "admin", "read:user"), then: []event.Event{event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"erase", "admin", "read:user"}}}},
+		"a scope that is none is named":                {when: issue("n", "read", "root"), fault: "invalid", at: "/scopes/1"},
+		"a key without a name is refused":              {when: issue(""), fault: "invalid", at: "/name"},
+		"a name of 201 characters is refused":          {when: issue(strings.Repeat("ü", 201)), fault: "invalid", at: "/name"},
+		"a key is revoked":                             {given: []event.Event{issued}, when: revoke, then: []event.Event{revoked}},
+		"revoking twice adds nothing":                  {given: []event.Event{issued, revoked}, when: revoke},
+		"a key that is not there is not revoked":       {when: revoke, fault: "api_key_unknown"},
+	})
+}
+
+func TestEndUser(t *testing.T) {
+	create := func(traits *event.Personal) func(*domain.EndUser) ([]event.Event, error) {
+		return func(u *domain.EndUser) ([]event.Event, error) {
+			return u.Create(event.EndUserCreated{User: user, ExternalID: private("u1"), Traits: traits})
+		}
+	}
+	change := func(old, traits string) func(*domain.EndUser) ([]event.Event, error) {
+		return func(u *domain.EndUser) ([]event.Event, error) { return u.ChangeTraits([]byte(old), []byte(traits)) }
+	}
+	erase := func(u *domain.EndUser) ([]event.Event, error) { return u.Erase() }
+	created, erased := event.EndUserCreated{User: user, ExternalID: private("u1"), Traits: private("{}")}, event.EndUserErased{User: user}
+	tell(t, map[string]story[*domain.EndUser]{
+		"a user is created":                          {when: create(private("{}")), then: []event.Event{created}},
+		"a user without traits has none":             {when: create(nil), then: []event.Event{created}},
+		"a user is created once":                     {given: []event.Event{created}, when: create(private("{}")), fault: "user_exists"},
+		"traits that are no object are refused":      {when: create(private("[]")), fault: "invalid", at: "/traits"},
+		"traits that are too large are refused":      {when: create(private("{" + strings.Repeat(" ", domain.MaxTraits))), fault: "traits_too_large", at: "/traits"},
+		"traits change":                              {given: []event.Event{created}, when: change(`{}`, `{"a":1}`), then: []event.Event{event.EndUserTraitsChanged{User: user, Traits: private(`{"a":1}`)}}},
+		"the same traits add nothing":                {given: []event.Event{created}, when: change(`{"a":1}`, `{"a":1}`)},
+		"traits do not become an array":              {given: []event.Event{created}, when: change(`{}`, `[]`), fault: "invalid", at: "/traits"},
+		"traits do not become too large":             {given: []event.Event{created}, when: change(`{}`, "{"+strings.Repeat(" ", domain.MaxTraits)), fault: "traits_too_large", at: "/traits"},
+		"nobody changes a user that is not there":    {when: change(`{}`, `{"a":1}`), fault: "user_unknown"},
+		"nobody changes a user that was erased":      {given: []event.Event{created, erased}, when: change(`{}`, `{"a":1}`), fault: "user_unknown"},
+		"a user is erased":                           {given: []event.Event{created}, when: erase, then: []event.Event{erased}},
+		"a user is erased once":                      {given: []event.Event{created, erased}, when: erase, fault: "user_unknown"},
+		"who is not there is not erased":             {when: erase, fault: "user_unknown"},
+		"an erased user's stream takes no other one": {given: []event.Event{created, erased}, when: create(private("{}")), fault: "user_exists"},
+	})
+}
+
+func TestWebhook(t *testing.T) {
+	match, drift := []string{"match.computed"}, []string{"cluster.drift_detected", "match.computed"}
+	subscribed := event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: match}
+	paused, resumed := event.WebhookPaused{Webhook: hook}, event.WebhookResumed{Webhook: hook}
+	rotated := event.WebhookSecretRotated{Webhook: hook, Secret: private("new")}
+	removed := event.WebhookRemoved{Webhook: hook}
+	subscribe := func(secret *event.Personal, types ...string) func(*domain.Webhook) ([]event.Event, error) {
+		return func(w *domain.Webhook) ([]event.Event, error) {
+			return w.Subscribe(event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: types, Secret: secret})
+		}
+	}
+	change := func(c domain.WebhookChange) func(*domain.Webhook) ([]event.Event, error) {
+		return func(w *domain.Webhook) ([]event.Event, error) { return w.Change(c) }
+	}
+	status := func(s string) func(*domain.Webhook) ([]event.Event, error) {
+		return change(domain.WebhookChange{Status: &s})
+	}
+	remove := func(w *domain.Webhook) ([]event.Event, error) { return w.Remove() }
+	given := func(e ...event.Event) []event.Event { return append([]event.Event{subscribed}, e...) }
+	url, all := "https://b.example", domain.WebhookPaused
+	tell(t, map[string]story[*domain.Webhook]{
+		"a subscription is opened":                  {when: subscribe(nil, match...), then: given()},
+		"all five public events can be subscribed":  {when: subscribe(nil, domain.PublicEventTypes()...), then: []event.Event{event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: domain.PublicEventTypes()}}},
+		"an internal event cannot be subscribed":    {when: subscribe(nil, "match.computed", "end_user.created"), fault: "invalid", at: "/event_types/1"},
+		"an event type is named once":               {when: subscribe(nil, "match.computed", "match.computed"), fault: "invalid", at: "/event_types/1"},
+		"no event types are refused":                {when: subscribe(nil), fault: "invalid", at: "/event_types"},
+		"an empty secret is refused":                {when: subscribe(&event.Personal{Plain: []byte{}}, match...), fault: "invalid", at: "/secret"},
+		"a secret of 1,025 bytes is refused":        {when: subscribe(private(strings.Repeat("x", 1025)), match...), fault: "invalid", at: "/secret"},
+		"another address is recorded":               {given: given(), when: change(domain.WebhookChange{URL: &url}), then: []event.Event{event.WebhookChanged{Webhook: hook, URL: url, EventTypes: match}}},
+		"other types keep the address":              {given: given(), when: change(domain.WebhookChange{EventTypes: &drift}), then: []event.Event{event.WebhookChanged{Webhook: hook, URL: "https://a.example", EventTypes: drift}}},
+		"a change that changes nothing":             {given: given(), when: change(domain.WebhookChange{EventTypes: &match})},
+		"everything can change at once":             {given: given(), when: change(domain.WebhookChange{URL: &url, Secret: private("new"), Status: &all}), then: []event.Event{event.WebhookChanged{Webhook: hook, URL: url, EventTypes: match}, rotated, paused}},
+		"an active one is paused":                   {given: given(), when: status("paused"), then: []event.Event{paused}},
+		"pausing twice adds nothing":                {given: given(paused), when: status("paused")},
+		"a paused one is resumed":                   {given: given(paused), when: status("active"), then: []event.Event{resumed}},
+		"an active one is not resumed":              {given: given(paused, resumed), when: status("active")},
+		"a status that is none is refused":          {given: given(), when: status("deleted"), fault: "invalid", at: "/status"},
+		"no types at all are refused":               {given: given(), when: change(domain.WebhookChange{EventTypes: &[]string{}}), fault: "invalid", at: "/event_types"},
+		"what is not there is not changed":          {when: status("paused"), fault: "webhook_unknown"},
+		"what was removed is not changed":           {given: given(removed), when: status("paused"), fault: "webhook_unknown"},
+		"a subscription is removed":                 {given: given(), when: remove, then: []event.Event{removed}},
+		"a subscription is removed once":            {given: given(removed), when: remove, fault: "webhook_unknown"},
+		"what is not there is not removed":          {when: remove, fault: "webhook_unknown"},
+		"a change of address is told from the last": {given: given(event.WebhookChanged{Webhook: hook, URL: url, EventTypes: drift}), when: change(domain.WebhookChange{URL: &url, EventTypes: &drift})},
+	})
+}
