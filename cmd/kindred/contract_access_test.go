@@ -136,12 +136,6 @@ func TestMembersAndTheirRoles(t *testing.T) {
 	want[httpapi.Member](t, http.StatusCreated, s.signUp().sendTo("POST", "/members", member(viewer.Email, "admin")))
 }
 
-// sendTo sends to a path below the client's own.
-func (a account) sendTo(method, path string, body any, options ...option) answer {
-	a.Helper()
-	return a.send(method, a.under(path), body, options...)
-}
-
 func TestRevocationBitesWithinASecondOnEveryReplica(t *testing.T) {
 	t.Parallel()
 	first := keepContract(t)

@@ -127,7 +127,9 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("they can be told apart: %q", details)
 		}
 		for _, form := range []map[string]string{
-			{"password": "x"}, {"email": a.Email}, {"client_id": "x", "password": "y"},
+			{"password": "x"},
+			{"email": a.Email},
+			{"client_id": "x", "password": "y"},
 			{"email": a.Email, "client_id": string(a.Client.ID), "user_id": string(a.User.ID), "password": a.Password},
 		} {
 			wantProblem(t, http.StatusUnprocessableEntity, "invalid", s.send("POST", "/auth/token", form))

@@ -325,6 +325,7 @@ func raw(t *testing.T, s *service, request string) int {
 			t.Errorf("%v", err)
 			return 0
 		}
+		_ = resp.Body.Close()
 		if resp.StatusCode >= 200 {
 			return resp.StatusCode
 		}

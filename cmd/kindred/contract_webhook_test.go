@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/httpapi"
+)
+
+func TestWebhookSubscriptions(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	a := s.signUp()
+	s.Logs.keepOut("whsec_very")
+	created := a.sendTo("POST", "/webhooks", `{"url":"https://example.com/a?token=tok-in-url","event_types":["match.computed","cluster.drift_detected"],"secret":"whsec_very-secret"}`)
+	s.Logs.keepOut("tok-in-url")
+	hook := want[httpapi.Webhook](t, http.StatusCreated, created)
+	fields := []string{"id string", "url string", "event_types[] string", "status string", "has_secret bool", "created_at string", "updated_at string"}
+	wantShape(t, created.Body, append([]string{"secret string"}, fields...)...)
+	wantTimestamps(t, created.Body)
+	if hook.Status != "active" || !hook.HasSecret || *hook.Secret != "whsec_very-secret" || created.Header.Get("Location") != a.under("/webhooks/"+string(hook.ID)) {
+		t.Errorf("%s", created.Body)
+	}
+	path := "/webhooks/" + string(hook.ID)
+	got := a.get(a.under(path))
+	wantShape(t, got.Body, fields...)
+	hook.Secret = nil
+	if diff := cmp.Diff(hook, want[httpapi.Webhook](t, http.StatusOK, got)); diff != "" {
+		t.Error(diff)
+	}
+	second := a.subscribe("https://example.com/b", "")
+	list := a.get(a.under("/webhooks"))
+	if diff := cmp.Diff([]httpapi.Webhook{hook, second}, want[httpapi.WebhookList](t, http.StatusOK, list).Data); diff != "" || bytes.Contains(list.Body, []byte("whsec_very")) {
+		t.Error(diff)
+	}
+
+	tag := header("If-Match", got.Header.Get("ETag"))
+	for _, step := range []struct {
+		patch string
+		apply func(*httpapi.Webhook)
+	}{
+		{`{}`, func(*httpapi.Webhook) {}},
+		{`{"status":"paused"}`, func(w *httpapi.Webhook) { w.Status = "paused" }},
+		{`{"status":"paused"}`, func(*httpapi.Webhook) {}},
+		{`{"url":"https://example.com/c"}`, func(w *httpapi.Webhook) { w.URL = "https://example.com/c" }},
+		{`{"event_types":["clustering.failed"],"status":"active"}`, func(w *httpapi.Webhook) { w.Status, w.EventTypes = "active", []httpapi.EventType{"clustering.failed"} }},
+		{`{"secret":"whsec_very-new"}`, func(*httpapi.Webhook) {}},
+	} {
+		step.apply(&hook)
+		changed := want[httpapi.Webhook](t, http.StatusOK, a.sendTo("PATCH", path, step.patch))
+		read := want[httpapi.Webhook](t, http.StatusOK, a.get(a.under(path)))
+		if changed.UpdatedAt.Before(hook.UpdatedAt.Time) {
+			t.Error("updated_at went back")
+		}
+		hook.UpdatedAt = changed.UpdatedAt
+		if diff := cmp.Diff(hook, changed) + cmp.Diff(hook, read); diff != "" {
+			t.Errorf("%s: %s", step.patch, diff)
+		}
+	}
+	wantProblem(t, http.StatusPreconditionFailed, "stale", a.sendTo("PATCH", path, `{"status":"paused"}`, tag))
+	want[httpapi.Webhook](t, http.StatusOK, a.sendTo("PATCH", "/webhooks/"+string(second.ID), `{"status":"paused"}`))
+	for status, id := range map[string]any{"active": hook.ID, "paused": second.ID} {
+		if found := want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks?status="+status))).Data; len(found) != 1 || found[0].ID != id {
+			t.Errorf("%s: %+v", status, found)
+		}
+	}
+	for _, wrong := range []string{
+		`{"status":"running"}`, `{"event_types":[]}`, `{"event_types":["internal.event"]}`, `{"event_types":["match.computed","match.computed"]}`,
+		`{"url":null}`, `{"url":"x"}`, `{"secret":""}`, `{"id":"whk_x"}`, `{"event_types":"match.computed"}`,
+	} {
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.sendTo("PATCH", path, wrong))
+	}
+	wantProblem(t, http.StatusNotFound, "webhook_unknown", s.signUp().sendTo("PATCH", path, `{"status":"paused"}`))
+	wantDone(t, a.sendTo("DELETE", path, nil))
+	for _, gone := range []answer{a.get(a.under(path)), a.sendTo("PATCH", path, `{}`), a.sendTo("DELETE", path, nil)} {
+		wantProblem(t, http.StatusNotFound, "webhook_unknown", gone)
+	}
+	if found := each[httpapi.Webhook](t, a, a.under("/webhooks"), 1); len(found) != 1 {
+		t.Errorf("%+v", found)
+	}
+}
