@@ -40,6 +40,51 @@ func benchmarkTop(b *testing.B, p *Population, people []person) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
+// BenchmarkMillion searches a partition of a million users, and reports beside
+// it what looking at everyone takes, how many cells are probed and how much of
+// the exact answer is found.
+func BenchmarkMillion(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		missing float64
+		write   func(*rand.Rand, float64) string
+	}{
+		{"10 mixed traits", 0, archetypes},
+		{"10 mixed traits, 10% missing", 0.1, archetypes},
+		{"1 number", 0, few(1)},
+		{"2 numbers", 0, few(2)},
+		{"3 numbers", 0, few(3)},
+		{"structureless", 0, document},
+		{"structureless, 20% missing", 0.2, document},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p := multitude(b, 1_000_000, c.missing, c.write)
+			start := time.Now()
+			p.Partition(1)
+			took := time.Since(start)
+			random := rand.New(rand.NewPCG(2, 2))
+			rows := someRows(p, random, 200)
+			found := recall(p, rows, 20)
+			start = time.Now()
+			for _, row := range rows[:20] {
+				p.view(nil).everywhere(row, Query{Limit: 20})
+			}
+			everyone := time.Since(start) / 20
+			b.ResetTimer()
+			for i := 0; b.Loop(); i++ {
+				if _, err := p.Top(Query{User: p.users[rows[i%len(rows)]], Limit: 20}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "queries/s")
+			b.ReportMetric(float64(everyone.Microseconds()), "everyone-µs")
+			b.ReportMetric(float64(p.partition.probes[0]), "probes")
+			b.ReportMetric(found, "recall")
+			b.ReportMetric(took.Seconds(), "partition-s")
+		})
+	}
+}
+
 func BenchmarkPut(b *testing.B) {
 	people := crowd(b, rand.New(rand.NewPCG(1, 1)), 10_000, 0.1)
 	p := populate(learn(people, nil), people)

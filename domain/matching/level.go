@@ -14,7 +14,15 @@ type levels struct {
 	codes []uint32 // 0 where absent
 }
 
-func (c *levels) grow() { c.codes = append(c.codes, 0) }
+func (c *levels) grow(n int) { c.codes = grown(c.codes, n, 0) }
+
+func (c *levels) copy(from, to int) {
+	if code := c.codes[from]; code != 0 {
+		c.codes[to] = c.known.hold(c.known.keys[code])
+	}
+}
+
+func (c *levels) reorder(order []int) { c.codes = reordered(c.codes, order, 0) }
 
 func (c *levels) put(row int, v traits.Value) {
 	text := v.Text

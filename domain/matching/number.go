@@ -24,9 +24,16 @@ type numbers struct {
 	fixed        []int32 // (exact-origin)/span, in units of 1/one
 }
 
-func (c *numbers) grow() {
-	c.exact = append(c.exact, 0)
-	c.fixed = append(c.fixed, absent)
+func (c *numbers) grow(n int) {
+	c.exact = grown(c.exact, n, 0)
+	c.fixed = grown(c.fixed, n, absent)
+}
+
+func (c *numbers) copy(from, to int) { c.exact[to], c.fixed[to] = c.exact[from], c.fixed[from] }
+
+func (c *numbers) reorder(order []int) {
+	c.exact = reordered(c.exact, order, 0)
+	c.fixed = reordered(c.fixed, order, absent)
 }
 
 func (c *numbers) put(row int, v traits.Value) {

@@ -59,9 +59,16 @@ func newPlaces() *places {
 // nearness is the similarity at an angle in radians.
 func nearness(angle float64) float64 { return math.Exp(-angle * earthKm / decayKm) }
 
-func (c *places) grow() {
-	c.at = append(c.at, point{})
-	c.chord = append(c.chord, nowhere())
+func (c *places) grow(n int) {
+	c.at = grown(c.at, n, point{})
+	c.chord = grown(c.chord, n, nowhere())
+}
+
+func (c *places) copy(from, to int) { c.at[to], c.chord[to] = c.at[from], c.chord[from] }
+
+func (c *places) reorder(order []int) {
+	c.at = reordered(c.at, order, point{})
+	c.chord = reordered(c.chord, order, nowhere())
 }
 
 func (c *places) put(row int, v traits.Value) {

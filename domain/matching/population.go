@@ -5,10 +5,11 @@
 // both users have a similarity in 0..1, and of those the weighted mean. It is
 // symmetric, lies in 0..1, and is 1 between a user and itself.
 //
-// A [Population] answers exactly. It first bounds every user's score from
-// above in whole numbers, column by column, and then scores the few that can
-// still be among the best in float64; the bound is never below the score, so
-// nothing is missed.
+// A [Population] first bounds every user's score from above in whole numbers,
+// column by column, and then scores the few that can still be among the best in
+// float64; the bound is never below the score, so nothing is missed. Its answers
+// are exact, unless it was partitioned: then it looks at those groups of users
+// alone that hold nearly all of what there is to be found.
 package matching
 
 import (
@@ -33,11 +34,22 @@ type Population struct {
 	mu        sync.RWMutex
 	traits    []column
 	rows      map[string]int
-	users     []string            // by row, as are the columns; a row left by a user is used again
+	users     []string            // by row, as are the columns
 	patterns  []uint32            // by row: which traits the user has; 0 is a row without a user
 	presences *interner[presence] // by pattern
-	free      []int
+	cells     []cell              // one, as long as the population is not partitioned
+	owners    []int               // by chunk: its cell
+	partition *partition          // nil: every search looks at everyone
 }
+
+// cell is users whose rows stand together, in whole chunks.
+type cell struct {
+	chunks []int
+	free   []int // rows without a user, the next one last
+}
+
+// chunkRows is how many rows a cell gets at once.
+const chunkRows = 64
 
 // column is a trait of the schema with everyone's values of it.
 type column struct {
@@ -47,12 +59,16 @@ type column struct {
 
 // values holds one trait of every user, in the form that its scan likes best.
 type values interface {
-	// grow adds a row without a value.
-	grow()
+	// grow adds n rows without a value.
+	grow(n int)
 	// put sets a row's value, of the trait's type.
 	put(row int, v traits.Value)
 	// clear takes a row's value away.
 	clear(row int)
+	// copy sets a row without a value to the value of another.
+	copy(from, to int)
+	// reorder moves each row order[i] to i; rows that are not named have no value.
+	reorder(order []int)
 	// similarity is that of two rows that have a value, in 0..1.
 	similarity(a, b int) float64
 	// bounds returns a function that adds, for each i, weight times an upper
@@ -64,7 +80,7 @@ type values interface {
 // New returns an empty population. Traits that do not participate take no part,
 // and neither do numbers that are the same for nearly everyone.
 func New(schema traits.Schema) *Population {
-	p := &Population{rows: make(map[string]int), presences: newInterner[presence]()}
+	p := &Population{rows: make(map[string]int), presences: newInterner[presence](), cells: make([]cell, 1)}
 	for _, t := range schema.Traits {
 		if !t.Participates() || len(p.traits) == traits.MaxPaths {
 			continue
@@ -103,8 +119,20 @@ func (p *Population) Put(user string, flat traits.Flat) {
 	defer p.mu.Unlock()
 	row, ok := p.rows[user]
 	if !ok {
-		row = p.newRow(user)
+		row = p.newRow(0)
+		p.rows[user], p.users[row] = row, user
 	}
+	p.write(row, flat)
+	if p.partition == nil {
+		return
+	}
+	if home := p.nearest(row); p.owners[row/chunkRows] != home {
+		p.move(row, home)
+	}
+}
+
+// write puts what is known of a user into its row.
+func (p *Population) write(row int, flat traits.Flat) {
 	var has presence
 	for i, t := range p.traits {
 		t.values.clear(row)
@@ -117,6 +145,18 @@ func (p *Population) Put(user string, flat traits.Flat) {
 	p.patterns[row] = p.presences.hold(has)
 }
 
+// move gives a user a row in another cell.
+func (p *Population) move(row, home int) {
+	to := p.newRow(home)
+	for _, t := range p.traits {
+		t.values.copy(row, to)
+	}
+	p.users[to], p.patterns[to] = p.users[row], p.patterns[row]
+	p.rows[p.users[to]] = to
+	p.patterns[row] = 0 // the number went with the user
+	p.leave(row)
+}
+
 // Remove takes a user out, who appears in no answer from then on.
 func (p *Population) Remove(user string) {
 	p.mu.Lock()
@@ -125,35 +165,74 @@ func (p *Population) Remove(user string) {
 	if !ok {
 		return
 	}
+	delete(p.rows, user)
+	p.leave(row)
+}
+
+// leave makes a row free for another user.
+func (p *Population) leave(row int) {
 	for _, t := range p.traits {
 		t.values.clear(row)
 	}
 	p.presences.release(p.patterns[row])
 	p.patterns[row] = 0
 	p.users[row] = ""
-	p.free = append(p.free, row)
-	delete(p.rows, user)
+	c := &p.cells[p.owners[row/chunkRows]]
+	c.free = append(c.free, row)
 }
 
-func (p *Population) newRow(user string) int {
-	row := len(p.users)
-	if n := len(p.free); n > 0 {
-		row = p.free[n-1]
-		p.free = p.free[:n-1]
-		p.users[row] = user
-	} else {
-		p.users = append(p.users, user)
-		p.patterns = append(p.patterns, 0)
-		for _, t := range p.traits {
-			t.values.grow()
+// newRow takes a row of a cell, which gets another chunk where it has none left.
+func (p *Population) newRow(home int) int {
+	c := &p.cells[home]
+	if len(c.free) == 0 {
+		first := p.grow(1)
+		p.owners[first/chunkRows] = home
+		c.chunks = append(c.chunks, first/chunkRows)
+		for row := first + chunkRows - 1; row >= first; row-- {
+			c.free = append(c.free, row)
 		}
 	}
-	p.rows[user] = row
+	last := len(c.free) - 1
+	row := c.free[last]
+	c.free = c.free[:last]
 	return row
+}
+
+// grow adds chunks that belong to no cell yet and returns their first row.
+func (p *Population) grow(chunks int) int {
+	first, n := len(p.users), chunks*chunkRows
+	p.users = append(p.users, make([]string, n)...)
+	p.patterns = append(p.patterns, make([]uint32, n)...)
+	p.owners = append(p.owners, make([]int, chunks)...)
+	for _, t := range p.traits {
+		t.values.grow(n)
+	}
+	return first
 }
 
 // presence is the set of traits that a user has, by their place in the population.
 type presence [traits.MaxPaths / 64]uint64
+
+// reordered returns the elements of s in another order; what is not named is
+// none.
+func reordered[T any](s []T, order []int, none T) []T {
+	out := make([]T, len(order))
+	for i, from := range order {
+		out[i] = none
+		if from >= 0 {
+			out[i] = s[from]
+		}
+	}
+	return out
+}
+
+// grown returns s with n more elements.
+func grown[T any](s []T, n int, element T) []T {
+	for range n {
+		s = append(s, element)
+	}
+	return s
+}
 
 func (p *presence) set(i int)      { p[i/64] |= 1 << (i % 64) }
 func (p *presence) has(i int) bool { return p[i/64]>>(i%64)&1 == 1 }

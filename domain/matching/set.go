@@ -35,10 +35,23 @@ func newSets(named []traits.Level) *sets {
 	return c
 }
 
-func (c *sets) grow() {
-	c.members = append(c.members, nil)
-	c.signatures = append(c.signatures, 0)
-	c.sizes = append(c.sizes, noSet)
+func (c *sets) grow(n int) {
+	c.members = grown(c.members, n, nil)
+	c.signatures = grown(c.signatures, n, 0)
+	c.sizes = grown(c.sizes, n, noSet)
+}
+
+func (c *sets) copy(from, to int) {
+	for _, m := range c.members[from] {
+		c.known.hold(c.known.keys[m])
+	}
+	c.members[to], c.signatures[to], c.sizes[to] = c.members[from], c.signatures[from], c.sizes[from]
+}
+
+func (c *sets) reorder(order []int) {
+	c.members = reordered(c.members, order, nil)
+	c.signatures = reordered(c.signatures, order, 0)
+	c.sizes = reordered(c.sizes, order, noSet)
 }
 
 func (c *sets) put(row int, v traits.Value) {

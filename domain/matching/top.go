@@ -46,57 +46,104 @@ const (
 	slack       = 1e-9    // more than float64 loses in a score or its bound
 )
 
-// scan goes over the population block by block, sums the bounds of each row
-// column by column, and scores the rows whose bound reaches the worst of the
-// best so far.
+// search looks for the best matches of a row. It sums the bounds of other rows
+// column by column, and scores those whose bound reaches the worst of the best
+// so far.
+type search struct {
+	view
+	query   Query
+	row     int
+	columns []func(int, []int64)
+	factor  []float64
+	floor   float64
+	best    []ranked
+	block   [blockRows]int64
+}
+
+func (v view) search(row int, q Query) *search {
+	s := &search{view: v, query: q, row: row, floor: q.MinScore - slack}
+	s.columns, s.factor = v.prepare(row)
+	s.best = make([]ranked, 0, max(0, min(q.Limit, len(v.rows)))+1)
+	return s
+}
+
+// scan answers a query: from the cells that are likely to hold the answers,
+// where what the cells were made for is what is asked.
 func (v view) scan(row int, q Query) []ranked {
-	best := make([]ranked, 0, max(0, min(q.Limit, len(v.rows)))+1)
+	probes := 0
+	if v.partition != nil && q.Keep == nil && len(v.allowed) == len(v.traits) {
+		probes = v.partition.enough(q.Limit)
+	}
+	if probes == 0 {
+		return v.everywhere(row, q)
+	}
+	s := v.search(row, q)
+	for _, cell := range v.ranking(row, make([]int32, len(v.cells)), probes) {
+		chunks := v.cells[cell].chunks
+		for i := 0; i < len(chunks); {
+			run := 1 // chunks in a row
+			for i+run < len(chunks) && run < blockRows/chunkRows && chunks[i+run] == chunks[i]+run {
+				run++
+			}
+			s.over(chunks[i]*chunkRows, run*chunkRows)
+			i += run
+		}
+	}
+	return s.best
+}
+
+// everywhere answers a query exactly.
+func (v view) everywhere(row int, q Query) []ranked {
 	if q.Limit <= 0 {
-		return best
+		return nil
 	}
-	columns, factor := v.prepare(row)
-	better := func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), strings.Compare(v.users[a.row], v.users[b.row]))
-	}
-	floor := q.MinScore - slack
-	var block [blockRows]int64
+	s := v.search(row, q)
 	for from := 0; from < len(v.users); from += blockRows {
-		sums := block[:min(blockRows, len(v.users)-from)]
-		clear(sums)
-		for _, add := range columns {
-			add(from, sums)
-		}
-		patterns := v.patterns[from : from+len(sums)]
-		for i, sum := range sums {
-			// Where a pattern cannot match, the factor and so the bound is NaN.
-			if !(float64(sum)*factor[patterns[i]] >= floor) {
-				continue
-			}
-			r := ranked{row: from + i}
-			if r.row == row || q.Keep != nil && !q.Keep(v.users[r.row]) {
-				continue
-			}
-			shared, either := v.weights(v.patterns[row], patterns[i])
-			if !covers(shared, either) {
-				continue
-			}
-			if r.score = v.score(row, r.row, shared); r.score < q.MinScore {
-				continue
-			}
-			at, _ := slices.BinarySearchFunc(best, r, better)
-			if at == q.Limit {
-				continue
-			}
-			best = slices.Insert(best, at, r)
-			if len(best) > q.Limit {
-				best = best[:q.Limit]
-			}
-			if len(best) == q.Limit {
-				floor = best[q.Limit-1].score - slack
-			}
+		s.over(from, min(blockRows, len(v.users)-from))
+	}
+	return s.best
+}
+
+// over looks at rows that stand together, at most blockRows.
+func (s *search) over(from, n int) {
+	sums := s.block[:n]
+	clear(sums)
+	for _, add := range s.columns {
+		add(from, sums)
+	}
+	patterns := s.patterns[from : from+n]
+	for i, sum := range sums {
+		// Where a pattern cannot match, the factor and so the bound is NaN.
+		if float64(sum)*s.factor[patterns[i]] >= s.floor && from+i != s.row {
+			s.consider(from + i)
 		}
 	}
-	return best
+}
+
+// consider scores a row and keeps it while it is among the best.
+func (s *search) consider(row int) {
+	if s.query.Keep != nil && !s.query.Keep(s.users[row]) {
+		return
+	}
+	shared, either := s.weights(s.patterns[s.row], s.patterns[row])
+	if !covers(shared, either) {
+		return
+	}
+	r := ranked{row, s.score(s.row, row, shared)}
+	if r.score < s.query.MinScore {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(s.best, r, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), strings.Compare(s.users[a.row], s.users[b.row]))
+	})
+	if at == s.query.Limit {
+		return
+	}
+	s.best = slices.Insert(s.best, at, r)
+	if len(s.best) >= s.query.Limit {
+		s.best = s.best[:s.query.Limit]
+		s.floor = s.best[s.query.Limit-1].score - slack
+	}
 }
 
 // prepare returns a summing function for each trait that row has and may use
