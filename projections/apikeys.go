@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -126,8 +127,14 @@ func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Co
 func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (k APIKey, fresh bool, err error) {
 	err = m.Pool.QueryRow(ctx, apiKeyByHash, feed.Slot(m), hash[:]).
 		Scan(&k.ID, &k.Client, &k.Scopes, &k.IssuedBy, &k.Revoked, &fresh)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) || unbuilt(err) {
 		return APIKey{}, false, nil
 	}
 	return k, fresh, err
+}
+
+// unbuilt: the model's tables are yet to be made (undefined_table).
+func unbuilt(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "42P01"
 }

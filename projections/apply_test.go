@@ -1,0 +1,221 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/projections"
+)
+
+// TestAnyBatchesMakeTheSameTables applies a long random history in one piece,
+// event by event, split in two at every place, and in random pieces.
+func TestAnyBatchesMakeTheSameTables(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t)
+	eventful(w, random, 120)
+	history := w.history()
+	for _, model := range projections.All() {
+		t.Run(model.Name(), func(t *testing.T) {
+			tables := emptyTables(t, w, model)
+			single := tables.after(t, ones(len(history)), history)
+			empty := true
+			for _, rows := range single {
+				empty = empty && len(rows) == 0
+			}
+			if empty {
+				t.Fatal("no event of the history concerns this model")
+			}
+			try := func(sizes ...int) {
+				t.Helper()
+				if diff := cmp.Diff(single, tables.after(t, sizes, history)); diff != "" {
+					t.Fatalf("batches of %v events (-one by one +these):\n%s", sizes, diff)
+				}
+			}
+			try(len(history))
+			for at := 1; at < len(history); at++ {
+				try(at, len(history)-at)
+			}
+			for range 20 {
+				var sizes []int
+				for left := len(history); left > 0; {
+					n := 1 + random.IntN(min(left, 30))
+					sizes, left = append(sizes, n), left-n
+				}
+				try(sizes...)
+			}
+		})
+	}
+}
+
+func ones(n int) []int {
+	sizes := make([]int, n)
+	for i := range sizes {
+		sizes[i] = 1
+	}
+	return sizes
+}
+
+// eventful records a random history of at least so many events, with
+// everything in it that changes a model.
+func eventful(w *world, random *rand.Rand, events int) {
+	w.Helper()
+	// What stays, whatever follows: each model has something to hold.
+	for _, client := range []id.Client{w.acme, w.bolt} {
+		w.signUp(client, "company of "+string(client))
+	}
+	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
+	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
+	w.subscribe(w.bolt, "https://example.com/bolt")
+	ada, bob := w.create(w.bolt, "ada", `{}`), w.create(w.bolt, "bob", `{}`)
+	w.match(w.bolt, ada, bob, 0.5)
+	w.match(w.bolt, ada, bob, 0.75)
+
+	type user struct {
+		client     id.Client
+		id         id.User
+		external   string
+		generation int
+	}
+	var (
+		users   []user
+		erased  []user
+		hooks   []id.Webhook
+		keys    []id.Key
+		members []id.Member
+		claims  []string
+	)
+	client := func() id.Client { return []id.Client{w.acme, w.bolt}[random.IntN(2)] }
+	for n := range events {
+		traits := fmt.Sprintf(`{"n":%d}`, n)
+		switch choice := random.IntN(20); {
+		case choice < 4 || len(users) < 2:
+			u := user{client: client(), external: fmt.Sprint("person ", n)}
+			u.id = w.create(u.client, u.external, traits)
+			users = append(users, u)
+		case choice < 6:
+			u := users[random.IntN(len(users))]
+			w.change(u.client, u.id, traits)
+		case choice < 8:
+			i := random.IntN(len(users))
+			w.erase(users[i].client, users[i].id)
+			erased = append(erased, users[i])
+			users = append(users[:i], users[i+1:]...)
+		case choice < 9 && len(erased) > 0:
+			u := erased[len(erased)-1]
+			erased = erased[:len(erased)-1]
+			u.generation++
+			u.id = w.createAgain(u.client, u.external, u.generation, traits)
+			users = append(users, u)
+		case choice < 13: // few users, so that pairs come again; some matches come after an erasure
+			few := min(len(users), 3)
+			of, with := users[random.IntN(few)], users[random.IntN(few)]
+			if len(erased) > 0 && random.IntN(8) == 0 {
+				with = erased[random.IntN(len(erased))]
+			}
+			w.match(of.client, of.id, with.id, random.Float64())
+		case choice < 14:
+			hooks = append(hooks, w.subscribe(w.acme, "https://example.com"))
+		case choice < 16 && len(hooks) > 0:
+			hook := hooks[random.IntN(len(hooks))]
+			w.webhook(w.acme, hook, []event.Event{
+				event.WebhookPaused{Webhook: hook}, event.WebhookResumed{Webhook: hook},
+				event.WebhookChanged{Webhook: hook, URL: fmt.Sprint("https://example.com/", n), EventTypes: []string{"match.computed"}},
+				event.WebhookSecretRotated{Webhook: hook, Secret: event.Private([]byte("other"))},
+				event.WebhookRemoved{Webhook: hook},
+			}[random.IntN(5)])
+		case choice < 17 && len(keys) > 0 && random.IntN(2) == 0:
+			w.revoke(w.acme, keys[random.IntN(len(keys))])
+		case choice < 17:
+			keys = append(keys, w.issue(w.acme, fmt.Sprint("key ", n)))
+		case choice < 18 && len(members) > 0 && random.IntN(2) == 0:
+			w.record(w.bolt, "client-"+string(w.bolt), event.MemberRemoved{Member: members[0]})
+			members = members[1:]
+		case choice < 18:
+			members = append(members, id.Next[id.Member](w.ids))
+			w.record(w.bolt, "client-"+string(w.bolt), addedMember(members[len(members)-1], "viewer"))
+		case choice < 19:
+			w.record(w.acme, "client-"+string(w.acme), event.ClientRenamed{Client: w.acme, Name: fmt.Sprint("name ", n)},
+				event.ClientSettingsChanged{Client: w.acme, Settings: event.Settings{WebhookUserIDs: "external_id"}})
+		case len(claims) > 0 && random.IntN(2) == 0:
+			w.record("", claims[0], event.Released{Client: w.acme})
+			if random.IntN(2) == 0 {
+				w.record("", claims[0], event.Reserved{Client: w.bolt})
+				w.record("", claims[0], event.Confirmed{Client: w.bolt})
+			}
+			claims = claims[1:]
+		default:
+			claims = append(claims, fmt.Sprintf("slug-%d", n))
+			w.record("", claims[len(claims)-1], event.Reserved{Client: w.acme})
+		}
+	}
+}
+
+// modelTables are the empty tables of a model in a transaction that is never
+// committed.
+type modelTables struct {
+	tx    pgx.Tx
+	model feed.ReadModel
+	names []string
+}
+
+func emptyTables(t *testing.T, w *world, model feed.ReadModel) modelTables {
+	t.Helper()
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	for _, ddl := range []string{`CREATE SCHEMA trial`, `SET LOCAL search_path TO trial, public`, model.Schema()} {
+		if _, err := tx.Exec(t.Context(), ddl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := tx.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = 'trial' ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return modelTables{tx, model, must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))}
+}
+
+// after returns every row, as text, once a history was applied in batches of
+// these sizes. The tables are empty again then.
+func (m modelTables) after(t *testing.T, sizes []int, history []eventstore.Recorded) map[string][]string {
+	t.Helper()
+	tx, err := m.tx.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for _, n := range sizes {
+		if err := m.model.Apply(t.Context(), tx, history[:n]); err != nil {
+			t.Fatal(err)
+		}
+		history = history[n:]
+	}
+	found := map[string][]string{}
+	for _, name := range m.names {
+		rows, err := tx.Query(t.Context(), `SELECT t::text FROM `+pgx.Identifier{name}.Sanitize()+` t ORDER BY 1`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[name] = must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))
+	}
+	return found
+}

@@ -1,0 +1,340 @@
+package projections_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+var everything = projections.Page{Limit: 1000} //nolint:gochecknoglobals // a constant, were there such
+
+func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	var created []string
+	for n := range 12 {
+		external := fmt.Sprint("person ", n)
+		w.create(w.acme, external, `{}`)
+		created = append(created, external)
+	}
+	w.create(w.bolt, "of another client", `{}`)
+
+	var listed []string
+	var after eventstore.Position
+	for page := range 10 {
+		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false,
+			projections.UserQuery{Page: projections.Page{After: after, Limit: 5}}))
+		listed = append(listed, externalIDs(found)...)
+		if len(found) < 5 {
+			break
+		}
+		after = found[len(found)-1].Born
+		// What happens between two pages moves nobody.
+		w.change(w.acme, w.userID(w.acme, created[0], 0), fmt.Sprintf(`{"page":%d}`, page))
+		w.change(w.acme, found[4].ID, `{}`)
+	}
+	if diff := cmp.Diff(created, listed); diff != "" {
+		t.Errorf("(-created +listed):\n%s", diff)
+	}
+}
+
+func TestUsersAreSelected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	ada, bob := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`)
+	other := w.create(w.bolt, "ada", `{}`)
+	w.change(w.acme, ada, `{"n":2}`)
+	changed := must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
+	if mustJSON(t, changed.Traits) != `{"n":2}` || changed.Revision != 1 || changed.ExternalID != "ada" || !changed.CreatedAt.Before(changed.UpdatedAt) {
+		t.Errorf("after a change: %+v", changed)
+	}
+	for name, test := range map[string]struct {
+		query projections.UserQuery
+		want  []string
+	}{
+		"all":                   {projections.UserQuery{}, []string{"ada", "bob"}},
+		"by id":                 {projections.UserQuery{IDs: []id.User{bob, other, "usr_unknown"}}, []string{"bob"}},
+		"by no id":              {projections.UserQuery{IDs: []id.User{}}, nil},
+		"by time of change":     {projections.UserQuery{UpdatedSince: changed.UpdatedAt}, []string{"ada"}},
+		"by a time yet to come": {projections.UserQuery{UpdatedSince: changed.UpdatedAt.Add(time.Microsecond)}, nil},
+	} {
+		test.query.Page = everything
+		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, test.query))
+		if diff := cmp.Diff(test.want, externalIDs(found)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	_, err := w.users().Get(t.Context(), w.acme, false, other)
+	wantFault(t, "user_unknown", err)
+}
+
+func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	const again = 18 // more than are looked up at once
+	for generation := range again {
+		user := w.createAgain(w.acme, "ada", generation, `{}`)
+		if found := must[id.User](t)(w.users().Find(t.Context(), w.acme, false, "ada")); found != user {
+			t.Fatalf("found generation %s, not %s", found, user)
+		}
+		w.erase(w.acme, user)
+		_, err := w.users().Find(t.Context(), w.acme, false, "ada")
+		wantFault(t, "user_unknown", err)
+		_, err = w.users().Get(t.Context(), w.acme, false, user)
+		wantFault(t, "user_unknown", err)
+	}
+	changes := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, "", 1000))
+	if len(changes) != again {
+		t.Fatalf("%d changes are told, not %d", len(changes), again)
+	}
+	for _, change := range changes {
+		if change.Traits != nil {
+			t.Errorf("traits after an erasure: %+v", change)
+		}
+	}
+	_, err := w.users().Find(t.Context(), w.bolt, false, "ada")
+	wantFault(t, "user_unknown", err)
+}
+
+func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.follow(projections.Users{})
+	ada := w.create(w.acme, "ada", `{}`)
+	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
+	stop()
+	w.erase(w.acme, ada)
+	found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true, projections.UserQuery{Page: everything}))
+	if len(found) != 0 {
+		t.Errorf("still shown: %+v", found)
+	}
+	_, err := w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything})
+	wantFault(t, "stale", err)
+}
+
+func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	ada, bob, eve := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
+	w.change(w.acme, ada, `{"n":2}`)
+	w.erase(w.acme, bob)
+	type told struct {
+		User   id.User
+		Traits string
+	}
+	var got []told
+	for after := eventstore.Start; ; {
+		page := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, after, 2))
+		for _, c := range page {
+			got, after = append(got, told{c.ID, string(c.Traits)}), c.At
+		}
+		if len(page) < 2 {
+			break
+		}
+	}
+	if diff := cmp.Diff([]told{{eve, `{}`}, {ada, `{"n":2}`}, {bob, ""}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestClientsAndMembers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Clients{})
+	clients := projections.Clients{Reader: w.reader}
+	defaults := event.Settings{WebhookUserIDs: "user_id"}
+	owner := w.signUp(w.acme, "acme")
+	w.signUp(w.bolt, "bolt")
+	found := must[projections.Client](t)(clients.Get(t.Context(), w.acme, false, defaults))
+	if found.Name != "acme" || found.Slug != "acme" || found.Settings != defaults || found.Revision != 1 {
+		t.Errorf("after the sign-up: %+v", found)
+	}
+	viewer, chosen := id.Next[id.Member](w.ids), event.Settings{WebhookUserIDs: "external_id"}
+	w.record(w.acme, "client-"+string(w.acme), addedMember(viewer, "viewer"),
+		event.ClientRenamed{Client: w.acme, Name: "Acme Inc."}, event.ClientSettingsChanged{Client: w.acme, Settings: chosen})
+	found = must[projections.Client](t)(clients.Get(t.Context(), w.acme, false, defaults))
+	if found.Name != "Acme Inc." || found.Slug != "acme" || found.Settings != chosen || found.Revision != 4 {
+		t.Errorf("after the changes: %+v", found)
+	}
+	emails := func() (list []string) {
+		for _, m := range must[[]projections.Member](t)(clients.Members(t.Context(), w.acme, false, everything)) {
+			list = append(list, m.Role+" "+m.Email)
+		}
+		return list
+	}
+	want := []string{"owner " + string(owner) + "@example.com", "viewer " + string(viewer) + "@example.com"}
+	if diff := cmp.Diff(want, emails()); diff != "" {
+		t.Errorf("members (-want +got):\n%s", diff)
+	}
+	w.record(w.acme, "client-"+string(w.acme), event.MemberRemoved{Member: viewer})
+	if diff := cmp.Diff(want[:1], emails()); diff != "" {
+		t.Errorf("members after a removal (-want +got):\n%s", diff)
+	}
+	_, err := clients.Get(t.Context(), "cli_unknown", false, defaults)
+	wantFault(t, "client_unknown", err)
+}
+
+func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.APIKeys{})
+	keys := projections.APIKeys{Reader: w.reader}
+	asked := 0
+	head := func(ctx context.Context) (eventstore.Position, error) {
+		asked++
+		return w.log.Store.Head(ctx)
+	}
+	byHash := func(raw string) (projections.APIKey, error) {
+		return keys.ByHash(t.Context(), sha256.Sum256([]byte(raw)), head)
+	}
+	for n := range 50 { // each is asked for right after it was issued, and after it was revoked
+		raw := fmt.Sprint("raw ", n)
+		key := w.issue(w.acme, raw)
+		if found, err := byHash(raw); err != nil || found.ID != key || found.Client != w.acme || found.Revoked {
+			t.Fatalf("issued: %+v %v", found, err)
+		}
+		w.revoke(w.acme, key)
+		if found, err := byHash(raw); err != nil || !found.Revoked {
+			t.Fatalf("revoked: %+v %v", found, err)
+		}
+	}
+	before := asked
+	if _, err := byHash("raw 0"); err != nil || asked != before {
+		t.Errorf("a known key asked for the log's head: %v", err)
+	}
+	_, err := byHash("raw of nobody")
+	wantFault(t, "api_key_unknown", err)
+	listed := must[[]projections.APIKey](t)(keys.List(t.Context(), w.acme, false, projections.Page{Limit: 3}))
+	if len(listed) != 3 || listed[0].Name != "raw 0" || !listed[0].Revoked {
+		t.Errorf("listed: %+v", listed)
+	}
+}
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Webhooks{})
+	webhooks := projections.Webhooks{Reader: w.reader}
+	one, two, gone := w.subscribe(w.acme, "https://one"), w.subscribe(w.acme, "https://two"), w.subscribe(w.acme, "https://gone")
+	w.webhook(w.acme, two, event.WebhookPaused{Webhook: two})
+	w.webhook(w.acme, one, event.WebhookPaused{Webhook: one}, event.WebhookResumed{Webhook: one},
+		event.WebhookChanged{Webhook: one, URL: "https://changed", EventTypes: []string{"clustering.failed"}})
+	w.webhook(w.acme, gone, event.WebhookRemoved{Webhook: gone})
+	yes, no := true, false
+	for name, test := range map[string]struct {
+		paused *bool
+		want   []id.Webhook
+	}{
+		"all": {nil, []id.Webhook{one, two}}, "paused": {&yes, []id.Webhook{two}}, "active": {&no, []id.Webhook{one}},
+	} {
+		var got []id.Webhook
+		for _, found := range must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.acme, false, test.paused, everything)) {
+			got = append(got, found.ID)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	found := must[projections.Webhook](t)(webhooks.Get(t.Context(), w.acme, false, one))
+	if found.URL != "https://changed" || found.EventTypes[0] != "clustering.failed" || found.Paused || !found.Signed || found.Revision != 3 {
+		t.Errorf("changed: %+v", found)
+	}
+	for _, webhook := range []id.Webhook{gone, "whk_unknown"} {
+		_, err := webhooks.Get(t.Context(), w.acme, false, webhook)
+		wantFault(t, "webhook_unknown", err)
+	}
+	_, err := webhooks.Get(t.Context(), w.bolt, false, one)
+	wantFault(t, "webhook_unknown", err)
+}
+
+func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{}, projections.Matches{})
+	ada, bob, eve := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
+	first := w.match(w.acme, ada, bob, 0.25)
+	w.match(w.acme, ada, eve, 0.5)
+	w.match(w.acme, bob, ada, 0.125)
+	w.match(w.acme, ada, bob, 0.75)
+	list := func(user id.User, page projections.Page) (lines []string) {
+		// The users that the matches name come from another model.
+		must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
+		matches := projections.Matches{Reader: w.reader}
+		for _, m := range must[[]projections.Match](t)(matches.List(t.Context(), w.acme, false, user, page)) {
+			lines = append(lines, fmt.Sprint(m.ExternalID, " ", m.Score, " ", m.Percentile, " ", m.Explanation))
+		}
+		return lines
+	}
+	want := []string{"bob 0.75 75 [{age 1 0.75 0.75}]", "eve 0.5 50 [{age 1 0.5 0.5}]"}
+	if diff := cmp.Diff(want, list(ada, everything)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[1:], list(ada, projections.Page{After: first, Limit: 5})); diff != "" {
+		t.Errorf("the second page (-want +got):\n%s", diff)
+	}
+	w.erase(w.acme, eve)
+	w.match(w.acme, ada, eve, 1) // it was on its way when she was erased
+	if diff := cmp.Diff(want[:1], list(ada, everything)); diff != "" {
+		t.Errorf("after an erasure (-want +got):\n%s", diff)
+	}
+}
+
+func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Claims{})
+	for _, stream := range []string{"slug-1", "slug-2", "slug-3", "slug-4"} {
+		w.record("", stream, event.Reserved{Client: w.acme})
+	}
+	w.record("", "slug-2", event.Confirmed{Client: w.acme})
+	w.record("", "slug-3", event.Released{Client: w.acme})
+	last := w.record("", "slug-3", event.Reserved{Client: w.bolt})[0]
+	if err := w.reader.Progress.Wait(t.Context(), projections.Claims{}, last.Position); err != nil {
+		t.Fatal(err)
+	}
+	claims := projections.Claims{Reader: w.reader}
+	for limit, want := range map[int][]eventstore.Stream{
+		10: {"slug-1", "slug-4", "slug-3"}, 2: {"slug-1", "slug-4"},
+	} {
+		open := must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), limit))
+		if diff := cmp.Diff(want, open); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if early := must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt, 10)); len(early) != 2 {
+		t.Errorf("open before the last was made: %v", early)
+	}
+}
+
+func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Webhooks{})
+	for _, client := range []id.Client{w.acme, w.bolt} {
+		hook := w.subscribe(client, "https://one")
+		w.webhook(client, hook, event.WebhookPaused{Webhook: hook})
+	}
+	// The same subscription again: what no command records.
+	twice := w.subscribe(w.acme, "https://two")
+	w.webhook(w.acme, twice, event.WebhookSubscribed{Webhook: twice, URL: "https://two", EventTypes: []string{}})
+	w.subscribe(w.bolt, "https://two")
+	webhooks := projections.Webhooks{Reader: w.reader}
+	_, err := webhooks.List(t.Context(), w.acme, false, nil, everything)
+	wantFault(t, "quarantined", err)
+	if found := must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.bolt, false, nil, everything)); len(found) != 2 {
+		t.Errorf("the other client has %d subscriptions", len(found))
+	}
+}
