@@ -1,0 +1,226 @@
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kindred/domain/id"
+)
+
+var update = flag.Bool("update", false, "write the samples that are missing; never those that exist")
+
+// samples are one event of each type with every field set, as it is written
+// today. What was written before stays in testdata for ever.
+func samples() []Event {
+	const (
+		client  id.Client       = "cli_04hk8ls48pkqs04hk8ls48pkqs"
+		member  id.Member       = "mem_04hk8ls48pkqs04hk8ls48pkqs"
+		key     id.Key          = "key_04hk8ls48pkqs04hk8ls48pkqs"
+		user    id.User         = "usr_04hk8ls48pkqs04hk8ls48pkqs"
+		webhook id.Webhook      = "whk_04hk8ls48pkqs04hk8ls48pkqs"
+		layer   id.ConsentLayer = "lay_04hk8ls48pkqs04hk8ls48pkqs"
+	)
+	box := func(n byte) *Personal {
+		return &Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}
+	}
+	types := []string{"match.computed", "cluster.drift_detected"}
+	return []Event{
+		ClientSignedUp{Client: client, Name: "Acme & Söhne", Slug: "acme-s-hne"},
+		ClientAbandoned{Client: client},
+		ClientRenamed{Client: client, Name: "Acme"},
+		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id"}},
+		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
+		MemberRemoved{Member: member},
+		MemberAbandoned{Member: member},
+		Reserved{Client: client, Member: member},
+		Confirmed{Client: client, Member: member},
+		Released{Client: client, Member: member},
+		APIKeyIssued{Key: key, Name: "server", Hash: []byte{1, 2, 3}, Fingerprint: "ab12", Scopes: []string{"read", "write"}, IssuedBy: member},
+		APIKeyRevoked{Key: key},
+		EndUserCreated{User: user, Generation: 1, ExternalID: box(1), Traits: box(2)},
+		EndUserTraitsChanged{User: user, Traits: box(1)},
+		EndUserErased{User: user},
+		MatchComputed{
+			User: user, MatchedUser: "usr_0000000000000000000000000g", Score: 0.87654321, Percentile: 99.5, Coverage: 0.75, Remaining: 3, Layer: layer,
+			Explanation: []Term{{Trait: "city", Weight: 2, Similarity: 0.5, Contribution: 0.25}},
+		},
+		ConsentLayerDefined{Layer: layer, Name: "Research", TraitPaths: []string{"city", "a.b"}},
+		ConsentLayerChanged{Layer: layer, Name: "Research", TraitPaths: []string{"city"}},
+		ConsentLayerRetired{Layer: layer},
+		ConsentGrantedToAll{Layer: layer},
+		ConsentWithdrawnFromAll{Layer: layer},
+		ConsentGranted{Layer: layer, User: user, Source: box(1)},
+		ConsentWithdrawn{Layer: layer, User: user, Source: box(1)},
+		WebhookSubscribed{Webhook: webhook, URL: "https://x.example/?a=1&b=2", EventTypes: types, Secret: box(1)},
+		WebhookChanged{Webhook: webhook, URL: "https://x.example", EventTypes: types},
+		WebhookPaused{Webhook: webhook},
+		WebhookResumed{Webhook: webhook},
+		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
+		WebhookRemoved{Webhook: webhook},
+	}
+}
+
+func sampleFile(name string, version int) string {
+	return filepath.Join("testdata", fmt.Sprintf("%s.v%d.json", name, version))
+}
+
+func TestSamplesSetEveryField(t *testing.T) {
+	for _, e := range samples() {
+		v := reflect.ValueOf(e)
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.Name != "fact" && v.Field(i).IsZero() {
+				t.Errorf("%T leaves %s empty", e, f.Name)
+			}
+		}
+	}
+}
+
+// What is written today is what the newest sample shows: a shape that has
+// changed needs a new version, not a new sample.
+func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
+	r, seen := All(), map[string]bool{}
+	for _, e := range samples() {
+		name, version, err := r.Name(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[name] = true
+		got, err := json.MarshalIndent(e, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(sampleFile(name, version))
+		if errors.Is(err, os.ErrNotExist) && *update {
+			if err := os.WriteFile(sampleFile(name, version), append(got, '\n'), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
+			t.Errorf("%s version %d is not written as its sample any more: %s", name, version, diff)
+		}
+		decoded, err := r.Decode(name, version, want)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(e, decoded, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Errorf("%s does not survive being stored: %s", name, diff)
+		}
+	}
+	for name := range r.Types() {
+		if !seen[name] {
+			t.Errorf("there is no sample of %s", name)
+		}
+	}
+}
+
+func TestEveryVersionEverWrittenIsRead(t *testing.T) {
+	r := All()
+	for name, newest := range r.Types() {
+		for version := 1; version <= newest; version++ {
+			data, err := os.ReadFile(sampleFile(name, version))
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if _, err := r.Decode(name, version, data); err != nil {
+				t.Errorf("%s version %d: %v", name, version, err)
+			}
+		}
+	}
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name, v, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".json"), ".v")
+		if version, err := strconv.Atoi(v); err != nil || version > r.Types()[name] {
+			t.Errorf("%s is a sample of what is not known", file)
+		}
+	}
+}
+
+// The types are read off the source: whatever embeds fact is an event.
+func TestEveryEventIsRegisteredOnce(t *testing.T) {
+	declared := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			shape, ok := spec.Type.(*ast.StructType)
+			if ok && slices.ContainsFunc(shape.Fields.List, func(f *ast.Field) bool {
+				ident, ok := f.Type.(*ast.Ident)
+				return ok && ident.Name == "fact" && len(f.Names) == 0
+			}) {
+				declared[spec.Name.Name] = true
+			}
+			return true
+		})
+	}
+	registered := map[string]bool{}
+	for shape := range All().byShape {
+		registered[shape.Name()] = true
+	}
+	if diff := cmp.Diff(declared, registered); diff != "" || len(All().byName) != len(registered) {
+		t.Errorf("declared and registered differ: %s", diff)
+	}
+}
+
+func TestPersonalFieldsAreListedUnderTheirJSONNames(t *testing.T) {
+	for _, e := range samples() {
+		want := map[string]*Personal{}
+		v := reflect.ValueOf(e)
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Type == reflect.TypeFor[*Personal]() {
+				want[name] = v.Field(i).Interface().(*Personal)
+			}
+		}
+		got := map[string]*Personal{}
+		if b, ok := e.(Bearer); ok {
+			if b.Subject() == "" {
+				t.Errorf("%T has no subject", e)
+			}
+			for _, f := range b.Personal() {
+				got[f.Name] = f.Value
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%T lists %v, has %v", e, got, want)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/id"
+)
+
+// moved has been written in three versions: in 1 the place was called city, in
+// 2 the note was in capitals, in 3 the note got its mark.
+type moved struct {
+	fact
+	Place string    `json:"place"`
+	Note  *Personal `json:"note,omitempty"`
+}
+
+func (moved) Subject() string     { return "usr_1" }
+func (e moved) Personal() []Field { return []Field{{"note", e.Note}} }
+
+func movedRegistry() *Registry {
+	return newRegistry([]definition{define[moved]("test.moved", 3,
+		liftSealed(2, "note", func(plain []byte) ([]byte, error) { return append([]byte("> "), plain...), nil }),
+		lift(1, func(old json.RawMessage) (json.RawMessage, error) {
+			var v map[string]json.RawMessage
+			if err := json.Unmarshal(old, &v); err != nil {
+				return nil, err
+			}
+			v["place"] = v["city"]
+			return json.Marshal(v)
+		}),
+		liftSealed(1, "note", func(plain []byte) ([]byte, error) {
+			if len(plain) == 0 {
+				return nil, errors.New("an empty note")
+			}
+			return bytes.ToLower(plain), nil
+		}),
+	)})
+}
+
+func TestOldShapesAreLifted(t *testing.T) {
+	r := movedRegistry()
+	for _, old := range []struct {
+		version    int
+		data, note string
+	}{
+		{1, `{"city":"Bern","note":{"key":"k"}}`, "> hi"},
+		{2, `{"place":"Bern","note":{"key":"k"}}`, "> HI"},
+		{3, `{"place":"Bern","note":{"key":"k"}}`, "HI"},
+	} {
+		e, err := r.Decode("test.moved", old.version, []byte(old.data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := e.(moved)
+		if m.Place != "Bern" || m.Note.Box.Key != "k" || m.Note.Plain != nil {
+			t.Errorf("version %d is read as %+v", old.version, m)
+		}
+		if note, err := m.Note.Opened([]byte("HI")); err != nil || string(note) != old.note {
+			t.Errorf("the note of version %d is lifted to %q, %v; want %q", old.version, note, err, old.note)
+		}
+	}
+}
+
+func TestAFieldThatIsNotThereIsNotLifted(t *testing.T) {
+	for _, data := range []string{`{"city":"Bern"}`, `{"city":"Bern","note":null}`} {
+		e, err := movedRegistry().Decode("test.moved", 1, []byte(data))
+		if err != nil || e.(moved).Note != nil {
+			t.Errorf("%s is read as %+v, %v", data, e, err)
+		}
+	}
+}
+
+func TestALiftThatFailsIsAnError(t *testing.T) {
+	r := movedRegistry()
+	if _, err := r.Decode("test.moved", 1, []byte(`[]`)); err == nil || errors.Is(err, ErrUnknown) {
+		t.Errorf("got %v", err)
+	}
+	e, err := r.Decode("test.moved", 1, []byte(`{"note":{"key":"k"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if note, err := e.(moved).Note.Opened(nil); err == nil {
+		t.Errorf("got %q", note)
+	}
+}
+
+func TestWhatANewerReleaseWroteIsUnknown(t *testing.T) {
+	for _, r := range []*Registry{All(), movedRegistry()} {
+		for name, version := range map[string]int{"test.moved": 4, "client.renamed": 2, "client.dissolved": 1, "": 1} {
+			if _, err := r.Decode(name, version, []byte(`{}`)); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%s version %d: %v", name, version, err)
+			}
+		}
+	}
+	for _, version := range []int{0, -1} {
+		if _, err := All().Decode("client.renamed", version, []byte(`{}`)); !errors.Is(err, ErrUnknown) {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+}
+
+func TestWhatIsDamagedIsNotUnknown(t *testing.T) {
+	for _, data := range []string{``, `{`, `{"name":1}`, `[]`} {
+		if _, err := All().Decode("client.renamed", 1, []byte(data)); err == nil || errors.Is(err, ErrUnknown) {
+			t.Errorf("%q: %v", data, err)
+		}
+	}
+}
+
+func TestWhatIsNotRegisteredHasNoName(t *testing.T) {
+	if name, _, err := All().Name(moved{}); err == nil {
+		t.Errorf("it is called %s", name)
+	}
+}
+
+func TestATypeIsDefinedOnce(t *testing.T) {
+	for sentence, definitions := range map[string][]definition{
+		"one name":  {define[ClientRenamed]("a", 1), define[ClientSignedUp]("a", 1)},
+		"one shape": {define[ClientRenamed]("a", 1), define[ClientRenamed]("b", 1)},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s was defined twice", sentence)
+				}
+			}()
+			newRegistry(definitions)
+		}()
+	}
+}
+
+func TestPlaintextIsNeverMarshalled(t *testing.T) {
+	open := EndUserTraitsChanged{User: "usr_1", Traits: Private([]byte("secret"))}
+	if data, err := json.Marshal(open); err == nil {
+		t.Errorf("an open field is written as %s", data)
+	}
+	open.Traits.Box = &Box{Key: "k", Cipher: []byte{1}}
+	data, err := json.Marshal(open)
+	if err != nil || strings.Contains(string(data), "secret") || bytes.Contains(data, []byte("c2VjcmV0")) {
+		t.Errorf("a sealed field is written as %s, %v", data, err)
+	}
+	if Private(nil) != nil {
+		t.Error("nothing is something private")
+	}
+}
+
+func TestAMatchIsPublishedWithFourFieldsAndFourDecimals(t *testing.T) {
+	for score, want := range map[float64]string{
+		0.87654321: `0.8765`, 0.99995: `1`, 0: `0`, 1: `1`, 0.00004: `0`, 0.12345: `0.1235`, 0.3: `0.3`,
+	} {
+		e := MatchComputed{User: "usr_1", MatchedUser: "usr_2", Score: score, Percentile: 3, Coverage: 1, Explanation: []Term{{Trait: "x"}}}
+		data, err := json.Marshal(e.Data("cli_1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(`{"client_id":"cli_1","user_id":"usr_1","matched_user_id":"usr_2","score":`+want+`}`, string(data)); diff != "" {
+			t.Error(diff)
+		}
+		if e.Score != score {
+			t.Error("the recorded score was rounded")
+		}
+	}
+}
+
+func TestOnlyTheCatalogIsPublic(t *testing.T) {
+	for _, e := range samples() {
+		name, _, err := All().Name(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, ok := e.(Public)
+		if ok != (name == "match.computed") {
+			t.Errorf("%s is public: %t", name, ok)
+		}
+		if ok && public.Data(id.Client("cli_1")) == nil {
+			t.Errorf("%s publishes nothing", name)
+		}
+	}
+}
