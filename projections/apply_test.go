@@ -82,6 +82,8 @@ func eventful(w *world, random *rand.Rand, events int) {
 	ada, bob := w.create(w.bolt, "ada", `{}`), w.create(w.bolt, "bob", `{}`)
 	w.match(w.bolt, ada, bob, 0.5)
 	w.match(w.bolt, ada, bob, 0.75)
+	layer := w.define(w.bolt, "a layer that stays")
+	w.grant(w.bolt, layer, ada, true)
 
 	type user struct {
 		client     id.Client
@@ -96,11 +98,12 @@ func eventful(w *world, random *rand.Rand, events int) {
 		keys    []id.Key
 		members []id.Member
 		claims  []string
+		layers  = []id.ConsentLayer{w.define(w.acme, "the first layer")}
 	)
 	client := func() id.Client { return []id.Client{w.acme, w.bolt}[random.IntN(2)] }
 	for n := range events {
 		traits := fmt.Sprintf(`{"n":%d}`, n)
-		switch choice := random.IntN(20); {
+		switch choice := random.IntN(24); {
 		case choice < 4 || len(users) < 2:
 			u := user{client: client(), external: fmt.Sprint("person ", n)}
 			u.id = w.create(u.client, u.external, traits)
@@ -110,7 +113,12 @@ func eventful(w *world, random *rand.Rand, events int) {
 			w.change(u.client, u.id, traits)
 		case choice < 8:
 			i := random.IntN(len(users))
-			w.erase(users[i].client, users[i].id)
+			if random.IntN(3) == 0 { // a consent is on its way when the user is erased
+				w.recordUser(users[i].client, users[i].id, event.EndUserErased{User: users[i].id})
+				w.grant(users[i].client, layers[0], users[i].id, true)
+			} else {
+				w.erase(users[i].client, users[i].id)
+			}
 			erased = append(erased, users[i])
 			users = append(users[:i], users[i+1:]...)
 		case choice < 9 && len(erased) > 0:
@@ -149,6 +157,19 @@ func eventful(w *world, random *rand.Rand, events int) {
 		case choice < 19:
 			w.record(w.acme, "client-"+string(w.acme), event.ClientRenamed{Client: w.acme, Name: fmt.Sprint("name ", n)},
 				event.ClientSettingsChanged{Client: w.acme, Settings: event.Settings{WebhookUserIDs: "external_id"}})
+		case choice < 22:
+			u := users[random.IntN(min(len(users), 5))]
+			w.grant(u.client, layers[random.IntN(len(layers))], u.id, random.IntN(3) > 0)
+		case choice < 23:
+			i := random.IntN(len(layers))
+			switch random.IntN(4) {
+			case 0:
+				w.layer(w.acme, layers[i], event.ConsentLayerRetired{Layer: layers[i]})
+			case 1:
+				w.layer(w.acme, layers[i], event.ConsentLayerChanged{Layer: layers[i], Name: traits, TraitPaths: []string{"n"}})
+			default:
+				layers = append(layers, w.define(w.acme, traits))
+			}
 		case len(claims) > 0 && random.IntN(2) == 0:
 			w.record("", claims[0], event.Released{Client: w.acme})
 			if random.IntN(2) == 0 {

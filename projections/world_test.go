@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -96,19 +95,19 @@ func (w *world) follow(models ...feed.ReadModel) (stop func()) {
 	return stop
 }
 
-// record appends facts to the end of a stream.
-func (w *world) record(client id.Client, stream string, events ...event.Event) []eventstore.Recorded {
-	w.Helper()
+// append appends facts to the end of a stream. Any goroutine may call it.
+func (w *world) append(client id.Client, stream string, events ...event.Event) ([]eventstore.Recorded, error) {
 	tip, err := w.log.Tip(w.Context(), eventstore.Stream(stream))
 	if err != nil {
-		w.Fatal(err)
+		return nil, err
 	}
-	origin := eventstore.Origin{Client: client, Actor: "test"}
-	recorded, err := w.log.Append(w.Context(), tip, origin, w.ids, events...)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return recorded
+	return w.log.Append(w.Context(), tip, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader), events...)
+}
+
+// record is append for the goroutine of the test.
+func (w *world) record(client id.Client, stream string, events ...event.Event) []eventstore.Recorded {
+	w.Helper()
+	return must[[]eventstore.Recorded](w)(w.append(client, stream, events...))
 }
 
 // userID is the id of a generation of an external id.
@@ -152,7 +151,11 @@ func (w *world) erase(client id.Client, user id.User) {
 
 func (w *world) recordUser(client id.Client, user id.User, e event.Event) {
 	w.Helper()
-	w.record(client, "user-"+string(client)+"-"+string(user), e)
+	w.record(client, userStream(client, user), e)
+}
+
+func userStream(client id.Client, user id.User) string {
+	return "user-" + string(client) + "-" + string(user)
 }
 
 func (w *world) match(client id.Client, user, matched id.User, score float64) eventstore.Position {
@@ -207,6 +210,27 @@ func (w *world) webhook(client id.Client, webhook id.Webhook, events ...event.Ev
 	w.record(client, "webhook-"+string(client)+"-"+string(webhook), events...)
 }
 
+func (w *world) define(client id.Client, name string) id.ConsentLayer {
+	w.Helper()
+	layer := id.Next[id.ConsentLayer](w.ids)
+	w.layer(client, layer, event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: []string{"age"}})
+	return layer
+}
+
+func (w *world) layer(client id.Client, layer id.ConsentLayer, e event.Event) {
+	w.Helper()
+	w.record(client, "layer-"+string(client)+"-"+string(layer), e)
+}
+
+func (w *world) grant(client id.Client, layer id.ConsentLayer, user id.User, granted bool) {
+	w.Helper()
+	var e event.Event = event.ConsentWithdrawn{Layer: layer, User: user}
+	if granted {
+		e = event.ConsentGranted{Layer: layer, User: user, Source: event.Private([]byte("a form"))}
+	}
+	w.record(client, "consent-"+string(client)+"-"+string(layer)+"-"+string(user), e)
+}
+
 // history is the whole log, decoded.
 func (w *world) history() []eventstore.Recorded {
 	w.Helper()
@@ -256,5 +280,3 @@ func mustJSON(t testing.TB, v any) string {
 	t.Helper()
 	return string(must[[]byte](t)(json.Marshal(v)))
 }
-
-var errOnPurpose = errors.New("the test says so")

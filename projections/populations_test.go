@@ -1,0 +1,318 @@
+package projections_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/matching"
+	"kindred/domain/traits"
+	"kindred/projections"
+)
+
+// crowd is a client's users, as the test knows them.
+type crowd struct {
+	*world
+	populations *projections.Populations
+	traits      map[id.User]string
+}
+
+func newCrowd(t *testing.T, users int) *crowd {
+	t.Helper()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	c := &crowd{w, must[*projections.Populations](t)(projections.NewPopulations(w.users(), projections.Consent{Reader: w.reader})), map[id.User]string{}}
+	for n := range users {
+		c.join(fmt.Sprint("person ", n), n)
+	}
+	return c
+}
+
+func (c *crowd) join(external string, age int) id.User {
+	c.Helper()
+	text := ages(age)
+	user := c.create(c.acme, external, text)
+	c.traits[user] = text
+	return user
+}
+
+func ages(age int) string { return fmt.Sprintf(`{"age":%d,"town":"town %d"}`, age, age%4) }
+
+func (c *crowd) top(user id.User, limit int) []event.MatchComputed {
+	c.Helper()
+	return must[[]event.MatchComputed](c)(c.populations.Top(c.Context(), c.acme, user, event.Within{}, limit))
+}
+
+func matched(matches []event.MatchComputed) (users []id.User) {
+	for _, m := range matches {
+		users = append(users, m.MatchedUser)
+	}
+	return users
+}
+
+// asNew is what a population that has just read everything computes.
+func (c *crowd) asNew(user id.User, limit int) []event.MatchComputed {
+	c.Helper()
+	fresh := must[*projections.Populations](c)(projections.NewPopulations(c.users(), projections.Consent{Reader: c.reader}))
+	return must[[]event.MatchComputed](c)(fresh.Top(c.Context(), c.acme, user, event.Within{}, limit))
+}
+
+func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 30)
+	ada := c.join("ada", 40)
+	flat := map[string]traits.Flat{}
+	for user, text := range c.traits {
+		flat[string(user)] = must[traits.Flat](t)(traits.Flatten([]byte(text)))
+	}
+	population := matching.New(traits.Infer(func(yield func(string, traits.Flat) bool) {
+		for user, f := range flat {
+			if !yield(user, f) {
+				return
+			}
+		}
+	}, nil))
+	for user, f := range flat {
+		population.Put(user, f)
+	}
+	want := must[[]matching.Match](t)(population.Top(matching.Query{User: string(ada), Limit: 5}))
+	got := c.top(ada, 5)
+	if len(got) != 5 {
+		t.Fatalf("%d matches", len(got))
+	}
+	for i, m := range got {
+		if string(m.MatchedUser) != want[i].User || m.Score != want[i].Score || m.User != ada || len(m.Explanation) != len(want[i].Terms) {
+			t.Errorf("match %d is %+v, not %+v", i, m, want[i])
+		}
+	}
+	if !slices.IsSortedFunc(got, func(a, b event.MatchComputed) int { return cmp.Compare(b.Score, a.Score) }) {
+		t.Errorf("not the best first: %+v", got)
+	}
+	pair, ok, err := c.populations.Pair(t.Context(), c.acme, ada, got[0].MatchedUser, event.Within{})
+	if diff := gocmp.Diff(got[0], pair, gocmp.AllowUnexported(event.MatchComputed{})); err != nil || !ok || diff != "" {
+		t.Errorf("the pair alone: %t %v (-top +pair):\n%s", ok, err, diff)
+	}
+}
+
+func TestANewUserCanBeMatchedAtOnceAndAnErasedOneIsGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	ada := c.join("ada", 100)
+	c.top(ada, 5)
+	for n := range 25 { // beyond a fifth of all, so that the schema is inferred again on the way
+		twin := c.join(fmt.Sprint("twin ", n), 100)
+		if !slices.Contains(matched(c.top(ada, 100)), twin) {
+			t.Fatalf("twin %d is not matched right after its creation", n)
+		}
+		if len(c.top(twin, 3)) != 3 {
+			t.Fatalf("twin %d has no matches of its own", n)
+		}
+		if n%3 == 0 {
+			c.erase(c.acme, twin)
+			delete(c.traits, twin)
+			if slices.Contains(matched(c.top(ada, 100)), twin) {
+				t.Fatalf("twin %d is matched after its erasure", n)
+			}
+			_, err := c.populations.Top(t.Context(), c.acme, twin, event.Within{}, 3)
+			wantFault(t, "user_unknown", err)
+			_, _, err = c.populations.Pair(t.Context(), c.acme, ada, twin, event.Within{})
+			wantFault(t, "user_unknown", err)
+		}
+	}
+	if got, want := len(c.top(ada, 100)), len(c.traits)-1; got != want {
+		t.Errorf("%d others are matched, not %d", got, want)
+	}
+}
+
+func TestChangedTraitsCountAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	ada, bob := c.join("ada", 10), c.join("bob", 39)
+	before, _, err := c.populations.Pair(t.Context(), c.acme, ada, bob, event.Within{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.change(c.acme, bob, ages(10))
+	after, ok, err := c.populations.Pair(t.Context(), c.acme, ada, bob, event.Within{})
+	if err != nil || !ok || after.Score <= before.Score || after.Score != 1 {
+		t.Errorf("after bob became like ada: %v, before %v (%t %v)", after.Score, before.Score, ok, err)
+	}
+	c.change(c.acme, bob, `{"nothing in common":true}`)
+	if _, ok, err := c.populations.Pair(t.Context(), c.acme, ada, bob, event.Within{}); ok || err != nil {
+		t.Errorf("users who share no trait are a match: %v", err)
+	}
+}
+
+func TestAfterManyChangesTheSchemaIsLearntAnew(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 10)
+	ada, bob := c.join("ada", 1), c.join("bob", 2)
+	c.top(ada, 3)
+	for user := range c.traits { // a trait that the first schema cannot know
+		c.change(c.acme, user, fmt.Sprintf(`{"colour":"colour %d"}`, len(user)%2))
+	}
+	got := c.top(ada, 20)
+	if diff := gocmp.Diff(c.asNew(ada, 20), got, gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+		t.Errorf("(-new +kept):\n%s", diff)
+	}
+	if len(got) != len(c.traits)-1 || got[0].Explanation[0].Trait != "colour" {
+		t.Errorf("not matched by the new trait: %+v", got)
+	}
+	if !slices.Contains(matched(got), bob) {
+		t.Error("bob is missing")
+	}
+}
+
+func TestClientsAreKeptApart(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 5)
+	ada := c.join("ada", 1)
+	other := c.create(c.bolt, "other", ages(1))
+	if slices.Contains(matched(c.top(ada, 100)), other) {
+		t.Error("a user of another client is matched")
+	}
+	_, err := c.populations.Top(t.Context(), c.bolt, ada, event.Within{}, 1)
+	wantFault(t, "user_unknown", err)
+	_, _, err = c.populations.Pair(t.Context(), c.acme, ada, other, event.Within{})
+	wantFault(t, "user_unknown", err)
+}
+
+// TestManyMayAskWhileUsersComeAndGo has each caller find what it wrote.
+func TestManyMayAskWhileUsersComeAndGo(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 20)
+	ada := c.join("ada", 100)
+	var callers sync.WaitGroup
+	var alive atomic.Int64
+	for n := range 8 {
+		callers.Go(func() {
+			for i := range 8 {
+				external := fmt.Sprintf("caller %d person %d", n, i)
+				user := id.Next[id.User](id.Random(rand.Reader))
+				if _, err := c.append(c.acme, userStream(c.acme, user), event.EndUserCreated{
+					User: user, ExternalID: event.Private([]byte(external)), Traits: event.Private([]byte(ages(100))),
+				}); err != nil {
+					t.Error(err)
+					return
+				}
+				found, err := c.populations.Top(t.Context(), c.acme, ada, event.Within{}, 100)
+				if err != nil || !slices.Contains(matched(found), user) {
+					t.Errorf("%s is not matched: %v", external, err)
+					return
+				}
+				if i%2 == 0 {
+					alive.Add(1)
+					continue
+				}
+				_, err = c.append(c.acme, userStream(c.acme, user), event.EndUserErased{User: user})
+				if err = errors.Join(err, c.log.Vault.Destroy(t.Context(), c.acme, string(user))); err != nil {
+					t.Error(err)
+					return
+				}
+				if found, err = c.populations.Top(t.Context(), c.acme, ada, event.Within{}, 100); err != nil || slices.Contains(matched(found), user) {
+					t.Errorf("%s is still matched: %v", external, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if got, want := len(c.top(ada, 100)), 20+int(alive.Load()); got != want {
+		t.Errorf("%d others are matched, not %d", got, want)
+	}
+}
+
+func TestAnErrorOnTheWayLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	ada := c.join("ada", 100)
+	others := len(c.traits) - 1
+	for name, trouble := range map[string]struct{ begin, end func() }{
+		"a model that has stopped": {
+			func() {
+				c.exec(`INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ('users_1', $1, '', '', '')`, c.acme)
+			},
+			func() { c.exec(`DELETE FROM quarantine`) },
+		},
+		"a row that cannot be opened": {
+			func() {
+				c.exec(`UPDATE users_1.users SET traits_event = 'evt_other' || traits_event WHERE id = $1`, ada)
+			},
+			func() {
+				c.exec(`UPDATE users_1.users SET traits_event = replace(traits_event, 'evt_other', '') WHERE id = $1`, ada)
+			},
+		},
+		"a table that is away": {
+			func() { c.exec(`ALTER TABLE users_1.users RENAME TO away`) },
+			func() { c.exec(`ALTER TABLE users_1.away RENAME TO users`) },
+		},
+	} {
+		for _, known := range []bool{false, true} { // whether the population is in memory
+			if !known {
+				c.populations = must[*projections.Populations](t)(projections.NewPopulations(c.users(), projections.Consent{Reader: c.reader}))
+			}
+			before := c.join(fmt.Sprint("before ", name, known), 100)
+			if known {
+				c.change(c.acme, ada, ages(100)) // what cannot be read is among the changes
+			}
+			must[projections.User](t)(c.users().Get(t.Context(), c.acme, false, before))
+			trouble.begin()
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			if _, err := c.populations.Top(ctx, c.acme, ada, event.Within{}, 100); err == nil {
+				t.Errorf("%s (in memory: %t): no error", name, known)
+			}
+			cancel()
+			trouble.end()
+			after := c.join(fmt.Sprint("after ", name, known), 100)
+			others += 2
+			got := matched(c.top(ada, 100))
+			if len(got) != others || !slices.Contains(got, before) || !slices.Contains(got, after) {
+				t.Errorf("%s (in memory: %t): %d others are matched, not %d", name, known, len(got), others)
+			}
+		}
+	}
+}
+
+func TestTraitsThatCannotBeReadStopOneClientUntilTheyAreMended(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	ada := c.join("ada", 100)
+	c.top(ada, 1)
+	first := c.join("first", 100)
+	odd := c.create(c.acme, "odd", `["no object"]`) // what no command records
+	last := c.join("last", 100)
+	for range 2 {
+		if _, err := c.populations.Top(t.Context(), c.acme, ada, event.Within{}, 100); !errors.Is(err, traits.ErrNotObject) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	other := c.create(c.bolt, "other", ages(1))
+	if _, err := c.populations.Top(t.Context(), c.bolt, other, event.Within{}, 1); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	c.change(c.acme, odd, ages(100))
+	got := matched(c.top(ada, 100))
+	for _, user := range []id.User{first, odd, last} {
+		if !slices.Contains(got, user) {
+			t.Errorf("%s is not matched", user)
+		}
+	}
+}
+
+func (c *crowd) exec(sql string, args ...any) {
+	c.Helper()
+	if _, err := c.pool.Exec(c.Context(), sql, args...); err != nil {
+		c.Fatal(err)
+	}
+}
