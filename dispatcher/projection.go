@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +20,12 @@ func (d *Dispatcher) Name() string { return "dispatcher" }
 
 // Version counts the shapes of what the projection keeps.
 func (d *Dispatcher) Version() int { return 1 }
+
+// Wants says which events concern deliveries: those that are delivered, and
+// those of the subscriptions.
+func (d *Dispatcher) Wants(eventType string) bool {
+	return strings.HasPrefix(eventType, "webhook.") || slices.Contains(event.PublicTypes(), eventType)
+}
 
 // Apply follows the subscriptions and queues one delivery for each public event
 // and each subscription that is active at that place of the log and wants it.

@@ -285,7 +285,7 @@ func TestWebhook(t *testing.T) {
 	url, all := "https://b.example", domain.WebhookPaused
 	tell(t, map[string]story[*domain.Webhook]{
 		"a subscription is opened":                  {when: subscribe(nil, match...), then: given()},
-		"all five public events can be subscribed":  {when: subscribe(nil, domain.PublicEventTypes()...), then: []event.Event{event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: domain.PublicEventTypes()}}},
+		"all five public events can be subscribed":  {when: subscribe(nil, event.PublicTypes()...), then: []event.Event{event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: event.PublicTypes()}}},
 		"an internal event cannot be subscribed":    {when: subscribe(nil, "match.computed", "end_user.created"), fault: "invalid", at: "/event_types/1"},
 		"an event type is named once":               {when: subscribe(nil, "match.computed", "match.computed"), fault: "invalid", at: "/event_types/1"},
 		"no event types are refused":                {when: subscribe(nil), fault: "invalid", at: "/event_types"},

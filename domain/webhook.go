@@ -15,14 +15,6 @@ const (
 	WebhookPaused = "paused"
 )
 
-// PublicEventTypes is the event catalog (section 6 of the contract).
-func PublicEventTypes() []string {
-	return []string{
-		"match.computed", "clustering.completed", "clustering.failed",
-		"campaign.budget_exhausted", "cluster.drift_detected",
-	}
-}
-
 // Webhook is the fold of a subscription's stream.
 type Webhook struct {
 	ID         id.Webhook
@@ -137,7 +129,7 @@ func checkSubscription(types []string, secret *event.Personal) error {
 	for i, t := range types {
 		pointer := fmt.Sprintf("/event_types/%d", i)
 		switch {
-		case !slices.Contains(PublicEventTypes(), t):
+		case !slices.Contains(event.PublicTypes(), t):
 			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is not an event type that can be subscribed to"})
 		case slices.Contains(types[:i], t):
 			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is named twice"})

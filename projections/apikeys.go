@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,9 @@ type APIKey struct {
 
 // Name of the read model.
 func (APIKeys) Name() string { return "api_keys" }
+
+// Wants says which events the model is made of.
+func (APIKeys) Wants(t string) bool { return strings.HasPrefix(t, "api_key.") }
 
 // Version of the read model's tables.
 func (APIKeys) Version() int { return 1 }

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,9 @@ type Claims struct{ Reader }
 
 // Name of the read model.
 func (Claims) Name() string { return "claims" }
+
+// Wants says which events the model is made of.
+func (Claims) Wants(t string) bool { return strings.HasPrefix(t, "claim.") }
 
 // Version of the read model's tables.
 func (Claims) Version() int { return 1 }

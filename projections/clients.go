@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,6 +40,11 @@ type Member struct {
 
 // Name of the read model.
 func (Clients) Name() string { return "clients" }
+
+// Wants says which events the model is made of.
+func (Clients) Wants(t string) bool {
+	return strings.HasPrefix(t, "client.") || strings.HasPrefix(t, "member.")
+}
 
 // Version of the read model's tables.
 func (Clients) Version() int { return 1 }

@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,11 @@ type Consent struct{ Reader }
 
 // Name of the read model.
 func (Consent) Name() string { return "consent" }
+
+// Wants says which events the model is made of.
+func (Consent) Wants(t string) bool {
+	return strings.HasPrefix(t, "consent") || t == "end_user.erased"
+}
 
 // Version of the read model's tables.
 func (Consent) Version() int { return 1 }

@@ -31,6 +31,9 @@ type Match struct {
 // Name of the read model.
 func (Matches) Name() string { return "matches" }
 
+// Wants says which events the model is made of.
+func (Matches) Wants(t string) bool { return t == "match.computed" || t == "end_user.erased" }
+
 // Version of the read model's tables.
 func (Matches) Version() int { return 1 }
 

@@ -15,7 +15,7 @@ import (
 	"kindred/projections"
 )
 
-var everything = projections.Page{Limit: 1000} //nolint:gochecknoglobals // a constant, were there such
+func everything() projections.Page { return projections.Page{Limit: 1000} }
 
 func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestUsersAreSelected(t *testing.T) {
 		"by time of change":     {projections.UserQuery{UpdatedSince: changed.UpdatedAt}, []string{"ada"}},
 		"by a time yet to come": {projections.UserQuery{UpdatedSince: changed.UpdatedAt.Add(time.Microsecond)}, nil},
 	} {
-		test.query.Page = everything
+		test.query.Page = everything()
 		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, test.query))
 		if diff := cmp.Diff(test.want, externalIDs(found)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -116,11 +116,11 @@ func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testin
 	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
 	stop()
 	w.erase(w.acme, ada)
-	found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true, projections.UserQuery{Page: everything}))
+	found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true, projections.UserQuery{Page: everything()}))
 	if len(found) != 0 {
 		t.Errorf("still shown: %+v", found)
 	}
-	_, err := w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything})
+	_, err := w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything()})
 	wantFault(t, "stale", err)
 }
 
@@ -170,7 +170,7 @@ func TestClientsAndMembers(t *testing.T) {
 		t.Errorf("after the changes: %+v", found)
 	}
 	emails := func() (list []string) {
-		for _, m := range must[[]projections.Member](t)(clients.Members(t.Context(), w.acme, false, everything)) {
+		for _, m := range must[[]projections.Member](t)(clients.Members(t.Context(), w.acme, false, everything())) {
 			list = append(list, m.Role+" "+m.Email)
 		}
 		return list
@@ -241,7 +241,7 @@ func TestWebhooks(t *testing.T) {
 		"all": {nil, []id.Webhook{one, two}}, "paused": {&yes, []id.Webhook{two}}, "active": {&no, []id.Webhook{one}},
 	} {
 		var got []id.Webhook
-		for _, found := range must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.acme, false, test.paused, everything)) {
+		for _, found := range must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.acme, false, test.paused, everything())) {
 			got = append(got, found.ID)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
@@ -279,7 +279,7 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 		return lines
 	}
 	want := []string{"bob 0.75 75 [{age 1 0.75 0.75}]", "eve 0.5 50 [{age 1 0.5 0.5}]"}
-	if diff := cmp.Diff(want, list(ada, everything)); diff != "" {
+	if diff := cmp.Diff(want, list(ada, everything())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want[1:], list(ada, projections.Page{After: first, Limit: 5})); diff != "" {
@@ -287,7 +287,7 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 	}
 	w.erase(w.acme, eve)
 	w.match(w.acme, ada, eve, 1) // it was on its way when she was erased
-	if diff := cmp.Diff(want[:1], list(ada, everything)); diff != "" {
+	if diff := cmp.Diff(want[:1], list(ada, everything())); diff != "" {
 		t.Errorf("after an erasure (-want +got):\n%s", diff)
 	}
 }
@@ -332,9 +332,9 @@ func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	w.webhook(w.acme, twice, event.WebhookSubscribed{Webhook: twice, URL: "https://two", EventTypes: []string{}})
 	w.subscribe(w.bolt, "https://two")
 	webhooks := projections.Webhooks{Reader: w.reader}
-	_, err := webhooks.List(t.Context(), w.acme, false, nil, everything)
+	_, err := webhooks.List(t.Context(), w.acme, false, nil, everything())
 	wantFault(t, "quarantined", err)
-	if found := must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.bolt, false, nil, everything)); len(found) != 2 {
+	if found := must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.bolt, false, nil, everything())); len(found) != 2 {
 		t.Errorf("the other client has %d subscriptions", len(found))
 	}
 }

@@ -24,6 +24,9 @@ type Revocation struct {
 // Name of the read model.
 func (Revocations) Name() string { return "revocations" }
 
+// Wants says which events the model is made of.
+func (Revocations) Wants(t string) bool { return t == "api_key.revoked" || t == "member.removed" }
+
 // Version of the read model's tables.
 func (Revocations) Version() int { return 1 }
 

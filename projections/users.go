@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,9 @@ type User struct {
 
 // Name of the read model.
 func (Users) Name() string { return "users" }
+
+// Wants says which events the model is made of.
+func (Users) Wants(t string) bool { return strings.HasPrefix(t, "end_user.") }
 
 // Version of the read model's tables.
 func (Users) Version() int { return 1 }

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,9 @@ type Webhook struct {
 
 // Name of the read model.
 func (Webhooks) Name() string { return "webhooks" }
+
+// Wants says which events the model is made of.
+func (Webhooks) Wants(t string) bool { return strings.HasPrefix(t, "webhook.") }
 
 // Version of the read model's tables.
 func (Webhooks) Version() int { return 1 }

@@ -21,6 +21,15 @@ type Public interface {
 	Data(client id.Client) any
 }
 
+// PublicTypes is the event catalog (section 6 of the contract): the types that
+// clients may subscribe to.
+func PublicTypes() []string {
+	return []string{
+		"match.computed", "clustering.completed", "clustering.failed",
+		"campaign.budget_exhausted", "cluster.drift_detected",
+	}
+}
+
 // Bearer is an event that carries personal fields. They are sealed with the
 // key of Subject before they are stored.
 type Bearer interface {

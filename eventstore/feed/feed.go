@@ -30,6 +30,12 @@ type Projection interface {
 	Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error
 }
 
+// Selective is a projection that most events do not concern: what it does not
+// want is passed over, neither decoded nor applied.
+type Selective interface {
+	Wants(eventType string) bool
+}
+
 // ReadModel is a projection whose tables hold nothing but what the log says,
 // so that they can be built anew at any time. They live in a schema of their
 // own, named by Slot.

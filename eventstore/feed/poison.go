@@ -65,7 +65,7 @@ func reason(err error) string {
 func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]quarantining, error) {
 	batch := make([]eventstore.Recorded, 0, len(items))
 	for _, it := range items {
-		if l.skip[it.Client] {
+		if it.passed || l.skip[it.Client] {
 			continue
 		}
 		if it.err != nil {
@@ -84,7 +84,7 @@ func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]quara
 func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (stopped []quarantining, err error) {
 	stops := map[id.Client]bool{}
 	for _, it := range items {
-		if l.skip[it.Client] || stops[it.Client] {
+		if it.passed || l.skip[it.Client] || stops[it.Client] {
 			continue
 		}
 		err := it.err

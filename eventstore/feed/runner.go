@@ -244,19 +244,25 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 // item is an event, or why it cannot be read.
 type item struct {
 	eventstore.Recorded
-	err error
+	err    error
+	passed bool // over: it does not concern the projection
 }
 
 // decode reads records up to the first that only a newer release knows.
 func (l *leader) decode(records []eventstore.Record) (items []item, unknown error) {
 	items = make([]item, 0, len(records))
+	selective, _ := l.projection.(Selective)
 	for _, record := range records {
+		if selective != nil && !selective.Wants(record.Type) {
+			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
+			continue
+		}
 		recorded, err := l.Log.Decode(record)
 		if errors.Is(err, event.ErrUnknown) {
 			return items, fmt.Errorf("at position %s: %w", record.Position, err)
 		}
 		recorded.Record = record
-		items = append(items, item{recorded, err})
+		items = append(items, item{Recorded: recorded, err: err})
 	}
 	return items, nil
 }

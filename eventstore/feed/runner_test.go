@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -327,6 +328,30 @@ func (c counter) Apply(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded)
 		*c.seen = append(*c.seen, r.Position)
 	}
 	return nil
+}
+
+// choosy is a projection that only the founding of clients concerns.
+type choosy struct{ counter }
+
+func (choosy) Wants(eventType string) bool { return eventType == "client.signed_up" }
+
+func TestWhatAProjectionDoesNotWantIsPassedOverUnread(t *testing.T) {
+	w := newWorld(t)
+	w.rename(t, acme, "one")
+	var seen []eventstore.Position
+	wanted := w.append(t, acme, "client.signed_up", 1, []byte(`{"client_id":"cli_acme"}`))
+	w.append(t, acme, "client.renamed", 99, []byte(`{}`))          // no release knows it
+	w.append(t, bolt, "client.renamed", 1, []byte(`not readable`)) // nor can it be read
+	last := w.rename(t, bolt, "two")
+	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, choosy{counter{&seen}}) })
+	w.passed(t, "counter", last)
+	stop()
+	if !slices.Equal(seen, []eventstore.Position{wanted}) {
+		t.Errorf("applied %v, not %v alone", seen, wanted)
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
 }
 
 func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
