@@ -139,7 +139,8 @@ func eventful(w *world, random *rand.Rand, events int) {
 		case choice < 16 && len(hooks) > 0:
 			hook := hooks[random.IntN(len(hooks))]
 			w.webhook(w.acme, hook, []event.Event{
-				event.WebhookPaused{Webhook: hook}, event.WebhookResumed{Webhook: hook},
+				event.WebhookPaused{Webhook: hook},
+				event.WebhookResumed{Webhook: hook},
 				event.WebhookChanged{Webhook: hook, URL: fmt.Sprint("https://example.com/", n), EventTypes: []string{"match.computed"}},
 				event.WebhookSecretRotated{Webhook: hook, Secret: event.Private([]byte("other"))},
 				event.WebhookRemoved{Webhook: hook},

@@ -258,7 +258,9 @@ func wantFault(t testing.TB, code string, err error) {
 	}
 }
 
+// must takes the results of a call that may not fail.
 func must[T any](t testing.TB) func(T, error) T {
+	t.Helper()
 	return func(v T, err error) T {
 		t.Helper()
 		if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"kindred/eventstore/esdbstore/esdbtest"
@@ -69,7 +68,7 @@ func TestOnAnEventStoreNothingIsLost(t *testing.T) {
 		func() { cluster.Return(t, 1); cluster.Cut() },
 		func() { cluster.Play(esdbtest.Lost); cluster.Cut(); cluster.Elect(0) },
 	} {
-		storm.acknowledged(10 + rand.IntN(30))
+		storm.acknowledged(10 + storm.random.IntN(30))
 		trouble()
 	}
 	storm.acknowledged(20)
@@ -88,7 +87,7 @@ func TestOnAnEventStoreAServiceThatIsKilledLosesNothing(t *testing.T) {
 	storm := newStorm(t, p.service, 3)
 	storm.blow()
 	for range 2 {
-		storm.acknowledged(20 + rand.IntN(40))
+		storm.acknowledged(20 + storm.random.IntN(40))
 		p.kill()
 		callersGone(t, f)
 		p.start()

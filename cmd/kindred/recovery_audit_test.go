@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"testing"
@@ -22,7 +21,7 @@ import (
 // openFoundation opens what a service stands on, beside it or after it.
 func openFoundation(t testing.TB, config Config) *foundation {
 	t.Helper()
-	f, err := found(t.Context(), config, slog.New(slog.NewTextHandler(io.Discard, nil)), true)
+	f, err := found(t.Context(), config, slog.New(slog.DiscardHandler), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,13 +31,13 @@ func TestAServiceThatIsKilledLosesNothing(t *testing.T) {
 	storm.blow()
 	for _, whileStarting := range []bool{false, true, false, false, true, false} {
 		if !whileStarting {
-			storm.acknowledged(20 + rand.IntN(80))
+			storm.acknowledged(20 + storm.random.IntN(80))
 		}
 		p.kill()
 		callersGone(t, f)
 		p.start()
 		if whileStarting {
-			<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond) // how far it has come is the point
+			<-time.After(time.Duration(storm.random.IntN(400)) * time.Millisecond) // how far it has come is the point
 		} else {
 			p.serving()
 		}
@@ -59,7 +58,7 @@ func TestAServiceOutlivesItsDatabase(t *testing.T) {
 	storm := newStorm(t, s, 4)
 	storm.blow()
 	for range 3 {
-		storm.acknowledged(20 + rand.IntN(80))
+		storm.acknowledged(20 + storm.random.IntN(80))
 		database.Kill()
 		for _, path := range []string{"/readyz", "/api/v1/users", storm.clients[0].under("/webhooks")} {
 			began := time.Now()

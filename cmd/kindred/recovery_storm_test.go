@@ -31,6 +31,7 @@ import (
 // now and then they read, and must find all that was acknowledged.
 type storm struct {
 	testing.TB
+	random  *rand.Rand // for whoever stirs it
 	inbox   *inbox
 	clients []*stormy
 	acks    atomic.Int64
@@ -53,14 +54,14 @@ func newStorm(t testing.TB, s *service, clients int) *storm {
 		}
 	}
 	t.Logf("KINDRED_TEST_SEED=%d", seed)
-	out := &storm{TB: t, inbox: openInbox(t)}
+	out := &storm{TB: t, random: rand.New(rand.NewPCG(seed, 0)), inbox: openInbox(t)}
 	t.Cleanup(func() {
 		out.over.Store(true)
 		out.all.Wait()
 	})
 	for n := range clients {
 		c := &stormy{
-			storm: out, account: s.signUp(), random: rand.New(rand.NewPCG(seed, uint64(n))),
+			storm: out, account: s.signUp(), random: rand.New(rand.NewPCG(seed, uint64(n)+1)),
 			users: map[string]stormUser{}, keys: map[id.Key]bool{}, positions: map[string]id.Client{},
 		}
 		c.steady = c.subscribe(out.inbox.URL+"/steady", stormSecret).ID
@@ -145,7 +146,7 @@ func (c *stormy) do(ch change) bool {
 	}
 	end := time.Now().Add(patience)
 	for repeated := false; ; repeated = true {
-		a, err := c.account.try(ch.method, ch.path, ch.body, options...)
+		a, err := c.try(ch.method, ch.path, ch.body, options...)
 		settled := err == nil && !passing(a)
 		switch {
 		case settled && (a.Status == ch.ok || repeated && a.Status == ch.repeated):
@@ -315,7 +316,7 @@ func (c *stormy) read() bool {
 func (c *stormy) get(path string, check func(answer) string) bool {
 	end := time.Now().Add(patience)
 	for {
-		a, err := c.account.try("GET", path, nil)
+		a, err := c.try("GET", path, nil)
 		switch {
 		case err == nil && a.Status == http.StatusOK:
 			diff := check(a)
