@@ -1,0 +1,338 @@
+package policies
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"kindred/commands"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/eventstore/memstore"
+	"kindred/eventstore/seal"
+	"kindred/postgres/pgtest"
+)
+
+// frailKeys cannot destroy anything: as for a process that dies just before.
+type frailKeys struct{ seal.Keys }
+
+var errDied = errors.New("the process died")
+
+func (frailKeys) Destroy(context.Context, id.Client, string) error { return errDied }
+
+// frailStore takes one append and no more.
+type frailStore struct {
+	eventstore.Store
+	appends *int
+}
+
+func (s frailStore) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if *s.appends++; *s.appends > 1 {
+		return eventstore.Appended{}, errDied
+	}
+	return s.Store.Append(ctx, stream, expected, events)
+}
+
+// office is a log, the process that runs the policies, and one that dies.
+type office struct {
+	store    *memstore.Store
+	keys     *seal.Memory
+	master   seal.MasterKeys
+	policies *Policies
+	open     []eventstore.Stream
+	asked    time.Time
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	text, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := seal.ParseMasterKeys(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &office{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
+	o.policies = &Policies{
+		Commands: o.process(o.store, o.keys), Claims: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}
+	return o
+}
+
+func (o *office) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
+	return &commands.Commands{
+		Log: &eventstore.Log{
+			Store: store, Vault: seal.New(keys, o.master, rand.Reader), Registry: event.All(), Now: time.Now,
+		},
+		Entropy:      rand.Reader,
+		HashPassword: func(context.Context, string) (string, error) { return "hash", nil },
+		Revoked:      func(context.Context, string, time.Time) error { return nil },
+	}
+}
+
+// OpenSince implements [OpenClaims].
+func (o *office) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
+	o.asked = before
+	return o.open, nil
+}
+
+// leave erases a user and removes a member in a process that dies before it
+// has destroyed their keys, and returns what that recorded.
+func (o *office) leave(t *testing.T) (left []eventstore.Recorded) {
+	t.Helper()
+	c := o.process(o.store, frailKeys{o.keys})
+	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := commands.Call{Client: ada.Client, Member: ada.Member, Actor: string(ada.Member)}
+	bob, err1 := c.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
+	_, err2 := c.CreateUser(t.Context(), call, "u1", []byte(`{}`))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.EraseUser(t.Context(), call, "ext:u1"); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	if _, err := c.RemoveMember(t.Context(), call, bob.Member); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	records, err := o.store.ReadAll(t.Context(), eventstore.Start, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		recorded, err := c.Log.Decode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, recorded)
+	}
+	return left
+}
+
+// forgotten says whether what is known of the two who left cannot be read.
+func (o *office) forgotten(t *testing.T, left []eventstore.Recorded) (user, member bool) {
+	t.Helper()
+	log := o.process(o.store, o.keys).Log // no cached keys
+	erased := func(r eventstore.Recorded, field string) bool {
+		_, err := log.Open(t.Context(), r, field)
+		if err != nil && !errors.Is(err, seal.ErrErased) {
+			t.Fatal(err)
+		}
+		return err != nil
+	}
+	for _, r := range left {
+		switch e := r.Event.(type) {
+		case event.EndUserCreated:
+			user = erased(r, "traits")
+		case event.MemberAdded:
+			if e.Role == "viewer" {
+				member = erased(r, "email")
+			} else if erased(r, "email") {
+				t.Error("the owner was forgotten")
+			}
+		}
+	}
+	return user, member
+}
+
+func TestForgettingTwiceDoesNoMore(t *testing.T) {
+	o := newOffice(t)
+	left := o.leave(t)
+	if user, member := o.forgotten(t, left); user || member {
+		t.Fatal("forgotten before the policy ran")
+	}
+	var recorded eventstore.Position
+	for range 3 {
+		for _, r := range left {
+			if err := o.policies.forget(t.Context(), r); err != nil {
+				t.Fatalf("%s: %v", r.Type, err)
+			}
+		}
+		if user, member := o.forgotten(t, left); !user || !member {
+			t.Errorf("forgotten: user %t, member %t", user, member)
+		}
+		head, err := o.store.Head(t.Context())
+		if err != nil || recorded != "" && head != recorded {
+			t.Errorf("the log grew to %s, %v", head, err)
+		}
+		recorded = head
+	}
+	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "bob@example.com", CompanyName: "Bob"}); err != nil {
+		t.Errorf("the address is not free: %v", err)
+	}
+}
+
+func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
+	wanted := 0
+	for _, r := range newOffice(t).leave(t) {
+		switch r.Type {
+		case "end_user.erased", "member.removed":
+			wanted++
+			if !Wants(r) {
+				t.Errorf("%s is passed over", r.Type)
+			}
+		default:
+			if Wants(r) {
+				t.Errorf("%s is wanted", r.Type)
+			}
+		}
+	}
+	if wanted != 2 {
+		t.Errorf("%d events are wanted", wanted)
+	}
+}
+
+func TestThePoliciesFinishWhatACrashLeft(t *testing.T) {
+	o := newOffice(t)
+	left := o.leave(t)
+	runner := &feed.Runner{
+		Pool: pgtest.New(t), Log: o.policies.Commands.Log, Name: "a", Logger: o.policies.Logger, Now: time.Now,
+	}
+	o.policies.Subscriber = &feed.Subscriber{Runner: runner, Wants: Wants}
+	run(t, o.policies)
+	until(t, func() bool {
+		user, member := o.forgotten(t, left)
+		return user && member
+	})
+}
+
+// run runs the policies until the test ends.
+func run(t *testing.T, p *Policies) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// until waits until something is so.
+func until(t *testing.T, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(20 * time.Second); !so(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it did not come about")
+		}
+	}
+}
+
+// handing is a subscriber that hands out what the test gives it.
+type handing chan *message.Message
+
+func (h handing) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+	context.AfterFunc(ctx, func() { close(h) })
+	return h, nil
+}
+
+func (h handing) Close() error { return nil }
+
+func TestAnEventThatIsNotHandledIsNotAcknowledged(t *testing.T) {
+	o := newOffice(t)
+	messages := make(handing)
+	o.policies.Subscriber = messages
+	run(t, o.policies)
+	for range 2 { // the router goes on after a failure
+		foreign := message.NewMessage("x", nil)
+		messages <- foreign
+		select {
+		case <-foreign.Nacked():
+		case <-foreign.Acked():
+			t.Error("acknowledged")
+		case <-time.After(20 * time.Second):
+			t.Fatal("no answer")
+		}
+	}
+}
+
+// abandoned begins a sign-up in a process that dies after the reservation,
+// and returns its claim.
+func (o *office) abandoned(t *testing.T, email string) eventstore.Stream {
+	t.Helper()
+	c := o.process(frailStore{o.store, new(int)}, o.keys)
+	_, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: email, CompanyName: "Acme"})
+	if !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	records, err := o.store.ReadAll(t.Context(), eventstore.Start, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records[len(records)-1].Stream
+}
+
+func TestTheSweepSettlesWhatIsOlderThanACommandTakes(t *testing.T) {
+	o := newOffice(t)
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	o.policies.Now = func() time.Time { return now }
+	o.open = []eventstore.Stream{o.abandoned(t, "ada@example.com"), o.abandoned(t, "bob@example.com")}
+	signUp := commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}
+	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, signUp); !fault.Is(err, "email_exists") {
+		t.Fatalf("before the sweep: %v", err)
+	}
+	for range 2 { // settling what is settled does nothing
+		if err := o.policies.SettleClaims(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !o.asked.Equal(now.Add(-time.Minute)) {
+		t.Errorf("asked for claims before %s", o.asked)
+	}
+	for _, email := range []string{"ada@example.com", "bob@example.com"} {
+		signUp.Email = email
+		if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, signUp); err != nil {
+			t.Errorf("after the sweep: %v", err)
+		}
+	}
+}
+
+func TestAClaimThatCannotBeSettledKeepsBackNoOther(t *testing.T) {
+	o := newOffice(t)
+	newer := eventstore.Proposed{
+		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "claim.reserved", Version: 99,
+		RecordedAt: time.Now(), Data: []byte(`{}`), Meta: []byte(`{}`),
+	}
+	if _, err := o.store.Append(t.Context(), "email-x", eventstore.NoStream, []eventstore.Proposed{newer}); err != nil {
+		t.Fatal(err)
+	}
+	o.open = []eventstore.Stream{"email-x", o.abandoned(t, "ada@example.com")}
+	if err := o.policies.SettleClaims(t.Context()); !errors.Is(err, event.ErrUnknown) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestThePoliciesSweepFromTimeToTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.open = []eventstore.Stream{o.abandoned(t, "ada@example.com")}
+		o.policies.Subscriber = make(handing)
+		run(t, o.policies)
+		time.Sleep(claimPause + time.Second)
+		synctest.Wait()
+		if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}); err != nil {
+			t.Errorf("after %s: %v", claimPause, err)
+		}
+	})
+}
