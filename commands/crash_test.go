@@ -303,3 +303,59 @@ func TestCrashedMatchesAreCompletedByTheRepetition(t *testing.T) {
 		}
 	})
 }
+
+// meddling does something right after the nth append.
+type meddling struct {
+	eventstore.Store
+	appends int
+	nth     int
+	do      func()
+}
+
+func (m *meddling) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	done, err := m.Store.Append(ctx, stream, expected, events)
+	if m.appends++; m.appends == m.nth {
+		m.do()
+	}
+	return done, err
+}
+
+func TestARefusalAfterTheReservationGivesTheAddressBackAtOnce(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "owner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	removeBob := func() {
+		if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
+			t.Error(err)
+		}
+	}
+	asBob := commands.Call{Client: call.Client, Member: bob.Member, Actor: string(bob.Member)}
+	in := commands.AddMember{Email: "eve@example.com", Role: "owner"}
+	_, err = w.process(&meddling{Store: w.store, nth: 1, do: removeBob}, w.keys).AddMember(t.Context(), asBob, in)
+	wantFault(t, err, "owner_only")
+	w.check(t)
+	if _, err := w.AddMember(t.Context(), call, in); err != nil {
+		t.Errorf("the address is not free: %v", err)
+	}
+}
+
+func TestASignUpThatWasTakenForCrashedGivesEverythingBackAtOnce(t *testing.T) {
+	for nth := 1; nth <= 2; nth++ { // the address, the slug
+		w := newWorld(t)
+		sweep := func() {
+			if err := w.sweep(t.Context(), w.Commands); err != nil {
+				t.Error(err)
+			}
+		}
+		in := commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}
+		_, err := w.process(&meddling{Store: w.store, nth: nth, do: sweep}, w.keys).SignUp(t.Context(), commands.Call{}, in)
+		wantFault(t, err, "sign_up_again")
+		w.check(t)
+		if a, err := w.SignUp(t.Context(), commands.Call{}, in); err != nil || a.ClientSlug != "acme" {
+			t.Errorf("signing up again gives %q, %v", a.ClientSlug, err)
+		}
+	}
+}

@@ -95,7 +95,7 @@ func TestRefusedLinesAreNamedAndStopNothing(t *testing.T) {
 		case 0:
 			all = append(all, line(fmt.Sprint("u", n), `{}`))
 		case 1:
-			all = append(all, line("", `{}`))
+			all = append(all, line(fmt.Sprint("no\x00", n), `{}`)) // spread over the workers
 		case 2:
 			all = append(all, commands.Imported{Refused: fault.New(fault.Unreadable, "unreadable", "not JSON")})
 		}

@@ -180,7 +180,12 @@ func (w *world) check(t *testing.T) {
 	claims, clients := map[eventstore.Stream]*domain.Claim{}, map[id.Client]*domain.Client{}
 	held := map[eventstore.Stream]domain.Holder{} // what clients and members say they hold
 	records := w.records(t)
+	ids := map[id.Event]bool{}
 	for _, r := range records {
+		if ids[r.ID] {
+			t.Errorf("%s is recorded twice", r.ID)
+		}
+		ids[r.ID] = true
 		switch r.Event.(type) {
 		case event.Reserved, event.Confirmed, event.Released:
 			if claims[r.Stream] == nil {
