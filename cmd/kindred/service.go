@@ -61,6 +61,14 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 		Pool: f.pool, Leases: f.control, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
 		Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
 	}
+	if f.local == nil {
+		return f, nil
+	}
+	// The private database has one owner at a time: whoever led before is dead.
+	if err := f.runner.EndLeases(ctx); err != nil {
+		f.close()
+		return nil, err
+	}
 	return f, nil
 }
 

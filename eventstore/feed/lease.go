@@ -74,6 +74,17 @@ func (r *Runner) seize(ctx context.Context, name string, force bool) (lease, boo
 	return l, err == nil, err
 }
 
+const endLeases = `UPDATE leases SET expires_at = clock_timestamp() WHERE expires_at > clock_timestamp()`
+
+// EndLeases ends the leases of all processes. It is for a process that knows
+// that it is alone, since the others are dead.
+func (r *Runner) EndLeases(ctx context.Context) error {
+	if _, err := r.leases().Exec(ctx, endLeases); err != nil {
+		return fmt.Errorf("end the leases of dead processes: %w", err)
+	}
+	return nil
+}
+
 const renewLease = `
 UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2
 RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`

@@ -130,22 +130,20 @@ func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
 	}
 	return l.hold(ctx, live, func(ctx context.Context) error {
 		var old checkpoint
-		if err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		if err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) (err error) {
 			old, err = claim(ctx, tx, slot, live.epoch, l.at.epoch)
 			return err
 		}); err != nil {
 			return fmt.Errorf("claim the checkpoint: %w", err)
 		}
-		// The live model stands still. The new one must not be behind it, unless
-		// it followed another log.
-		switch err := verify(ctx, l.Log.Store, old, l.at.epoch); {
-		case errors.Is(err, ErrRestored):
-		case err != nil:
+		// The live model stands still; the new one must not be behind it, nor
+		// behind what was noted in its tables before it came by in the log.
+		head, err := l.Log.Store.Head(ctx)
+		if err != nil {
+			return fmt.Errorf("read the head of the log: %w", err)
+		}
+		if err := l.catchUpTo(ctx, head, func() {}); err != nil {
 			return err
-		default:
-			if err := l.catchUpTo(ctx, old.position, func() {}); err != nil {
-				return err
-			}
 		}
 		return l.replace(ctx, slot, live, old)
 	})
