@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"kindred/domain"
 	"kindred/domain/event"
@@ -89,23 +88,15 @@ func (c *Commands) settleAfter(ctx context.Context, call Call, err error, made .
 }
 
 // settle ends a reservation of h: it is confirmed where what it was made for
-// was recorded, and released where it was not and, from now on, cannot be.
+// was recorded, and released where it was not and, from now on, cannot be. A
+// holder reserves one address and one slug, so to be there is to have it.
 func (c *Commands) settle(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
 	call.Client = h.Client
 	client, err := c.bar(ctx, call, h)
 	if err != nil {
 		return err
 	}
-	kind, _, _ := strings.Cut(string(stream), "-")
-	kept := client.ID != "" && (kind != emailClaim || client.Member(h.Member) != nil)
-	if kind == slugClaim && kept {
-		slug, err := c.claim(ctx, slugClaim, client.Slug)
-		if err != nil {
-			return err
-		}
-		kept = slug == stream
-	}
-	if kept {
+	if client.ID != "" && (h.Member == "" || client.Member(h.Member) != nil) {
 		return c.confirm(ctx, call, stream, h)
 	}
 	return c.release(ctx, call, stream, h)
