@@ -83,7 +83,8 @@ func newRegistry(definitions ...[]definition) *Registry {
 
 // All returns the registry of every event of the service.
 func All() *Registry {
-	return newRegistry(clientEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents, consentEvents)
+	return newRegistry(clientEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents, consentEvents,
+		interactionEvents)
 }
 
 // Name returns the type and the version under which e is written.
