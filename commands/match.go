@@ -111,6 +111,12 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 	return event.Within{Layer: layer, TraitPaths: l.TraitPaths}, nil
 }
 
+// FindUser returns the id of a user that is there, or fails with a fault of
+// kind Missing.
+func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) (id.User, error) {
+	return c.existing(ctx, client, ref)
+}
+
 // existing returns the id of a user that is there.
 func (c *Commands) existing(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
 	err = c.withUser(ctx, client, ref, func(found id.User) error {

@@ -130,6 +130,84 @@ func (e EventType) Valid() bool {
 	}
 }
 
+// Defines values for FeedItemReason.
+const (
+	FeedItemReasonCampaign FeedItemReason = "campaign"
+	FeedItemReasonExplore  FeedItemReason = "explore"
+	FeedItemReasonNewUser  FeedItemReason = "new_user"
+	FeedItemReasonNewest   FeedItemReason = "newest"
+	FeedItemReasonPopular  FeedItemReason = "popular"
+	FeedItemReasonSimilar  FeedItemReason = "similar"
+)
+
+// Valid indicates whether the value is a known member of the FeedItemReason enum.
+func (e FeedItemReason) Valid() bool {
+	switch e {
+	case FeedItemReasonCampaign:
+		return true
+	case FeedItemReasonExplore:
+		return true
+	case FeedItemReasonNewUser:
+		return true
+	case FeedItemReasonNewest:
+		return true
+	case FeedItemReasonPopular:
+		return true
+	case FeedItemReasonSimilar:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FeedItemType.
+const (
+	FeedItemTypeCampaign FeedItemType = "campaign"
+	FeedItemTypeMatch    FeedItemType = "match"
+	FeedItemTypeNewest   FeedItemType = "newest"
+	FeedItemTypePopular  FeedItemType = "popular"
+)
+
+// Valid indicates whether the value is a known member of the FeedItemType enum.
+func (e FeedItemType) Valid() bool {
+	switch e {
+	case FeedItemTypeCampaign:
+		return true
+	case FeedItemTypeMatch:
+		return true
+	case FeedItemTypeNewest:
+		return true
+	case FeedItemTypePopular:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for InteractionType.
+const (
+	Click      InteractionType = "click"
+	Conversion InteractionType = "conversion"
+	Dismiss    InteractionType = "dismiss"
+	Impression InteractionType = "impression"
+)
+
+// Valid indicates whether the value is a known member of the InteractionType enum.
+func (e InteractionType) Valid() bool {
+	switch e {
+	case Click:
+		return true
+	case Conversion:
+		return true
+	case Dismiss:
+		return true
+	case Impression:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for KeyScope.
 const (
 	ScopeAdmin    KeyScope = "admin"
@@ -570,6 +648,42 @@ type ExpiresIn = int
 // Example: customer-4711
 type ExternalID = string
 
+// Feed defines model for Feed.
+type Feed struct {
+	Data []FeedItem `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// FeedItem A user, with `user_id` and `external_id`, or a campaign, with `campaign_id`.
+type FeedItem struct {
+	// CampaignID Example: cam_4o7k1fjgq8l7p0m2v3n5r6s9t0
+	CampaignID *string `json:"campaign_id,omitempty"`
+
+	// ExternalID The shown user's.
+	ExternalID *string `json:"external_id,omitempty"`
+
+	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+	ImpressionID ImpressionID `json:"impression_id"`
+
+	// Reason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
+	Reason FeedItemReason `json:"reason"`
+
+	// Score What the item was ranked by among those of its type.
+	Score float64      `json:"score"`
+	Type  FeedItemType `json:"type"`
+
+	// UserID Example: usr_0123456789abcdefghijklmnop
+	UserID *UserID `json:"user_id,omitempty"`
+}
+
+// FeedItemReason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
+type FeedItemReason string
+
+// FeedItemType defines model for FeedItem.Type.
+type FeedItemType string
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	Detail string `json:"detail"`
@@ -601,6 +715,28 @@ type ImportResult struct {
 	// Updated Users that were there already; also those whose traits stayed the same.
 	Updated int64 `json:"updated"`
 }
+
+// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+type ImpressionID = string
+
+// Interaction defines model for Interaction.
+type Interaction struct {
+	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+	ImpressionID *ImpressionID `json:"impression_id,omitempty"`
+
+	// ItemID The user, `usr_…`, or the campaign, `cam_…`.
+	ItemID string `json:"item_id"`
+
+	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt Timestamp       `json:"recorded_at"`
+	Type       InteractionType `json:"type"`
+
+	// UserID Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
+// InteractionType defines model for InteractionType.
+type InteractionType string
 
 // JWK defines model for JWK.
 type JWK struct {
@@ -751,6 +887,16 @@ type NewConsentLayer struct {
 	//
 	// Example: ["plan","age","interests"]
 	TraitPaths TraitPaths `json:"trait_paths"`
+}
+
+// NewInteraction defines model for NewInteraction.
+type NewInteraction struct {
+	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+	ImpressionID *ImpressionID `json:"impression_id,omitempty"`
+
+	// ItemID The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about.
+	ItemID *string         `json:"item_id,omitempty"`
+	Type   InteractionType `json:"type"`
 }
 
 // NewMember defines model for NewMember.
@@ -1190,6 +1336,18 @@ type ImportUsersParams struct {
 // ImportUsersParamsMode defines parameters for ImportUsers.
 type ImportUsersParamsMode string
 
+// GetFeedParams defines parameters for GetFeed.
+type GetFeedParams struct {
+	// ConsentLayerID Only users who have granted this layer, by the traits that it permits. The user must have granted it too (409 `consent_missing`).
+	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListMatchesParams defines parameters for ListMatches.
 type ListMatchesParams struct {
 	// Limit How many a page holds at most.
@@ -1234,6 +1392,9 @@ type CreateUserJSONRequestBody = NewUser
 
 // ChangeUserJSONRequestBody defines body for ChangeUser for application/json ContentType.
 type ChangeUserJSONRequestBody = UserChange
+
+// RecordInteractionJSONRequestBody defines body for RecordInteraction for application/json ContentType.
+type RecordInteractionJSONRequestBody = NewInteraction
 
 // ComputeMatchesJSONRequestBody defines body for ComputeMatches for application/json ContentType.
 type ComputeMatchesJSONRequestBody = MatchRequest
@@ -1466,6 +1627,12 @@ type ServerInterface interface {
 	// ChangeUser Change an end user's traits
 	// (PATCH /api/v1/users/{user_id})
 	ChangeUser(w http.ResponseWriter, r *http.Request, userID UserInPath)
+	// GetFeed Read the ranked feed of a user
+	// (GET /api/v1/users/{user_id}/feed)
+	GetFeed(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetFeedParams)
+	// RecordInteraction Record what a user did about an item of the feed
+	// (POST /api/v1/users/{user_id}/feed/interactions)
+	RecordInteraction(w http.ResponseWriter, r *http.Request, userID UserInPath)
 	// ListMatches List the matches that were computed for a user
 	// (GET /api/v1/users/{user_id}/matches)
 	ListMatches(w http.ResponseWriter, r *http.Request, userID UserInPath, params ListMatchesParams)
@@ -2562,6 +2729,100 @@ func (siw *ServerInterfaceWrapper) ChangeUser(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// GetFeed operation middleware
+func (siw *ServerInterfaceWrapper) GetFeed(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetFeedParams
+
+	// ------------- Optional query parameter "consent_layer_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consent_layer_id", r.URL.Query(), &params.ConsentLayerID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "consent_layer_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetFeed(w, r, userID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RecordInteraction operation middleware
+func (siw *ServerInterfaceWrapper) RecordInteraction(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RecordInteraction(w, r, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListMatches operation middleware
 func (siw *ServerInterfaceWrapper) ListMatches(w http.ResponseWriter, r *http.Request) {
 
@@ -2789,6 +3050,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.EraseUser).Methods(http.MethodDelete).Name("DELETE /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.GetUser).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.ChangeUser).Methods(http.MethodPatch).Name("PATCH /api/v1/users/{user_id}")
+	r.HandleFunc("/api/v1/users/{user_id}/feed", wrapper.GetFeed).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/feed")
+	r.HandleFunc("/api/v1/users/{user_id}/feed/interactions", wrapper.RecordInteraction).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/feed/interactions")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ListMatches).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ComputeMatches).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/auth/exchange", wrapper.Exchange).Methods(http.MethodPost).Name("POST /auth/exchange")
@@ -3682,6 +3945,62 @@ func (response ChangeUser200JSONResponse) VisitChangeUserResponse(w http.Respons
 	return err
 }
 
+type GetFeedRequestObject struct {
+	UserID UserInPath `json:"user_id"`
+	Params GetFeedParams
+}
+
+type GetFeedResponseObject interface {
+	VisitGetFeedResponse(w http.ResponseWriter) error
+}
+
+type GetFeed200JSONResponse Feed
+
+func (response GetFeed200JSONResponse) VisitGetFeedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RecordInteractionRequestObject struct {
+	UserID UserInPath `json:"user_id"`
+	Body   *RecordInteractionJSONRequestBody
+}
+
+type RecordInteractionResponseObject interface {
+	VisitRecordInteractionResponse(w http.ResponseWriter) error
+}
+
+type RecordInteraction200ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type RecordInteraction200JSONResponse struct {
+	Body    Interaction
+	Headers RecordInteraction200ResponseHeaders
+}
+
+func (response RecordInteraction200JSONResponse) VisitRecordInteractionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListMatchesRequestObject struct {
 	UserID UserInPath `json:"user_id"`
 	Params ListMatchesParams
@@ -3909,6 +4228,12 @@ type StrictServerInterface interface {
 	// ChangeUser Change an end user's traits
 	// (PATCH /api/v1/users/{user_id})
 	ChangeUser(ctx context.Context, request ChangeUserRequestObject) (ChangeUserResponseObject, error)
+	// GetFeed Read the ranked feed of a user
+	// (GET /api/v1/users/{user_id}/feed)
+	GetFeed(ctx context.Context, request GetFeedRequestObject) (GetFeedResponseObject, error)
+	// RecordInteraction Record what a user did about an item of the feed
+	// (POST /api/v1/users/{user_id}/feed/interactions)
+	RecordInteraction(ctx context.Context, request RecordInteractionRequestObject) (RecordInteractionResponseObject, error)
 	// ListMatches List the matches that were computed for a user
 	// (GET /api/v1/users/{user_id}/matches)
 	ListMatches(ctx context.Context, request ListMatchesRequestObject) (ListMatchesResponseObject, error)
@@ -4859,6 +5184,66 @@ func (sh *strictHandler) ChangeUser(w http.ResponseWriter, r *http.Request, user
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ChangeUserResponseObject); ok {
 		if err := validResponse.VisitChangeUserResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetFeed operation middleware
+func (sh *strictHandler) GetFeed(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetFeedParams) {
+	var request GetFeedRequestObject
+
+	request.UserID = userID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetFeed(ctx, request.(GetFeedRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetFeed")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetFeedResponseObject); ok {
+		if err := validResponse.VisitGetFeedResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RecordInteraction operation middleware
+func (sh *strictHandler) RecordInteraction(w http.ResponseWriter, r *http.Request, userID UserInPath) {
+	var request RecordInteractionRequestObject
+
+	request.UserID = userID
+
+	var body RecordInteractionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RecordInteraction(ctx, request.(RecordInteractionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RecordInteraction")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RecordInteractionResponseObject); ok {
+		if err := validResponse.VisitRecordInteractionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

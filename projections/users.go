@@ -351,3 +351,42 @@ func (m Users) Between(ctx context.Context, client id.Client, after, before even
 	}
 	return column(rows, func(r row) id.User { return r.id }), rows[len(rows)-1].born, nil
 }
+
+const externalIDs = `
+SELECT u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
+FROM users u JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
+WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
+
+// ExternalIDs names users as their client does. Those who are gone are left
+// out.
+func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
+	type row struct {
+		id       id.User
+		external sealed
+		key      seal.WrappedKey
+	}
+	names := make(map[id.User]string, len(users))
+	if len(users) == 0 {
+		return names, nil
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, externalIDs,
+		[]any{column(users, func(u id.User) string { return string(u) })}, func(r *row) []any {
+			return []any{
+				text(&r.id), &r.external.Box, text(&r.external.Event),
+				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			}
+		})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		external, err := m.open(ctx, r.key, string(r.id), r.external, client, userStream(client, r.id), "external_id")
+		if err != nil {
+			return nil, err
+		}
+		if external != nil {
+			names[r.id] = string(external)
+		}
+	}
+	return names, nil
+}

@@ -12,6 +12,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/feeds"
 )
 
 // API is the reading half of the generated server interface.
@@ -23,6 +24,7 @@ type API struct {
 	Matches  projections.Matches
 	Consent  projections.Consent
 
+	Feeds           *feeds.Feeds
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none
 }

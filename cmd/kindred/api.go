@@ -22,6 +22,7 @@ import (
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
 	"kindred/projections"
+	"kindred/projections/feeds"
 	"kindred/readapi"
 )
 
@@ -46,6 +47,7 @@ type web struct {
 	keyring     *auth.Keyring
 	revocations *auth.Revocations
 	repeats     *idempotency.Store
+	feeds       *feeds.Feeds
 }
 
 func (f *foundation) reader() projections.Reader {
@@ -68,12 +70,13 @@ func (f *foundation) keyring(ctx context.Context) (*auth.Keyring, error) {
 // commands wires what changes things.
 func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := f.reader()
-	matcher, err := projections.NewPopulations(projections.Users{Reader: reader}, projections.Consent{Reader: reader})
+	populations, err := projections.NewPopulations(projections.Users{Reader: reader}, projections.Consent{Reader: reader})
 	if err != nil {
 		return nil, err
 	}
+	f.populations = populations
 	return &commands.Commands{
-		Log: f.log, Entropy: rand.Reader, Matcher: matcher, Directory: projections.Users{Reader: reader},
+		Log: f.log, Entropy: rand.Reader, Matcher: populations, Directory: projections.Users{Reader: reader},
 		Revoked: f.revocations().Note,
 		HashPassword: func(ctx context.Context, password string) (string, error) {
 			if err := auth.CheckPassword("/password", password); err != nil {
@@ -114,14 +117,21 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Source:   revocationSource{f.revocations()},
 		TokenTTL: f.config.TokenTTL, Now: time.Now, Logger: f.logger,
 	}
+	w.feeds = &feeds.Feeds{
+		Pool: f.pool, Users: projections.Users{Reader: reader}, Interactions: projections.Interactions{Reader: reader},
+		Consent: projections.Consent{Reader: reader}, Populations: f.populations, Now: time.Now, Entropy: rand.Reader,
+	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
 	server := api{
-		writing: &writeapi.API{Commands: c, Lines: httpapi.NewUserLines(), Login: login(issuer), ExternalIDs: externalIDs(projections.Users{Reader: reader})},
+		writing: &writeapi.API{
+			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Login: login(issuer),
+			ExternalIDs: externalIDs(projections.Users{Reader: reader}),
+		},
 		reading: &readapi.API{
 			Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 			Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 			Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
-			Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
+			Feeds: w.feeds, Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 		},
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: f.metrics,
@@ -206,14 +216,6 @@ func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, e
 // externalIDs names users as their client does.
 func externalIDs(users projections.Users) func(context.Context, id.Client, []id.User) (map[id.User]string, error) {
 	return func(ctx context.Context, client id.Client, ids []id.User) (map[id.User]string, error) {
-		names := make(map[id.User]string, len(ids))
-		if len(ids) == 0 {
-			return names, nil
-		}
-		found, err := users.List(ctx, client, false, projections.UserQuery{IDs: ids, Page: projections.Page{Limit: len(ids)}})
-		for _, u := range found {
-			names[u.ID] = u.ExternalID
-		}
-		return names, err
+		return users.ExternalIDs(ctx, client, false, ids)
 	}
 }

@@ -40,6 +40,9 @@ type foundation struct {
 	metrics  *prometheus.Registry
 	progress *feed.Progress
 	runner   *feed.Runner
+	// populations are the users in memory, for matches and feeds alike; set
+	// with the commands.
+	populations *projections.Populations
 
 	draining atomic.Bool // about to stop: not ready any more
 	closers  []func()

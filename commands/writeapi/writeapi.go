@@ -17,6 +17,7 @@ import (
 // API is the writing half of the generated server interface.
 type API struct {
 	Commands *commands.Commands
+	Cursors  httpapi.Cursors
 	Lines    httpapi.UserLines // the rules for the lines of an import
 	// Login makes the token of a member who has just signed up.
 	Login func(ctx context.Context, account commands.Account) (Login, error)

@@ -22,6 +22,7 @@ type (
 	Run          string // a clustering run: run_
 	Cluster      string // clu_
 	Campaign     string // cam_
+	Impression   string // a campaign that was shown to somebody: ipr_
 	Delivery     string // dlv_
 	Event        string // a recorded event: evt_
 	Import       string // a bulk import of users: imp_
@@ -37,6 +38,7 @@ func (ConsentLayer) prefix() string { return "lay_" }
 func (Run) prefix() string          { return "run_" }
 func (Cluster) prefix() string      { return "clu_" }
 func (Campaign) prefix() string     { return "cam_" }
+func (Impression) prefix() string   { return "ipr_" }
 func (Delivery) prefix() string     { return "dlv_" }
 func (Event) prefix() string        { return "evt_" }
 func (Import) prefix() string       { return "imp_" }

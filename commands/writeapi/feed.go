@@ -1,0 +1,44 @@
+package writeapi
+
+import (
+	"context"
+	"fmt"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+	"kindred/httpapi"
+)
+
+// RecordInteraction records what a user did about an item of the feed.
+func (a *API) RecordInteraction(ctx context.Context, r httpapi.RecordInteractionRequestObject) (httpapi.RecordInteractionResponseObject, error) {
+	c, body := call(ctx), r.Body
+	in := commands.Interact{User: commands.UserRef(r.UserID), Item: or(body.ItemID, ""), Kind: string(body.Type)}
+	if (body.ItemID == nil) == (body.ImpressionID == nil) {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/item_id", Detail: "is needed where no impression_id is given, and only there"})
+	}
+	if body.ImpressionID != nil {
+		user, err := a.Commands.FindUser(ctx, c.Client, in.User)
+		if err != nil {
+			return nil, err
+		}
+		shown, err := a.Cursors.DecodeShowing(c.Client, user, *body.ImpressionID)
+		if err != nil {
+			return nil, err
+		}
+		in.Item, in.Position = shown.Item, shown.Position
+		in.Impression = fmt.Sprintf("%s.%d", shown.Feed, shown.Position)
+	}
+	done, err := a.Commands.Interact(ctx, c, in)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.RecordInteraction200JSONResponse{Body: httpapi.Interaction{
+		UserID: done.User, ItemID: done.Item, ImpressionID: body.ImpressionID,
+		Type: httpapi.InteractionType(done.Kind), RecordedAt: httpapi.Time{Time: done.RecordedAt},
+	}}
+	if len(done.Outcome.Recorded) > 0 {
+		at := position(done.Outcome)
+		answer.Headers.XKindredPosition = &at
+	}
+	return answer, nil
+}

@@ -1,0 +1,275 @@
+package projections
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/ranking"
+	"kindred/eventstore"
+)
+
+// Interactions is the read model of what users did about the items of their
+// feeds, as far as ranking needs it.
+type Interactions struct{ Reader }
+
+// Name of the read model.
+func (Interactions) Name() string { return "interactions" }
+
+// Version of the read model's tables.
+func (Interactions) Version() int { return 1 }
+
+// Schema of the read model.
+func (Interactions) Schema() string {
+	return `
+CREATE TABLE interactions (
+	client    text COLLATE "C" NOT NULL,
+	user_id   text COLLATE "C" NOT NULL,
+	item      text COLLATE "C" NOT NULL,
+	dismissed boolean NOT NULL,
+	seen      timestamptz[] NOT NULL, -- the newest impressions since the last answer
+	PRIMARY KEY (client, user_id, item)
+);
+CREATE INDEX interactions_item ON interactions (client, item);
+CREATE INDEX interactions_dismissed ON interactions (client, user_id) WHERE dismissed;
+CREATE TABLE popularity ( -- of users
+	client      text COLLATE "C" NOT NULL,
+	item        text COLLATE "C" NOT NULL,
+	impressions double precision NOT NULL,
+	clicks      double precision NOT NULL, -- weighed
+	rate        double precision NOT NULL, -- the expected click rate
+	PRIMARY KEY (client, item)
+);
+CREATE INDEX popularity_ranked ON popularity (client, rate DESC, item) WHERE clicks > 0;`
+}
+
+// maxSeen bounds the impressions that are kept of one item: after so many
+// without an answer, next to nothing is left of its score.
+const maxSeen = 20
+
+// interactionKey is a user and an item of theirs.
+type interactionKey struct {
+	client id.Client
+	user   id.User
+	item   string
+}
+
+// itemKey is an item for all users.
+type itemKey struct {
+	client id.Client
+	item   string
+}
+
+type interactionRow struct {
+	interactionKey
+	dismissed bool
+	seen      []time.Time
+}
+
+type popularityRow struct {
+	itemKey
+	ranking.Response
+}
+
+// interactionRows is what a batch touches of the tables.
+type interactionRows struct {
+	interactions map[interactionKey]*interactionRow
+	popularity   map[itemKey]*popularityRow
+	erased       []itemKey // users; what stands in the tables of them goes
+}
+
+const (
+	loadInteractions = `
+SELECT i.client, i.user_id, i.item, i.dismissed, i.seen FROM interactions i
+JOIN unnest($1::text[], $2::text[], $3::text[]) AS k (client, user_id, item)
+	ON i.client = k.client AND i.user_id = k.user_id AND i.item = k.item`
+	loadPopularity = `
+SELECT p.client, p.item, p.impressions, p.clicks FROM popularity p
+JOIN unnest($1::text[], $2::text[]) AS k (client, item) ON p.client = k.client AND p.item = k.item`
+	eraseInteractions = `
+DELETE FROM interactions i USING unnest($1::text[], $2::text[]) AS e (client, user_id)
+WHERE i.client = e.client AND (i.user_id = e.user_id OR i.item = e.user_id)`
+	erasePopularity = `
+DELETE FROM popularity p USING unnest($1::text[], $2::text[]) AS e (client, item)
+WHERE p.client = e.client AND p.item = e.item`
+	// The times of all rows come as one array, and each row takes its part.
+	upsertInteractions = `
+INSERT INTO interactions (client, user_id, item, dismissed, seen)
+SELECT n.client, n.user_id, n.item, n.dismissed, ($5::timestamptz[])[n.first + 1 : n.last]
+FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $6::integer[], $7::integer[])
+	AS n (client, user_id, item, dismissed, first, last)
+ON CONFLICT (client, user_id, item) DO UPDATE SET dismissed = excluded.dismissed, seen = excluded.seen`
+	upsertPopularity = `
+INSERT INTO popularity (client, item, impressions, clicks, rate)
+SELECT * FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[])
+ON CONFLICT (client, item) DO UPDATE SET impressions = excluded.impressions, clicks = excluded.clicks, rate = excluded.rate`
+)
+
+// Apply changes the model by a batch of events.
+func (Interactions) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	rows := interactionRows{map[interactionKey]*interactionRow{}, map[itemKey]*popularityRow{}, nil}
+	for _, r := range batch {
+		if e, ok := r.Event.(event.InteractionRecorded); ok {
+			rows.touch(r.Client, e)
+		}
+	}
+	if err := rows.load(ctx, tx); err != nil {
+		return err
+	}
+	for _, r := range batch {
+		switch e := r.Event.(type) {
+		case event.InteractionRecorded:
+			rows.record(r, e)
+		case event.EndUserErased:
+			rows.erase(r.Client, e.User)
+		}
+	}
+	return rows.write(ctx, tx)
+}
+
+func (rows *interactionRows) touch(client id.Client, e event.InteractionRecorded) (*interactionRow, *popularityRow) {
+	of, item := interactionKey{client, e.User, e.Item}, itemKey{client, e.Item}
+	if rows.interactions[of] == nil {
+		rows.interactions[of] = &interactionRow{interactionKey: of}
+	}
+	if _, err := id.Parse[id.User](e.Item); err != nil {
+		return rows.interactions[of], &popularityRow{} // campaigns count their own
+	}
+	if rows.popularity[item] == nil {
+		rows.popularity[item] = &popularityRow{itemKey: item}
+	}
+	return rows.interactions[of], rows.popularity[item]
+}
+
+func (rows *interactionRows) record(r eventstore.Recorded, e event.InteractionRecorded) {
+	own, all := rows.touch(r.Client, e)
+	switch e.Kind {
+	case "impression":
+		own.seen = append(own.seen, r.RecordedAt)
+		own.seen = own.seen[max(0, len(own.seen)-maxSeen):]
+		all.Impressions++
+	case "click":
+		own.seen = nil
+		all.Clicks += ranking.ClickWeight(e.Position)
+	case "conversion":
+		own.seen = nil
+	case "dismiss":
+		own.dismissed = true
+	}
+}
+
+// erase drops what is known of a user, before whatever comes after.
+func (rows *interactionRows) erase(client id.Client, user id.User) {
+	for key := range rows.interactions {
+		if key.client == client && (key.user == user || key.item == string(user)) {
+			delete(rows.interactions, key)
+		}
+	}
+	key := itemKey{client, string(user)}
+	delete(rows.popularity, key)
+	rows.erased = append(rows.erased, key)
+}
+
+func (rows *interactionRows) load(ctx context.Context, tx pgx.Tx) error {
+	if len(rows.interactions) == 0 {
+		return nil
+	}
+	touched := rows.sorted()
+	found, err := tx.Query(ctx, loadInteractions,
+		column(touched, func(r *interactionRow) string { return string(r.client) }),
+		column(touched, func(r *interactionRow) string { return string(r.user) }),
+		column(touched, func(r *interactionRow) string { return r.item }))
+	if err != nil {
+		return err
+	}
+	var row interactionRow
+	if _, err := pgx.ForEachRow(found, []any{text(&row.client), text(&row.user), text(&row.item), &row.dismissed, &row.seen}, func() error {
+		loaded := row
+		loaded.seen = slices.Clone(row.seen)
+		rows.interactions[row.interactionKey] = &loaded
+		return nil
+	}); err != nil {
+		return err
+	}
+	items := rows.sortedItems()
+	found, err = tx.Query(ctx, loadPopularity,
+		column(items, func(r *popularityRow) string { return string(r.client) }),
+		column(items, func(r *popularityRow) string { return r.item }))
+	if err != nil {
+		return err
+	}
+	var item popularityRow
+	_, err = pgx.ForEachRow(found, []any{text(&item.client), text(&item.item), &item.Impressions, &item.Clicks}, func() error {
+		loaded := item
+		rows.popularity[item.itemKey] = &loaded
+		return nil
+	})
+	return err
+}
+
+func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
+	if len(rows.erased) > 0 {
+		clients := column(rows.erased, func(k itemKey) string { return string(k.client) })
+		users := column(rows.erased, func(k itemKey) string { return k.item })
+		for _, sql := range []string{eraseInteractions, erasePopularity} {
+			if err := do(ctx, tx, "erase interactions", sql, clients, users); err != nil {
+				return err
+			}
+		}
+	}
+	if touched := rows.sorted(); len(touched) > 0 {
+		seen := []time.Time{}
+		first, last := make([]int32, len(touched)), make([]int32, len(touched))
+		for i, r := range touched {
+			first[i] = int32(len(seen))
+			seen = append(seen, r.seen...)
+			last[i] = int32(len(seen))
+		}
+		if err := do(ctx, tx, "upsert interactions", upsertInteractions,
+			column(touched, func(r *interactionRow) string { return string(r.client) }),
+			column(touched, func(r *interactionRow) string { return string(r.user) }),
+			column(touched, func(r *interactionRow) string { return r.item }),
+			column(touched, func(r *interactionRow) bool { return r.dismissed }), seen, first, last,
+		); err != nil {
+			return err
+		}
+	}
+	items := rows.sortedItems()
+	if len(items) == 0 {
+		return nil
+	}
+	return do(ctx, tx, "upsert popularity", upsertPopularity,
+		column(items, func(r *popularityRow) string { return string(r.client) }),
+		column(items, func(r *popularityRow) string { return r.item }),
+		column(items, func(r *popularityRow) float64 { return r.Impressions }),
+		column(items, func(r *popularityRow) float64 { return r.Clicks }),
+		column(items, func(r *popularityRow) float64 { return r.ExpectedClickRate() }),
+	)
+}
+
+func (rows *interactionRows) sorted() []*interactionRow {
+	all := make([]*interactionRow, 0, len(rows.interactions))
+	for _, r := range rows.interactions {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *interactionRow) int {
+		return strings.Compare(string(a.client)+"/"+string(a.user)+"/"+a.item, string(b.client)+"/"+string(b.user)+"/"+b.item)
+	})
+	return all
+}
+
+func (rows *interactionRows) sortedItems() []*popularityRow {
+	all := make([]*popularityRow, 0, len(rows.popularity))
+	for _, r := range rows.popularity {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *popularityRow) int {
+		return strings.Compare(string(a.client)+"/"+a.item, string(b.client)+"/"+b.item)
+	})
+	return all
+}

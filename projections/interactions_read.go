@@ -1,0 +1,81 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/ranking"
+)
+
+// Standing is what counts, beside a match, when a user is ranked in another
+// one's feed.
+type Standing struct {
+	User       id.User
+	UpdatedAt  time.Time
+	Unanswered int // impressions without a click within the window
+	Response   ranking.Response
+}
+
+// maxDismissed bounds how many dismissals are looked at before the ranking;
+// all of them are when a page is read.
+const maxDismissed = 10_000
+
+const dismissedItems = `
+SELECT i.item FROM interactions i WHERE i.client = $1 AND i.user_id = $2 AND i.dismissed
+	AND ($3::text[] IS NULL OR i.item = ANY($3)) LIMIT $4`
+
+// Dismissed returns which of these items a user has dismissed; of all, where
+// items is nil.
+func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual bool, user id.User, items []string) (map[string]bool, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, dismissedItems, []any{string(user), items, maxDismissed},
+		func(item *string) []any { return []any{text(item)} })
+	dismissed := make(map[string]bool, len(found))
+	for _, item := range found {
+		dismissed[item] = true
+	}
+	return dismissed, err
+}
+
+// The users model may lag behind this one, as for matches. $2 is whose feed it
+// is, $3 the start of the window.
+const standingColumns = `
+SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE s.at > $3) AS unanswered,
+	coalesce(p.impressions, 0) AS impressions, coalesce(p.clicks, 0) AS clicks
+FROM users u
+LEFT JOIN interactions i ON i.client = u.client AND i.user_id = $2 AND i.item = u.id
+LEFT JOIN popularity p ON p.client = u.client AND p.item = u.id
+WHERE u.client = $1 AND NOT u.erased AND NOT coalesce(i.dismissed, false)`
+
+// $4 is the consent layer, ” for none.
+const inLayer = ` AND u.id <> $2
+	AND ($4 = '' OR EXISTS (SELECT FROM consents c WHERE c.client = u.client AND c.layer = $4 AND c.user_id = u.id AND c.granted))`
+
+const (
+	standingsOf     = standingColumns + ` AND u.id = ANY($4)`
+	newestStanding  = standingColumns + inLayer + ` ORDER BY u.born DESC LIMIT $5`
+	popularStanding = standingColumns + inLayer + ` AND p.clicks > 0 ORDER BY p.rate DESC, p.item LIMIT $5`
+)
+
+// Standings returns how users stand in the feed of another one.
+func (m Interactions) Standings(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, users []id.User) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, standingsOf, string(of), since, column(users, func(u id.User) string { return string(u) }))
+}
+
+// Newest returns the users who came last, the newest first.
+func (m Interactions) Newest(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, within event.Within, limit int) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, newestStanding, string(of), since, string(within.Layer), limit)
+}
+
+// Popular returns the users with the highest expected click rate among those
+// who were clicked at all, the highest first.
+func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, within event.Within, limit int) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, popularStanding, string(of), since, string(within.Layer), limit)
+}
+
+func (m Interactions) standings(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Standing, error) {
+	return query(ctx, m.Reader, m, client, eventual, sql, args, func(s *Standing) []any {
+		return []any{text(&s.User), &s.UpdatedAt, &s.Unanswered, &s.Response.Impressions, &s.Response.Clicks}
+	})
+}

@@ -1,0 +1,72 @@
+package readapi
+
+import (
+	"context"
+	"fmt"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/httpapi"
+	"kindred/projections/feeds"
+)
+
+// GetFeed shows a page of the ranked feed of a user.
+func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (httpapi.GetFeedResponseObject, error) {
+	client, eventual := asked(ctx)
+	user, err := a.user(ctx, r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	request := feeds.Request{Client: client, User: user, Eventual: eventual, Limit: httpapi.PageSize(r.Params.Limit)}
+	if r.Params.ConsentLayerID != nil {
+		layer, err := a.layer(ctx, *r.Params.ConsentLayerID)
+		if err != nil {
+			return nil, err
+		}
+		request.Within = event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths}
+	}
+	list := filtered("feed", string(user), string(request.Within.Layer))
+	page, err := a.feedPage(ctx, request, list, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.GetFeed200JSONResponse{
+		Data: each(page.Items, func(i feeds.Item) httpapi.FeedItem { return a.feedItem(client, user, page, i) }),
+	}
+	if page.Next != nil {
+		next := a.Cursors.Encode(client, list, page.Next.String())
+		answer.NextCursor = &next
+	}
+	return answer, nil
+}
+
+func (a *API) feedPage(ctx context.Context, r feeds.Request, list string, cursor *httpapi.Cursor) (feeds.Page, error) {
+	if cursor == nil {
+		return a.Feeds.First(ctx, r)
+	}
+	written, err := a.Cursors.Decode(r.Client, list, *cursor)
+	if err != nil {
+		return feeds.Page{}, err
+	}
+	at, err := feeds.ParsePlace(written)
+	if err != nil {
+		return feeds.Page{}, err
+	}
+	return a.Feeds.Next(ctx, r, at)
+}
+
+func (a *API) feedItem(client id.Client, user id.User, page feeds.Page, i feeds.Item) httpapi.FeedItem {
+	out := httpapi.FeedItem{
+		Type: httpapi.FeedItemType(i.Kind.String()), Reason: httpapi.FeedItemReason(i.Reason.String()), Score: i.Score,
+	}
+	if i.Kind == feeds.Campaign {
+		campaign := string(i.Campaign)
+		out.CampaignID, out.ImpressionID = &campaign, string(i.Impression)
+		return out
+	}
+	out.UserID, out.ExternalID = &i.User, &i.ExternalID
+	out.ImpressionID = a.Cursors.EncodeShowing(client, user, httpapi.Showing{
+		Feed: fmt.Sprintf("%x", page.Snapshot[:]), Position: i.Position, Item: string(i.User),
+	})
+	return out
+}
