@@ -84,6 +84,7 @@ func eventful(w *world, random *rand.Rand, events int) {
 	w.match(w.bolt, ada, bob, 0.75)
 	layer := w.define(w.bolt, "a layer that stays")
 	w.grant(w.bolt, layer, ada, true)
+	w.interact(w.bolt, ada, bob, "click", 2)
 
 	type user struct {
 		client     id.Client
@@ -134,6 +135,7 @@ func eventful(w *world, random *rand.Rand, events int) {
 				with = erased[random.IntN(len(erased))]
 			}
 			w.match(of.client, of.id, with.id, random.Float64())
+			w.interact(of.client, of.id, with.id, []string{"impression", "click", "dismiss", "conversion"}[random.IntN(4)], random.IntN(9))
 		case choice < 14:
 			hooks = append(hooks, w.subscribe(w.acme, "https://example.com"))
 		case choice < 16 && len(hooks) > 0:

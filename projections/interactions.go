@@ -21,6 +21,11 @@ type Interactions struct{ Reader }
 // Name of the read model.
 func (Interactions) Name() string { return "interactions" }
 
+// Wants says which events the model is made of.
+func (Interactions) Wants(t string) bool {
+	return t == "feed.interaction_recorded" || t == "end_user.erased"
+}
+
 // Version of the read model's tables.
 func (Interactions) Version() int { return 1 }
 

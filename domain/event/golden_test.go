@@ -73,6 +73,7 @@ func samples() []Event {
 		WebhookResumed{Webhook: webhook},
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
+		InteractionRecorded{User: user, Item: "usr_0000000000000000000000000g", Kind: "click", Impression: "0102.3", Position: 3},
 	}
 }
 

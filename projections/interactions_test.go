@@ -1,0 +1,86 @@
+package projections_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/postgres/pgtest"
+	"kindred/projections"
+)
+
+func TestInteractionsOfAnyBatchesMakeTheSameTables(t *testing.T) {
+	h := newHistory(t)
+	users := make([]id.User, 4)
+	for i := range users {
+		users[i] = id.Next[id.User](h.ids)
+	}
+	campaign := string(id.Next[id.Campaign](h.ids))
+	random := rand.New(rand.NewPCG(3, 4))
+	kinds := []string{"impression", "impression", "impression", "click", "conversion", "dismiss"}
+	for i := range 300 {
+		user, item := users[random.IntN(4)], string(users[random.IntN(4)])
+		if random.IntN(8) == 0 {
+			item = campaign
+		}
+		h.record("interactions", event.InteractionRecorded{User: user, Item: item, Kind: kinds[random.IntN(6)], Position: random.IntN(9)})
+		if i%90 == 89 {
+			h.record("users", event.EndUserErased{User: users[i%4]})
+		}
+	}
+	wantSplitIndependent(t, pgtest.New(t), projections.Interactions{}, h.all(), "interactions", "popularity")
+}
+
+func TestWhatInteractionsLeave(t *testing.T) {
+	const (
+		ada, bob = id.User("usr_04hk8ls48pkqs04hk8ls48pkqs"), id.User("usr_0000000000000000000000000g")
+		campaign = "cam_0000000000000000000000000g"
+	)
+	did := func(kind, item string, position int) event.Event {
+		return event.InteractionRecorded{User: ada, Item: item, Kind: kind, Position: position}
+	}
+	for _, c := range []struct {
+		what   string
+		events []event.Event
+		want   string // dismissed, impressions kept; impressions, clicks
+	}{
+		{"an impression counts", []event.Event{did("impression", string(bob), 1)}, "f 1; 1 0"},
+		{"a click ends the count and is weighed by its position", []event.Event{did("impression", string(bob), 3), did("click", string(bob), 3)}, "f 0; 1 2"},
+		{"a conversion ends the count", []event.Event{did("impression", string(bob), 3), did("conversion", string(bob), 3)}, "f 0; 1 0"},
+		{"a dismissal stays", []event.Event{did("dismiss", string(bob), 0), did("click", string(bob), 0)}, "t 0; 0 1"},
+		{"a campaign has no popularity here", []event.Event{did("dismiss", campaign, 0)}, "t 0;"},
+		{"who is erased leaves nothing", []event.Event{did("click", string(bob), 1), event.EndUserErased{User: bob}}, ";"},
+		{"whose feed it was leaves the popularity", []event.Event{did("click", string(bob), 1), event.EndUserErased{User: ada}}, "; 0 1"},
+	} {
+		h := newHistory(t)
+		h.record("interactions", c.events...)
+		if got := left(t, h.all()); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+	h := newHistory(t)
+	for range 50 {
+		h.record("interactions", did("impression", string(bob), 1))
+	}
+	if got := left(t, h.all()); got != "f 20; 50 0" {
+		t.Errorf("after 50 impressions: %q", got)
+	}
+}
+
+// left says what stands in the tables.
+func left(t *testing.T, events []eventstore.Recorded) string {
+	t.Helper()
+	dump := built(t, pgtest.New(t), projections.Interactions{}, events, func() int { return 3 },
+		`(SELECT dismissed, cardinality(seen) FROM interactions)`, `(SELECT impressions, clicks FROM popularity)`)
+	lines := strings.Split(strings.NewReplacer("(", "", ")", "", ",", " ").Replace(dump), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "SELECT") {
+			lines[i] = ";"
+		}
+	}
+	said := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
+	return strings.ReplaceAll(strings.TrimPrefix(said, "; "), " ;", ";")
+}
