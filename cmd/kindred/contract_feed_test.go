@@ -18,15 +18,18 @@ import (
 // populate imports users with mixed traits: e0, e1, …
 func (a account) populate(n int) {
 	a.Helper()
-	var lines strings.Builder
-	for i := range n {
-		fmt.Fprintf(&lines, `{"external_id":"e%d","traits":{"age":%d,"visits":%d,"plan":"p%d","city":"c%d","likes":["l%d","l%d"]}}`+"\n",
-			i, 18+i*7%60, i*13%300, i%4, i*3%11, i%9, i%7)
-	}
-	result := want[httpapi.ImportResult](a, http.StatusOK,
-		a.send("POST", "/api/v1/users/import", lines.String(), header("Content-Type", "application/x-ndjson")))
-	if result.Created != int64(n) {
-		a.Fatalf("imported %d of %d: %+v", result.Created, n, result.Errors)
+	for from := 0; from < n; from += 5_000 {
+		var lines strings.Builder
+		most := min(n, from+5_000)
+		for i := from; i < most; i++ {
+			fmt.Fprintf(&lines, `{"external_id":"e%d","traits":{"age":%d,"visits":%d,"plan":"p%d","city":"c%d","likes":["l%d","l%d"]}}`+"\n",
+				i, 18+i*7%60, i*13%300, i%4, i*3%11, i%9, i%7)
+		}
+		result := want[httpapi.ImportResult](a, http.StatusOK,
+			a.send("POST", "/api/v1/users/import", lines.String(), header("Content-Type", "application/x-ndjson")))
+		if result.Created != int64(most-from) {
+			a.Fatalf("imported %d of %d: %+v", result.Created, most-from, result.Errors)
+		}
 	}
 }
 
