@@ -656,6 +656,9 @@ type Feed struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
+// FeedImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+type FeedImpressionID = string
+
 // FeedItem A user, with `user_id` and `external_id`, or a campaign, with `campaign_id`.
 type FeedItem struct {
 	// CampaignID Example: cam_4o7k1fjgq8l7p0m2v3n5r6s9t0
@@ -665,7 +668,7 @@ type FeedItem struct {
 	ExternalID *string `json:"external_id,omitempty"`
 
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
-	ImpressionID ImpressionID `json:"impression_id"`
+	ImpressionID FeedImpressionID `json:"impression_id"`
 
 	// Reason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
 	Reason FeedItemReason `json:"reason"`
@@ -716,13 +719,10 @@ type ImportResult struct {
 	Updated int64 `json:"updated"`
 }
 
-// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
-type ImpressionID = string
-
 // Interaction defines model for Interaction.
 type Interaction struct {
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
-	ImpressionID *ImpressionID `json:"impression_id,omitempty"`
+	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
 
 	// ItemID The user, `usr_…`, or the campaign, `cam_…`.
 	ItemID string `json:"item_id"`
@@ -892,7 +892,7 @@ type NewConsentLayer struct {
 // NewInteraction defines model for NewInteraction.
 type NewInteraction struct {
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
-	ImpressionID *ImpressionID `json:"impression_id,omitempty"`
+	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
 
 	// ItemID The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about.
 	ItemID *string         `json:"item_id,omitempty"`
