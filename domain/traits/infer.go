@@ -76,38 +76,46 @@ func (h *worstFirst) Pop() any {
 	return d
 }
 
-func sample(users iter.Seq2[string, Flat]) []drawn {
-	var best worstFirst
-	for id, flat := range users {
-		sum := sha256.Sum256([]byte(id))
-		d := drawn{binary.BigEndian.Uint64(sum[:]), id, flat}
-		switch {
-		case len(best) < SampleSize:
-			heap.Push(&best, d)
-		case d.compare(best[0]) < 0:
-			best[0] = d
-			heap.Fix(&best, 0)
-		}
+// Sample picks, from ids that come in any order, those that Infer looks at.
+// The zero value is empty.
+type Sample struct{ best worstFirst }
+
+// Add offers an id that was not offered before.
+func (s *Sample) Add(id string) { s.offer(id, Flat{}) }
+
+// IDs returns what was picked.
+func (s *Sample) IDs() []string {
+	ids := make([]string, len(s.best))
+	for i, d := range s.best {
+		ids[i] = d.id
 	}
-	slices.SortFunc(best, drawn.compare)
-	return best
+	return ids
+}
+
+func (s *Sample) offer(id string, flat Flat) {
+	sum := sha256.Sum256([]byte(id))
+	d := drawn{binary.BigEndian.Uint64(sum[:]), id, flat}
+	switch {
+	case len(s.best) < SampleSize:
+		heap.Push(&s.best, d)
+	case d.compare(s.best[0]) < 0:
+		s.best[0] = d
+		heap.Fix(&s.best, 0)
+	}
+}
+
+func sample(users iter.Seq2[string, Flat]) []drawn {
+	var s Sample
+	for id, flat := range users {
+		s.offer(id, flat)
+	}
+	slices.SortFunc(s.best, drawn.compare)
+	return s.best
 }
 
 func describe(path string, values []Value, overrides map[string]Override) Trait {
-	decided := overrideOf(path, overrides)
-	t := Trait{
-		Path: path, Type: decided.Type, Declared: decided.Type != "", Weight: 1, Known: len(values),
-		Sensitive: likelySensitive(path),
-	}
-	if decided.Weight != nil && !math.IsNaN(*decided.Weight) {
-		t.Weight = min(max(*decided.Weight, 0), MaxWeight)
-	}
-	if decided.Ignore != nil {
-		t.Ignored = *decided.Ignore
-	}
-	if decided.Sensitive != nil {
-		t.Sensitive = *decided.Sensitive
-	}
+	t := Trait{Path: path, Known: len(values)}
+	t.decide(overrides)
 	if !t.Declared {
 		t.Type = typeOf(values)
 	}
@@ -120,6 +128,24 @@ func describe(path string, values []Value, overrides map[string]Override) Trait 
 		t.Levels, t.Distinct = t.count(values, SetLevels)
 	}
 	return t
+}
+
+// decide takes over what the client has decided about the trait.
+func (t *Trait) decide(overrides map[string]Override) {
+	decided := overrideOf(t.Path, overrides)
+	t.Declared = decided.Type != ""
+	if t.Declared {
+		t.Type = decided.Type
+	}
+	t.Weight = 1
+	if decided.Weight != nil && !math.IsNaN(*decided.Weight) {
+		t.Weight = min(max(*decided.Weight, 0), MaxWeight)
+	}
+	t.Ignored = decided.Ignore != nil && *decided.Ignore
+	t.Sensitive = likelySensitive(t.Path)
+	if decided.Sensitive != nil {
+		t.Sensitive = *decided.Sensitive
+	}
 }
 
 // overrideOf joins what was decided about path and about the paths above it,

@@ -77,6 +77,23 @@ func (t Trait) Participates() bool {
 	return t.Type != TypeExcluded && !t.Ignored && !t.Sensitive && t.Weight > 0
 }
 
+// Decide returns the schema under other overrides than those it was inferred
+// under. It is false where a path is to have another type: then what its values
+// are like has to be learnt anew.
+func (s Schema) Decide(overrides map[string]Override) (Schema, bool) {
+	decided := make([]Trait, len(s.Traits))
+	for i, t := range s.Traits {
+		before, declared := t.Type, t.Declared
+		t.decide(overrides)
+		if t.Type != before || t.Declared != declared {
+			return Schema{}, false
+		}
+		decided[i] = t
+	}
+	s.Traits = decided
+	return s, true
+}
+
 // Restrict returns the schema with the permitted paths alone, as a consent
 // layer asks for.
 func (s Schema) Restrict(permit func(path string) bool) Schema {

@@ -1,0 +1,66 @@
+package traits
+
+import (
+	"encoding/json"
+	"math"
+)
+
+const (
+	// MinHolders is how many sampled users must share a value before a schema
+	// that is recorded names it.
+	MinHolders = 10
+	// MaxRecorded bounds the JSON of a recorded schema, in bytes.
+	MaxRecorded = 256 << 10
+)
+
+// Recorded returns the schema as it is kept in the log, where it outlives the
+// people that it was learnt from: without the values that only few of them
+// share, its extremes rounded outwards to powers of two, and small enough to
+// be one event. Whoever uses a schema uses this form, so that the log
+// holds exactly what was used.
+func (s Schema) Recorded() Schema {
+	kept := make([]Trait, len(s.Traits))
+	for i, t := range s.Traits {
+		t.Numbers.Min, t.Numbers.Max = -outwards(-t.Numbers.Min), outwards(t.Numbers.Max)
+		t.Levels = t.Shared()
+		kept[i] = t
+	}
+	s.Traits = kept
+	for most := SetLevels; most > 0 && !s.fits(); most /= 2 {
+		for i, t := range s.Traits {
+			s.Traits[i].Levels = t.Levels[:min(len(t.Levels), most/2)]
+		}
+	}
+	return s
+}
+
+// Shared are the levels that at least MinHolders sampled users hold.
+func (t Trait) Shared() []Level {
+	for i, level := range t.Levels { // the most frequent first
+		if level.Count < MinHolders {
+			return t.Levels[:i:i]
+		}
+	}
+	return t.Levels
+}
+
+func (s Schema) fits() bool {
+	text, err := json.Marshal(s)
+	return err == nil && len(text) <= MaxRecorded
+}
+
+// outwards rounds up to the next power of two, or its negative down to
+// nothing nearer to 0 than half of it.
+func outwards(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	fraction, exponent := math.Frexp(math.Abs(x)) // fraction in [0.5, 1)
+	switch {
+	case x < 0:
+		return -math.Ldexp(0.5, exponent)
+	case fraction == 0.5:
+		return x
+	}
+	return math.Ldexp(1, exponent)
+}
