@@ -256,6 +256,66 @@ func (e Role) Valid() bool {
 	}
 }
 
+// Defines values for TraitReason.
+const (
+	ReasonAlwaysTheSame TraitReason = "always_the_same"
+	ReasonIgnored       TraitReason = "ignored"
+	ReasonNoWeight      TraitReason = "no_weight"
+	ReasonNotComparable TraitReason = "not_comparable"
+	ReasonSensitive     TraitReason = "sensitive"
+)
+
+// Valid indicates whether the value is a known member of the TraitReason enum.
+func (e TraitReason) Valid() bool {
+	switch e {
+	case ReasonAlwaysTheSame:
+		return true
+	case ReasonIgnored:
+		return true
+	case ReasonNoWeight:
+		return true
+	case ReasonNotComparable:
+		return true
+	case ReasonSensitive:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TraitType.
+const (
+	TraitBool     TraitType = "bool"
+	TraitCategory TraitType = "category"
+	TraitDate     TraitType = "date"
+	TraitExcluded TraitType = "excluded"
+	TraitGeo      TraitType = "geo"
+	TraitNumber   TraitType = "number"
+	TraitSet      TraitType = "set"
+)
+
+// Valid indicates whether the value is a known member of the TraitType enum.
+func (e TraitType) Valid() bool {
+	switch e {
+	case TraitBool:
+		return true
+	case TraitCategory:
+		return true
+	case TraitDate:
+		return true
+	case TraitExcluded:
+		return true
+	case TraitGeo:
+		return true
+	case TraitNumber:
+		return true
+	case TraitSet:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WebhookStatus.
 const (
 	WebhookActive WebhookStatus = "active"
@@ -1076,15 +1136,101 @@ type TokenRequest struct {
 	UserID *string `json:"user_id,omitempty"`
 }
 
+// Trait defines model for Trait.
+type Trait struct {
+	// Coverage The share of the users who have it.
+	Coverage float64 `json:"coverage"`
+
+	// Declared Whether you have decided about the type.
+	Declared bool `json:"declared"`
+	Ignored  bool `json:"ignored"`
+
+	// Levels The values of a category or set that at least ten users share, the most frequent first; none of a sensitive path.
+	Levels []string `json:"levels"`
+
+	// Participates Whether matches look at it.
+	Participates bool `json:"participates"`
+
+	// Path Keys from the root, joined by dots.
+	//
+	// Example: address.city
+	Path string `json:"path"`
+
+	// Reason Why it takes no part.
+	Reason *TraitReason `json:"reason,omitempty"`
+
+	// Sensitive Takes part in nothing. Paths whose name suggests data of a special category (health, religion, ethnicity, …) are flagged until you say otherwise.
+	Sensitive bool `json:"sensitive"`
+
+	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.
+	Type TraitType `json:"type"`
+
+	// Weight How much it counts; 1 by default.
+	//
+	// Example: 1
+	Weight TraitWeight `json:"weight"`
+}
+
+// TraitReason Why it takes no part.
+type TraitReason string
+
+// TraitOverride defines model for TraitOverride.
+type TraitOverride struct {
+	Ignore    *bool `json:"ignore,omitempty"`
+	Sensitive *bool `json:"sensitive,omitempty"`
+
+	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.
+	Type *TraitType `json:"type,omitempty"`
+
+	// Weight How much it counts; 1 by default.
+	//
+	// Example: 1
+	Weight *TraitWeight `json:"weight,omitempty"`
+}
+
 // TraitPaths Dotted paths into the traits, at most 256. A path permits what is below it too: `address` permits `address.city`.
 //
 // Example: ["plan","age","interests"]
 type TraitPaths = []string
 
+// TraitSchema defines model for TraitSchema.
+type TraitSchema struct {
+	// Overrides What you have decided, by path.
+	Overrides map[string]TraitOverride `json:"overrides"`
+
+	// Skipped Paths beyond the first 256, the rarest.
+	Skipped int `json:"skipped"`
+
+	// Traits By path.
+	Traits []Trait `json:"traits"`
+
+	// Users How many there were when it was learnt.
+	Users int `json:"users"`
+
+	// Version Grows with all that is learnt and decided.
+	Version int `json:"version"`
+}
+
+// TraitType `excluded` is what cannot be compared: free text, identifiers, mixed types.
+type TraitType string
+
+// TraitWeight How much it counts; 1 by default.
+//
+// Example: 1
+type TraitWeight = float64
+
 // Traits Free-form attributes.
 //
 // Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
 type Traits = json.RawMessage
+
+// TraitsChange defines model for TraitsChange.
+type TraitsChange struct {
+	// Traits By path, at most 256; `null` takes a decision back.
+	//
+	// Example: {"health.blood_type":null,"income":{"weight":3},"notes":{"ignore":true}}
+	Traits json.RawMessage `json:"traits"`
+}
 
 // User defines model for User.
 type User struct {
@@ -1387,6 +1533,9 @@ type GrantConsentJSONRequestBody = ConsentGrant
 // WithdrawConsentsJSONRequestBody defines body for WithdrawConsents for application/json ContentType.
 type WithdrawConsentsJSONRequestBody = ConsentsChange
 
+// ChangeTraitsJSONRequestBody defines body for ChangeTraits for application/json ContentType.
+type ChangeTraitsJSONRequestBody = TraitsChange
+
 // CreateUserJSONRequestBody defines body for CreateUser for application/json ContentType.
 type CreateUserJSONRequestBody = NewUser
 
@@ -1609,6 +1758,12 @@ type ServerInterface interface {
 	// WithdrawConsents Record that users have withdrawn their consent
 	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
 	WithdrawConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// GetTraits Get what was learnt about the users' traits
+	// (GET /api/v1/traits)
+	GetTraits(w http.ResponseWriter, r *http.Request)
+	// ChangeTraits Decide about traits
+	// (PATCH /api/v1/traits)
+	ChangeTraits(w http.ResponseWriter, r *http.Request)
 	// ListUsers List end users
 	// (GET /api/v1/users)
 	ListUsers(w http.ResponseWriter, r *http.Request, params ListUsersParams)
@@ -2519,6 +2674,34 @@ func (siw *ServerInterfaceWrapper) WithdrawConsents(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// GetTraits operation middleware
+func (siw *ServerInterfaceWrapper) GetTraits(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTraits(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeTraits operation middleware
+func (siw *ServerInterfaceWrapper) ChangeTraits(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeTraits(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListUsers operation middleware
 func (siw *ServerInterfaceWrapper) ListUsers(w http.ResponseWriter, r *http.Request) {
 
@@ -3044,6 +3227,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GetConsent).Methods(http.MethodGet).Name("GET /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GrantConsent).Methods(http.MethodPut).Name("PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/withdrawals", wrapper.WithdrawConsents).Methods(http.MethodPost).Name("POST /api/v1/consent_layers/{consent_layer_id}/withdrawals")
+	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
+	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
 	r.HandleFunc("/api/v1/users", wrapper.CreateUser).Methods(http.MethodPost).Name("POST /api/v1/users")
 	r.HandleFunc("/api/v1/users/import", wrapper.ImportUsers).Methods(http.MethodPost).Name("POST /api/v1/users/import")
@@ -3771,6 +3956,69 @@ func (response WithdrawConsents200JSONResponse) VisitWithdrawConsentsResponse(w 
 	return err
 }
 
+type GetTraitsRequestObject struct {
+}
+
+type GetTraitsResponseObject interface {
+	VisitGetTraitsResponse(w http.ResponseWriter) error
+}
+
+type GetTraits200ResponseHeaders struct {
+	ETag string
+}
+
+type GetTraits200JSONResponse struct {
+	Body    TraitSchema
+	Headers GetTraits200ResponseHeaders
+}
+
+func (response GetTraits200JSONResponse) VisitGetTraitsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeTraitsRequestObject struct {
+	Body *ChangeTraitsJSONRequestBody
+}
+
+type ChangeTraitsResponseObject interface {
+	VisitChangeTraitsResponse(w http.ResponseWriter) error
+}
+
+type ChangeTraits200ResponseHeaders struct {
+	ETag             string
+	XKindredPosition *string
+}
+
+type ChangeTraits200JSONResponse struct {
+	Body    TraitSchema
+	Headers ChangeTraits200ResponseHeaders
+}
+
+func (response ChangeTraits200JSONResponse) VisitChangeTraitsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListUsersRequestObject struct {
 	Params ListUsersParams
 }
@@ -4210,6 +4458,12 @@ type StrictServerInterface interface {
 	// WithdrawConsents Record that users have withdrawn their consent
 	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
 	WithdrawConsents(ctx context.Context, request WithdrawConsentsRequestObject) (WithdrawConsentsResponseObject, error)
+	// GetTraits Get what was learnt about the users' traits
+	// (GET /api/v1/traits)
+	GetTraits(ctx context.Context, request GetTraitsRequestObject) (GetTraitsResponseObject, error)
+	// ChangeTraits Decide about traits
+	// (PATCH /api/v1/traits)
+	ChangeTraits(ctx context.Context, request ChangeTraitsRequestObject) (ChangeTraitsResponseObject, error)
 	// ListUsers List end users
 	// (GET /api/v1/users)
 	ListUsers(ctx context.Context, request ListUsersRequestObject) (ListUsersResponseObject, error)
@@ -5014,6 +5268,61 @@ func (sh *strictHandler) WithdrawConsents(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(WithdrawConsentsResponseObject); ok {
 		if err := validResponse.VisitWithdrawConsentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTraits operation middleware
+func (sh *strictHandler) GetTraits(w http.ResponseWriter, r *http.Request) {
+	var request GetTraitsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTraits(ctx, request.(GetTraitsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTraits")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTraitsResponseObject); ok {
+		if err := validResponse.VisitGetTraitsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeTraits operation middleware
+func (sh *strictHandler) ChangeTraits(w http.ResponseWriter, r *http.Request) {
+	var request ChangeTraitsRequestObject
+
+	var body ChangeTraitsJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeTraits(ctx, request.(ChangeTraitsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeTraits")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeTraitsResponseObject); ok {
+		if err := validResponse.VisitChangeTraitsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

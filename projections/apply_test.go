@@ -104,6 +104,13 @@ func eventful(w *world, random *rand.Rand, events int) {
 	client := func() id.Client { return []id.Client{w.acme, w.bolt}[random.IntN(2)] }
 	for n := range events {
 		traits := fmt.Sprintf(`{"n":%d}`, n)
+		if n%10 == 0 {
+			c := client()
+			w.record(c, "traitschema-"+string(c), []event.Event{
+				event.TraitSchemaInferred{Client: c, Users: n, Schema: event.Private([]byte(`{"traits":[]}`))},
+				event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{traits: {Type: "number"}}},
+			}[random.IntN(2)])
+		}
 		switch choice := random.IntN(24); {
 		case choice < 4 || len(users) < 2:
 			u := user{client: client(), external: fmt.Sprint("person ", n)}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/matching"
 	"kindred/domain/traits"
+	"kindred/eventstore"
 	"kindred/projections"
 )
 
@@ -31,12 +33,33 @@ type crowd struct {
 func newCrowd(t *testing.T, users int) *crowd {
 	t.Helper()
 	w := newWorld(t)
-	w.follow(projections.Users{})
-	c := &crowd{w, must[*projections.Populations](t)(projections.NewPopulations(w.users(), projections.Consent{Reader: w.reader})), map[id.User]string{}}
+	w.follow(projections.Users{}, projections.TraitSchemas{})
+	c := &crowd{w, w.populations(), map[id.User]string{}}
 	for n := range users {
 		c.join(fmt.Sprint("person ", n), n)
 	}
 	return c
+}
+
+// populations are those of a process of its own.
+func (w *world) populations() *projections.Populations {
+	w.Helper()
+	p := must[*projections.Populations](w)(projections.NewPopulations(w.reader))
+	p.Logger = slog.New(slog.DiscardHandler)
+	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
+		stream := eventstore.Stream("traitschema-" + string(client))
+		tip, err := w.log.Tip(ctx, stream)
+		if err != nil || int(tip.Revision)+1 != under {
+			return err
+		}
+		_, err = w.log.Append(ctx, tip, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+			event.TraitSchemaInferred{Client: client, Users: users, Schema: event.Private(schema)})
+		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
+			return nil
+		}
+		return err
+	}
+	return p
 }
 
 func (c *crowd) join(external string, age int) id.User {
@@ -64,8 +87,7 @@ func matched(matches []event.MatchComputed) (users []id.User) {
 // asNew is what a population that has just read everything computes.
 func (c *crowd) asNew(user id.User, limit int) []event.MatchComputed {
 	c.Helper()
-	fresh := must[*projections.Populations](c)(projections.NewPopulations(c.users(), projections.Consent{Reader: c.reader}))
-	return must[[]event.MatchComputed](c)(fresh.Top(c.Context(), c.acme, user, event.Within{}, limit))
+	return must[[]event.MatchComputed](c)(c.world.populations().Top(c.Context(), c.acme, user, event.Within{}, limit))
 }
 
 func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
@@ -260,7 +282,7 @@ func TestAnErrorOnTheWayLosesNothing(t *testing.T) {
 	} {
 		for _, known := range []bool{false, true} { // whether the population is in memory
 			if !known {
-				c.populations = must[*projections.Populations](t)(projections.NewPopulations(c.users(), projections.Consent{Reader: c.reader}))
+				c.populations = c.world.populations()
 			}
 			before := c.join(fmt.Sprint("before ", name, known), 100)
 			if known {

@@ -26,7 +26,7 @@ import (
 // All lists the read models of the service.
 func All() []feed.ReadModel {
 	return []feed.ReadModel{
-		Clients{}, APIKeys{}, Users{}, Webhooks{}, Matches{}, Revocations{}, Claims{}, Interactions{}, Consent{},
+		Clients{}, APIKeys{}, Users{}, Webhooks{}, Matches{}, Revocations{}, Claims{}, Interactions{}, Consent{}, TraitSchemas{},
 	}
 }
 

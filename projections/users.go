@@ -328,6 +328,30 @@ func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.P
 	return changes, nil
 }
 
+const presentUsers = `
+SELECT u.id, u.changed FROM users u WHERE u.client = $1 AND u.changed > $2 AND NOT u.erased ORDER BY u.changed LIMIT $3`
+
+// present returns at most limit users that are there, without their traits,
+// in order of their last change after a position.
+func (m Users) present(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
+	return query(ctx, m.Reader, m, client, false, presentUsers, []any{string(after), limit},
+		func(r *UserChange) []any { return []any{text(&r.ID), text(&r.At)} })
+}
+
+const countChanged = `
+SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed > $2 LIMIT $3) AS changed`
+
+// countChanged counts the users that have changed after a position, up to a
+// limit.
+func (m Users) countChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
+	rows, err := query(ctx, m.Reader, m, client, false, countChanged, []any{string(after), limit},
+		func(n *int) []any { return []any{n} })
+	if err != nil {
+		return 0, err
+	}
+	return rows[0], nil
+}
+
 func userStream(client id.Client, user id.User) eventstore.Stream {
 	return eventstore.Stream("user-" + string(client) + "-" + string(user))
 }

@@ -17,12 +17,13 @@ import (
 
 // API is the reading half of the generated server interface.
 type API struct {
-	Clients  projections.Clients
-	APIKeys  projections.APIKeys
-	Webhooks projections.Webhooks
-	Users    projections.Users
-	Matches  projections.Matches
-	Consent  projections.Consent
+	Clients     projections.Clients
+	APIKeys     projections.APIKeys
+	Webhooks    projections.Webhooks
+	Users       projections.Users
+	Matches     projections.Matches
+	Consent     projections.Consent
+	Populations *projections.Populations
 
 	Feeds           *feeds.Feeds
 	Cursors         httpapi.Cursors

@@ -70,12 +70,11 @@ func (f *foundation) keyring(ctx context.Context) (*auth.Keyring, error) {
 // commands wires what changes things.
 func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := f.reader()
-	populations, err := projections.NewPopulations(projections.Users{Reader: reader}, projections.Consent{Reader: reader})
+	populations, err := projections.NewPopulations(reader)
 	if err != nil {
 		return nil, err
 	}
-	f.populations = populations
-	return &commands.Commands{
+	c := &commands.Commands{
 		Log: f.log, Entropy: rand.Reader, Matcher: populations, Directory: projections.Users{Reader: reader},
 		Revoked: f.revocations().Note,
 		HashPassword: func(ctx context.Context, password string) (string, error) {
@@ -94,7 +93,10 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 			}
 			return nil
 		},
-	}, nil
+	}
+	populations.Record, populations.Logger = c.RecordTraitSchema, f.logger
+	f.populations = populations
+	return c, nil
 }
 
 // web wires the HTTP edge.
@@ -122,17 +124,19 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Consent: projections.Consent{Reader: reader}, Populations: f.populations, Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
+	reads := &readapi.API{
+		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
+		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
+		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
+		Populations: f.populations, Feeds: w.feeds,
+		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
+	}
 	server := api{
 		writing: &writeapi.API{
 			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Login: login(issuer),
-			ExternalIDs: externalIDs(projections.Users{Reader: reader}),
+			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
 		},
-		reading: &readapi.API{
-			Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
-			Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
-			Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
-			Feeds: w.feeds, Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
-		},
+		reading: reads,
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: f.metrics,
 			Keys: keyLookup{projections.APIKeys{Reader: reader}, f.log.Store},

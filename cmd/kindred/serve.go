@@ -71,6 +71,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	defer stop()
 	group, behind := errgroup.WithContext(behind)
 	group.Go(func() error { f.progress.Run(behind); return nil })
+	group.Go(func() error { f.populations.Run(behind); return nil })
 	if config.has(roleProjections) {
 		for _, model := range projections.All() {
 			group.Go(func() error { return f.runner.Run(behind, model) })

@@ -24,6 +24,8 @@ type API struct {
 	// ExternalIDs names users as their client does. Users who are gone are
 	// left out.
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
+	// TraitSchema is a client's trait schema as it is now, and its entity tag.
+	TraitSchema func(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error)
 }
 
 // Login is a token and what it allows.

@@ -57,7 +57,7 @@ func samples() []Event {
 		EndUserTraitsChanged{User: user, Traits: box(1)},
 		EndUserErased{User: user},
 		MatchComputed{
-			User: user, MatchedUser: "usr_0000000000000000000000000g", Score: 0.87654321, Percentile: 99.5, Coverage: 0.75, Remaining: 3, Layer: layer,
+			User: user, MatchedUser: "usr_0000000000000000000000000g", Score: 0.87654321, Percentile: 99.5, Coverage: 0.75, Remaining: 3, Layer: layer, Schema: 7,
 			Explanation: []Term{{Trait: "city", Weight: 2, Similarity: 0.5, Contribution: 0.25}},
 		},
 		ConsentLayerDefined{Layer: layer, Name: "Research", TraitPaths: []string{"city", "a.b"}},
@@ -74,6 +74,8 @@ func samples() []Event {
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
 		InteractionRecorded{User: user, Item: "usr_0000000000000000000000000g", Kind: "click", Impression: "0102.3", Position: 3},
+		TraitSchemaInferred{Client: client, Users: 120, Schema: box(1)},
+		TraitSchemaOverridden{Overrides: map[string]TraitOverride{"a.b": {Type: "category", Weight: new(2.5), Ignore: new(false), Sensitive: new(true)}}},
 	}
 }
 

@@ -16,6 +16,7 @@ type MatchComputed struct {
 	Percentile  float64         `json:"percentile"` // of the score among random pairs, 0 to 100
 	Coverage    float64         `json:"coverage"`   // share of the weight that both have, 0 to 1
 	Explanation []Term          `json:"explanation"`
+	Schema      int             `json:"schema_version,omitempty"`   // of the traits, as of then
 	Layer       id.ConsentLayer `json:"consent_layer_id,omitempty"` // the comparison kept to
 	Remaining   int             `json:"remaining,omitempty"`        // matches of the same answer that follow this one
 }
@@ -46,5 +47,5 @@ func (e MatchComputed) Data(client id.Client) any {
 }
 
 var matchEvents = []definition{
-	define[MatchComputed]("match.computed", 1),
+	define[MatchComputed]("match.computed", 2), // version 1 did not say which schema,
 }

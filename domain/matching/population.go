@@ -14,6 +14,7 @@ package matching
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"kindred/domain/traits"
@@ -104,6 +105,33 @@ func New(schema traits.Schema) *Population {
 		p.traits = append(p.traits, column{t, v})
 	}
 	return p
+}
+
+// Reweigh takes over the weights of another schema, and leaves out what takes no
+// part there. It is false, and nothing changes, where the other schema reads
+// something that this population does not know. A population that was partitioned
+// answers exactly from then on: its cells were made for other weights.
+func (p *Population) Reweigh(schema traits.Schema) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	weights := make([]float64, len(p.traits))
+	for _, t := range schema.Traits {
+		if !t.Participates() || (t.Type == traits.TypeNumber || t.Type == traits.TypeDate) && !(t.Numbers.Span() > 0) {
+			continue
+		}
+		i := slices.IndexFunc(p.traits, func(c column) bool { return c.Path == t.Path })
+		if i < 0 || p.traits[i].Type != t.Type || p.traits[i].Declared != t.Declared || p.traits[i].Numbers != t.Numbers {
+			return false
+		}
+		weights[i] = t.Weight
+	}
+	for i, weight := range weights {
+		p.traits[i].Weight = weight
+	}
+	if p.partition != nil {
+		clear(p.partition.probes)
+	}
+	return true
 }
 
 // Len is the number of users.

@@ -50,7 +50,7 @@ type view struct {
 func (p *Population) view(permit func(path string) bool) view {
 	v := view{Population: p}
 	for i, t := range p.traits {
-		if permit == nil || permit(t.Path) {
+		if t.Weight > 0 && (permit == nil || permit(t.Path)) {
 			v.allowed = append(v.allowed, i)
 		}
 	}

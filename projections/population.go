@@ -1,0 +1,359 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/matching"
+	"kindred/domain/traits"
+	"kindred/eventstore"
+)
+
+const (
+	// changesAtOnce is how many changed users are read in one statement.
+	changesAtOnce = 5_000
+	// sampledAtOnce is how many sampled ones are.
+	sampledAtOnce = 512
+	// retrainShare: once a fifth of the users has changed, the schema of
+	// their traits is inferred again.
+	retrainShare = 5
+	// pairsSeed makes the random pairs of a percentile the same ones each time.
+	pairsSeed = 1
+	// waitedFor is how many users can be read anew while a request waits.
+	waitedFor = 5_000
+	// partitionedFrom is how many users are too many to look at each.
+	partitionedFrom = 100_000
+	// maxSchemaRaces bounds how often others may learn a schema meanwhile.
+	maxSchemaRaces = 5
+)
+
+// population is the users of one client.
+type population struct {
+	turn  chan struct{} // of capacity 1: held by whoever takes in changes; guards the rest
+	begun atomic.Int64  // how often changes were taken in
+	done  int64         // the last time that this succeeded
+	size  atomic.Int64  // users
+
+	known
+	asked bool // for a population in place of this one
+}
+
+// known is a population as it is at some time.
+type known struct {
+	users        *matching.Population // nil: nothing is known
+	schema       traits.Schema
+	overrides    map[string]traits.Override
+	learnt       int // version of what was inferred
+	reached      eventstore.Position
+	trained      int // users when the schema was inferred
+	changed      int // changes since then
+	distribution *matching.Distribution
+}
+
+// current returns a client's users with every change that was acknowledged
+// before it was called. Requests that come while changes are taken in share the
+// next time that this is done.
+func (p *Populations) current(ctx context.Context, client id.Client) (known, error) {
+	fresh := &population{turn: make(chan struct{}, 1)}
+	pop, found, _ := p.clients.PeekOrAdd(client, fresh)
+	if found {
+		p.clients.Get(client) // it was used just now
+	} else {
+		pop = fresh
+	}
+	arrived := pop.begun.Load()
+	select {
+	case pop.turn <- struct{}{}:
+		defer func() { <-pop.turn }()
+	case <-ctx.Done():
+		return known{}, ctx.Err()
+	}
+	if pop.done <= arrived {
+		n := pop.begun.Add(1)
+		if err := p.refresh(ctx, client, pop); err != nil {
+			return known{}, err
+		}
+		pop.done = n
+	}
+	if pop.distribution == nil {
+		d := pop.users.Distribution(pairsSeed, nil)
+		pop.distribution = &d
+	}
+	return pop.known, nil
+}
+
+// refresh takes in what has changed since the last time. What the client has
+// decided counts at once. What many new users have to say is learnt while the
+// request waits where they are few, else in the background.
+func (p *Populations) refresh(ctx context.Context, client id.Client, pop *population) error {
+	recorded, err := p.Schemas.get(ctx, client)
+	if err != nil {
+		return err
+	}
+	if pop.users == nil || recorded.overridden > pop.schema.Version && !pop.adopt(recorded) {
+		return p.rebuild(ctx, client, pop, recorded)
+	}
+	behind := recorded.learnt > pop.learnt
+	for change, err := range p.changes(ctx, client, &pop.reached) {
+		if err == nil {
+			err = put(pop.users, change)
+		}
+		if err != nil {
+			pop.users = nil // some changes may be taken in, others not: all are read again
+			return err
+		}
+		pop.changed++
+		behind = behind || pop.changed*retrainShare > pop.trained
+		if behind && pop.users.Len() <= waitedFor {
+			return p.rebuild(ctx, client, pop, recorded)
+		}
+	}
+	if behind && pop.users.Len() <= waitedFor {
+		return p.rebuild(ctx, client, pop, recorded)
+	}
+	if behind {
+		p.ask(client, pop)
+	}
+	return nil
+}
+
+// adopt takes over what the client has decided, where that needs no more than
+// is in memory.
+func (pop *population) adopt(recorded recordedSchema) bool {
+	schema, ok := recorded.schema()
+	if !ok || recorded.learnt != pop.learnt || !pop.users.Reweigh(schema) {
+		return false
+	}
+	pop.schema, pop.overrides, pop.distribution = schema, recorded.overrides, nil
+	return true
+}
+
+// rebuild reads everyone while the request waits.
+func (p *Populations) rebuild(ctx context.Context, client id.Client, pop *population, recorded recordedSchema) error {
+	built, err := p.build(ctx, client, recorded)
+	pop.known = built
+	if err != nil {
+		return err
+	}
+	p.keep(pop)
+	return nil
+}
+
+// keep makes room for a population that was built by forgetting others.
+func (p *Populations) keep(pop *population) {
+	pop.size.Store(int64(pop.users.Len()))
+	total := int64(0)
+	kept := p.clients.Values() // the one that was used last comes last
+	for i := len(kept) - 1; i >= 0; i-- {
+		if total += kept[i].size.Load(); total > maxKept && kept[i] != pop {
+			for range i + 1 {
+				p.clients.RemoveOldest()
+			}
+			return
+		}
+	}
+}
+
+// ask has a population built in place of this one, once.
+func (p *Populations) ask(client id.Client, pop *population) {
+	if pop.asked {
+		return
+	}
+	select {
+	case p.behind <- client:
+		pop.asked = true
+	default: // there is much to do; the next request asks again
+	}
+}
+
+// Run builds populations anew that have changed a lot, while the old ones are
+// still asked, until ctx ends.
+func (p *Populations) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case client := <-p.behind:
+			if err := p.replace(ctx, client); err != nil && ctx.Err() == nil {
+				p.Logger.WarnContext(ctx, "population not built anew", "client", client, "error", err)
+			}
+		}
+	}
+}
+
+// replace builds a population beside the one that is in use and puts it in its
+// place.
+func (p *Populations) replace(ctx context.Context, client id.Client) error {
+	pop, found := p.clients.Peek(client)
+	if !found {
+		return nil // nobody has asked for long
+	}
+	recorded, err := p.Schemas.get(ctx, client)
+	var built known
+	if err == nil {
+		built, err = p.build(ctx, client, recorded)
+	}
+	select {
+	case pop.turn <- struct{}{}:
+		defer func() { <-pop.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	pop.asked = false
+	if err != nil {
+		return err
+	}
+	pop.known = built // the next request takes in what has changed since
+	p.keep(pop)
+	return nil
+}
+
+// build reads everyone under the newest schema. It holds no more than the
+// population itself and a sample of what it was made of.
+func (p *Populations) build(ctx context.Context, client id.Client, recorded recordedSchema) (known, error) {
+	recorded, changed, err := p.learn(ctx, client, recorded)
+	if err != nil {
+		return known{}, err
+	}
+	schema, _ := recorded.schema()
+	k := known{
+		users: matching.New(schema), schema: schema, overrides: recorded.overrides, learnt: recorded.learnt,
+		trained: recorded.users, changed: changed,
+	}
+	for change, err := range p.changes(ctx, client, &k.reached) {
+		if err == nil {
+			err = put(k.users, change)
+		}
+		if err != nil {
+			return known{}, err
+		}
+	}
+	if k.users.Len() > partitionedFrom {
+		k.users.Partition(pairsSeed)
+	}
+	d := k.users.Distribution(pairsSeed, nil)
+	k.distribution = &d
+	return k, nil
+}
+
+// learn makes sure that what is recorded is recent: it returns that, and how
+// many users have changed since.
+func (p *Populations) learn(ctx context.Context, client id.Client, recorded recordedSchema) (recordedSchema, int, error) {
+	for range maxSchemaRaces {
+		if _, ok := recorded.schema(); ok {
+			changed, err := p.Users.countChanged(ctx, client, recorded.learntAt, recorded.users/retrainShare+1)
+			if err != nil || changed*retrainShare <= recorded.users {
+				return recorded, changed, err
+			}
+		}
+		schema, users, err := p.infer(ctx, client, recorded.overrides)
+		if err != nil || users == 0 {
+			recorded.users = 0
+			return recorded, 0, err
+		}
+		document, err := json.Marshal(schema.Recorded())
+		if err != nil {
+			return recorded, 0, fmt.Errorf("encode a trait schema: %w", err)
+		}
+		if err := p.Record(ctx, client, recorded.version, users, document); err != nil {
+			return recorded, 0, fmt.Errorf("record a trait schema: %w", err)
+		}
+		if recorded, err = p.Schemas.get(ctx, client); err != nil {
+			return recorded, 0, err
+		}
+	}
+	return recorded, 0, fault.New(fault.Unavailable, "busy", "The users change too fast to be compared. Please try again.")
+}
+
+// infer learns the schema of the users that are there now, and counts them.
+func (p *Populations) infer(ctx context.Context, client id.Client, overrides map[string]traits.Override) (traits.Schema, int, error) {
+	var sample traits.Sample
+	users := 0
+	for after := eventstore.Start; ; {
+		page, err := p.Users.present(ctx, client, after, changesAtOnce)
+		if err != nil {
+			return traits.Schema{}, 0, err
+		}
+		for _, u := range page {
+			sample.Add(string(u.ID))
+			after = u.At
+		}
+		users += len(page)
+		if len(page) < changesAtOnce {
+			break
+		}
+	}
+	flats := map[string]traits.Flat{}
+	for ids := sample.IDs(); len(ids) > 0; {
+		n := min(len(ids), sampledAtOnce)
+		found, err := p.Users.users(ctx, client, false, getUsers, ids[:n])
+		if err != nil {
+			return traits.Schema{}, 0, err
+		}
+		for _, u := range found {
+			if flats[string(u.ID)], err = flatten(u.ID, u.Traits); err != nil {
+				return traits.Schema{}, 0, err
+			}
+		}
+		ids = ids[n:]
+	}
+	return traits.Infer(each(flats), overrides), users, nil
+}
+
+func each(flats map[string]traits.Flat) iter.Seq2[string, traits.Flat] {
+	return func(yield func(string, traits.Flat) bool) {
+		for user, flat := range flats {
+			if !yield(user, flat) {
+				return
+			}
+		}
+	}
+}
+
+// changes reads all changes after *reached and moves it on.
+func (p *Populations) changes(ctx context.Context, client id.Client, reached *eventstore.Position) iter.Seq2[UserChange, error] {
+	return func(yield func(UserChange, error) bool) {
+		for {
+			page, err := p.Users.Changed(ctx, client, *reached, changesAtOnce)
+			if err != nil {
+				yield(UserChange{}, err)
+				return
+			}
+			for _, change := range page {
+				*reached = change.At
+				if !yield(change, nil) {
+					return
+				}
+			}
+			if len(page) < changesAtOnce {
+				return
+			}
+		}
+	}
+}
+
+func put(users *matching.Population, change UserChange) error {
+	if change.Traits == nil {
+		users.Remove(string(change.ID))
+		return nil
+	}
+	flat, err := flatten(change.ID, change.Traits)
+	if err != nil {
+		return err
+	}
+	users.Put(string(change.ID), flat)
+	return nil
+}
+
+func flatten(user id.User, document json.RawMessage) (traits.Flat, error) {
+	flat, err := traits.Flatten(document)
+	if err != nil {
+		return flat, fmt.Errorf("read the traits of %s: %w", user, err)
+	}
+	return flat, nil
+}

@@ -1,0 +1,203 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/traits"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// TraitSchemas is the read model of what was learnt about the traits of each
+// client's users, and of what the client has decided about them.
+type TraitSchemas struct{ Reader }
+
+// Name of the read model.
+func (TraitSchemas) Name() string { return "trait_schemas" }
+
+// Version of the read model's tables.
+func (TraitSchemas) Version() int { return 1 }
+
+// Schema of the read model. Versions count the facts of the client's stream.
+func (TraitSchemas) Schema() string {
+	return `
+CREATE TABLE trait_schemas (
+	client     text COLLATE "C" PRIMARY KEY,
+	version    int NOT NULL,
+	overridden int NOT NULL DEFAULT 0, -- the version of the last override
+	overrides  text NOT NULL DEFAULT '{}', -- JSON
+	learnt     int NOT NULL DEFAULT 0, -- the version that inference made
+	learnt_at  text COLLATE "C" NOT NULL DEFAULT '', -- its position
+	users      int NOT NULL DEFAULT 0, -- that there were then
+	inferred   bytea,
+	inferred_event text
+);`
+}
+
+const (
+	inferSchema = `
+INSERT INTO trait_schemas AS s (client, version, learnt, learnt_at, users, inferred, inferred_event) VALUES ($1, $2, $2, $3, $4, $5, $6)
+ON CONFLICT (client) DO UPDATE SET version = excluded.version, learnt = excluded.learnt, learnt_at = excluded.learnt_at,
+	users = excluded.users, inferred = excluded.inferred, inferred_event = excluded.inferred_event`
+	overrideSchema = `
+INSERT INTO trait_schemas AS s (client, version, overridden, overrides) VALUES ($1, $2, $2, $3)
+ON CONFLICT (client) DO UPDATE SET version = excluded.version, overridden = excluded.overridden, overrides = excluded.overrides`
+)
+
+// Apply changes the model by a batch of events.
+func (TraitSchemas) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var b pgx.Batch
+	for _, r := range batch {
+		version := int64(r.Revision) + 1
+		switch e := r.Event.(type) {
+		case event.TraitSchemaInferred:
+			box, err := sealedOf(r, e.Schema)
+			if err != nil {
+				return err
+			}
+			b.Queue(inferSchema, string(r.Client), version, string(r.Position), e.Users, box.Box, string(box.Event))
+		case event.TraitSchemaOverridden:
+			overrides, err := json.Marshal(e.Overrides)
+			if err != nil {
+				return fmt.Errorf("encode overrides: %w", err)
+			}
+			b.Queue(overrideSchema, string(r.Client), version, string(overrides))
+		}
+	}
+	return send(ctx, tx, "trait_schemas", &b)
+}
+
+// recordedSchema is what the log says about a client's traits.
+type recordedSchema struct {
+	version    int
+	overridden int
+	overrides  map[string]traits.Override
+	learnt     int
+	learntAt   eventstore.Position
+	users      int           // that there were then
+	inferred   traits.Schema // the zero value: nothing was learnt yet
+}
+
+const getTraitSchema = `
+SELECT s.version, s.overridden, s.overrides, s.learnt, s.learnt_at, s.users, s.inferred, s.inferred_event,
+	k.id AS key, k.client_key, k.wrapped
+FROM trait_schemas s LEFT JOIN subject_keys k ON k.client = s.client AND k.subject = s.client
+WHERE s.client = $1`
+
+func (m TraitSchemas) get(ctx context.Context, client id.Client) (recordedSchema, error) {
+	type row struct {
+		recordedSchema
+		overrides string
+		inferred  sealed
+		key       seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m, client, false, getTraitSchema, nil, func(r *row) []any {
+		return []any{
+			&r.version, &r.overridden, text(&r.overrides), &r.learnt, text(&r.learntAt), &r.users, &r.inferred.Box,
+			text(&r.inferred.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		}
+	})
+	if err != nil || len(rows) == 0 {
+		return recordedSchema{}, err
+	}
+	r := rows[0]
+	found := r.recordedSchema
+	if err := json.Unmarshal([]byte(r.overrides), &found.overrides); err != nil {
+		return found, fmt.Errorf("decode overrides: %w", err)
+	}
+	schema, err := m.open(ctx, r.key, string(client), r.inferred, client, traitSchemaStream(client), "schema")
+	if err != nil || schema == nil {
+		return found, err
+	}
+	if err := json.Unmarshal(schema, &found.inferred); err != nil {
+		return found, fmt.Errorf("decode a trait schema: %w", err)
+	}
+	return found, nil
+}
+
+// schema is the schema of the newest version; false where it has to be learnt.
+func (r recordedSchema) schema() (traits.Schema, bool) {
+	if r.learnt == 0 {
+		return traits.Schema{Version: r.version}, false
+	}
+	schema, ok := r.inferred.Decide(r.overrides)
+	schema.Version = r.version
+	return schema, ok
+}
+
+func traitSchemaStream(client id.Client) eventstore.Stream {
+	return eventstore.Stream("traitschema-" + string(client))
+}
+
+// TraitSchema is what a client may see of its schema.
+type TraitSchema struct {
+	Version   int
+	Users     int // that there were when it was learnt
+	Skipped   int // paths beyond the bounds
+	Traits    []Trait
+	Overrides map[string]event.TraitOverride
+}
+
+// Trait is a path of a schema.
+type Trait struct {
+	Path      string
+	Type      string
+	Declared  bool
+	Weight    float64
+	Ignored   bool
+	Sensitive bool
+	Coverage  float64  // the share of the users who have it
+	Why       string   // it takes no part; empty where it does
+	Levels    []string // the values that at least ten users share, the most frequent first
+}
+
+// Schema returns a client's schema as matches use it now.
+func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema, error) {
+	now, err := p.current(ctx, client)
+	if err != nil {
+		return TraitSchema{}, err
+	}
+	s := TraitSchema{
+		Version: now.schema.Version, Users: now.trained, Skipped: now.schema.Skipped,
+		Overrides: make(map[string]event.TraitOverride, len(now.overrides)),
+	}
+	for path, o := range now.overrides {
+		s.Overrides[path] = event.TraitOverride{Type: string(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
+	}
+	for _, t := range now.schema.Traits {
+		seen := Trait{
+			Path: t.Path, Type: string(t.Type), Declared: t.Declared, Weight: t.Weight, Ignored: t.Ignored, Sensitive: t.Sensitive,
+			Coverage: float64(t.Known) / float64(max(now.schema.Sampled, 1)), Why: whyNot(t),
+		}
+		if !t.Sensitive {
+			for _, level := range t.Shared() {
+				seen.Levels = append(seen.Levels, level.Name)
+			}
+		}
+		s.Traits = append(s.Traits, seen)
+	}
+	return s, nil
+}
+
+// whyNot says why a trait takes no part in matches; empty where it does.
+func whyNot(t traits.Trait) string {
+	switch {
+	case t.Ignored:
+		return "ignored"
+	case t.Sensitive:
+		return "sensitive"
+	case t.Type == traits.TypeExcluded:
+		return "not_comparable"
+	case t.Weight == 0:
+		return "no_weight"
+	case (t.Type == traits.TypeNumber || t.Type == traits.TypeDate) && !(t.Numbers.Span() > 0):
+		return "always_the_same"
+	}
+	return ""
+}

@@ -1,0 +1,167 @@
+package projections_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/traits"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// override records what the client has decided.
+func (c *crowd) override(overrides map[string]event.TraitOverride) {
+	c.Helper()
+	c.record(c.acme, "traitschema-"+string(c.acme), event.TraitSchemaOverridden{Overrides: overrides})
+}
+
+func (c *crowd) schema() projections.TraitSchema {
+	c.Helper()
+	return must[projections.TraitSchema](c)(c.populations.Schema(c.Context(), c.acme))
+}
+
+// traitsOf is the part of a schema that the tests look at.
+func (c *crowd) trait(path string) projections.Trait {
+	c.Helper()
+	s := c.schema()
+	i := slices.IndexFunc(s.Traits, func(t projections.Trait) bool { return t.Path == path })
+	if i < 0 {
+		c.Fatalf("no trait %s in %+v", path, s)
+	}
+	return s.Traits[i]
+}
+
+func TestASchemaShowsWhatTakesPartAndWhyNot(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 0)
+	if s := c.schema(); s.Version != 0 || len(s.Traits) != 0 {
+		t.Errorf("of nobody: %+v", s)
+	}
+	for n := range 60 {
+		rare := ""
+		if n == 7 {
+			rare = `,"disease":"gout"`
+		}
+		c.create(c.acme, fmt.Sprint("person ", n), fmt.Sprintf(`{"age":%d,"plan":"p%d","hair":"h%d","note":"text %d","same":1,"religion":"r%d"%s}`, n, n%2, n/9, n, n%2, rare))
+	}
+	ignore, none := true, 0.0
+	c.override(map[string]event.TraitOverride{"hair": {Ignore: &ignore}, "plan": {Weight: &none}, "unheard": {Type: "set"}})
+	got := map[string]string{}
+	for _, trait := range c.schema().Traits {
+		got[trait.Path] = trait.Why
+	}
+	want := map[string]string{
+		"age": "", "plan": "no_weight", "hair": "ignored", "note": "not_comparable", "same": "always_the_same", "religion": "sensitive", "disease": "sensitive",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := gocmp.Diff([]string{"p0", "p1"}, c.trait("plan").Levels); diff != "" {
+		t.Errorf("levels:\n%s", diff)
+	}
+	for _, hidden := range []string{"religion", "disease", "hair"} { // sensitive, sensitive and rare, fewer than ten each
+		if levels := c.trait(hidden).Levels; len(levels) != 0 {
+			t.Errorf("%s shows %v", hidden, levels)
+		}
+	}
+	if trait := c.trait("disease"); trait.Coverage != 1.0/60 {
+		t.Errorf("coverage %v", trait.Coverage)
+	}
+	if s := c.schema(); s.Users != 60 || s.Version != 2 || s.Overrides["unheard"].Type != "set" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestDecisionsCountAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 30)
+	ada, bob := c.join("ada", 3), c.join("bob", 28)
+	score := func() (float64, int) {
+		m, ok, err := c.populations.Pair(t.Context(), c.acme, ada, bob, event.Within{})
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		return m.Score, m.Schema
+	}
+	before, version := score()
+	weight, ignore := 10.0, true
+	for _, step := range []struct {
+		what      string
+		overrides map[string]event.TraitOverride
+		versions  int
+		holds     func(float64) bool
+	}{
+		{"age weighs more, and is less unlike than their towns", map[string]event.TraitOverride{"age": {Weight: &weight}}, 1, func(s float64) bool { return s > before }},
+		{"age is ignored, and they differ in town", map[string]event.TraitOverride{"age": {Ignore: &ignore}}, 1, func(s float64) bool { return s == 0 }},
+		{"age has levels, which has to be learnt", map[string]event.TraitOverride{"age": {Type: "category"}}, 2, func(s float64) bool { return s == 0 }},
+		{"nothing is decided", map[string]event.TraitOverride{}, 2, func(s float64) bool { return s == before }},
+	} {
+		c.override(step.overrides)
+		now, at := score()
+		if !step.holds(now) || at != version+step.versions {
+			t.Errorf("%s: %v, before %v, in version %d after %d", step.what, now, before, at, version)
+		}
+		version = at
+		if diff := gocmp.Diff(c.asNew(ada, 40), c.top(ada, 40), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+			t.Errorf("%s: (-new +kept):\n%s", step.what, diff)
+		}
+	}
+}
+
+// Whoever asks, and whichever process is asked, the schema is one; and what
+// was used stands in the log, byte by byte.
+func TestASchemaCanBeHadAgainFromTheLog(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	ada := c.join("ada", 40)
+	used := map[int]projections.TraitSchema{}
+	for n := range 30 {
+		other := c.world.populations()
+		here, there := c.schema(), must[projections.TraitSchema](t)(other.Schema(t.Context(), c.acme))
+		if diff := gocmp.Diff(here, there); diff != "" {
+			t.Fatalf("two processes differ:\n%s", diff)
+		}
+		if before, found := used[here.Version]; found && !gocmp.Equal(before, here) {
+			t.Fatalf("version %d is not what it was", here.Version)
+		}
+		used[here.Version] = here
+		c.join(fmt.Sprint("later ", n), 40+n)
+	}
+	if len(used) < 3 || len(used) > 8 {
+		t.Errorf("%d versions", len(used))
+	}
+	if got := c.top(ada, 1)[0].Schema; used[got].Version != got {
+		t.Errorf("a match names version %d of %d", got, len(used))
+	}
+	stream := eventstore.Stream("traitschema-" + string(c.acme))
+	history, _, err := c.log.Load(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range history {
+		if strings.Contains(string(r.Data), "town") {
+			t.Error("the log shows what a schema says")
+		}
+		document, err := c.log.Open(t.Context(), r, "schema")
+		var schema traits.Schema
+		if err == nil {
+			err = json.Unmarshal(document, &schema)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var paths []string
+		for _, trait := range used[i+1].Traits {
+			paths = append(paths, trait.Path)
+		}
+		if len(schema.Traits) != len(paths) || schema.Traits[0].Path != paths[0] || schema.Traits[0].Numbers.Span() <= 0 {
+			t.Errorf("version %d: %+v, not %v", i+1, schema, paths)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package readapi
+
+import (
+	"context"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// GetTraits shows what was learnt about the users' traits.
+func (a *API) GetTraits(ctx context.Context, _ httpapi.GetTraitsRequestObject) (httpapi.GetTraitsResponseObject, error) {
+	client, _ := asked(ctx)
+	body, tag, err := a.TraitSchema(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetTraits200JSONResponse{Body: body, Headers: httpapi.GetTraits200ResponseHeaders{ETag: tag}}, nil
+}
+
+// TraitSchema is a client's schema and its entity tag.
+func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error) {
+	s, err := a.Populations.Schema(ctx, client)
+	if err != nil {
+		return httpapi.TraitSchema{}, "", err
+	}
+	body := httpapi.TraitSchema{
+		Version: s.Version, Users: s.Users, Skipped: s.Skipped, Traits: each(s.Traits, traitBody),
+		Overrides: make(map[string]httpapi.TraitOverride, len(s.Overrides)),
+	}
+	for path, o := range s.Overrides {
+		body.Overrides[path] = overrideBody(o)
+	}
+	return body, httpapi.ETag(int64(s.Version) - 1), nil // versions count from 1, revisions from 0
+}
+
+func traitBody(t projections.Trait) httpapi.Trait {
+	body := httpapi.Trait{
+		Path: t.Path, Type: httpapi.TraitType(t.Type), Declared: t.Declared, Weight: t.Weight,
+		Ignored: t.Ignored, Sensitive: t.Sensitive, Coverage: t.Coverage, Participates: t.Why == "", Levels: t.Levels,
+	}
+	if body.Levels == nil {
+		body.Levels = []string{}
+	}
+	if t.Why != "" {
+		why := httpapi.TraitReason(t.Why)
+		body.Reason = &why
+	}
+	return body
+}
+
+func overrideBody(o event.TraitOverride) httpapi.TraitOverride {
+	body := httpapi.TraitOverride{Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
+	if o.Type != "" {
+		kind := httpapi.TraitType(o.Type)
+		body.Type = &kind
+	}
+	return body
+}
