@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,6 +21,9 @@ type TraitSchemas struct{ Reader }
 
 // Name of the read model.
 func (TraitSchemas) Name() string { return "trait_schemas" }
+
+// Wants says which events the model is made of.
+func (TraitSchemas) Wants(t string) bool { return strings.HasPrefix(t, "trait_schema.") }
 
 // Version of the read model's tables.
 func (TraitSchemas) Version() int { return 1 }

@@ -37,6 +37,8 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"DELETE", "/api/v1/users/usr_x", "admin erase"},
 		{"GET", "/api/v1/users/usr_x/matches", "read admin read:user"},
 		{"POST", "/api/v1/users/usr_x/matches", "write admin"},
+		{"GET", "/api/v1/traits", "read admin"},
+		{"PATCH", "/api/v1/traits", "write admin"},
 	}
 }
 

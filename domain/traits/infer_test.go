@@ -240,3 +240,104 @@ func BenchmarkInfer(b *testing.B) {
 		Infer(each(users), nil)
 	}
 }
+
+func TestASampleIsWhatInferLooksAt(t *testing.T) {
+	var users []user
+	var sample Sample
+	for i := range 3 * SampleSize {
+		u := user{fmt.Sprint("user ", i), flat(t, fmt.Sprintf(`{"n":%d}`, i))}
+		users = append(users, u)
+		sample.Add(u.id)
+	}
+	all := Infer(each(users), nil)
+	ids := sample.IDs()
+	picked := slices.DeleteFunc(users, func(u user) bool { return !slices.Contains(ids, u.id) })
+	if diff := cmp.Diff(all, Infer(each(picked), nil)); diff != "" || len(ids) != SampleSize {
+		t.Errorf("%d ids (-all +picked):\n%s", len(ids), diff)
+	}
+}
+
+func TestDecidingIsInferringUnderOtherOverrides(t *testing.T) {
+	var users []user
+	for i := range 200 {
+		users = append(users, user{fmt.Sprint(i), flat(t, fmt.Sprintf(`{"a":{"b":%d,"c":"x%d"},"religion":"r%d","n":"%d"}`, i, i%3, i%2, i))})
+	}
+	weight, yes, no := 3.5, true, false
+	choices := []map[string]Override{
+		nil,
+		{"a": {Weight: &weight}},
+		{"a.b": {Ignore: &yes}, "religion": {Sensitive: &no}},
+		{"a.c": {Sensitive: &yes, Weight: &weight}},
+	}
+	for i, from := range choices {
+		for j, to := range choices {
+			got, ok := Infer(each(users), from).Decide(to)
+			if diff := cmp.Diff(Infer(each(users), to), got); diff != "" || !ok {
+				t.Errorf("from %d to %d: %v\n%s", i, j, ok, diff)
+			}
+		}
+	}
+	for _, other := range []map[string]Override{{"n": {Type: TypeNumber}}, {"a.b": {Type: TypeNumber}}} { // the second: other values are read as it
+		if _, ok := Infer(each(users), nil).Decide(other); ok {
+			t.Errorf("%v needs no learning", other)
+		}
+		if _, ok := Infer(each(users), other).Decide(nil); ok {
+			t.Errorf("without %v it needs no learning", other)
+		}
+		if _, ok := Infer(each(users), other).Decide(other); !ok {
+			t.Errorf("%v is decided already", other)
+		}
+	}
+}
+
+func TestWhatIsRecordedNamesNobody(t *testing.T) {
+	var users []user
+	for i := range 300 {
+		users = append(users, user{fmt.Sprint(i), flat(t, fmt.Sprintf(`{"town":"t%d","income":%d,"loss":%d,"tags":["all","one of %d"]}`, min(i/100, 2)+i%30/29*i, 1000+i, -5-i, i))})
+	}
+	s := Infer(each(users), nil)
+	recorded := s.Recorded()
+	if len(recorded.Traits) != len(s.Traits) {
+		t.Fatalf("%d traits", len(recorded.Traits))
+	}
+	for i, trait := range recorded.Traits {
+		for _, level := range trait.Levels {
+			if level.Count < MinHolders {
+				t.Errorf("%s names %s, which %d hold", trait.Path, level.Name, level.Count)
+			}
+		}
+		was := s.Traits[i].Numbers
+		if trait.Numbers.Min > was.Min || trait.Numbers.Max < was.Max || trait.Numbers.Min < 0 != (was.Min < 0) {
+			t.Errorf("%s: %v..%v became %v..%v", trait.Path, was.Min, was.Max, trait.Numbers.Min, trait.Numbers.Max)
+		}
+		if was.Max == 1299 && (trait.Numbers.Min != 512 || trait.Numbers.Max != 2048) || was.Min == -304 && (trait.Numbers.Min != -512 || trait.Numbers.Max != -4) {
+			t.Errorf("%s: %+v", trait.Path, trait.Numbers)
+		}
+	}
+	if levels := recorded.Traits[2].Levels; recorded.Traits[2].Path != "tags" || len(levels) != 1 || levels[0].Name != "all" {
+		t.Errorf("tags: %v", levels)
+	}
+	if diff := cmp.Diff(recorded, recorded.Recorded()); diff != "" {
+		t.Errorf("recorded twice:\n%s", diff)
+	}
+}
+
+func TestWhatIsRecordedHasABound(t *testing.T) {
+	long := strings.Repeat("x", MaxTextBytes-8)
+	s := Schema{}
+	for i := range MaxPaths {
+		trait := Trait{Path: fmt.Sprintf("%s.%03d", strings.Repeat("p", MaxPathBytes-4), i), Type: TypeSet, Numbers: Numbers{P1: 1.0 / 3, P99: 2.0 / 3}}
+		for j := range SetLevels {
+			trait.Levels = append(trait.Levels, Level{fmt.Sprintf("%s %d", long, j), 4000})
+		}
+		s.Traits = append(s.Traits, trait)
+	}
+	recorded := s.Recorded()
+	document, err := json.Marshal(recorded)
+	if err != nil || len(document) > MaxRecorded {
+		t.Errorf("%d bytes, %v", len(document), err)
+	}
+	if len(recorded.Traits) != MaxPaths || len(s.Traits[0].Levels) != SetLevels {
+		t.Errorf("%d traits, %d levels of the original", len(recorded.Traits), len(s.Traits[0].Levels))
+	}
+}

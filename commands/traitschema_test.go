@@ -1,0 +1,91 @@
+package commands_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/commands"
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+func TestDecisionsAboutTraitsAreMerged(t *testing.T) {
+	w := newWorld(t)
+	call := commands.Call{Client: id.Next[id.Client](id.Derived("acme")), Actor: "test"}
+	fold := func() (s domain.TraitSchema) {
+		history, _, err := w.log.Load(t.Context(), eventstore.Stream("traitschema-"+string(call.Client)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range history {
+			s.Apply(r.Event)
+		}
+		return s
+	}
+	weight, yes := 2.0, true
+	for _, step := range []struct {
+		patch   string
+		version int
+		want    map[string]event.TraitOverride
+	}{
+		{`{}`, 0, nil},
+		{`{"never.decided":null}`, 0, nil},
+		{`{"a":{"weight":2,"ignore":true},"b":{"type":"set"}}`, 1, map[string]event.TraitOverride{"a": {Weight: &weight, Ignore: &yes}, "b": {Type: "set"}}},
+		{`{"b":{"type":"set"}}`, 1, map[string]event.TraitOverride{"a": {Weight: &weight, Ignore: &yes}, "b": {Type: "set"}}},
+		{`{"a":{"ignore":null},"b":{"sensitive":true}}`, 2, map[string]event.TraitOverride{"a": {Weight: &weight}, "b": {Type: "set", Sensitive: &yes}}},
+		{`{"b":null}`, 3, map[string]event.TraitOverride{"a": {Weight: &weight}}},
+		{`{"a":{"weight":null}}`, 4, map[string]event.TraitOverride{}},
+	} {
+		if _, err := w.OverrideTraits(t.Context(), call, []byte(step.patch)); err != nil {
+			t.Fatalf("%s: %v", step.patch, err)
+		}
+		now := fold()
+		if diff := cmp.Diff(step.want, now.Overrides); diff != "" || now.Version != step.version {
+			t.Errorf("after %s version %d, not %d (-want +got):\n%s", step.patch, now.Version, step.version, diff)
+		}
+	}
+
+	var many strings.Builder
+	for i := range 257 {
+		fmt.Fprintf(&many, `,"p%d":{"weight":1}`, i)
+	}
+	for patch, pointer := range map[string]string{
+		`{"a":{"weight":11}}`:   "/traits/a/weight",
+		`{"a":{"weight":-0.1}}`: "/traits/a/weight",
+		`{"a/b~c":{"type":"colour"},"` + strings.Repeat("x", 257) + `":{"ignore":true}}`: "/traits/a~1b~0c/type",
+		`{"":{"ignore":true}}`: "/traits/",
+		`{"a":{"size":1}}`:     "/traits",
+		`{"a":5}`:              "/traits",
+		`[]`:                   "/traits",
+		`{"a":{"weight":1}` + many.String() + `}`: "/traits",
+	} {
+		_, err := w.OverrideTraits(t.Context(), call, []byte(patch))
+		wantFault(t, err, "invalid")
+		if fields := fault.As(err).Fields; fields[0].Pointer != pointer {
+			t.Errorf("%.60s: %+v", patch, fields)
+		}
+	}
+	if fold().Version != 4 {
+		t.Error("what was refused was recorded")
+	}
+}
+
+func TestASchemaThatIsOutOfDateIsNotRecorded(t *testing.T) {
+	w := newWorld(t)
+	acme := id.Next[id.Client](id.Derived("acme"))
+	for _, step := range []struct{ under, facts int }{{0, 1}, {0, 1}, {1, 2}, {3, 2}, {2, 3}} {
+		if err := w.RecordTraitSchema(t.Context(), acme, step.under, 10, []byte(`{"traits":[]}`)); err != nil {
+			t.Fatal(err)
+		}
+		history, _, err := w.log.Load(t.Context(), eventstore.Stream("traitschema-"+string(acme)))
+		if err != nil || len(history) != step.facts {
+			t.Errorf("learnt under version %d: %d facts, not %d (%v)", step.under, len(history), step.facts, err)
+		}
+	}
+}
