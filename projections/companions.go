@@ -14,9 +14,7 @@ type Companions struct {
 	Users []id.User
 	Score []float64
 
-	population *matching.Population
-	permit     func(path string) bool
-	names      []string
+	group *matching.Group
 }
 
 // Companions finds at most limit matches of a user among those that keep says
@@ -38,19 +36,17 @@ func (p *Populations) Companions(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, notThere(err)
 	}
-	c := &Companions{population: s.users, permit: s.permit, names: make([]string, 0, len(found))}
-	for _, m := range found {
-		c.Users, c.Score = append(c.Users, id.User(m.User)), append(c.Score, m.Score)
+	c := &Companions{Users: make([]id.User, len(found)), Score: make([]float64, len(found))}
+	names := make([]string, len(found))
+	for i, m := range found {
+		c.Users[i], c.Score[i], names[i] = id.User(m.User), m.Score, m.User
 	}
+	c.group = s.users.Group(names, s.permit)
 	return c, nil
 }
 
 // Alike scores one companion with others, by their places, into similarity. It
 // serves one goroutine.
 func (c *Companions) Alike(companion int, others []int, similarity []float64) {
-	c.names = c.names[:0]
-	for _, o := range others {
-		c.names = append(c.names, string(c.Users[o]))
-	}
-	c.population.Against(string(c.Users[companion]), c.names, c.permit, similarity)
+	c.group.Against(companion, others, similarity)
 }

@@ -1,24 +1,66 @@
 package matching
 
-// Against scores a user with each of several others, 0 where two are no match
-// or one of them is not there, into scores, which is as long as others. permit
-// is as for [Population.Pair].
-func (p *Population) Against(user string, others []string, permit func(path string) bool, scores []float64) {
+// Group is some users of a population who are compared with each other again
+// and again. It serves one goroutine.
+type Group struct {
+	population *Population
+	permit     func(path string) bool
+	users      []string
+	rows       []int // -1 for a user who is not there
+}
+
+// Group makes a group of users; permit is as for [Population.Pair].
+func (p *Population) Group(users []string, permit func(path string) bool) *Group {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	g := &Group{population: p, permit: permit, users: users, rows: make([]int, len(users))}
+	for i, user := range users {
+		row, ok := p.rows[user]
+		if !ok {
+			row = -1
+		}
+		g.rows[i] = row
+	}
+	return g
+}
+
+// Against scores one of the group with each of several others, all by their
+// places, into scores, which is as long as others: 0 where two are no match or
+// one of them has gone.
+func (g *Group) Against(one int, others []int, scores []float64) {
+	p := g.population
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	clear(scores)
-	a, ok := p.rows[user]
-	if !ok {
+	if !g.there(one) {
 		return
 	}
-	v := p.view(permit)
+	v, a := p.view(g.permit), g.rows[one]
+	var (
+		pattern uint32 // that the next two are for; 0 is nobody's
+		shared  float64
+		match   bool
+	)
 	for i, other := range others {
-		b, ok := p.rows[other]
-		if !ok {
+		if !g.there(other) {
 			continue
 		}
-		if shared, either := v.weights(p.patterns[a], p.patterns[b]); covers(shared, either) {
+		b := g.rows[other]
+		if p.patterns[b] != pattern {
+			var either float64
+			pattern = p.patterns[b]
+			shared, either = v.weights(p.patterns[a], pattern)
+			match = covers(shared, either)
+		}
+		if match {
 			scores[i] = v.score(a, b, shared)
 		}
 	}
+}
+
+// there says whether a row is still that of the user: it may have been left,
+// and used again.
+func (g *Group) there(one int) bool {
+	row := g.rows[one]
+	return row >= 0 && g.population.users[row] == g.users[one]
 }

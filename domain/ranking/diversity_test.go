@@ -52,13 +52,7 @@ func TestPagesKeepTheirRelevanceAndAreLessAlike(t *testing.T) {
 			for i, m := range found {
 				s[i], users[i] = MatchScore(m.Score, 0, 0), m.User
 			}
-			alike := func(candidate int, others []int, similarity []float64) {
-				names := make([]string, len(others))
-				for i, o := range others {
-					names[i] = users[o]
-				}
-				p.Against(users[candidate], names, nil, similarity)
-			}
+			alike := p.Group(users, nil).Against
 			order := diversify(s, alike)[:page]
 			plain := make([]int, page)
 			var relevance float64
@@ -85,17 +79,11 @@ func BenchmarkArrange(b *testing.B) {
 		b.Fatal(err)
 	}
 	in := Input{Matches: make([]Candidate, len(found))}
-	names := make([]string, 0, len(found))
+	names := make([]string, len(found))
 	for i, m := range found {
-		in.Matches[i].Score = MatchScore(m.Score, 0, 0)
+		in.Matches[i].Score, names[i] = MatchScore(m.Score, 0, 0), m.User
 	}
-	in.Alike = func(candidate int, others []int, similarity []float64) {
-		names = names[:0]
-		for _, o := range others {
-			names = append(names, found[o].User)
-		}
-		p.Against(found[candidate].User, names, nil, similarity)
-	}
+	in.Alike = p.Group(names, nil).Against
 	for b.Loop() {
 		if order := Arrange(in); !slices.ContainsFunc(order, func(s Slot) bool { return s.Explore }) {
 			b.Fatal("nothing explores")
