@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"kindred/domain/event"
@@ -33,7 +34,11 @@ type Commands struct {
 	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
-	Revoked func(ctx context.Context, subject string, at time.Time) error
+	Revoked     func(ctx context.Context, subject string, at time.Time) error
+	Spends      Spends
+	Impressions Impressions
+
+	ledgers ledgers
 }
 
 // Call says who asks for a command, and which request it is.
@@ -135,7 +140,7 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		A(&state).Apply(r.Event)
 	}
 	if call.IfMatch != nil && tip.Revision != *call.IfMatch {
-		return Outcome{}, fault.New(fault.Stale, "stale", "It has changed since you read it. Read it again and repeat the change.")
+		return Outcome{}, errStale()
 	}
 	events, err := decide(&state, history)
 	if err != nil {
@@ -197,10 +202,14 @@ func sameRequest(call Call, recorded eventstore.Recorded) error {
 		return err
 	}
 	if meta.Request != call.Request {
-		return fault.New(fault.Invalid, "idempotency_key_reused",
-			"This Idempotency-Key came with another request before. Use a new key for a new request.")
+		return errKeyReused()
 	}
 	return nil
+}
+
+func errKeyReused() error {
+	return fault.New(fault.Invalid, "idempotency_key_reused",
+		"This Idempotency-Key came with another request before. Use a new key for a new request.")
 }
 
 // open returns a personal field of an event that this command recorded or
@@ -235,6 +244,23 @@ func matchStream(client id.Client, user id.User) eventstore.Stream {
 
 func webhookStream(client id.Client, webhook id.Webhook) eventstore.Stream {
 	return eventstore.Stream("webhook-" + string(client) + "-" + string(webhook))
+}
+
+// campaignStream is a campaign's stream until its start, part 0, or one of its
+// spending streams.
+func campaignStream(client id.Client, campaign id.Campaign, part int) eventstore.Stream {
+	if part == 0 {
+		return eventstore.Stream("campaign-" + string(client) + "-" + string(campaign))
+	}
+	return eventstore.Stream("spending-" + string(client) + "-" + string(campaign) + "-" + strconv.Itoa(part))
+}
+
+func impressionsStream(client id.Client, campaign id.Campaign, user id.User) eventstore.Stream {
+	return eventstore.Stream("impressions-" + string(client) + "-" + string(campaign) + "-" + string(user))
+}
+
+func engagementStream(client id.Client, impression id.Impression) eventstore.Stream {
+	return eventstore.Stream("engagement-" + string(client) + "-" + string(impression))
 }
 
 func claimStream(kind string, keyed [32]byte) eventstore.Stream {

@@ -28,6 +28,7 @@ type world struct {
 	keys    *seal.Memory
 	master  seal.MasterKeys
 	matcher *matcher
+	model   *model // made when it is needed
 	log     *eventstore.Log
 	*commands.Commands
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +70,12 @@ func (l *Log) Decode(r Record) (Recorded, error) {
 
 // Load reads a whole stream and where it ends.
 func (l *Log) Load(ctx context.Context, stream Stream) ([]Recorded, Tip, error) {
-	tip := NewTip(stream)
+	return l.LoadAfter(ctx, NewTip(stream))
+}
+
+// LoadAfter reads what a stream holds after a tip, and where it ends.
+func (l *Log) LoadAfter(ctx context.Context, tip Tip) ([]Recorded, Tip, error) {
+	stream := tip.Stream
 	var history []Recorded
 	for len(history) < maxStream {
 		page, err := l.read(ctx, stream, tip.Revision+1, readPage)
@@ -142,32 +148,55 @@ func (r Record) Tip() (Tip, error) {
 // *ConflictError where the stream has moved on, and with seal.ErrErased where
 // the key of a subject was destroyed.
 func (l *Log) Append(ctx context.Context, tip Tip, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
-	recorded, err := l.append(ctx, tip, origin, ids, events)
+	entries := make([]Entry, len(events))
+	for i, e := range events {
+		entries[i] = Entry{ID: id.Next[id.Event](ids), Origin: origin, Event: e}
+	}
+	return l.AppendEntries(ctx, tip, entries)
+}
+
+// Entry is an event that is to be appended: its id, on whose behalf, and what.
+type Entry struct {
+	ID     id.Event
+	Origin Origin
+	Event  event.Event
+}
+
+// AppendEntries is Append for events of one client that have several origins.
+func (l *Log) AppendEntries(ctx context.Context, tip Tip, entries []Entry) ([]Recorded, error) {
+	recorded, err := l.append(ctx, tip, entries)
 	if err != nil {
 		return nil, fmt.Errorf("append to %s: %w", tip.Stream, err)
 	}
 	return recorded, nil
 }
 
-func (l *Log) append(ctx context.Context, tip Tip, origin Origin, ids *id.Source, events []event.Event) ([]Recorded, error) {
-	if err := l.prepareKeys(ctx, origin.Client, events); err != nil {
+func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded, error) {
+	if len(entries) == 0 {
+		return nil, errors.New("nothing to append")
+	}
+	client := entries[0].Origin.Client
+	if err := l.prepareKeys(ctx, client, entries); err != nil {
 		return nil, err
 	}
 	now := l.Now().UTC().Truncate(time.Microsecond)
 	if now.Before(tip.RecordedAt) {
 		now = tip.RecordedAt
 	}
-	proposed := make([]Proposed, len(events))
-	recorded := make([]Recorded, len(events))
+	proposed := make([]Proposed, len(entries))
+	recorded := make([]Recorded, len(entries))
 	revision, previous := tip.Revision, tip.Hash
-	for i, e := range events {
-		p, err := l.propose(ctx, tip.Stream, revision, previous, now, origin, id.Next[id.Event](ids), e)
+	for i, e := range entries {
+		if e.Origin.Client != client {
+			return nil, fmt.Errorf("events of %s and %s in one append", client, e.Origin.Client)
+		}
+		p, err := l.propose(ctx, tip.Stream, revision, previous, now, e)
 		if err != nil {
 			return nil, err
 		}
 		revision++
 		proposed[i] = p
-		recorded[i] = Recorded{Record{Stream: tip.Stream, Revision: revision, Proposed: p}, e}
+		recorded[i] = Recorded{Record{Stream: tip.Stream, Revision: revision, Proposed: p}, e.Event}
 		if previous, err = Hash(recorded[i].Record); err != nil {
 			return nil, err
 		}
@@ -176,13 +205,13 @@ func (l *Log) append(ctx context.Context, tip Tip, origin Origin, ids *id.Source
 	if err != nil {
 		return nil, err
 	}
-	if l.Acknowledge != nil && origin.Client != "" {
-		if err := l.Acknowledge(ctx, origin.Client, appended.Position); err != nil {
-			return nil, fmt.Errorf("note the head of %s: %w", origin.Client, err)
+	if l.Acknowledge != nil && client != "" {
+		if err := l.Acknowledge(ctx, client, appended.Position); err != nil {
+			return nil, fmt.Errorf("note the head of %s: %w", client, err)
 		}
 	}
 	if appended.Already {
-		return l.read(ctx, tip.Stream, tip.Revision+1, len(events))
+		return l.read(ctx, tip.Stream, tip.Revision+1, len(entries))
 	}
 	recorded[len(recorded)-1].Position = appended.Position
 	return recorded, nil
@@ -190,10 +219,10 @@ func (l *Log) append(ctx context.Context, tip Tip, origin Origin, ids *id.Source
 
 // prepareKeys makes sure that every key that will seal is durable before the
 // event that it seals.
-func (l *Log) prepareKeys(ctx context.Context, client id.Client, events []event.Event) error {
+func (l *Log) prepareKeys(ctx context.Context, client id.Client, entries []Entry) error {
 	var subjects []string
-	for _, e := range events {
-		if bearer, ok := e.(event.Bearer); ok {
+	for _, e := range entries {
+		if bearer, ok := e.Event.(event.Bearer); ok {
 			subjects = append(subjects, bearer.Subject())
 		}
 	}
@@ -203,9 +232,8 @@ func (l *Log) prepareKeys(ctx context.Context, client id.Client, events []event.
 	return l.Vault.Prepare(ctx, client, subjects...)
 }
 
-func (l *Log) propose(ctx context.Context, stream Stream, after Revision, previous [32]byte, now time.Time,
-	origin Origin, eventID id.Event, e event.Event,
-) (Proposed, error) {
+func (l *Log) propose(ctx context.Context, stream Stream, after Revision, previous [32]byte, now time.Time, entry Entry) (Proposed, error) {
+	origin, e := entry.Origin, entry.Event
 	name, version, err := l.Registry.Name(e)
 	if err != nil {
 		return Proposed{}, err
@@ -215,7 +243,7 @@ func (l *Log) propose(ctx context.Context, stream Stream, after Revision, previo
 			if f.Value == nil {
 				continue
 			}
-			place := seal.Place{Client: origin.Client, Stream: string(stream), Event: eventID, Field: f.Name}
+			place := seal.Place{Client: origin.Client, Stream: string(stream), Event: entry.ID, Field: f.Name}
 			if f.Value.Box, err = l.Vault.Seal(ctx, bearer.Subject(), place, f.Value.Plain); err != nil {
 				return Proposed{}, fmt.Errorf("seal %s of %s: %w", f.Name, name, err)
 			}
@@ -237,7 +265,7 @@ func (l *Log) propose(ctx context.Context, stream Stream, after Revision, previo
 		return Proposed{}, fmt.Errorf("encode the envelope of %s: %w", name, err)
 	}
 	return Proposed{
-		ID: eventID, Type: name, Version: version, Client: origin.Client,
+		ID: entry.ID, Type: name, Version: version, Client: origin.Client,
 		RecordedAt: now, Data: data, Meta: envelope,
 	}, nil
 }

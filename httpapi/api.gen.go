@@ -19,6 +19,75 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for Audience.
+const (
+	AudienceAll      Audience = "all"
+	AudienceClusters Audience = "clusters"
+)
+
+// Valid indicates whether the value is a known member of the Audience enum.
+func (e Audience) Valid() bool {
+	switch e {
+	case AudienceAll:
+		return true
+	case AudienceClusters:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CampaignCommand.
+const (
+	CampaignCancel CampaignCommand = "cancelled"
+	CampaignPause  CampaignCommand = "paused"
+	CampaignRun    CampaignCommand = "running"
+)
+
+// Valid indicates whether the value is a known member of the CampaignCommand enum.
+func (e CampaignCommand) Valid() bool {
+	switch e {
+	case CampaignCancel:
+		return true
+	case CampaignPause:
+		return true
+	case CampaignRun:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CampaignStatus.
+const (
+	CampaignCancelled CampaignStatus = "cancelled"
+	CampaignCompleted CampaignStatus = "completed"
+	CampaignDraft     CampaignStatus = "draft"
+	CampaignPaused    CampaignStatus = "paused"
+	CampaignRunning   CampaignStatus = "running"
+	CampaignScheduled CampaignStatus = "scheduled"
+)
+
+// Valid indicates whether the value is a known member of the CampaignStatus enum.
+func (e CampaignStatus) Valid() bool {
+	switch e {
+	case CampaignCancelled:
+		return true
+	case CampaignCompleted:
+		return true
+	case CampaignDraft:
+		return true
+	case CampaignPaused:
+		return true
+	case CampaignRunning:
+		return true
+	case CampaignScheduled:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ClientStatus.
 const (
 	ClientActive ClientStatus = "active"
@@ -97,6 +166,27 @@ const (
 func (e ConsentsChangeAll) Valid() bool {
 	switch e {
 	case True:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for EngagementType.
+const (
+	EngagementClick      EngagementType = "click"
+	EngagementConversion EngagementType = "conversion"
+	EngagementImpression EngagementType = "impression"
+)
+
+// Valid indicates whether the value is a known member of the EngagementType enum.
+func (e EngagementType) Valid() bool {
+	switch e {
+	case EngagementClick:
+		return true
+	case EngagementConversion:
+		return true
+	case EngagementImpression:
 		return true
 	default:
 		return false
@@ -367,6 +457,30 @@ func (e Consistency) Valid() bool {
 	}
 }
 
+// Defines values for GetCampaignAnalyticsParamsInterval.
+const (
+	IntervalDay   GetCampaignAnalyticsParamsInterval = "day"
+	IntervalHour  GetCampaignAnalyticsParamsInterval = "hour"
+	IntervalMonth GetCampaignAnalyticsParamsInterval = "month"
+	IntervalWeek  GetCampaignAnalyticsParamsInterval = "week"
+)
+
+// Valid indicates whether the value is a known member of the GetCampaignAnalyticsParamsInterval enum.
+func (e GetCampaignAnalyticsParamsInterval) Valid() bool {
+	switch e {
+	case IntervalDay:
+		return true
+	case IntervalHour:
+		return true
+	case IntervalMonth:
+		return true
+	case IntervalWeek:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ImportUsersParamsMode.
 const (
 	ImportMerge   ImportUsersParamsMode = "merge"
@@ -426,6 +540,154 @@ type APIKeyList struct {
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
+
+// AnalyticsInterval defines model for AnalyticsInterval.
+type AnalyticsInterval struct {
+	Clicks      int64 `json:"clicks"`
+	Conversions int64 `json:"conversions"`
+
+	// Engaged Of the impressions of this interval.
+	Engaged int64 `json:"engaged"`
+
+	// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
+	EngagementRate EngagementRate `json:"engagement_rate"`
+	Impressions    int64          `json:"impressions"`
+	Spends         int64          `json:"spends"`
+	SpentMinor     int64          `json:"spent_minor"`
+
+	// Start Example: 2026-01-31T12:00:00.123456Z
+	Start Timestamp `json:"start"`
+}
+
+// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+type Audience string
+
+// Campaign defines model for Campaign.
+type Campaign struct {
+	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	Audience Audience `json:"audience"`
+
+	// BudgetMinor Example: 500000
+	BudgetMinor int64       `json:"budget_minor"`
+	ClusterIDs  []ClusterID `json:"cluster_ids"`
+
+	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Currency Example: EUR
+	Currency               string `json:"currency"`
+	EndsAt                 *Time  `json:"ends_at"`
+	FrequencyCap           *int   `json:"frequency_cap"`
+	FrequencyWindowSeconds *int   `json:"frequency_window_seconds"`
+
+	// ID Example: cam_0123456789abcdefghijklmnop
+	ID CampaignID `json:"id"`
+
+	// Name Example: Spring
+	Name string `json:"name"`
+
+	// RemainingMinor What is left of the budget, never below 0.
+	RemainingMinor int64 `json:"remaining_minor"`
+
+	// SpentMinor At most one record over the budget.
+	SpentMinor int64 `json:"spent_minor"`
+
+	// StartedAt When it really started.
+	StartedAt *Time          `json:"started_at"`
+	StartsAt  *Time          `json:"starts_at"`
+	Status    CampaignStatus `json:"status"`
+
+	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	UpdatedAt Timestamp `json:"updated_at"`
+}
+
+// CampaignAnalytics defines model for CampaignAnalytics.
+type CampaignAnalytics struct {
+	BudgetMinor int64 `json:"budget_minor"`
+
+	// CampaignID Example: cam_0123456789abcdefghijklmnop
+	CampaignID  CampaignID `json:"campaign_id"`
+	Clicks      int64      `json:"clicks"`
+	Conversions int64      `json:"conversions"`
+
+	// Currency Example: EUR
+	Currency string `json:"currency"`
+
+	// Engaged Impressions with a click or a conversion.
+	Engaged int64 `json:"engaged"`
+
+	// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
+	EngagementRate EngagementRate `json:"engagement_rate"`
+	Impressions    int64          `json:"impressions"`
+
+	// Interval Example: day
+	Interval string `json:"interval"`
+
+	// Pacing Where `ends_at` is set, the budget is spread evenly over the time until then.
+	Pacing Pacing `json:"pacing"`
+
+	// Reach How many users have seen it.
+	Reach          int64 `json:"reach"`
+	RemainingMinor int64 `json:"remaining_minor"`
+
+	// Series In order of time; intervals without anything are left out, and all but the newest 1,000.
+	Series []AnalyticsInterval `json:"series"`
+
+	// Spends How many records.
+	Spends     int64          `json:"spends"`
+	SpentMinor int64          `json:"spent_minor"`
+	Status     CampaignStatus `json:"status"`
+
+	// Timezone Example: UTC
+	Timezone string `json:"timezone"`
+}
+
+// CampaignChange What is not named stays; null takes away.
+type CampaignChange struct {
+	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	Audience *Audience `json:"audience,omitempty"`
+
+	// BudgetMinor Money in minor units of the currency, such as cents.
+	//
+	// Example: 500000
+	BudgetMinor *Minor      `json:"budget_minor,omitempty"`
+	ClusterIDs  []ClusterID `json:"cluster_ids,omitempty"`
+
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
+	Currency               *Currency           `json:"currency,omitempty"`
+	EndsAt                 Nullable[time.Time] `json:"ends_at,omitempty"`
+	FrequencyCap           Nullable[int]       `json:"frequency_cap,omitempty"`
+	FrequencyWindowSeconds Nullable[int]       `json:"frequency_window_seconds,omitempty"`
+
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name     *Name               `json:"name,omitempty"`
+	StartsAt Nullable[time.Time] `json:"starts_at,omitempty"`
+	Status   *CampaignCommand    `json:"status,omitempty"`
+}
+
+// CampaignCommand defines model for CampaignCommand.
+type CampaignCommand string
+
+// CampaignID Example: cam_0123456789abcdefghijklmnop
+type CampaignID = id.Campaign
+
+// CampaignImpressionID Example: ipr_0123456789abcdefghijklmnop
+type CampaignImpressionID = id.Impression
+
+// CampaignList defines model for CampaignList.
+type CampaignList struct {
+	Data []Campaign `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// CampaignStatus defines model for CampaignStatus.
+type CampaignStatus string
 
 // Client defines model for Client.
 type Client struct {
@@ -516,6 +778,9 @@ type ClientUser struct {
 	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 	Role Role `json:"role"`
 }
+
+// ClusterID Example: clu_0123456789abcdefghijklmnop
+type ClusterID = id.Cluster
 
 // ComputedMatch defines model for ComputedMatch.
 type ComputedMatch struct {
@@ -676,10 +941,37 @@ type ConsentsChanged struct {
 	Unchanged int `json:"unchanged"`
 }
 
+// Currency A code of ISO 4217.
+//
+// Example: EUR
+type Currency = string
+
 // Email An e-mail address.
 //
 // Example: ada@example.com
 type Email = string
+
+// Engagement defines model for Engagement.
+type Engagement struct {
+	// CampaignID Example: cam_0123456789abcdefghijklmnop
+	CampaignID CampaignID `json:"campaign_id"`
+
+	// ImpressionID Example: ipr_0123456789abcdefghijklmnop
+	ImpressionID CampaignImpressionID `json:"impression_id"`
+
+	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt Timestamp      `json:"recorded_at"`
+	Type       EngagementType `json:"type"`
+
+	// UserID Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
+// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
+type EngagementRate = float64
+
+// EngagementType defines model for EngagementType.
+type EngagementType string
 
 // EventType defines model for EventType.
 type EventType string
@@ -920,6 +1212,11 @@ type MemberList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
+// Minor Money in minor units of the currency, such as cents.
+//
+// Example: 500000
+type Minor = int64
+
 // Name A name without control characters.
 //
 // Example: Acme
@@ -936,6 +1233,40 @@ type NewAPIKey struct {
 	Scopes []KeyScope `json:"scopes,omitempty"`
 }
 
+// NewCampaign defines model for NewCampaign.
+type NewCampaign struct {
+	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	Audience *Audience `json:"audience,omitempty"`
+
+	// BudgetMinor Money in minor units of the currency, such as cents.
+	//
+	// Example: 500000
+	BudgetMinor Minor       `json:"budget_minor"`
+	ClusterIDs  []ClusterID `json:"cluster_ids,omitempty"`
+
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
+	Currency Currency `json:"currency"`
+
+	// EndsAt When to end at the latest. The budget is spread evenly until then.
+	EndsAt *time.Time `json:"ends_at,omitempty"`
+
+	// FrequencyCap How often one user may see the campaign, within `frequency_window_seconds`, or else in all.
+	FrequencyCap *int `json:"frequency_cap,omitempty"`
+
+	// FrequencyWindowSeconds Example: 86400
+	FrequencyWindowSeconds *int `json:"frequency_window_seconds,omitempty"`
+
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name Name `json:"name"`
+
+	// StartsAt When to start; at once where it is left out.
+	StartsAt *time.Time `json:"starts_at,omitempty"`
+}
+
 // NewConsentLayer defines model for NewConsentLayer.
 type NewConsentLayer struct {
 	// Name A name without control characters.
@@ -947,6 +1278,15 @@ type NewConsentLayer struct {
 	//
 	// Example: ["plan","age","interests"]
 	TraitPaths TraitPaths `json:"trait_paths"`
+}
+
+// NewEngagement defines model for NewEngagement.
+type NewEngagement struct {
+	ImpressionID *string        `json:"impression_id,omitempty"`
+	Type         EngagementType `json:"type"`
+
+	// UserID `usr_…` or `ext:…`.
+	UserID *string `json:"user_id,omitempty"`
 }
 
 // NewInteraction defines model for NewInteraction.
@@ -980,6 +1320,17 @@ type NewMember struct {
 // Example: correct horse battery staple
 type NewPassword = string
 
+// NewSpend defines model for NewSpend.
+type NewSpend struct {
+	// AmountMinor Money in minor units of the currency, such as cents.
+	//
+	// Example: 500000
+	AmountMinor Minor `json:"amount_minor"`
+
+	// SpendID Your own id of what was spent; the `Idempotency-Key` where it is left out.
+	SpendID *string `json:"spend_id,omitempty"`
+}
+
 // NewUser defines model for NewUser.
 type NewUser struct {
 	// ExternalID Your own identifier, without control characters.
@@ -1010,6 +1361,15 @@ type NewWebhook struct {
 
 // NextCursor Where the next page starts; null after the last.
 type NextCursor = string
+
+// Pacing Where `ends_at` is set, the budget is spread evenly over the time until then.
+type Pacing struct {
+	// Probability How likely it should be shown where it could be: 1/ratio where that is over 1.
+	Probability float64 `json:"probability"`
+
+	// Ratio What was spent, by what would have been at an even pace; 0 in the first minute and without an end.
+	Ratio float64 `json:"ratio"`
+}
 
 // Percentile How many of 100 random pairs of your users are less alike.
 //
@@ -1104,6 +1464,28 @@ type SignupRequest struct {
 	//
 	// Example: correct horse battery staple
 	Password NewPassword `json:"password"`
+}
+
+// Spend defines model for Spend.
+type Spend struct {
+	AmountMinor int64 `json:"amount_minor"`
+
+	// CampaignID Example: cam_0123456789abcdefghijklmnop
+	CampaignID CampaignID `json:"campaign_id"`
+
+	// Currency Example: EUR
+	Currency string `json:"currency"`
+
+	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt Timestamp `json:"recorded_at"`
+
+	// RemainingMinor What was left of the budget then, never below 0.
+	RemainingMinor int64  `json:"remaining_minor"`
+	SpendID        string `json:"spend_id"`
+
+	// SpentMinor What the campaign had spent with this record.
+	SpentMinor int64          `json:"spent_minor"`
+	Status     CampaignStatus `json:"status"`
 }
 
 // Term What one trait adds to the score.
@@ -1358,6 +1740,9 @@ type WebhookURL = string
 // WebhookUserIDs How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own (`external_id`).
 type WebhookUserIDs string
 
+// CampaignInPath defines model for CampaignInPath.
+type CampaignInPath = string
+
 // ClientInPath defines model for ClientInPath.
 type ClientInPath = string
 
@@ -1405,6 +1790,29 @@ type Stale = Problem
 
 // Unauthenticated RFC 9457.
 type Unauthenticated = Problem
+
+// ListCampaignsParams defines parameters for ListCampaigns.
+type ListCampaignsParams struct {
+	Status *CampaignStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// GetCampaignAnalyticsParams defines parameters for GetCampaignAnalytics.
+type GetCampaignAnalyticsParams struct {
+	// Interval What the series is divided by.
+	Interval *GetCampaignAnalyticsParamsInterval `form:"interval,omitempty" json:"interval,omitempty"`
+
+	// Timezone Where days begin, by its name in the IANA database. Weeks begin on Monday.
+	Timezone *string `form:"timezone,omitempty" json:"timezone,omitempty"`
+}
+
+// GetCampaignAnalyticsParamsInterval defines parameters for GetCampaignAnalytics.
+type GetCampaignAnalyticsParamsInterval string
 
 // ListAPIKeysParams defines parameters for ListAPIKeys.
 type ListAPIKeysParams struct {
@@ -1502,6 +1910,18 @@ type ListMatchesParams struct {
 	// Cursor The `next_cursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
+
+// CreateCampaignJSONRequestBody defines body for CreateCampaign for application/json ContentType.
+type CreateCampaignJSONRequestBody = NewCampaign
+
+// ChangeCampaignJSONRequestBody defines body for ChangeCampaign for application/json ContentType.
+type ChangeCampaignJSONRequestBody = CampaignChange
+
+// RecordEngagementJSONRequestBody defines body for RecordEngagement for application/json ContentType.
+type RecordEngagementJSONRequestBody = NewEngagement
+
+// RecordSpendJSONRequestBody defines body for RecordSpend for application/json ContentType.
+type RecordSpendJSONRequestBody = NewSpend
 
 // ChangeClientJSONRequestBody defines body for ChangeClient for application/json ContentType.
 type ChangeClientJSONRequestBody = ClientChange
@@ -1686,6 +2106,27 @@ type ServerInterface interface {
 	// JWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
 	JWKS(w http.ResponseWriter, r *http.Request)
+	// ListCampaigns List the campaigns
+	// (GET /api/v1/campaigns)
+	ListCampaigns(w http.ResponseWriter, r *http.Request, params ListCampaignsParams)
+	// CreateCampaign Draft a campaign
+	// (POST /api/v1/campaigns)
+	CreateCampaign(w http.ResponseWriter, r *http.Request)
+	// GetCampaign Get a campaign
+	// (GET /api/v1/campaigns/{campaign_id})
+	GetCampaign(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath)
+	// ChangeCampaign Change, start, pause, resume or cancel a campaign
+	// (PATCH /api/v1/campaigns/{campaign_id})
+	ChangeCampaign(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath)
+	// GetCampaignAnalytics What came of a campaign
+	// (GET /api/v1/campaigns/{campaign_id}/analytics)
+	GetCampaignAnalytics(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath, params GetCampaignAnalyticsParams)
+	// RecordEngagement Record an impression, a click or a conversion
+	// (POST /api/v1/campaigns/{campaign_id}/engagements)
+	RecordEngagement(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath)
+	// RecordSpend Record what was spent
+	// (POST /api/v1/campaigns/{campaign_id}/spend)
+	RecordSpend(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath)
 	// GetClient Get the client
 	// (GET /api/v1/clients/{client_id})
 	GetClient(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
@@ -1819,6 +2260,238 @@ func (siw *ServerInterfaceWrapper) JWKS(w http.ResponseWriter, r *http.Request) 
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.JWKS(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListCampaigns operation middleware
+func (siw *ServerInterfaceWrapper) ListCampaigns(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListCampaignsParams
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListCampaigns(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateCampaign operation middleware
+func (siw *ServerInterfaceWrapper) CreateCampaign(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateCampaign(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetCampaign operation middleware
+func (siw *ServerInterfaceWrapper) GetCampaign(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign_id" -------------
+	var campaignID CampaignInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign_id", mux.Vars(r)["campaign_id"], &campaignID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "campaign_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCampaign(w, r, campaignID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeCampaign operation middleware
+func (siw *ServerInterfaceWrapper) ChangeCampaign(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign_id" -------------
+	var campaignID CampaignInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign_id", mux.Vars(r)["campaign_id"], &campaignID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "campaign_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeCampaign(w, r, campaignID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetCampaignAnalytics operation middleware
+func (siw *ServerInterfaceWrapper) GetCampaignAnalytics(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign_id" -------------
+	var campaignID CampaignInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign_id", mux.Vars(r)["campaign_id"], &campaignID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "campaign_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetCampaignAnalyticsParams
+
+	// ------------- Optional query parameter "interval" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "interval", r.URL.Query(), &params.Interval, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "interval"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "interval", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "timezone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timezone", r.URL.Query(), &params.Timezone, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "timezone"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "timezone", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCampaignAnalytics(w, r, campaignID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RecordEngagement operation middleware
+func (siw *ServerInterfaceWrapper) RecordEngagement(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign_id" -------------
+	var campaignID CampaignInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign_id", mux.Vars(r)["campaign_id"], &campaignID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "campaign_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RecordEngagement(w, r, campaignID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RecordSpend operation middleware
+func (siw *ServerInterfaceWrapper) RecordSpend(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign_id" -------------
+	var campaignID CampaignInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign_id", mux.Vars(r)["campaign_id"], &campaignID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "campaign_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RecordSpend(w, r, campaignID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3203,6 +3876,13 @@ func (e *TooManyValuesForParamError) Error() string {
 func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWriter, r *http.Request, err error)) {
 	wrapper := ServerInterfaceWrapper{Handler: si, ErrorHandlerFunc: onError}
 	r.HandleFunc("/.well-known/jwks.json", wrapper.JWKS).Methods(http.MethodGet).Name("GET /.well-known/jwks.json")
+	r.HandleFunc("/api/v1/campaigns", wrapper.ListCampaigns).Methods(http.MethodGet).Name("GET /api/v1/campaigns")
+	r.HandleFunc("/api/v1/campaigns", wrapper.CreateCampaign).Methods(http.MethodPost).Name("POST /api/v1/campaigns")
+	r.HandleFunc("/api/v1/campaigns/{campaign_id}", wrapper.GetCampaign).Methods(http.MethodGet).Name("GET /api/v1/campaigns/{campaign_id}")
+	r.HandleFunc("/api/v1/campaigns/{campaign_id}", wrapper.ChangeCampaign).Methods(http.MethodPatch).Name("PATCH /api/v1/campaigns/{campaign_id}")
+	r.HandleFunc("/api/v1/campaigns/{campaign_id}/analytics", wrapper.GetCampaignAnalytics).Methods(http.MethodGet).Name("GET /api/v1/campaigns/{campaign_id}/analytics")
+	r.HandleFunc("/api/v1/campaigns/{campaign_id}/engagements", wrapper.RecordEngagement).Methods(http.MethodPost).Name("POST /api/v1/campaigns/{campaign_id}/engagements")
+	r.HandleFunc("/api/v1/campaigns/{campaign_id}/spend", wrapper.RecordSpend).Methods(http.MethodPost).Name("POST /api/v1/campaigns/{campaign_id}/spend")
 	r.HandleFunc("/api/v1/clients/{client_id}", wrapper.GetClient).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}", wrapper.ChangeClient).Methods(http.MethodPatch).Name("PATCH /api/v1/clients/{client_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys", wrapper.ListAPIKeys).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/api_keys")
@@ -3281,6 +3961,214 @@ func (response JWKS200JSONResponse) VisitJWKSResponse(w http.ResponseWriter) err
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
 	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListCampaignsRequestObject struct {
+	Params ListCampaignsParams
+}
+
+type ListCampaignsResponseObject interface {
+	VisitListCampaignsResponse(w http.ResponseWriter) error
+}
+
+type ListCampaigns200JSONResponse CampaignList
+
+func (response ListCampaigns200JSONResponse) VisitListCampaignsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateCampaignRequestObject struct {
+	Body *CreateCampaignJSONRequestBody
+}
+
+type CreateCampaignResponseObject interface {
+	VisitCreateCampaignResponse(w http.ResponseWriter) error
+}
+
+type CreateCampaign201ResponseHeaders struct {
+	ETag             string
+	Location         string
+	XKindredPosition string
+}
+
+type CreateCampaign201JSONResponse struct {
+	Body    Campaign
+	Headers CreateCampaign201ResponseHeaders
+}
+
+func (response CreateCampaign201JSONResponse) VisitCreateCampaignResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCampaignRequestObject struct {
+	CampaignID CampaignInPath `json:"campaign_id"`
+}
+
+type GetCampaignResponseObject interface {
+	VisitGetCampaignResponse(w http.ResponseWriter) error
+}
+
+type GetCampaign200ResponseHeaders struct {
+	ETag string
+}
+
+type GetCampaign200JSONResponse struct {
+	Body    Campaign
+	Headers GetCampaign200ResponseHeaders
+}
+
+func (response GetCampaign200JSONResponse) VisitGetCampaignResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeCampaignRequestObject struct {
+	CampaignID CampaignInPath `json:"campaign_id"`
+	Body       *ChangeCampaignJSONRequestBody
+}
+
+type ChangeCampaignResponseObject interface {
+	VisitChangeCampaignResponse(w http.ResponseWriter) error
+}
+
+type ChangeCampaign200ResponseHeaders struct {
+	ETag             string
+	XKindredPosition *string
+}
+
+type ChangeCampaign200JSONResponse struct {
+	Body    Campaign
+	Headers ChangeCampaign200ResponseHeaders
+}
+
+func (response ChangeCampaign200JSONResponse) VisitChangeCampaignResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCampaignAnalyticsRequestObject struct {
+	CampaignID CampaignInPath `json:"campaign_id"`
+	Params     GetCampaignAnalyticsParams
+}
+
+type GetCampaignAnalyticsResponseObject interface {
+	VisitGetCampaignAnalyticsResponse(w http.ResponseWriter) error
+}
+
+type GetCampaignAnalytics200JSONResponse CampaignAnalytics
+
+func (response GetCampaignAnalytics200JSONResponse) VisitGetCampaignAnalyticsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RecordEngagementRequestObject struct {
+	CampaignID CampaignInPath `json:"campaign_id"`
+	Body       *RecordEngagementJSONRequestBody
+}
+
+type RecordEngagementResponseObject interface {
+	VisitRecordEngagementResponse(w http.ResponseWriter) error
+}
+
+type RecordEngagement201ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type RecordEngagement201JSONResponse struct {
+	Body    Engagement
+	Headers RecordEngagement201ResponseHeaders
+}
+
+func (response RecordEngagement201JSONResponse) VisitRecordEngagementResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RecordSpendRequestObject struct {
+	CampaignID CampaignInPath `json:"campaign_id"`
+	Body       *RecordSpendJSONRequestBody
+}
+
+type RecordSpendResponseObject interface {
+	VisitRecordSpendResponse(w http.ResponseWriter) error
+}
+
+type RecordSpend201ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type RecordSpend201JSONResponse struct {
+	Body    Spend
+	Headers RecordSpend201ResponseHeaders
+}
+
+func (response RecordSpend201JSONResponse) VisitRecordSpendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -4386,6 +5274,27 @@ type StrictServerInterface interface {
 	// JWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
 	JWKS(ctx context.Context, request JWKSRequestObject) (JWKSResponseObject, error)
+	// ListCampaigns List the campaigns
+	// (GET /api/v1/campaigns)
+	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (ListCampaignsResponseObject, error)
+	// CreateCampaign Draft a campaign
+	// (POST /api/v1/campaigns)
+	CreateCampaign(ctx context.Context, request CreateCampaignRequestObject) (CreateCampaignResponseObject, error)
+	// GetCampaign Get a campaign
+	// (GET /api/v1/campaigns/{campaign_id})
+	GetCampaign(ctx context.Context, request GetCampaignRequestObject) (GetCampaignResponseObject, error)
+	// ChangeCampaign Change, start, pause, resume or cancel a campaign
+	// (PATCH /api/v1/campaigns/{campaign_id})
+	ChangeCampaign(ctx context.Context, request ChangeCampaignRequestObject) (ChangeCampaignResponseObject, error)
+	// GetCampaignAnalytics What came of a campaign
+	// (GET /api/v1/campaigns/{campaign_id}/analytics)
+	GetCampaignAnalytics(ctx context.Context, request GetCampaignAnalyticsRequestObject) (GetCampaignAnalyticsResponseObject, error)
+	// RecordEngagement Record an impression, a click or a conversion
+	// (POST /api/v1/campaigns/{campaign_id}/engagements)
+	RecordEngagement(ctx context.Context, request RecordEngagementRequestObject) (RecordEngagementResponseObject, error)
+	// RecordSpend Record what was spent
+	// (POST /api/v1/campaigns/{campaign_id}/spend)
+	RecordSpend(ctx context.Context, request RecordSpendRequestObject) (RecordSpendResponseObject, error)
 	// GetClient Get the client
 	// (GET /api/v1/clients/{client_id})
 	GetClient(ctx context.Context, request GetClientRequestObject) (GetClientResponseObject, error)
@@ -4561,6 +5470,215 @@ func (sh *strictHandler) JWKS(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(JWKSResponseObject); ok {
 		if err := validResponse.VisitJWKSResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListCampaigns operation middleware
+func (sh *strictHandler) ListCampaigns(w http.ResponseWriter, r *http.Request, params ListCampaignsParams) {
+	var request ListCampaignsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListCampaigns(ctx, request.(ListCampaignsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListCampaigns")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListCampaignsResponseObject); ok {
+		if err := validResponse.VisitListCampaignsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateCampaign operation middleware
+func (sh *strictHandler) CreateCampaign(w http.ResponseWriter, r *http.Request) {
+	var request CreateCampaignRequestObject
+
+	var body CreateCampaignJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateCampaign(ctx, request.(CreateCampaignRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateCampaign")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateCampaignResponseObject); ok {
+		if err := validResponse.VisitCreateCampaignResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetCampaign operation middleware
+func (sh *strictHandler) GetCampaign(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath) {
+	var request GetCampaignRequestObject
+
+	request.CampaignID = campaignID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCampaign(ctx, request.(GetCampaignRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCampaign")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetCampaignResponseObject); ok {
+		if err := validResponse.VisitGetCampaignResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeCampaign operation middleware
+func (sh *strictHandler) ChangeCampaign(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath) {
+	var request ChangeCampaignRequestObject
+
+	request.CampaignID = campaignID
+
+	var body ChangeCampaignJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeCampaign(ctx, request.(ChangeCampaignRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeCampaign")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeCampaignResponseObject); ok {
+		if err := validResponse.VisitChangeCampaignResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetCampaignAnalytics operation middleware
+func (sh *strictHandler) GetCampaignAnalytics(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath, params GetCampaignAnalyticsParams) {
+	var request GetCampaignAnalyticsRequestObject
+
+	request.CampaignID = campaignID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCampaignAnalytics(ctx, request.(GetCampaignAnalyticsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCampaignAnalytics")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetCampaignAnalyticsResponseObject); ok {
+		if err := validResponse.VisitGetCampaignAnalyticsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RecordEngagement operation middleware
+func (sh *strictHandler) RecordEngagement(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath) {
+	var request RecordEngagementRequestObject
+
+	request.CampaignID = campaignID
+
+	var body RecordEngagementJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RecordEngagement(ctx, request.(RecordEngagementRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RecordEngagement")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RecordEngagementResponseObject); ok {
+		if err := validResponse.VisitRecordEngagementResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RecordSpend operation middleware
+func (sh *strictHandler) RecordSpend(w http.ResponseWriter, r *http.Request, campaignID CampaignInPath) {
+	var request RecordSpendRequestObject
+
+	request.CampaignID = campaignID
+
+	var body RecordSpendJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RecordSpend(ctx, request.(RecordSpendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RecordSpend")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RecordSpendResponseObject); ok {
+		if err := validResponse.VisitRecordSpendResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -12,3 +12,11 @@ const timeLayout = `"2006-01-02T15:04:05.000000Z"`
 func (t Time) MarshalJSON() ([]byte, error) {
 	return t.UTC().AppendFormat(make([]byte, 0, len(timeLayout)), timeLayout), nil
 }
+
+// TimeOrNull is a moment that may not be known.
+func TimeOrNull(t *time.Time) *Time {
+	if t == nil {
+		return nil
+	}
+	return &Time{*t}
+}

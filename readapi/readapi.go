@@ -6,6 +6,7 @@ package readapi
 import (
 	"context"
 	"strings"
+	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -25,9 +26,12 @@ type API struct {
 	Consent     projections.Consent
 	Populations *projections.Populations
 
+	Campaigns projections.Campaigns
+
 	Feeds           *feeds.Feeds
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none
+	Now             func() time.Time
 }
 
 // asked is what every read needs of its request.

@@ -77,6 +77,7 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 	c := &commands.Commands{
 		Log: f.log, Entropy: rand.Reader, Matcher: populations, Directory: projections.Users{Reader: reader},
 		Revoked: f.revocations().Note,
+		Spends:  projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		HashPassword: func(ctx context.Context, password string) (string, error) {
 			if err := auth.CheckPassword("/password", password); err != nil {
 				return "", err
@@ -128,6 +129,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
+		Campaigns: projections.Campaigns{Reader: reader}, Now: time.Now,
 		Populations: f.populations, Feeds: w.feeds,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}

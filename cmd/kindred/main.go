@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // analytics know every time zone, whatever the machine does
 
 	"github.com/spf13/cobra"
 

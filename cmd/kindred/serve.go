@@ -79,7 +79,8 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	}
 	if config.has(rolePolicies) {
 		run := policies.Policies{
-			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Now: time.Now, Logger: e.logger,
+			Commands: c, Claims: projections.Claims{Reader: f.reader()},
+			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger,
 			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
 		}
 		group.Go(func() error { return run.Run(behind) })

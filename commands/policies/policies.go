@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -32,6 +33,7 @@ type Policies struct {
 	Commands   *commands.Commands
 	Subscriber message.Subscriber
 	Claims     OpenClaims
+	Campaigns  DueCampaigns
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
@@ -56,13 +58,11 @@ func (p *Policies) Run(ctx context.Context) error {
 	}
 	router.AddMiddleware(middleware.Recoverer)
 	router.AddNoPublisherHandler("forget", "forget", p.Subscriber, feed.Handle(p.forget))
-	swept := make(chan struct{})
-	go func() {
-		defer close(swept)
-		p.sweepClaims(ctx)
-	}()
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() { p.sweepClaims(ctx) })
+	sweeps.Go(func() { p.sweepCampaigns(ctx) })
 	err = router.Run(ctx)
-	<-swept
+	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("run the policies: %w", err)
 	}

@@ -1,0 +1,442 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Spends finds spends that were recorded, however long ago.
+type Spends interface {
+	// Recorded returns those of a campaign's spends whose id is one of ids and
+	// that stand at or before reached, a place in the log; later ones too or
+	// not. It fails where anything before reached may be missing.
+	Recorded(ctx context.Context, client id.Client, campaign id.Campaign, ids []string) (found []eventstore.Recorded, reached eventstore.Position, err error)
+}
+
+const (
+	// maxSpends is how many spends a spending stream holds before the next one
+	// begins: what is read to learn how a campaign stands.
+	maxSpends = 1_000
+	// maxParts bounds the spending streams of a campaign.
+	maxParts = 1 << 24
+	// maxBehind bounds how many spends the read model may lack.
+	maxBehind = 50_000
+	spendPage = 500
+	// minRecent is how many spends are remembered before it is worth looking
+	// which of them the read model has by now.
+	minRecent = 256
+	// maxRoundSize bounds the events of a round, in bytes, by estimate.
+	maxRoundSize = eventstore.MaxAppendSize * 2 / 3
+)
+
+// account is how a campaign stands: the fold of its newest stream up to a tip.
+//
+// A spend id counts once for the campaign's life, which may be millions of
+// spends and many streams. To load them all for each record, or to keep all ids
+// in memory, would cost more with every spend; a claim in a stream of its own
+// would not be atomic with the budget. So an id is looked up in two places that
+// overlap: a read model, which holds every spend up to the position that it
+// says in the same statement, and recent, which holds every spend after the
+// position floor up to the tip. Where the model has reached floor, nothing can
+// lie between the two; where it has not, floor is moved back, by reading the
+// streams backwards, until it has. What is new after the tip, from whatever
+// process, is told by the append, which then conflicts. So the answer is exact
+// however far the model lags behind, and what recent has to hold is only that
+// lag.
+type account struct {
+	domain.Campaign
+	tip    eventstore.Tip
+	recent map[string]eventstore.Recorded // by spend id; positions may be rounded up within an append
+	floor  eventstore.Position
+	trimAt int // how many recent ones are worth a look
+}
+
+func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.Tip) {
+	for _, r := range recorded {
+		a.Apply(r.Event, r.RecordedAt)
+		if e, ok := r.Event.(event.CampaignSpendRecorded); ok {
+			a.remember(e.SpendID, r)
+		}
+	}
+	a.tip = tip
+}
+
+// remember keeps of a spend what an answer needs.
+func (a *account) remember(spendID string, r eventstore.Recorded) {
+	r.Data, r.Meta = nil, nil
+	a.recent[spendID] = r
+}
+
+// settle decides entries, in order, and records what follows in one append. It
+// says how many it has settled: those behind the end of a stream go into the
+// next round.
+func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err error) {
+	defer func() {
+		if err != nil {
+			l.account = nil // whether the append took place is not known
+		}
+	}()
+	known := false // that the account is not older than the entries
+	for range maxConflicts {
+		if l.account == nil {
+			if l.account, err = l.load(ctx); err != nil {
+				return 0, err
+			}
+			known = true
+		}
+		if l.account.ID == "" {
+			l.commands.ledgers.forget(l.client, l.campaign)
+			return 0, domain.ErrCampaignUnknown()
+		}
+		found, err := l.recorded(ctx, entries)
+		if err != nil {
+			return 0, err
+		}
+		p := l.plan(entries, found)
+		if len(p.events) > 0 {
+			recorded, err := l.append(ctx, p)
+			if err == nil {
+				return p.tell(recorded), nil
+			}
+			if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {
+				return 0, err
+			}
+		}
+		// Others have moved on, or may have: where nothing was to be appended,
+		// nothing but a look can tell.
+		unchanged := known
+		if !known || len(p.events) > 0 {
+			if unchanged, err = l.refresh(ctx); err != nil {
+				return 0, err
+			}
+		}
+		if unchanged && len(p.events) == 0 {
+			return p.tell(nil), nil
+		}
+		known = true
+	}
+	return 0, fault.New(fault.Unavailable, "busy", "Too many changes to the campaign at once. Please try again.").After(time.Second)
+}
+
+// plan is what a round will do.
+type plan struct {
+	entries []*entry
+	before  domain.Campaign
+	state   domain.Campaign // as it will be, but for the times of its changes
+	tip     eventstore.Tip  // what the events are appended to
+	events  []eventstore.Entry
+	size    int               // of the events, in bytes, by estimate
+	spends  map[string]*spend // that were or will be recorded
+	settled []decided         // of the first entries, one each
+}
+
+// decided is what came of an entry: a refusal, or the plan's events from begin
+// to end.
+type decided struct {
+	err        error
+	begin, end int
+}
+
+// spend is one that was recorded, or that the plan's event at index will.
+type spend struct {
+	recorded eventstore.Recorded
+	index    int // -1: recorded before
+}
+
+func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *plan {
+	p := &plan{
+		entries: entries, before: l.account.Campaign, state: l.account.Campaign, tip: l.account.tip,
+		spends: make(map[string]*spend, len(found)),
+	}
+	for spendID, r := range found {
+		p.spends[spendID] = &spend{r, -1}
+	}
+	now := l.commands.Log.Now().UTC().Truncate(time.Microsecond)
+	for _, e := range entries {
+		var recorded *event.CampaignSpendRecorded
+		if s := p.spends[e.spend]; e.spend != "" && s != nil {
+			first := s.recorded.Event.(event.CampaignSpendRecorded)
+			recorded = &first
+		}
+		begin := len(p.events)
+		events, err := e.decide(&p.state, recorded, now)
+		if err == nil && len(events) > 0 {
+			l.record(p, e, events, now)
+		}
+		p.settled = append(p.settled, decided{err, begin, len(p.events)})
+		if p.state.Spends >= maxSpends && p.state.Status == domain.CampaignRunning && !p.state.Closed {
+			p.add(e, l.derived("closed", p.state.Part), now, p.state.Close())
+		}
+		if p.size > maxRoundSize || p.state.Closed && len(p.events) > 0 {
+			break
+		}
+	}
+	return p
+}
+
+// record adds what an entry has decided to a plan. Where the campaign's stream
+// has ended, that begins the next one.
+func (l *ledger) record(p *plan, e *entry, events []event.Event, now time.Time) {
+	if p.state.Closed {
+		opened := p.state.Open()
+		p.tip = eventstore.NewTip(campaignStream(l.client, l.campaign, opened.Part))
+		p.add(e, l.derived("opened", opened.Part), now, opened)
+	}
+	ids := l.commands.ids(e.call, string(p.tip.Stream))
+	if e.spend != "" {
+		ids = id.Derived("spend", string(l.client), string(l.campaign), e.spend)
+	}
+	for _, fact := range events {
+		if s, ok := fact.(event.CampaignSpendRecorded); ok {
+			p.spends[s.SpendID] = &spend{eventstore.Recorded{Event: s}, len(p.events)}
+		}
+		p.add(e, ids, now, fact)
+	}
+}
+
+// derived hands out the id of the event that begins or ends a stream.
+func (l *ledger) derived(what string, part int) *id.Source {
+	return id.Derived(what, string(campaignStream(l.client, l.campaign, part)))
+}
+
+func (p *plan) add(e *entry, ids *id.Source, now time.Time, fact event.Event) {
+	const envelope, cluster = 3 << 10, 40 // bytes, at most
+	p.size += envelope
+	switch fact.(type) {
+	case event.CampaignChanged, event.CampaignSpendingOpened:
+		p.size += cluster * len(p.state.Clusters)
+	}
+	p.events = append(p.events, eventstore.Entry{ID: id.Next[id.Event](ids), Origin: e.call.origin(), Event: fact})
+	p.state.Apply(fact, now)
+}
+
+// tell sets what came of the entries, and says how many.
+func (p *plan) tell(recorded []eventstore.Recorded) int {
+	state, folded := p.before, 0
+	for i, d := range p.settled {
+		for ; folded < d.end; folded++ {
+			state.Apply(recorded[folded].Event, recorded[folded].RecordedAt)
+		}
+		e := p.entries[i]
+		e.err, e.after = d.err, state
+		if d.end > d.begin {
+			e.position = recorded[d.end-1].Position
+		}
+		switch s := p.spends[e.spend]; {
+		case e.spend == "" || s == nil:
+		case s.index >= 0:
+			e.recorded = recorded[s.index]
+		default:
+			e.recorded = s.recorded
+		}
+	}
+	return len(p.settled)
+}
+
+// append records a plan and folds it.
+func (l *ledger) append(ctx context.Context, p *plan) ([]eventstore.Recorded, error) {
+	recorded, err := l.commands.Log.AppendEntries(ctx, p.tip, p.events)
+	if err != nil {
+		return nil, err
+	}
+	last := recorded[len(recorded)-1]
+	tip, err := last.Tip()
+	if err != nil {
+		return nil, err
+	}
+	for i := range recorded {
+		recorded[i].Position = last.Position // only that of the last is told
+	}
+	l.account.fold(recorded, tip)
+	return recorded, nil
+}
+
+// recorded finds the spends of entries that were recorded before.
+func (l *ledger) recorded(ctx context.Context, entries []*entry) (map[string]eventstore.Recorded, error) {
+	var ids []string
+	for _, e := range entries {
+		if e.spend != "" {
+			ids = append(ids, e.spend)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	old, reached, err := l.commands.Spends.Recorded(ctx, l.client, l.campaign, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for spends of %s: %w", l.campaign, err)
+	}
+	if err := l.reach(ctx, reached); err != nil {
+		return nil, err
+	}
+	found := make(map[string]eventstore.Recorded, len(old))
+	for _, r := range old {
+		found[r.Event.(event.CampaignSpendRecorded).SpendID] = r
+	}
+	for _, spendID := range ids {
+		if r, ok := l.account.recent[spendID]; ok {
+			found[spendID] = r
+		}
+	}
+	return found, nil
+}
+
+// reach makes recent hold every spend after a position, and forgets those up
+// to it.
+func (l *ledger) reach(ctx context.Context, reached eventstore.Position) error {
+	a := l.account
+	if reached < a.floor {
+		if err := l.readBack(ctx, reached); err != nil {
+			return err
+		}
+	}
+	if len(a.recent) >= max(a.trimAt, minRecent) {
+		maps.DeleteFunc(a.recent, func(_ string, r eventstore.Recorded) bool { return r.Position <= reached })
+		a.floor, a.trimAt = reached, 2*len(a.recent)
+	}
+	if len(a.recent) > maxBehind {
+		return errCatchingUp()
+	}
+	return nil
+}
+
+func errCatchingUp() error {
+	return fault.New(fault.Unavailable, "catching_up",
+		"The service is catching up with what was spent. Please try again.").After(time.Second)
+}
+
+// readBack moves floor back to a position.
+func (l *ledger) readBack(ctx context.Context, to eventstore.Position) error {
+	a := l.account
+	read := 0
+	for part := a.Part; part > 0; part-- {
+		stream := campaignStream(l.client, l.campaign, part)
+		for from := eventstore.End; from >= 0; {
+			page, err := l.commands.Log.ReadBack(ctx, stream, from, spendPage)
+			if err != nil {
+				return err
+			}
+			for _, r := range page {
+				if r.Position <= to {
+					a.floor = to
+					return nil
+				}
+				if e, ok := r.Event.(event.CampaignSpendRecorded); ok {
+					a.remember(e.SpendID, r)
+				}
+			}
+			if read += len(page); read > maxBehind {
+				return errCatchingUp()
+			}
+			if len(page) < spendPage {
+				break
+			}
+			from = page[len(page)-1].Revision - 1
+		}
+	}
+	a.floor = to
+	return nil
+}
+
+// load learns how the campaign stands from its newest stream. ID is empty where
+// there is no such campaign.
+func (l *ledger) load(ctx context.Context) (*account, error) {
+	part, err := l.newestPart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := &account{recent: map[string]eventstore.Recorded{}}
+	return a, l.follow(ctx, a, part)
+}
+
+// follow folds a stream, from the account's tip on where that is its stream.
+func (l *ledger) follow(ctx context.Context, a *account, part int) error {
+	tip := a.tip
+	stream := campaignStream(l.client, l.campaign, part)
+	if tip.Stream != stream {
+		tip = eventstore.NewTip(stream)
+	}
+	history, tip, err := l.commands.Log.LoadAfter(ctx, tip)
+	if err != nil {
+		return err
+	}
+	if a.ID == "" && len(history) > 0 {
+		a.floor = history[0].Position // the event that opens a stream is no spend
+	}
+	if len(history) > 0 || a.tip.Stream == "" {
+		a.fold(history, tip)
+	}
+	return nil
+}
+
+// refresh brings the account up to date. It says whether it was.
+func (l *ledger) refresh(ctx context.Context) (was bool, err error) {
+	a := l.account
+	before := a.tip
+	for range maxParts {
+		if err := l.follow(ctx, a, a.Part); err != nil {
+			return false, err
+		}
+		if !a.Closed {
+			break
+		}
+		part := a.Part
+		if err := l.follow(ctx, a, part+1); err != nil {
+			return false, err
+		}
+		if a.Part == part {
+			break
+		}
+	}
+	return a.tip == before, nil
+}
+
+// newestPart finds the last of the campaign's streams, which have numbers
+// without a gap: in doubling steps, then by halving.
+func (l *ledger) newestPart(ctx context.Context) (int, error) {
+	low, high := 0, 1
+	for ; high < maxParts; high *= 2 {
+		there, err := l.begun(ctx, high)
+		if err != nil {
+			return 0, err
+		}
+		if !there {
+			break
+		}
+		low = high
+	}
+	for low+1 < high {
+		middle := low + (high-low)/2
+		there, err := l.begun(ctx, middle)
+		switch {
+		case err != nil:
+			return 0, err
+		case there:
+			low = middle
+		default:
+			high = middle
+		}
+	}
+	return low, nil
+}
+
+func (l *ledger) begun(ctx context.Context, part int) (bool, error) {
+	stream := campaignStream(l.client, l.campaign, part)
+	first, err := l.commands.Log.Store.ReadStream(ctx, stream, 0, 1)
+	if err != nil {
+		return false, fmt.Errorf("look for %s: %w", stream, err)
+	}
+	return len(first) > 0, nil
+}

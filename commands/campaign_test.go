@@ -1,0 +1,603 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/commands"
+	"kindred/commands/policies"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// model is a read model of spends and impressions.
+type model struct {
+	world *world
+
+	mu          sync.Mutex
+	positions   []eventstore.Position
+	spends      map[string]int // places in positions
+	impressions map[id.Impression]int
+	recorded    map[int]eventstore.Recorded
+}
+
+// catchUp applies what is new in the log.
+func (m *model) catchUp(ctx context.Context) error {
+	after := eventstore.Start
+	if n := len(m.positions); n > 0 {
+		after = m.positions[n-1]
+	}
+	records, err := m.world.store.ReadAll(ctx, after, 1_000_000)
+	for _, r := range records {
+		recorded, err := m.world.log.Decode(r)
+		if err != nil {
+			return err
+		}
+		place := len(m.positions)
+		m.positions = append(m.positions, r.Position)
+		switch e := recorded.Event.(type) {
+		case event.CampaignSpendRecorded:
+			m.spends[string(e.Campaign)+e.SpendID] = place
+		case event.CampaignEngagementRecorded:
+			if e.Kind == "impression" {
+				m.impressions[e.Impression] = place
+			}
+		default:
+			continue
+		}
+		m.recorded[place] = recorded
+	}
+	return err
+}
+
+// lagging is a model that is as many events behind the log as behind says.
+type lagging struct {
+	*model
+	behind func() int
+}
+
+func (l lagging) Recorded(ctx context.Context, _ id.Client, campaign id.Campaign, ids []string) (found []eventstore.Recorded, reached eventstore.Position, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.catchUp(ctx); err != nil {
+		return nil, "", err
+	}
+	end := max(0, len(l.positions)-l.behind())
+	for _, spendID := range ids {
+		if place, ok := l.spends[string(campaign)+spendID]; ok && place < end {
+			found = append(found, l.recorded[place])
+		}
+	}
+	if end > 0 {
+		reached = l.positions[end-1]
+	}
+	return found, reached, nil
+}
+
+func (l lagging) Find(ctx context.Context, _ id.Client, impression id.Impression) (eventstore.Recorded, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.catchUp(ctx)
+	if place, ok := l.impressions[impression]; ok {
+		return l.recorded[place], err
+	}
+	return eventstore.Recorded{}, errors.Join(err, fault.New(fault.Missing, "impression_unknown", "none"))
+}
+
+// spender is a process that may record spends.
+func (w *world) spender(store eventstore.Store, behind func() int) *commands.Commands {
+	c := w.process(store, w.keys)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.model == nil {
+		w.model = &model{world: w, spends: map[string]int{}, impressions: map[id.Impression]int{}, recorded: map[int]eventstore.Recorded{}}
+	}
+	lags := lagging{w.model, behind}
+	c.Spends, c.Impressions = lags, lags
+	return c
+}
+
+func always(n int) func() int { return func() int { return n } }
+
+var euros = event.CampaignTerms{Name: "Spring", BudgetMinor: 1_000_000, Currency: "EUR", Audience: "all"}
+
+// running makes a campaign that runs.
+func running(t *testing.T, c *commands.Commands, call commands.Call, terms event.CampaignTerms) id.Campaign {
+	t.Helper()
+	drafted, err := c.DraftCampaign(t.Context(), call, terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	become(t, c, call, drafted.ID, "running")
+	return drafted.ID
+}
+
+func become(t *testing.T, c *commands.Commands, call commands.Call, campaign id.Campaign, status string) commands.Campaign {
+	t.Helper()
+	changed, err := c.ChangeCampaign(t.Context(), call, campaign, keeping(status))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+func keeping(status string) commands.ChangeCampaign {
+	return commands.ChangeCampaign{Status: status, Terms: func(t event.CampaignTerms) event.CampaignTerms { return t }}
+}
+
+// spends lists what was recorded, in order, and fails on any that counts
+// twice or does not add up.
+func (w *world) spends(t *testing.T, campaign id.Campaign) (ids map[string]event.CampaignSpendRecorded, total int64) {
+	t.Helper()
+	ids = map[string]event.CampaignSpendRecorded{}
+	exhausted, completed := 0, 0
+	for _, r := range w.records(t) {
+		switch e := r.Event.(type) {
+		case event.CampaignSpendRecorded:
+			if e.Campaign != campaign {
+				continue
+			}
+			if _, twice := ids[e.SpendID]; twice {
+				t.Errorf("%s counts twice", e.SpendID)
+			}
+			if total += e.AmountMinor; total != e.SpentMinor {
+				t.Errorf("%s says %d were spent, it was %d", e.SpendID, e.SpentMinor, total)
+			}
+			if completed > 0 {
+				t.Errorf("%s was recorded after the end", e.SpendID)
+			}
+			ids[e.SpendID] = e
+		case event.CampaignBudgetExhausted:
+			exhausted++
+		case event.CampaignCompleted:
+			completed++
+		}
+	}
+	if exhausted > 1 || completed > 1 || exhausted > completed {
+		t.Errorf("exhausted %d times, completed %d times", exhausted, completed)
+	}
+	return ids, total
+}
+
+func TestASpendCountsOnceHoweverFarTheReadModelLags(t *testing.T) {
+	for _, behind := range []int{0, 1, 1_100, 1_000_000} {
+		t.Run(fmt.Sprint(behind, " events behind"), func(t *testing.T) {
+			w := newWorld(t)
+			_, call := w.client(t, "a@example.com")
+			c := w.spender(w.store, always(behind))
+			campaign := running(t, c, call, euros)
+			const spends = 2_300 // three streams
+			for i := range spends {
+				if _, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(i), AmountMinor: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fresh := w.spender(w.store, always(behind)) // knows nothing yet
+			for _, i := range []int{0, 999, 1_000, 1_500, 2_299} {
+				for _, p := range []*commands.Commands{c, fresh} {
+					again, err := p.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(i), AmountMinor: 1})
+					if err != nil || again.SpentMinor != int64(i+1) {
+						t.Errorf("spend %d repeated: %+v, %v", i, again, err)
+					}
+					_, err = p.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(i), AmountMinor: 2})
+					if !fault.Is(err, "spend_id_reused") {
+						t.Errorf("spend %d with another amount: %v", i, err)
+					}
+				}
+			}
+			if _, total := w.spends(t, campaign); total != spends {
+				t.Errorf("%d were spent, want %d", total, spends)
+			}
+			if n := w.count(t, "campaign.spending_opened"); n != 3 {
+				t.Errorf("%d streams, want 3", n)
+			}
+		})
+	}
+}
+
+// Many at once, in three processes whose read models lag as they like and which
+// lose answers to appends that took place: each id counts once, everybody hears
+// the same, and the budget is exhausted once.
+func TestConcurrentSpendsOfSeveralProcessesAddUp(t *testing.T) {
+	const workers, rounds, distinct, amount = 32, 120, 2_600, 7
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	terms := euros
+	terms.BudgetMinor = 2_300*amount - 3
+	campaign := running(t, w.spender(w.store, always(0)), call, terms)
+
+	var processes []*commands.Commands
+	for i := range 3 {
+		var mu sync.Mutex
+		random := rand.New(rand.NewPCG(uint64(i), 7))
+		roll := func(n int) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return random.IntN(n)
+		}
+		processes = append(processes, w.spender(forgetful{w.store, func() bool { return roll(20) == 0 }}, func() int { return roll(400) }))
+	}
+	type counted struct {
+		mu      sync.Mutex
+		answers map[string]commands.SpendRecorded
+		refused int
+	}
+	told := counted{answers: map[string]commands.SpendRecorded{}}
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(worker), 9))
+			for range rounds {
+				spendID := fmt.Sprint(random.IntN(distinct))
+				got, err := processes[random.IntN(len(processes))].RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: amount})
+				told.mu.Lock()
+				switch before, twice := told.answers[spendID]; {
+				case fault.Is(err, "campaign_not_running"):
+					told.refused++
+				case errors.Is(err, eventstore.ErrUnavailable), fault.Is(err, "busy"):
+				case err != nil:
+					t.Errorf("spend %s: %v", spendID, err)
+				case twice && cmp.Diff(before.CampaignSpendRecorded, got.CampaignSpendRecorded, exportEvents) != "":
+					t.Errorf("spend %s was answered with %+v and %+v", spendID, before, got)
+				default:
+					told.answers[spendID] = got
+				}
+				told.mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	recorded, total := w.spends(t, campaign)
+	for spendID, answer := range told.answers {
+		if diff := cmp.Diff(recorded[spendID], answer.CampaignSpendRecorded, exportEvents); diff != "" {
+			t.Errorf("spend %s was answered otherwise than recorded: %s", spendID, diff)
+		}
+	}
+	if n := w.count(t, "campaign.budget_exhausted"); total >= terms.BudgetMinor && n != 1 || total-terms.BudgetMinor >= amount {
+		t.Errorf("%d of %d were spent, exhausted %d times", total, terms.BudgetMinor, n)
+	}
+	if told.refused > 0 && total < terms.BudgetMinor {
+		t.Errorf("%d were refused with %d of %d spent", told.refused, total, terms.BudgetMinor)
+	}
+}
+
+// forgetful is a store whose answers are lost at times, also those of appends
+// that took place.
+type forgetful struct {
+	eventstore.Store
+	lost func() bool
+}
+
+func (s forgetful) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if s.lost() {
+		return eventstore.Appended{}, eventstore.ErrUnavailable
+	}
+	appended, err := s.Store.Append(ctx, stream, expected, events)
+	if err == nil && s.lost() {
+		return eventstore.Appended{}, eventstore.ErrUnavailable
+	}
+	return appended, err
+}
+
+func TestAPauseBitesInEveryProcessAtOnce(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	one, two := w.spender(w.store, always(3)), w.spender(w.store, always(3))
+	campaign := running(t, one, call, euros)
+	spend := func(c *commands.Commands, spendID string) error {
+		_, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 1})
+		return err
+	}
+	for i := range 20 {
+		pausing, spending := one, two
+		if i%2 == 1 {
+			pausing, spending = two, one
+		}
+		if err := spend(spending, fmt.Sprint("before ", i)); err != nil {
+			t.Fatal(err)
+		}
+		become(t, pausing, call, campaign, "paused")
+		if err := spend(spending, fmt.Sprint("paused ", i)); !fault.Is(err, "campaign_not_running") {
+			t.Fatalf("a spend after the pause: %v", err)
+		}
+		become(t, spending, call, campaign, "running")
+		if err := spend(pausing, fmt.Sprint("after ", i)); err != nil {
+			t.Fatalf("a spend after it was resumed elsewhere: %v", err)
+		}
+	}
+}
+
+// A process that dies at any step leaves a campaign that another goes on with.
+func TestAnotherProcessGoesOnWhereOneDied(t *testing.T) {
+	for n := range 8 {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("dies at step %d, done: %t", n, after), func(t *testing.T) {
+				w := newWorld(t)
+				_, call := w.client(t, "a@example.com")
+				call.Seed = []string{"client", "route", "key"}
+				story := func(c *commands.Commands) error {
+					drafted, err := c.DraftCampaign(t.Context(), call, euros)
+					if err != nil {
+						return err
+					}
+					for i, status := range []string{"running", "paused", "running"} {
+						if _, err := c.ChangeCampaign(t.Context(), commands.Call{Client: call.Client}, drafted.ID, keeping(status)); err != nil {
+							return err
+						}
+						if status == "running" {
+							if _, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: drafted.ID, ID: fmt.Sprint(i), AmountMinor: 500_000}); err != nil {
+								return err
+							}
+						}
+					}
+					return nil
+				}
+				l := &life{left: n, after: after}
+				if err := story(w.spender(mortalStore{w.store, l}, always(0))); err != nil && !errors.Is(err, errDied) {
+					t.Fatal(err)
+				}
+				// What was over already is refused, as it would be without the death.
+				if err := story(w.spender(w.store, always(0))); err != nil && !fault.Is(err, "campaign_over") {
+					t.Fatal(err)
+				}
+				var campaign id.Campaign
+				for _, r := range w.records(t) {
+					if e, ok := r.Event.(event.CampaignDrafted); ok {
+						campaign = e.Campaign
+					}
+				}
+				if _, total := w.spends(t, campaign); total != 1_000_000 {
+					t.Errorf("%d were spent", total)
+				}
+				if drafted, exhausted := w.count(t, "campaign.drafted"), w.count(t, "campaign.budget_exhausted"); drafted != 1 || exhausted != 1 {
+					t.Errorf("drafted %d times, exhausted %d times", drafted, exhausted)
+				}
+			})
+		}
+	}
+}
+
+func TestConcurrentSpendsShareAppends(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
+	c := w.spender(slow, always(0))
+	campaign := running(t, w.spender(w.store, always(0)), call, euros)
+	var all sync.WaitGroup
+	spend := func(i int) {
+		all.Go(func() {
+			if _, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(i), AmountMinor: 1}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	spend(0)
+	<-slow.entered // the first append is under way: the others gather behind it
+	for i := 1; i <= 150; i++ {
+		spend(i)
+	}
+	for c.Waiting(call.Client, campaign) < 150 {
+		time.Sleep(time.Millisecond)
+	}
+	close(slow.release)
+	all.Wait()
+	if n := slow.appends(); n != 2 {
+		t.Errorf("%d appends, want 2: the first, and one for all that waited", n)
+	}
+}
+
+// A caller that gives up takes nobody else's answer, and leaves the line.
+func TestWhoGivesUpDoesNotHoldUpTheOthers(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
+	c := w.spender(slow, always(0))
+	campaign := running(t, w.spender(w.store, always(0)), call, euros)
+	ctx, give := context.WithCancel(t.Context())
+	results := make(chan error, 3)
+	spend := func(ctx context.Context, spendID string) {
+		_, err := c.RecordSpend(ctx, call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 1})
+		results <- err
+	}
+	go spend(ctx, "leads")
+	<-slow.entered
+	go spend(ctx, "waits")
+	for c.Waiting(call.Client, campaign) < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	give()
+	if err := <-results; !errors.Is(err, context.Canceled) {
+		t.Errorf("who waits and gives up hears %v", err)
+	}
+	go spend(t.Context(), "stays")
+	for c.Waiting(call.Client, campaign) < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	close(slow.release)
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Errorf("the leader and who stays hear %v", err)
+		}
+	}
+	if ids, _ := w.spends(t, campaign); len(ids) != 2 {
+		t.Errorf("recorded %v", ids)
+	}
+}
+
+// slowStore holds back appends until it is told to release them.
+type slowStore struct {
+	eventstore.Store
+	entered, release chan struct{}
+	mu               sync.Mutex
+	n                int
+}
+
+func (s *slowStore) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	s.mu.Lock()
+	s.n++
+	s.mu.Unlock()
+	s.entered <- struct{}{}
+	<-s.release
+	return s.Store.Append(ctx, stream, expected, events)
+}
+
+func (s *slowStore) appends() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+func TestAFrequencyCapIsNeverExceeded(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	user, err := c.CreateUser(t.Context(), call, "u", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := euros
+	terms.FrequencyCap, terms.FrequencyWindow = 3, 1800
+	campaign := running(t, c, call, terms)
+	show := func(p *commands.Commands) error {
+		_, err := p.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: commands.UserRef(user.ID)})
+		return err
+	}
+	for range 2 {
+		var all sync.WaitGroup
+		for range 32 {
+			p := w.spender(w.store, always(0))
+			all.Go(func() {
+				if err := show(p); err != nil && !fault.Is(err, "frequency_capped") {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		w.later() // beyond the window
+	}
+	if n := w.count(t, "campaign.engagement_recorded"); n != 6 {
+		t.Errorf("%d impressions in two windows, want 3 in each", n)
+	}
+}
+
+func TestARepeatedEngagementCountsOnce(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	for _, external := range []string{"u", "v"} {
+		if _, err := c.CreateUser(t.Context(), call, external, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	campaign := running(t, c, call, euros)
+	engage := func(key string, in commands.Engage) (eventstore.Recorded, error) {
+		call := call
+		call.Seed, call.Request = []string{"client", "route", key}, key
+		in.Campaign = campaign
+		return c.RecordEngagement(t.Context(), call, in)
+	}
+	twice := func(key string, in commands.Engage) id.Impression {
+		t.Helper()
+		first, err := engage(key, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := engage(key, in)
+		if err != nil || again.Event != first.Event || !again.RecordedAt.Equal(first.RecordedAt) {
+			t.Errorf("repeated: %+v, %v; first %+v", again, err, first)
+		}
+		return first.Event.(event.CampaignEngagementRecorded).Impression
+	}
+	impression := twice("a", commands.Engage{Kind: "impression", User: "ext:u"})
+	twice("b", commands.Engage{Kind: "click", Impression: impression})
+	twice("c", commands.Engage{Kind: "conversion", User: "ext:u"})
+	if n := w.count(t, "campaign.engagement_recorded"); n != 3 {
+		t.Errorf("%d engagements are recorded, want 3", n)
+	}
+	if _, err := engage("a", commands.Engage{Kind: "impression", User: "ext:v"}); !fault.Is(err, "idempotency_key_reused") {
+		t.Errorf("the key of another impression: %v", err)
+	}
+	if _, err := engage("d", commands.Engage{Kind: "conversion", User: "ext:v"}); !fault.Is(err, "impression_unknown") {
+		t.Errorf("a conversion of somebody who saw nothing: %v", err)
+	}
+	become(t, c, call, campaign, "paused")
+	twice("a", commands.Engage{Kind: "impression", User: "ext:u"}) // was recorded while it ran
+	if _, err := engage("e", commands.Engage{Kind: "impression", User: "ext:u"}); !fault.Is(err, "campaign_not_running") {
+		t.Errorf("an impression of a paused campaign: %v", err)
+	}
+	twice("f", commands.Engage{Kind: "click", Impression: impression}) // came late
+}
+
+// due names campaigns to the sweep.
+type due map[id.Campaign]id.Client
+
+func (d due) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) { return d, nil }
+
+func TestTheSweepStartsAndCompletesCampaignsOnce(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	terms := euros
+	starts, ends := w.clock().Add(30*time.Minute), w.clock().Add(90*time.Minute)
+	terms.StartsAt, terms.EndsAt = &starts, &ends
+	campaign := running(t, c, call, terms)
+	sweep := func(status string) {
+		t.Helper()
+		for range 3 { // several processes, which look at an old model
+			p := policies.Policies{
+				Commands: w.spender(w.store, always(0)), Now: w.clock, Logger: slog.New(slog.DiscardHandler),
+				Campaigns: due{campaign: call.Client, "cam_0000000000000000000000000g": call.Client},
+			}
+			if err := p.AdvanceCampaigns(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := c.ChangeCampaign(t.Context(), call, campaign, keeping(""))
+		if err != nil || got.Status != status {
+			t.Errorf("it is %s (%v), want %s", got.Status, err, status)
+		}
+	}
+	sweep("scheduled")
+	w.later()
+	sweep("running")
+	w.later()
+	sweep("completed")
+	for _, name := range []string{"campaign.scheduled", "campaign.started", "campaign.completed"} {
+		if n := w.count(t, name); n != 1 {
+			t.Errorf("%d times %s", n, name)
+		}
+	}
+}
+
+func TestARepeatedDraftIsAnsweredAsTheFirst(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	call.Seed, call.Request = []string{"client", "route", "key"}, "body"
+	first, err := c.DraftCampaign(t.Context(), call, euros)
+	if err != nil {
+		t.Fatal(err)
+	}
+	become(t, c, commands.Call{Client: call.Client}, first.ID, "running")
+	again, err := c.DraftCampaign(t.Context(), call, euros)
+	if diff := cmp.Diff(first, again); err != nil || diff != "" {
+		t.Errorf("repeated: %v %s", err, diff)
+	}
+	call.Request = "another"
+	if _, err := c.DraftCampaign(t.Context(), call, euros); !fault.Is(err, "idempotency_key_reused") {
+		t.Errorf("the key of another request: %v", err)
+	}
+}
+
+var exportEvents = cmp.Exporter(func(reflect.Type) bool { return true })

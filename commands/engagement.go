@@ -1,0 +1,158 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Impressions finds impressions that were acknowledged before.
+type Impressions interface {
+	// Find returns an impression, or fails with a fault of kind Missing.
+	Find(ctx context.Context, client id.Client, impression id.Impression) (eventstore.Recorded, error)
+}
+
+// Engage says that a user saw a campaign, or answered to that.
+type Engage struct {
+	Campaign   id.Campaign
+	Kind       string
+	Impression id.Impression // the one it is about; empty for a new one
+	User       UserRef       // where no impression is named
+}
+
+// RecordEngagement records an impression of a user, or what came of one. A
+// click names its impression; a conversion of a user belongs to the user's
+// newest impression of the campaign. Impressions need a running campaign, and
+// fail with the fault frequency_capped where the user has seen it often enough;
+// what came of one is taken also after the campaign's end. Position is empty
+// where nothing was recorded, because it had been.
+func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (eventstore.Recorded, error) {
+	if (in.Impression == "") == (in.User == "") {
+		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/user_id", Detail: "is needed where no impression_id is given, and only there"})
+	}
+	now := c.Log.Now()
+	state, err := c.campaign(ctx, call, in.Campaign, func(s *domain.Campaign, _ time.Time) ([]event.Event, error) { return nil, nil })
+	if err != nil {
+		return eventstore.Recorded{}, err
+	}
+	if in.Kind == domain.Impression && in.Impression == "" {
+		user, err := c.existing(ctx, call.Client, in.User)
+		if err != nil {
+			return eventstore.Recorded{}, err
+		}
+		return c.impress(ctx, call, state.Campaign, user, now)
+	}
+	impression, err := c.impression(ctx, call.Client, in)
+	if err != nil || in.Kind == domain.Impression {
+		impression.Position = ""
+		return impression, err
+	}
+	shown := impression.Event.(event.CampaignEngagementRecorded)
+	outcome, err := execute[domain.ImpressionAnswers](ctx, c, call, engagementStream(call.Client, shown.Impression), false,
+		func(a *domain.ImpressionAnswers, _ []eventstore.Recorded) ([]event.Event, error) {
+			return a.Record(shown, in.Kind)
+		})
+	if err != nil {
+		return eventstore.Recorded{}, err
+	}
+	last := outcome.Recorded[len(outcome.Recorded)-1]
+	last.Position = outcome.Position
+	return last, nil
+}
+
+// impression finds what an engagement is about.
+func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) (eventstore.Recorded, error) {
+	if in.Impression != "" {
+		found, err := c.Impressions.Find(ctx, client, in.Impression)
+		if err == nil && found.Event.(event.CampaignEngagementRecorded).Campaign != in.Campaign {
+			err = domain.ErrImpressionUnknown()
+		}
+		return found, err
+	}
+	if in.Kind == domain.Click {
+		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/impression_id", Detail: "is required for a click"})
+	}
+	user, err := c.existing(ctx, client, in.User)
+	if err != nil {
+		return eventstore.Recorded{}, err
+	}
+	last, err := c.Log.ReadBack(ctx, impressionsStream(client, in.Campaign, user), eventstore.End, 1)
+	if err == nil && len(last) == 0 {
+		err = domain.ErrImpressionUnknown()
+	}
+	if err != nil {
+		return eventstore.Recorded{}, err
+	}
+	return last[0], nil
+}
+
+// impress records that a user sees a campaign. All impressions of both stand in
+// one stream: the revision that they are appended at is what keeps a frequency
+// cap, however many try at once.
+func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campaign, user id.User, now time.Time) (eventstore.Recorded, error) {
+	stream := impressionsStream(call.Client, campaign.ID, user)
+	shown := event.CampaignEngagementRecorded{
+		Campaign: campaign.ID, User: user, Kind: domain.Impression,
+		Impression: id.Next[id.Impression](c.ids(call, "impression")),
+	}
+	if call.Seed != nil {
+		done, err := c.Impressions.Find(ctx, call.Client, shown.Impression)
+		if f := fault.As(err); err == nil || f == nil || f.Kind != fault.Missing {
+			return sameImpression(done, shown, err)
+		}
+	}
+	for range maxConflicts {
+		newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, max(campaign.FrequencyCap, 1))
+		if err != nil {
+			return eventstore.Recorded{}, err
+		}
+		tip := eventstore.NewTip(stream)
+		if len(newest) > 0 {
+			if tip, err = newest[0].Tip(); err != nil {
+				return eventstore.Recorded{}, err
+			}
+		}
+		if i := slices.IndexFunc(newest, func(r eventstore.Recorded) bool { return r.Event == event.Event(shown) }); i >= 0 {
+			return newest[i], nil // recorded, and never answered
+		}
+		if err := campaign.Runs(now); err != nil {
+			return eventstore.Recorded{}, err
+		}
+		if campaign.Capped(times(newest), now) {
+			return eventstore.Recorded{}, fault.New(fault.Conflict, "frequency_capped", "The user has seen this campaign as often as its frequency_cap allows.")
+		}
+		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(stream)), shown)
+		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
+			continue
+		}
+		if err != nil {
+			return eventstore.Recorded{}, err
+		}
+		return recorded[0], nil
+	}
+	return eventstore.Recorded{}, fault.New(fault.Unavailable, "busy", "Too many impressions of this user at once. Please try again.").After(time.Second)
+}
+
+// sameImpression refuses a request that came with the Idempotency-Key of
+// another.
+func sameImpression(done eventstore.Recorded, asked event.CampaignEngagementRecorded, err error) (eventstore.Recorded, error) {
+	if err == nil && done.Event != event.Event(asked) {
+		return eventstore.Recorded{}, errKeyReused()
+	}
+	return done, err
+}
+
+func times(recorded []eventstore.Recorded) []time.Time {
+	at := make([]time.Time, len(recorded))
+	for i, r := range recorded {
+		at[i] = r.RecordedAt
+	}
+	return at
+}

@@ -1,0 +1,182 @@
+package writeapi
+
+import (
+	"context"
+	"time"
+
+	"kindred/commands"
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// CreateCampaign drafts a campaign.
+func (a *API) CreateCampaign(ctx context.Context, r httpapi.CreateCampaignRequestObject) (httpapi.CreateCampaignResponseObject, error) {
+	body := r.Body
+	audience := httpapi.AudienceAll
+	if len(body.ClusterIDs) > 0 {
+		audience = httpapi.AudienceClusters
+	}
+	drafted, err := a.Commands.DraftCampaign(ctx, call(ctx), event.CampaignTerms{
+		Name: body.Name, BudgetMinor: body.BudgetMinor, Currency: body.Currency,
+		Audience: string(or(body.Audience, audience)), Clusters: body.ClusterIDs,
+		StartsAt: moment(body.StartsAt), EndsAt: moment(body.EndsAt),
+		FrequencyCap: or(body.FrequencyCap, 0), FrequencyWindow: or(body.FrequencyWindowSeconds, 0),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.CreateCampaign201JSONResponse{
+		Body: campaignBody(drafted),
+		Headers: httpapi.CreateCampaign201ResponseHeaders{
+			Location: "/api/v1/campaigns/" + string(drafted.ID),
+			ETag:     httpapi.ETag(int64(drafted.Changes)), XKindredPosition: string(drafted.Position),
+		},
+	}, nil
+}
+
+// ChangeCampaign changes a campaign's terms or status.
+func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignRequestObject) (httpapi.ChangeCampaignResponseObject, error) {
+	campaign, err := campaignID(r.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := a.Commands.ChangeCampaign(ctx, call(ctx), campaign, commands.ChangeCampaign{
+		Terms:  func(t event.CampaignTerms) event.CampaignTerms { return patched(t, r.Body) },
+		Status: string(or(r.Body.Status, "")),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.ChangeCampaign200JSONResponse{
+		Body: campaignBody(changed),
+		Headers: httpapi.ChangeCampaign200ResponseHeaders{
+			ETag: httpapi.ETag(int64(changed.Changes)), XKindredPosition: given(changed.Position),
+		},
+	}, nil
+}
+
+// patched are terms with what a change names. Naming clusters makes them the
+// audience, and naming the audience "all" takes the clusters away.
+func patched(t event.CampaignTerms, change *httpapi.CampaignChange) event.CampaignTerms {
+	t.Name = or(change.Name, t.Name)
+	t.BudgetMinor = or(change.BudgetMinor, t.BudgetMinor)
+	t.Currency = or(change.Currency, t.Currency)
+	switch {
+	case change.ClusterIDs != nil:
+		t.Clusters, t.Audience = change.ClusterIDs, domain.AudienceClusters
+	case or(change.Audience, "") == httpapi.AudienceAll:
+		t.Clusters = nil
+	}
+	t.Audience = string(or(change.Audience, httpapi.Audience(t.Audience)))
+	t.StartsAt = moment(change.StartsAt.Or(t.StartsAt))
+	t.EndsAt = moment(change.EndsAt.Or(t.EndsAt))
+	t.FrequencyCap = or(change.FrequencyCap.Or(&t.FrequencyCap), 0)
+	t.FrequencyWindow = or(change.FrequencyWindowSeconds.Or(&t.FrequencyWindow), 0)
+	if change.FrequencyCap.Given && t.FrequencyCap == 0 && !change.FrequencyWindowSeconds.Given {
+		t.FrequencyWindow = 0
+	}
+	return t
+}
+
+// RecordSpend counts what was spent.
+func (a *API) RecordSpend(ctx context.Context, r httpapi.RecordSpendRequestObject) (httpapi.RecordSpendResponseObject, error) {
+	campaign, err := campaignID(r.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	spendID := or(r.Body.SpendID, httpapi.CallFrom(ctx).IdempotencyKey)
+	if spendID == "" {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/spend_id", Detail: "is required where there is no Idempotency-Key"})
+	}
+	spend, err := a.Commands.RecordSpend(ctx, call(ctx), commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: r.Body.AmountMinor})
+	if err != nil {
+		return nil, err
+	}
+	status := httpapi.CampaignRunning
+	if spend.SpentMinor >= spend.BudgetMinor {
+		status = httpapi.CampaignCompleted
+	}
+	return httpapi.RecordSpend201JSONResponse{
+		Body: httpapi.Spend{
+			CampaignID: campaign, SpendID: spend.SpendID, AmountMinor: spend.AmountMinor, Currency: spend.Currency,
+			SpentMinor: spend.SpentMinor, RemainingMinor: max(0, spend.BudgetMinor-spend.SpentMinor),
+			Status: status, RecordedAt: httpapi.Time{Time: spend.At},
+		},
+		Headers: httpapi.RecordSpend201ResponseHeaders{XKindredPosition: string(spend.Position)},
+	}, nil
+}
+
+// RecordEngagement records an impression, a click or a conversion.
+func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRequestObject) (httpapi.RecordEngagementResponseObject, error) {
+	campaign, err := campaignID(r.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	in := commands.Engage{Campaign: campaign, Kind: string(r.Body.Type), User: commands.UserRef(or(r.Body.UserID, ""))}
+	if r.Body.ImpressionID != nil {
+		if in.Impression, err = id.Parse[id.Impression](*r.Body.ImpressionID); err != nil {
+			return nil, domain.ErrImpressionUnknown()
+		}
+	}
+	recorded, err := a.Commands.RecordEngagement(ctx, call(ctx), in)
+	if err != nil {
+		return nil, err
+	}
+	e := recorded.Event.(event.CampaignEngagementRecorded)
+	return httpapi.RecordEngagement201JSONResponse{
+		Body: httpapi.Engagement{
+			CampaignID: e.Campaign, ImpressionID: e.Impression, UserID: e.User, Type: httpapi.EngagementType(e.Kind),
+			RecordedAt: httpapi.Time{Time: recorded.RecordedAt},
+		},
+		Headers: httpapi.RecordEngagement201ResponseHeaders{XKindredPosition: given(recorded.Position)},
+	}, nil
+}
+
+func campaignID(s string) (id.Campaign, error) {
+	campaign, err := id.Parse[id.Campaign](s)
+	if err != nil {
+		return "", domain.ErrCampaignUnknown()
+	}
+	return campaign, nil
+}
+
+// moment is a time as it is recorded: UTC, microseconds.
+func moment(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	at := t.UTC().Truncate(time.Microsecond)
+	return &at
+}
+
+// given is a text, or nil where it is empty.
+func given[T ~string](s T) *string {
+	if s == "" {
+		return nil
+	}
+	text := string(s)
+	return &text
+}
+
+func campaignBody(c commands.Campaign) httpapi.Campaign {
+	return httpapi.Campaign{
+		ID: c.ID, Name: c.Name, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
+		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
+		Audience: httpapi.Audience(c.Audience), ClusterIDs: append([]id.Cluster{}, c.Clusters...),
+		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt), StartedAt: httpapi.TimeOrNull(nonZero(c.StartedAt)),
+		FrequencyCap: nonZero(c.FrequencyCap), FrequencyWindowSeconds: nonZero(c.FrequencyWindow),
+		CreatedAt: httpapi.Time{Time: c.CreatedAt}, UpdatedAt: httpapi.Time{Time: c.UpdatedAt},
+	}
+}
+
+// nonZero is a value, or nil where it is none.
+func nonZero[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

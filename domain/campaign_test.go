@@ -1,0 +1,308 @@
+package domain_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+const spring id.Campaign = "cam_00000000000000000000000001"
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(after time.Duration) *time.Time {
+	t := noon.Add(after)
+	return &t
+}
+
+// terms are those of a campaign of 10 euros, with changes.
+func terms(changes ...func(*event.CampaignTerms)) event.CampaignTerms {
+	t := event.CampaignTerms{Name: "Spring", BudgetMinor: 1_000, Currency: "EUR", Audience: "all"}
+	for _, change := range changes {
+		change(&t)
+	}
+	return t
+}
+
+func TestCampaign(t *testing.T) {
+	soon := terms(func(t *event.CampaignTerms) { t.StartsAt = at(time.Hour) })
+	short := terms(func(t *event.CampaignTerms) { t.EndsAt = at(-time.Second) })
+	drafted := event.CampaignDrafted{Campaign: spring, CampaignTerms: terms()}
+	started := event.CampaignStarted{Campaign: spring, StartedAt: noon}
+	paused := event.CampaignPaused{Campaign: spring}
+	spent := func(amount, total int64) event.CampaignSpendRecorded {
+		return event.CampaignSpendRecorded{Campaign: spring, SpendID: "s", AmountMinor: amount, Currency: "EUR", SpentMinor: total, BudgetMinor: 1_000}
+	}
+	become := func(status string, change ...func(*event.CampaignTerms)) func(*domain.Campaign) ([]event.Event, error) {
+		return func(c *domain.Campaign) ([]event.Event, error) {
+			wanted := c.CampaignTerms
+			for _, f := range change {
+				f(&wanted)
+			}
+			return c.Change(wanted, status, noon)
+		}
+	}
+	spend := func(amount int64) func(*domain.Campaign) ([]event.Event, error) {
+		return func(c *domain.Campaign) ([]event.Event, error) { return c.Spend("s", amount, nil, noon) }
+	}
+	repeat := func(amount int64, recorded event.CampaignSpendRecorded) func(*domain.Campaign) ([]event.Event, error) {
+		return func(c *domain.Campaign) ([]event.Event, error) { return c.Spend("s", amount, &recorded, noon) }
+	}
+	advance := func(c *domain.Campaign) ([]event.Event, error) { return c.Advance(noon), nil }
+
+	for sentence, s := range map[string]struct {
+		given []event.Event
+		when  func(*domain.Campaign) ([]event.Event, error)
+		then  []event.Event
+		fault string
+		at    string
+	}{
+		"a draft that is told to run starts": {
+			given: []event.Event{drafted}, when: become("running"), then: []event.Event{started},
+		},
+		"a draft whose time is to come is scheduled": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: soon}}, when: become("running"),
+			then: []event.Event{event.CampaignScheduled{Campaign: spring}},
+		},
+		"scheduling twice adds nothing": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: soon}, event.CampaignScheduled{Campaign: spring}},
+			when:  become("running"),
+		},
+		"a scheduled campaign whose start is taken away runs at once": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: soon}, event.CampaignScheduled{Campaign: spring}},
+			when:  become("running", func(t *event.CampaignTerms) { t.StartsAt = nil }),
+			then:  []event.Event{event.CampaignChanged{Campaign: spring, CampaignTerms: terms()}, started},
+		},
+		"a scheduled campaign does not start before its time": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: soon}, event.CampaignScheduled{Campaign: spring}},
+			when:  advance,
+		},
+		"a scheduled campaign starts when its time comes": {
+			given: []event.Event{
+				event.CampaignDrafted{Campaign: spring, CampaignTerms: terms(func(t *event.CampaignTerms) { t.StartsAt = at(0) })},
+				event.CampaignScheduled{Campaign: spring},
+			},
+			when: advance, then: []event.Event{started},
+		},
+		"a campaign whose end has passed is completed": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, started}, when: advance,
+			then: []event.Event{event.CampaignCompleted{Campaign: spring, Reason: "time"}},
+		},
+		"a paused campaign whose end has passed is completed": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, started, paused}, when: advance,
+			then: []event.Event{event.CampaignCompleted{Campaign: spring, Reason: "time"}},
+		},
+		"a draft whose end has passed stays a draft": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}}, when: advance,
+		},
+		"a draft whose end has passed cannot run": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}}, when: become("running"),
+			fault: "invalid", at: "/ends_at",
+		},
+		"a running campaign pauses":  {given: []event.Event{drafted, started}, when: become("paused"), then: []event.Event{paused}},
+		"pausing twice adds nothing": {given: []event.Event{drafted, started, paused}, when: become("paused")},
+		"a paused campaign resumes": {
+			given: []event.Event{drafted, started, paused}, when: become("running"), then: []event.Event{event.CampaignResumed{Campaign: spring}},
+		},
+		"a draft cannot pause": {given: []event.Event{drafted}, when: become("paused"), fault: "campaign_not_running"},
+		"a draft can be cancelled": {
+			given: []event.Event{drafted}, when: become("cancelled"), then: []event.Event{event.CampaignCancelled{Campaign: spring}},
+		},
+		"cancelling twice adds nothing":   {given: []event.Event{drafted, event.CampaignCancelled{Campaign: spring}}, when: become("cancelled")},
+		"a cancelled campaign stays so":   {given: []event.Event{drafted, event.CampaignCancelled{Campaign: spring}}, when: become("running"), fault: "campaign_over"},
+		"a cancelled campaign is not due": {given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, event.CampaignCancelled{Campaign: spring}}, when: advance},
+		"a campaign cannot be told to be completed": {
+			given: []event.Event{drafted, started}, when: become("completed"), fault: "invalid", at: "/status",
+		},
+		"what is not there cannot change": {when: become("running"), fault: "campaign_unknown"},
+
+		"a spend below the budget is counted": {
+			given: []event.Event{drafted, started}, when: spend(999), then: []event.Event{spent(999, 999)},
+		},
+		"the spend that reaches the budget completes the campaign": {
+			given: []event.Event{drafted, started, spent(999, 999)}, when: spend(1),
+			then: []event.Event{
+				spent(1, 1_000), event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1_000},
+				event.CampaignCompleted{Campaign: spring, Reason: "budget"},
+			},
+		},
+		"the spend that crosses the budget is taken in full": {
+			given: []event.Event{drafted, started, spent(999, 999)}, when: spend(500),
+			then: []event.Event{
+				spent(500, 1_499), event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1_499},
+				event.CampaignCompleted{Campaign: spring, Reason: "budget"},
+			},
+		},
+		"a draft spends nothing":              {given: []event.Event{drafted}, when: spend(1), fault: "campaign_not_running"},
+		"a paused campaign spends nothing":    {given: []event.Event{drafted, started, paused}, when: spend(1), fault: "campaign_not_running"},
+		"a completed campaign spends nothing": {given: []event.Event{drafted, started, event.CampaignCompleted{Campaign: spring}}, when: spend(1), fault: "campaign_not_running"},
+		"nothing is spent after the end, recorded or not": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, started}, when: spend(1), fault: "campaign_not_running",
+		},
+		"a spend of nothing is refused": {given: []event.Event{drafted, started}, when: spend(0), fault: "invalid", at: "/amount_minor"},
+		"a repeated spend adds nothing": {given: []event.Event{drafted, started, spent(5, 5)}, when: repeat(5, spent(5, 5))},
+		"a repeated spend adds nothing to a completed campaign either": {
+			given: []event.Event{drafted, started, event.CampaignCompleted{Campaign: spring}}, when: repeat(5, spent(5, 5)),
+		},
+		"a spend id stands for one amount": {given: []event.Event{drafted, started, spent(5, 5)}, when: repeat(6, spent(5, 5)), fault: "spend_id_reused"},
+
+		"the budget of a running campaign may grow": {
+			given: []event.Event{drafted, started, spent(900, 900)},
+			when:  become("", func(t *event.CampaignTerms) { t.BudgetMinor = 2_000 }),
+			then:  []event.Event{event.CampaignChanged{Campaign: spring, CampaignTerms: terms(func(t *event.CampaignTerms) { t.BudgetMinor = 2_000 })}},
+		},
+		"the budget cannot shrink to what was spent": {
+			given: []event.Event{drafted, started, spent(900, 900)},
+			when:  become("", func(t *event.CampaignTerms) { t.BudgetMinor = 900 }), fault: "invalid", at: "/budget_minor",
+		},
+		"the currency stays after the start": {
+			given: []event.Event{drafted, started}, when: become("", func(t *event.CampaignTerms) { t.Currency = "USD" }), fault: "invalid", at: "/currency",
+		},
+		"an end in the past is refused": {
+			given: []event.Event{drafted, started}, when: become("", func(t *event.CampaignTerms) { t.EndsAt = at(0) }), fault: "invalid", at: "/ends_at",
+		},
+		"a completed campaign cannot change": {
+			given: []event.Event{drafted, started, event.CampaignCompleted{Campaign: spring}},
+			when:  become("", func(t *event.CampaignTerms) { t.Name = "x" }), fault: "campaign_over",
+		},
+		"a change to the same adds nothing": {given: []event.Event{drafted, started}, when: become("running")},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			var c domain.Campaign
+			for _, e := range s.given {
+				c.Apply(e, noon)
+			}
+			got, err := s.when(&c)
+			if s.fault != "" {
+				f := fault.As(err)
+				if f == nil || f.Code != s.fault || s.at != "" && (len(f.Fields) == 0 || f.Fields[0].Pointer != s.at) {
+					t.Errorf("got %v, %v; want the fault %s %s", got, err, s.fault, s.at)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(s.then, got, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+				t.Errorf("(-want +got) %s", diff)
+			}
+		})
+	}
+}
+
+func TestTheTermsOfACampaignAreCheckedAllAtOnce(t *testing.T) {
+	cluster := id.Cluster("clu_0000000000000000000000000g")
+	for name, s := range map[string]struct {
+		change func(*event.CampaignTerms)
+		wrong  []string
+	}{
+		"all is well":             {func(*event.CampaignTerms) {}, nil},
+		"a cluster":               {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{cluster} }, nil},
+		"no clusters":             {func(t *event.CampaignTerms) { t.Audience = "clusters" }, []string{"/cluster_ids"}},
+		"clusters for all":        {func(t *event.CampaignTerms) { t.Clusters = []id.Cluster{cluster} }, []string{"/cluster_ids"}},
+		"a cluster twice":         {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{cluster, cluster} }, []string{"/cluster_ids/1"}},
+		"no cluster's id":         {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{"x"} }, []string{"/cluster_ids/0"}},
+		"a window without a cap":  {func(t *event.CampaignTerms) { t.FrequencyWindow = 5 }, []string{"/frequency_window_seconds"}},
+		"an end before the start": {func(t *event.CampaignTerms) { t.StartsAt, t.EndsAt = at(2), at(1) }, []string{"/ends_at"}},
+		"everything": {
+			func(t *event.CampaignTerms) {
+				*t = event.CampaignTerms{Name: "a\nb", Currency: "EURO", Audience: "some", FrequencyCap: -1}
+			},
+			[]string{"/name", "/budget_minor", "/currency", "/audience", "/frequency_cap"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := domain.DraftCampaign(spring, terms(s.change))
+			var wrong []string
+			if f := fault.As(err); f != nil {
+				for _, field := range f.Fields {
+					wrong = append(wrong, field.Pointer)
+				}
+			}
+			if !slices.Equal(wrong, s.wrong) {
+				t.Errorf("told %v, want %v", wrong, s.wrong)
+			}
+		})
+	}
+}
+
+// Whatever is spent in whatever order: the campaign is completed with the first
+// record at or over the budget, told once, and takes nothing after it.
+func TestABudgetIsExhaustedOnceAndOverspentByLessThanOneRecord(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		c := domain.Campaign{}
+		c.Apply(event.CampaignDrafted{Campaign: spring, CampaignTerms: terms()}, noon)
+		c.Apply(event.CampaignStarted{Campaign: spring, StartedAt: noon}, noon)
+		var last, sum int64
+		exhausted := 0
+		for range 100 {
+			amount := 1 + random.Int64N(300)
+			events, err := c.Spend("s", amount, nil, noon)
+			if err != nil {
+				if sum < c.BudgetMinor {
+					t.Fatalf("seed %d: refused with %d of %d spent: %v", seed, sum, c.BudgetMinor, err)
+				}
+				continue
+			}
+			sum, last = sum+amount, amount
+			for _, e := range events {
+				if _, ok := e.(event.CampaignBudgetExhausted); ok {
+					exhausted++
+				}
+				c.Apply(e, noon)
+			}
+		}
+		if c.SpentMinor != sum || exhausted != 1 || sum < c.BudgetMinor || sum-last >= c.BudgetMinor {
+			t.Fatalf("seed %d: %d spent, said %d, exhausted %d times, the last was %d", seed, sum, c.SpentMinor, exhausted, last)
+		}
+	}
+}
+
+// A campaign that rolled over is the same as one that did not.
+func TestAnOpenedStreamSaysWhatTheOnesBeforeSay(t *testing.T) {
+	var whole domain.Campaign
+	for i, e := range []event.Event{
+		event.CampaignDrafted{Campaign: spring, CampaignTerms: terms()},
+		event.CampaignStarted{Campaign: spring, StartedAt: noon},
+		event.CampaignPaused{Campaign: spring},
+		event.CampaignChanged{Campaign: spring, CampaignTerms: terms(func(t *event.CampaignTerms) { t.FrequencyCap = 3 })},
+		event.CampaignResumed{Campaign: spring},
+		event.CampaignSpendRecorded{Campaign: spring, SpendID: "s", AmountMinor: 5, SpentMinor: 5},
+	} {
+		whole.Apply(e, noon.Add(time.Duration(i)))
+		var rolled domain.Campaign
+		opened := whole.Open()
+		rolled.Apply(opened, noon.Add(time.Hour))
+		want := whole
+		want.Part, want.Closed, want.Spends = opened.Part, false, 0
+		if diff := cmp.Diff(want, rolled); diff != "" {
+			t.Errorf("after %T: %s", e, diff)
+		}
+	}
+}
+
+func TestAFrequencyCapCountsWithinItsWindow(t *testing.T) {
+	seen := []time.Time{noon.Add(-time.Second), noon.Add(-time.Minute), noon.Add(-time.Hour)} // the newest first
+	for _, c := range []struct {
+		cap, window int
+		capped      bool
+	}{
+		{0, 0, false}, {3, 0, true}, {4, 0, false}, {1, 1, false}, {1, 2, true}, {2, 60, false}, {2, 61, true}, {3, 60, false},
+	} {
+		campaign := domain.Campaign{CampaignTerms: event.CampaignTerms{FrequencyCap: c.cap, FrequencyWindow: c.window}}
+		if got := campaign.Capped(seen, noon); got != c.capped {
+			t.Errorf("cap %d in %d s: capped is %t", c.cap, c.window, got)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package domain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Audiences of a campaign.
+const (
+	AudienceAll      = "all"
+	AudienceClusters = "clusters"
+)
+
+const (
+	maxMinor           = 1<<53 - 1 // what every JSON reader can hold exactly
+	maxCampaignName    = 200       // characters
+	maxClusters        = 1_000
+	maxFrequencyCap    = 100
+	maxFrequencyWindow = 366 * 24 * 60 * 60 // seconds
+)
+
+// checkTerms tells all that is wrong with the terms of a campaign.
+func checkTerms(t event.CampaignTerms) (wrong []fault.Field) {
+	say := func(pointer, detail string, args ...any) {
+		wrong = append(wrong, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(detail, args...)})
+	}
+	if n := utf8.RuneCountInString(t.Name); n == 0 || n > maxCampaignName || slices.ContainsFunc([]rune(t.Name), unicode.IsControl) {
+		say("/name", "must have 1 to %d characters and no control characters", maxCampaignName)
+	}
+	if t.BudgetMinor < 1 || t.BudgetMinor > maxMinor {
+		say("/budget_minor", "must be from 1 to %d", int64(maxMinor))
+	}
+	if !isCurrency(t.Currency) {
+		say("/currency", "must be a currency code of ISO 4217, such as EUR")
+	}
+	wrong = append(wrong, checkAudience(t.Audience, t.Clusters)...)
+	if t.StartsAt != nil && t.EndsAt != nil && !t.EndsAt.After(*t.StartsAt) {
+		say("/ends_at", "must be after starts_at")
+	}
+	if t.FrequencyCap < 0 || t.FrequencyCap > maxFrequencyCap {
+		say("/frequency_cap", "must be from 1 to %d", maxFrequencyCap)
+	}
+	switch {
+	case t.FrequencyWindow < 0 || t.FrequencyWindow > maxFrequencyWindow:
+		say("/frequency_window_seconds", "must be from 1 to %d", maxFrequencyWindow)
+	case t.FrequencyWindow > 0 && t.FrequencyCap == 0:
+		say("/frequency_window_seconds", "needs a frequency_cap")
+	}
+	return wrong
+}
+
+func checkAudience(audience string, clusters []id.Cluster) (wrong []fault.Field) {
+	switch {
+	case audience == AudienceAll && len(clusters) > 0:
+		return []fault.Field{{Pointer: "/cluster_ids", Detail: `needs the audience "clusters"`}}
+	case audience == AudienceAll:
+		return nil
+	case audience != AudienceClusters:
+		return []fault.Field{{Pointer: "/audience", Detail: "must be all or clusters"}}
+	case len(clusters) == 0 || len(clusters) > maxClusters:
+		return []fault.Field{{Pointer: "/cluster_ids", Detail: fmt.Sprintf("must name 1 to %d clusters", maxClusters)}}
+	}
+	seen := map[id.Cluster]bool{}
+	for i, c := range clusters {
+		pointer := fmt.Sprintf("/cluster_ids/%d", i)
+		if _, err := id.Parse[id.Cluster](string(c)); err != nil {
+			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is not the id of a cluster"})
+		} else if seen[c] {
+			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is named twice"})
+		}
+		seen[c] = true
+	}
+	return wrong
+}
+
+// checkChange refuses terms that the campaign cannot change to any more. A
+// budget may change as long as the campaign is not over, while it runs too, but
+// not to what was spent already: that would complete it without a spend.
+func (c *Campaign) checkChange(t event.CampaignTerms, now time.Time) error {
+	if c.over() {
+		return errCampaignOver(c.Status)
+	}
+	wrong := checkTerms(t)
+	say := func(pointer, detail string) { wrong = append(wrong, fault.Field{Pointer: pointer, Detail: detail}) }
+	if !c.StartedAt.IsZero() {
+		if t.Currency != c.Currency {
+			say("/currency", "cannot be changed once the campaign has started")
+		}
+		if !sameTime(t.StartsAt, c.StartsAt) {
+			say("/starts_at", "cannot be changed once the campaign has started")
+		}
+		if t.BudgetMinor <= c.SpentMinor {
+			say("/budget_minor", "must be more than what was spent already")
+		}
+	}
+	if !sameTime(t.EndsAt, c.EndsAt) && t.EndsAt != nil && !t.EndsAt.After(now) {
+		say("/ends_at", "must be in the future")
+	}
+	if len(wrong) > 0 {
+		return fault.NewInvalid(wrong...)
+	}
+	return nil
+}
+
+func sameTerms(a, b event.CampaignTerms) bool {
+	return a.Name == b.Name && a.BudgetMinor == b.BudgetMinor && a.Currency == b.Currency &&
+		a.Audience == b.Audience && slices.Equal(a.Clusters, b.Clusters) &&
+		sameTime(a.StartsAt, b.StartsAt) && sameTime(a.EndsAt, b.EndsAt) &&
+		a.FrequencyCap == b.FrequencyCap && a.FrequencyWindow == b.FrequencyWindow
+}
+
+func sameTime(a, b *time.Time) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Equal(*b)
+}

@@ -1,0 +1,53 @@
+package domain
+
+import (
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+)
+
+// Kinds of engagement.
+const (
+	Impression = "impression"
+	Click      = "click"
+	Conversion = "conversion"
+)
+
+// maxAnswers bounds the clicks and conversions of one impression.
+const maxAnswers = 100
+
+// Capped says whether a user has seen the campaign as often as its frequency
+// cap allows. newest are the times of the user's newest impressions, the newest
+// first, as many as the cap counts.
+func (c *Campaign) Capped(newest []time.Time, now time.Time) bool {
+	if c.FrequencyCap == 0 || len(newest) < c.FrequencyCap {
+		return false
+	}
+	window := time.Duration(c.FrequencyWindow) * time.Second
+	return window == 0 || now.Sub(newest[c.FrequencyCap-1]) < window
+}
+
+// ImpressionAnswers is the fold of what came of one impression.
+type ImpressionAnswers struct{ count int }
+
+// Apply folds an event.
+func (a *ImpressionAnswers) Apply(event.Event) { a.count++ }
+
+// Record records a click on an impression, or a conversion after it.
+func (a *ImpressionAnswers) Record(shown event.CampaignEngagementRecorded, kind string) ([]event.Event, error) {
+	switch {
+	case kind != Click && kind != Conversion:
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/type", Detail: "must be impression, click or conversion"})
+	case a.count >= maxAnswers:
+		return nil, fault.New(fault.Conflict, "too_many_engagements",
+			"This impression has %d clicks and conversions; no more are counted.", maxAnswers)
+	}
+	shown.Kind = kind
+	return []event.Event{shown}, nil
+}
+
+// ErrImpressionUnknown tells that the campaign has no such impression.
+func ErrImpressionUnknown() error {
+	return fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign.")
+}

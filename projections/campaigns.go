@@ -1,0 +1,256 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Campaigns is the read model of campaigns and of what came of them.
+type Campaigns struct{ Reader }
+
+// Campaign is a campaign with its totals.
+type Campaign struct {
+	ID id.Campaign
+	event.CampaignTerms
+	Status     string
+	SpentMinor int64
+	Revision   eventstore.Revision // counts the changes to anything but the totals
+	StartedAt  time.Time           // zero: it never ran
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	Born       eventstore.Position
+	Totals
+	Reach int64 // users who have seen it
+}
+
+// Totals count what came of a campaign.
+type Totals struct {
+	Spends      int64
+	Impressions int64
+	Engaged     int64 // impressions with a click or a conversion
+	Clicks      int64
+	Conversions int64
+}
+
+// EngagementRate is the share of the impressions with a click or a conversion;
+// 0 where there is no impression.
+func (t Totals) EngagementRate() float64 {
+	if t.Impressions == 0 {
+		return 0
+	}
+	return float64(t.Engaged) / float64(t.Impressions)
+}
+
+// Name of the read model.
+func (Campaigns) Name() string { return "campaigns" }
+
+// Version of the read model's tables.
+func (Campaigns) Version() int { return 1 }
+
+// Schema of the read model. Slots are quarters of an hour: the hours and the
+// days of every time zone are made of them. An erased user's impressions stay,
+// and are nobody's.
+func (Campaigns) Schema() string {
+	return `
+CREATE TABLE campaigns (
+	client      text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,
+	born        text COLLATE "C" NOT NULL,
+	terms       text NOT NULL, -- JSON
+	status      text NOT NULL,
+	spent_minor bigint NOT NULL,
+	revision    bigint NOT NULL,
+	started_at  timestamptz,
+	created_at  timestamptz NOT NULL,
+	updated_at  timestamptz NOT NULL,
+	due         timestamptz, -- when its status changes by itself
+	spends      bigint NOT NULL,
+	impressions bigint NOT NULL,
+	engaged     bigint NOT NULL,
+	clicks      bigint NOT NULL,
+	conversions bigint NOT NULL,
+	reach       bigint NOT NULL,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX campaigns_listed ON campaigns (client, born);
+CREATE INDEX campaigns_due ON campaigns (due) WHERE due IS NOT NULL;
+CREATE TABLE campaign_slots (
+	client      text COLLATE "C" NOT NULL,
+	campaign    text COLLATE "C" NOT NULL,
+	slot        timestamptz NOT NULL,
+	spent_minor bigint NOT NULL,
+	spends      bigint NOT NULL,
+	impressions bigint NOT NULL,
+	engaged     bigint NOT NULL, -- of the impressions of this slot
+	clicks      bigint NOT NULL,
+	conversions bigint NOT NULL,
+	PRIMARY KEY (client, campaign, slot)
+);
+CREATE TABLE campaign_impressions (
+	client   text COLLATE "C" NOT NULL,
+	id       text COLLATE "C" NOT NULL,
+	campaign text COLLATE "C" NOT NULL,
+	user_id  text COLLATE "C",
+	shown_at timestamptz NOT NULL,
+	position text COLLATE "C" NOT NULL,
+	answers  bigint NOT NULL DEFAULT 0, -- clicks and conversions
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX campaign_impressions_users ON campaign_impressions (client, user_id);
+CREATE TABLE campaign_users (
+	client      text COLLATE "C" NOT NULL,
+	campaign    text COLLATE "C" NOT NULL,
+	user_id     text COLLATE "C" NOT NULL,
+	impressions bigint NOT NULL,
+	engaged     bigint NOT NULL,
+	PRIMARY KEY (client, campaign, user_id)
+);
+CREATE INDEX campaign_users_users ON campaign_users (client, user_id);`
+}
+
+const campaignColumns = `
+SELECT c.id, c.born, c.terms, c.status, c.spent_minor, c.revision, c.started_at, c.created_at, c.updated_at,
+	c.spends, c.impressions, c.engaged, c.clicks, c.conversions, c.reach
+FROM campaigns c `
+
+const (
+	listCampaigns = campaignColumns + `
+WHERE c.client = $1 AND c.born > $2 AND ($4::text IS NULL OR c.status = $4) ORDER BY c.born LIMIT $3`
+	getCampaign = campaignColumns + `WHERE c.client = $1 AND c.id = $2`
+)
+
+// List returns the campaigns of a client in order of creation; status selects
+// those that have it, nil all.
+func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, status *string, page Page) ([]Campaign, error) {
+	return m.campaigns(ctx, client, eventual, listCampaigns, string(page.After), page.Limit, status)
+}
+
+// Get returns one campaign, or fails with a fault of kind Missing.
+func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign) (Campaign, error) {
+	found, err := m.campaigns(ctx, client, eventual, getCampaign, string(campaign))
+	if err != nil {
+		return Campaign{}, err
+	}
+	if len(found) == 0 {
+		return Campaign{}, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
+	}
+	return found[0], nil
+}
+
+func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Campaign, error) {
+	type row struct {
+		Campaign
+		terms   string
+		started *time.Time
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, func(r *row) []any {
+		return []any{
+			text(&r.ID), text(&r.Born), text(&r.terms), text(&r.Status), &r.SpentMinor, &r.Revision, &r.started, &r.CreatedAt, &r.UpdatedAt,
+			&r.Spends, &r.Impressions, &r.Engaged, &r.Clicks, &r.Conversions, &r.Reach,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	campaigns := make([]Campaign, len(rows))
+	for i, r := range rows {
+		if err := json.Unmarshal([]byte(r.terms), &r.CampaignTerms); err != nil {
+			return nil, fmt.Errorf("decode the terms of %s: %w", r.ID, err)
+		}
+		if r.started != nil {
+			r.StartedAt = *r.started
+		}
+		campaigns[i] = r.Campaign
+	}
+	return campaigns, nil
+}
+
+const findImpression = `
+SELECT i.campaign, i.user_id, i.shown_at, i.position FROM campaign_impressions i
+WHERE i.client = $1 AND i.id = $2 AND i.user_id IS NOT NULL`
+
+// Find returns an impression, or fails with a fault of kind Missing.
+func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Impression) (eventstore.Recorded, error) {
+	type row struct {
+		campaign id.Campaign
+		user     id.User
+		at       time.Time
+		position eventstore.Position
+	}
+	rows, err := query(ctx, m.Reader, m, client, false, findImpression, []any{string(impression)}, func(r *row) []any {
+		return []any{text(&r.campaign), text(&r.user), &r.at, text(&r.position)}
+	})
+	if err != nil {
+		return eventstore.Recorded{}, err
+	}
+	if len(rows) == 0 {
+		return eventstore.Recorded{}, fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign.")
+	}
+	r := rows[0]
+	return eventstore.Recorded{
+		Record: eventstore.Record{Position: r.position, Proposed: eventstore.Proposed{RecordedAt: r.at}},
+		Event:  event.CampaignEngagementRecorded{Campaign: r.campaign, Impression: impression, User: r.user, Kind: "impression"},
+	}, nil
+}
+
+const dueCampaigns = `SELECT client, id FROM campaigns WHERE due <= $1 ORDER BY due LIMIT $2`
+
+// Due returns campaigns whose time to start or to end has come, at most limit,
+// and whose they are.
+func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
+	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit)
+	if err != nil {
+		return nil, err
+	}
+	due := map[id.Campaign]id.Client{}
+	var (
+		client   id.Client
+		campaign id.Campaign
+	)
+	_, err = pgx.ForEachRow(rows, []any{text(&client), text(&campaign)}, func() error {
+		due[campaign] = client
+		return nil
+	})
+	return due, err
+}
+
+// Interval is the totals of an hour, a day, a week or a month.
+type Interval struct {
+	Start      time.Time
+	SpentMinor int64
+	Totals
+}
+
+// maxIntervals bounds a series.
+const maxIntervals = 1_000
+
+const campaignSeries = `
+SELECT date_trunc($3, s.slot, $4) AS start, sum(s.spent_minor)::bigint AS spent_minor, sum(s.spends)::bigint AS spends,
+	sum(s.impressions)::bigint AS impressions, sum(s.engaged)::bigint AS engaged, sum(s.clicks)::bigint AS clicks,
+	sum(s.conversions)::bigint AS conversions
+FROM campaign_slots s WHERE s.client = $1 AND s.campaign = $2 GROUP BY 1 ORDER BY 1 DESC LIMIT $5`
+
+// Series returns the totals of a campaign's intervals, the newest 1,000 of
+// those in which there was something, in order. unit is "hour", "day", "week"
+// or "month" in a time zone of the IANA database.
+func (m Campaigns) Series(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign, unit string, zone *time.Location) ([]Interval, error) {
+	intervals, err := query(ctx, m.Reader, m, client, eventual, campaignSeries,
+		[]any{string(campaign), unit, zone.String(), maxIntervals}, func(i *Interval) []any {
+			return []any{&i.Start, &i.SpentMinor, &i.Spends, &i.Impressions, &i.Engaged, &i.Clicks, &i.Conversions}
+		})
+	for i := range intervals {
+		intervals[i].Start = intervals[i].Start.In(zone)
+	}
+	slices.SortFunc(intervals, func(a, b Interval) int { return a.Start.Compare(b.Start) })
+	return intervals, err
+}

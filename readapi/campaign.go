@@ -1,0 +1,118 @@
+package readapi
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/pacing"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// ListCampaigns lists the campaigns of the client.
+func (a *API) ListCampaigns(ctx context.Context, r httpapi.ListCampaignsRequestObject) (httpapi.ListCampaignsResponseObject, error) {
+	client, eventual := asked(ctx)
+	list, status := "campaigns", (*string)(r.Params.Status)
+	if status != nil {
+		list = filtered(list, *status)
+	}
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Campaigns.List(ctx, client, eventual, status, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(c projections.Campaign) eventstore.Position { return c.Born })
+	return httpapi.ListCampaigns200JSONResponse{NextCursor: next, Data: each(found, campaignBody)}, nil
+}
+
+// GetCampaign shows a campaign.
+func (a *API) GetCampaign(ctx context.Context, r httpapi.GetCampaignRequestObject) (httpapi.GetCampaignResponseObject, error) {
+	found, err := a.campaign(ctx, r.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetCampaign200JSONResponse{
+		Body:    campaignBody(found),
+		Headers: httpapi.GetCampaign200ResponseHeaders{ETag: httpapi.ETag(int64(found.Revision))},
+	}, nil
+}
+
+func (a *API) campaign(ctx context.Context, named string) (projections.Campaign, error) {
+	client, eventual := asked(ctx)
+	campaign, err := id.Parse[id.Campaign](named)
+	if err != nil {
+		return projections.Campaign{}, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
+	}
+	return a.Campaigns.Get(ctx, client, eventual, campaign)
+}
+
+// GetCampaignAnalytics tells what came of a campaign.
+func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAnalyticsRequestObject) (httpapi.GetCampaignAnalyticsResponseObject, error) {
+	interval, zone := httpapi.IntervalDay, time.UTC
+	if r.Params.Interval != nil {
+		interval = *r.Params.Interval
+	}
+	if r.Params.Timezone != nil {
+		var err error
+		if zone, err = time.LoadLocation(*r.Params.Timezone); err != nil || zone == time.Local {
+			return nil, fault.NewInvalid(fault.Field{Pointer: "timezone", Detail: "is not a time zone of the IANA database, such as Europe/Berlin"})
+		}
+	}
+	c, err := a.campaign(ctx, r.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	client, eventual := asked(ctx)
+	series, err := a.Campaigns.Series(ctx, client, eventual, c.ID, string(interval), zone)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetCampaignAnalytics200JSONResponse{
+		CampaignID: c.ID, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
+		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
+		Spends: c.Spends, Impressions: c.Impressions, Engaged: c.Engaged, Clicks: c.Clicks, Conversions: c.Conversions,
+		EngagementRate: c.EngagementRate(), Reach: c.Reach, Pacing: paced(c, a.Now()),
+		Interval: string(interval), Timezone: zone.String(), Series: each(series, intervalBody),
+	}, nil
+}
+
+func paced(c projections.Campaign, now time.Time) httpapi.Pacing {
+	spending := pacing.Spending{SpentMinor: c.SpentMinor, BudgetMinor: c.BudgetMinor, StartedAt: c.StartedAt}
+	if c.EndsAt != nil && !c.StartedAt.IsZero() {
+		spending.EndsAt = *c.EndsAt
+	}
+	return httpapi.Pacing{Ratio: pacing.Ratio(spending, now), Probability: pacing.Probability(spending, now)}
+}
+
+func intervalBody(i projections.Interval) httpapi.AnalyticsInterval {
+	return httpapi.AnalyticsInterval{
+		Start: httpapi.Time{Time: i.Start}, SpentMinor: i.SpentMinor, Spends: i.Spends, Impressions: i.Impressions,
+		Engaged: i.Engaged, Clicks: i.Clicks, Conversions: i.Conversions, EngagementRate: i.EngagementRate(),
+	}
+}
+
+func campaignBody(c projections.Campaign) httpapi.Campaign {
+	body := httpapi.Campaign{
+		ID: c.ID, Name: c.Name, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
+		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
+		Audience: httpapi.Audience(c.Audience), ClusterIDs: append([]id.Cluster{}, c.Clusters...),
+		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt),
+		CreatedAt: httpapi.Time{Time: c.CreatedAt}, UpdatedAt: httpapi.Time{Time: c.UpdatedAt},
+	}
+	if !c.StartedAt.IsZero() {
+		body.StartedAt = &httpapi.Time{Time: c.StartedAt}
+	}
+	if c.FrequencyCap > 0 {
+		body.FrequencyCap = &c.FrequencyCap
+	}
+	if c.FrequencyWindow > 0 {
+		body.FrequencyWindowSeconds = &c.FrequencyWindow
+	}
+	return body
+}
