@@ -76,6 +76,9 @@ func eventful(w *world, random *rand.Rand, events int) {
 	for _, client := range []id.Client{w.acme, w.bolt} {
 		w.signUp(client, "company of "+string(client))
 	}
+	for _, r := range campaignHistory(random, events/2, w.acme, w.bolt) {
+		w.record(r.Client, "campaigns", r.Event)
+	}
 	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
 	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
 	w.subscribe(w.bolt, "https://example.com/bolt")

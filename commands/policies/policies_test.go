@@ -52,6 +52,11 @@ type office struct {
 	asked    time.Time
 }
 
+// Due implements [DueCampaigns]: there is none.
+func (*office) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) {
+	return nil, nil
+}
+
 func newOffice(t *testing.T) *office {
 	t.Helper()
 	text, err := seal.GenerateMasterKey(rand.Reader)
@@ -64,7 +69,7 @@ func newOffice(t *testing.T) *office {
 	}
 	o := &office{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
-		Commands: o.process(o.store, o.keys), Claims: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -29,15 +30,21 @@ var update = flag.Bool("update", false, "write the samples that are missing; nev
 // today. What was written before stays in testdata for ever.
 func samples() []Event {
 	const (
-		client  id.Client       = "cli_04hk8ls48pkqs04hk8ls48pkqs"
-		member  id.Member       = "mem_04hk8ls48pkqs04hk8ls48pkqs"
-		key     id.Key          = "key_04hk8ls48pkqs04hk8ls48pkqs"
-		user    id.User         = "usr_04hk8ls48pkqs04hk8ls48pkqs"
-		webhook id.Webhook      = "whk_04hk8ls48pkqs04hk8ls48pkqs"
-		layer   id.ConsentLayer = "lay_04hk8ls48pkqs04hk8ls48pkqs"
+		client   id.Client       = "cli_04hk8ls48pkqs04hk8ls48pkqs"
+		member   id.Member       = "mem_04hk8ls48pkqs04hk8ls48pkqs"
+		key      id.Key          = "key_04hk8ls48pkqs04hk8ls48pkqs"
+		user     id.User         = "usr_04hk8ls48pkqs04hk8ls48pkqs"
+		webhook  id.Webhook      = "whk_04hk8ls48pkqs04hk8ls48pkqs"
+		campaign id.Campaign     = "cam_04hk8ls48pkqs04hk8ls48pkqs"
+		layer    id.ConsentLayer = "lay_04hk8ls48pkqs04hk8ls48pkqs"
 	)
 	box := func(n byte) *Personal {
 		return &Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}
+	}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)
+	terms := CampaignTerms{
+		Name: "Spring", BudgetMinor: 1_000, Currency: "EUR", Audience: "clusters", Clusters: []id.Cluster{"clu_04hk8ls48pkqs04hk8ls48pkqs"},
+		StartsAt: &at, EndsAt: &at, FrequencyCap: 3, FrequencyWindow: 86_400,
 	}
 	types := []string{"match.computed", "cluster.drift_detected"}
 	return []Event{
@@ -74,8 +81,27 @@ func samples() []Event {
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
 		InteractionRecorded{User: user, Item: "usr_0000000000000000000000000g", Kind: "click", Impression: "0102.3", Position: 3},
+<<<<<<< HEAD
 		TraitSchemaInferred{Client: client, Users: 120, Schema: box(1)},
 		TraitSchemaOverridden{Overrides: map[string]TraitOverride{"a.b": {Type: "category", Weight: new(2.5), Ignore: new(false), Sensitive: new(true)}}},
+=======
+		CampaignDrafted{Campaign: campaign, CampaignTerms: terms},
+		CampaignChanged{Campaign: campaign, CampaignTerms: terms},
+		CampaignScheduled{Campaign: campaign},
+		CampaignStarted{Campaign: campaign, StartedAt: at},
+		CampaignPaused{Campaign: campaign},
+		CampaignResumed{Campaign: campaign},
+		CampaignCompleted{Campaign: campaign, Reason: "budget"},
+		CampaignCancelled{Campaign: campaign},
+		CampaignBudgetExhausted{Campaign: campaign, BudgetMinor: 1_000, SpentMinor: 1_050},
+		CampaignSpendRecorded{Campaign: campaign, SpendID: "inv-7", AmountMinor: 150, Currency: "EUR", SpentMinor: 1_050, BudgetMinor: 1_000},
+		CampaignSpendingOpened{
+			Campaign: campaign, Part: 2, CampaignTerms: terms, Status: "running", SpentMinor: 900, Changes: 4,
+			CreatedAt: at, UpdatedAt: at, StartedAt: at,
+		},
+		CampaignSpendingClosed{Campaign: campaign, Part: 1, SpentMinor: 900},
+		CampaignEngagementRecorded{Campaign: campaign, Impression: "ipr_04hk8ls48pkqs04hk8ls48pkqs", User: user, Kind: "click"},
+>>>>>>> 0cedb0c (Give campaigns their samples, their batches and their place in the README)
 	}
 }
 

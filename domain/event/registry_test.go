@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,6 +169,13 @@ func TestAMatchIsPublishedWithFourFieldsAndFourDecimals(t *testing.T) {
 	}
 }
 
+func TestAnExhaustedBudgetIsPublishedWithTwoFields(t *testing.T) {
+	data, err := json.Marshal(CampaignBudgetExhausted{Campaign: "cam_1", BudgetMinor: 5, SpentMinor: 6}.Data("cli_1"))
+	if err != nil || string(data) != `{"client_id":"cli_1","campaign_id":"cam_1"}` {
+		t.Errorf("published as %s, %v", data, err)
+	}
+}
+
 func TestOnlyTheCatalogIsPublic(t *testing.T) {
 	for _, e := range samples() {
 		name, _, err := All().Name(e)
@@ -175,7 +183,7 @@ func TestOnlyTheCatalogIsPublic(t *testing.T) {
 			t.Fatal(err)
 		}
 		public, ok := e.(Public)
-		if ok != (name == "match.computed") {
+		if ok != slices.Contains([]string{"match.computed", "campaign.budget_exhausted"}, name) {
 			t.Errorf("%s is public: %t", name, ok)
 		}
 		if ok && public.Data(id.Client("cli_1")) == nil {
