@@ -81,10 +81,8 @@ func samples() []Event {
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
 		InteractionRecorded{User: user, Item: "usr_0000000000000000000000000g", Kind: "click", Impression: "0102.3", Position: 3},
-<<<<<<< HEAD
 		TraitSchemaInferred{Client: client, Users: 120, Schema: box(1)},
 		TraitSchemaOverridden{Overrides: map[string]TraitOverride{"a.b": {Type: "category", Weight: new(2.5), Ignore: new(false), Sensitive: new(true)}}},
-=======
 		CampaignDrafted{Campaign: campaign, CampaignTerms: terms},
 		CampaignChanged{Campaign: campaign, CampaignTerms: terms},
 		CampaignScheduled{Campaign: campaign},
@@ -101,7 +99,6 @@ func samples() []Event {
 		},
 		CampaignSpendingClosed{Campaign: campaign, Part: 1, SpentMinor: 900},
 		CampaignEngagementRecorded{Campaign: campaign, Impression: "ipr_04hk8ls48pkqs04hk8ls48pkqs", User: user, Kind: "click"},
->>>>>>> 0cedb0c (Give campaigns their samples, their batches and their place in the README)
 	}
 }
 
