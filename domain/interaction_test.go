@@ -1,0 +1,40 @@
+package domain_test
+
+import (
+	"testing"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+)
+
+func TestInteractions(t *testing.T) {
+	did := func(kind, impression string) event.InteractionRecorded {
+		return event.InteractionRecorded{User: "usr_a", Item: "usr_b", Kind: kind, Impression: impression}
+	}
+	for _, c := range []struct {
+		what  string
+		given []event.Event
+		when  event.InteractionRecorded
+		added int
+	}{
+		{"the first", nil, did(domain.InteractionImpression, "i"), 1},
+		{"the same answer to an impression", []event.Event{did(domain.InteractionClick, "i")}, did(domain.InteractionClick, "i"), 0},
+		{"another answer to it", []event.Event{did(domain.InteractionClick, "i")}, did(domain.InteractionConversion, "i"), 1},
+		{"the same answer to another one", []event.Event{did(domain.InteractionClick, "i")}, did(domain.InteractionClick, "j"), 1},
+		{"an answer to none that is known, again", []event.Event{did(domain.InteractionClick, "")}, did(domain.InteractionClick, ""), 1},
+		{"dismissing what was dismissed", []event.Event{did(domain.InteractionDismiss, "i")}, did(domain.InteractionDismiss, ""), 0},
+		{"clicking what was dismissed", []event.Event{did(domain.InteractionDismiss, "i")}, did(domain.InteractionClick, "i"), 1},
+	} {
+		var state domain.Interactions
+		for _, e := range c.given {
+			state.Apply(e)
+		}
+		if events, err := state.Record(c.when); err != nil || len(events) != c.added {
+			t.Errorf("%s adds %v, %v", c.what, events, err)
+		}
+	}
+	if _, err := new(domain.Interactions).Record(event.InteractionRecorded{User: "usr_a", Item: "usr_a", Kind: domain.InteractionClick}); !fault.Is(err, "invalid") {
+		t.Errorf("a user in their own feed: %v", err)
+	}
+}

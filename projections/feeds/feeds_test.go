@@ -1,0 +1,142 @@
+package feeds
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/postgres/pgtest"
+)
+
+// agreeable are campaigns that may always be shown.
+type agreeable struct{ showings []string }
+
+func (*agreeable) Running(context.Context, id.Client, id.User) ([]Running, error) { return nil, nil }
+
+func (a *agreeable) Impression(_ context.Context, _ id.Client, _ id.User, _ id.Campaign, showing string) (id.Impression, bool, error) {
+	a.showings = append(a.showings, showing)
+	return id.From[id.Impression]([16]byte{byte(len(a.showings))}), true, nil
+}
+
+// frozen is a feed with a campaign in every fifth place.
+func frozen(n int) []item {
+	items := make([]item, n)
+	for i := range items {
+		raw := [16]byte{1, byte(i >> 8), byte(i)}
+		items[i] = item{kind: Match, reason: ReasonSimilar, score: float64(float32(1) / float32(i+1)), id: string(id.From[id.User](raw))}
+		if i%5 == 4 {
+			items[i] = item{kind: Campaign, reason: ReasonCampaign, id: string(id.From[id.Campaign](raw))}
+		}
+	}
+	return items
+}
+
+func TestPeopleStandBetweenCampaignsWhoeverHasGone(t *testing.T) {
+	for seed := range uint64(200) {
+		random, campaigns := rand.New(rand.NewPCG(seed, 0)), &agreeable{}
+		f, at, c := &Feeds{Campaigns: campaigns}, Place{}, check{names: map[id.User]string{}}
+		items := frozen(100)
+		for _, i := range items {
+			if random.IntN(3) > 0 {
+				c.names[id.User(i.id)] = "there"
+			}
+		}
+		between, shown := 0, 0
+		for _, i := range items {
+			if random.IntN(10) == 0 { // another page
+				var err error
+				if at, err = ParsePlace(at.String()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, ok, err := f.show(t.Context(), Request{}, &at, i, c)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case !ok:
+			case got.Kind == Campaign:
+				if between < 4 {
+					t.Fatalf("seed %d: %d people before the campaign at %d", seed, between, got.Position)
+				}
+				between = 0
+				shown++
+			default:
+				between++
+			}
+		}
+		if shown != len(campaigns.showings) {
+			t.Errorf("seed %d: %d campaigns are shown, %d on record", seed, shown, len(campaigns.showings))
+		}
+		if shown == 0 {
+			t.Errorf("seed %d: no campaign is shown", seed)
+		}
+	}
+}
+
+func TestAShowingIsNamedByItsPlace(t *testing.T) {
+	campaigns := &agreeable{}
+	f := &Feeds{Campaigns: campaigns}
+	for range 2 {
+		at := Place{Snapshot: Snapshot{0xab}, rank: 4, between: 4}
+		if _, ok, err := f.show(t.Context(), Request{}, &at, frozen(5)[4], check{}); !ok || err != nil {
+			t.Fatalf("%t, %v", ok, err)
+		}
+	}
+	want := fmt.Sprintf("ab%026d.5", 0)
+	if diff := cmp.Diff([]string{want, want}, campaigns.showings); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAPlaceIsReadAsItWasWritten(t *testing.T) {
+	for _, p := range []Place{{}, {Snapshot: Snapshot{1, 2, 3, 13: 255}, rank: 999, between: 4}} {
+		if got, err := ParsePlace(p.String()); err != nil || got != p {
+			t.Errorf("%v became %v, %v", p, got, err)
+		}
+	}
+	for _, s := range []string{"", "x", "00.1.1", "zz00000000000000000000000000.1.1", "0000000000000000000000000000.-1.1"} {
+		if p, err := ParsePlace(s); err == nil {
+			t.Errorf("%q is %v", s, p)
+		}
+	}
+}
+
+func TestAFeedIsKeptForHalfAnHour(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	f := &Feeds{Pool: pgtest.New(t), Now: func() time.Time { return now }}
+	client, other := id.From[id.Client]([16]byte{1}), id.From[id.Client]([16]byte{2})
+	snapshot, items := Snapshot{7}, frozen(200)
+	if err := f.freeze(t.Context(), client, snapshot, items); err != nil {
+		t.Fatal(err)
+	}
+	expired := func(what string, client id.Client) {
+		t.Helper()
+		if _, err := f.thaw(t.Context(), client, snapshot); !fault.Is(err, "feed_expired") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	expired("another client", other)
+	now = now.Add(30*time.Minute - time.Second)
+	if n, err := f.Prune(t.Context()); n != 0 || err != nil {
+		t.Errorf("pruned %d too early, %v", n, err)
+	}
+	got, err := f.thaw(t.Context(), client, snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(items, got, cmp.AllowUnexported(item{})); diff != "" {
+		t.Error(diff)
+	}
+	now = now.Add(time.Second)
+	expired("half an hour later", client)
+	now = now.Add(time.Second)
+	if n, err := f.Prune(t.Context()); n != 1 || err != nil {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+}
