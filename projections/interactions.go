@@ -229,11 +229,11 @@ func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 	}
 	if touched := rows.sorted(); len(touched) > 0 {
 		seen := []time.Time{}
-		first, last := make([]int32, len(touched)), make([]int32, len(touched))
+		first, last := make([]int, len(touched)), make([]int, len(touched))
 		for i, r := range touched {
-			first[i] = int32(len(seen))
+			first[i] = len(seen)
 			seen = append(seen, r.seen...)
-			last[i] = int32(len(seen))
+			last[i] = len(seen)
 		}
 		if err := do(ctx, tx, "upsert interactions", upsertInteractions,
 			column(touched, func(r *interactionRow) string { return string(r.client) }),

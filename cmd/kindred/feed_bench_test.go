@@ -41,6 +41,7 @@ func BenchmarkFeed(b *testing.B) {
 }
 
 func report(b *testing.B, took []time.Duration) {
+	b.Helper()
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1e3, "p50-ms")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1e3, "p99-ms")

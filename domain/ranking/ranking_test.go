@@ -99,6 +99,7 @@ func eachInput(t *testing.T, law func(t *testing.T, in Input)) {
 
 func TestEverybodyIsShownOnceAndCampaignsAtMostOnce(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
 		seen, count := map[[2]int]bool{}, map[Kind]int{}
 		for _, s := range Arrange(in) {
 			key := [2]int{int(s.Kind), s.Index}
@@ -116,6 +117,7 @@ func TestEverybodyIsShownOnceAndCampaignsAtMostOnce(t *testing.T) {
 
 func TestCampaignsHaveEveryFifthSlotAndNoOther(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
 		left := len(in.Campaigns)
 		for i, s := range Arrange(in) {
 			if turn := i%5 == 4 && left > 0; turn != (s.Kind == Campaign) {
@@ -130,6 +132,7 @@ func TestCampaignsHaveEveryFifthSlotAndNoOther(t *testing.T) {
 
 func TestCampaignsAreRankedAmongThemselves(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
 		last, drawn := math.Inf(1), map[int]bool{}
 		for _, s := range Arrange(in) {
 			if s.Kind != Campaign {
@@ -151,6 +154,7 @@ func TestCampaignsAreRankedAmongThemselves(t *testing.T) {
 func TestTheSameSeedGivesTheSameOrder(t *testing.T) {
 	differs := false
 	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
 		first := Arrange(in)
 		if diff := cmp.Diff(first, Arrange(in)); diff != "" {
 			t.Error(diff)
@@ -165,6 +169,7 @@ func TestTheSameSeedGivesTheSameOrder(t *testing.T) {
 
 func TestOneSlotInTwentyExploresAndNeverTheFirst(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
 		order := Arrange(in)
 		for from := 0; from+20 <= len(order); from += 20 {
 			explored := 0
@@ -240,6 +245,7 @@ func intraList(order []int, alike Alike) float64 {
 
 func TestEveryPageKeepsItsRelevance(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
 		s := scores(in.Matches)
 		order := diversify(s, in.Alike)
 		best := slices.Clone(s)
