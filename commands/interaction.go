@@ -26,7 +26,7 @@ type Interact struct {
 type Interaction struct {
 	event.InteractionRecorded
 	RecordedAt time.Time
-	Outcome    Outcome
+	Position   eventstore.Position // empty: it had been recorded before
 }
 
 // maxInteractions bounds how far back a stream of interactions is read: its
@@ -43,16 +43,59 @@ func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Intera
 	if err != nil {
 		return Interaction{}, err
 	}
+	if impression, err := id.Parse[id.Impression](in.Impression); err == nil {
+		return c.answerCampaign(ctx, call, user, impression, in.Kind)
+	}
 	item := in.Item
-	if _, err := id.Parse[id.Campaign](item); err != nil {
+	if campaign, err := id.Parse[id.Campaign](item); err == nil && in.Kind != domain.InteractionDismiss {
+		return c.engage(ctx, call, Engage{Campaign: campaign, Kind: in.Kind, User: UserRef(user)})
+	} else if err != nil {
 		shown, err := c.existing(ctx, call.Client, UserRef(item))
 		if err != nil {
 			return Interaction{}, itemUnknown(err)
 		}
 		item = string(shown)
 	}
-	done := event.InteractionRecorded{User: user, Item: item, Kind: in.Kind, Impression: in.Impression, Position: in.Position}
-	stream := interactionStream(call.Client, user, item)
+	return c.recordInteraction(ctx, call, event.InteractionRecorded{
+		User: user, Item: item, Kind: in.Kind, Impression: in.Impression, Position: in.Position,
+	})
+}
+
+// answerCampaign records what came of a campaign's impression. It belongs to
+// the campaign, which counts its own; only a dismissal is the user's.
+func (c *Commands) answerCampaign(ctx context.Context, call Call, user id.User, impression id.Impression, kind string) (Interaction, error) {
+	found, err := c.Impressions.Find(ctx, call.Client, impression)
+	if err != nil {
+		return Interaction{}, err
+	}
+	shown := found.Event.(event.CampaignEngagementRecorded)
+	if shown.User != user {
+		return Interaction{}, domain.ErrImpressionUnknown()
+	}
+	if kind != domain.InteractionDismiss {
+		return c.engage(ctx, call, Engage{Campaign: shown.Campaign, Kind: kind, Impression: impression})
+	}
+	return c.recordInteraction(ctx, call, event.InteractionRecorded{
+		User: user, Item: string(shown.Campaign), Kind: kind, Impression: string(impression),
+	})
+}
+
+func (c *Commands) engage(ctx context.Context, call Call, in Engage) (Interaction, error) {
+	recorded, err := c.RecordEngagement(ctx, call, in)
+	if err != nil {
+		return Interaction{}, err
+	}
+	e := recorded.Event.(event.CampaignEngagementRecorded)
+	return Interaction{
+		InteractionRecorded: event.InteractionRecorded{
+			User: e.User, Item: string(e.Campaign), Kind: in.Kind, Impression: string(e.Impression),
+		},
+		RecordedAt: recorded.RecordedAt, Position: recorded.Position,
+	}, nil
+}
+
+func (c *Commands) recordInteraction(ctx context.Context, call Call, done event.InteractionRecorded) (Interaction, error) {
+	stream := interactionStream(call.Client, done.User, done.Item)
 	for range maxConflicts {
 		outcome, err := c.interact(ctx, call, stream, done)
 		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
@@ -90,10 +133,14 @@ func interactionAfter(done event.InteractionRecorded, outcome Outcome) Interacti
 	for _, r := range slices.Backward(outcome.History) {
 		e, ok := r.Event.(event.InteractionRecorded)
 		if ok && e.Kind == done.Kind && (e.Impression == done.Impression || e.Kind == domain.InteractionDismiss) {
-			return Interaction{e, r.RecordedAt, outcome}
+			after := Interaction{InteractionRecorded: e, RecordedAt: r.RecordedAt}
+			if len(outcome.Recorded) > 0 {
+				after.Position = outcome.Position
+			}
+			return after
 		}
 	}
-	return Interaction{InteractionRecorded: done, Outcome: outcome}
+	return Interaction{InteractionRecorded: done}
 }
 
 // itemUnknown says which of the two users there is not.

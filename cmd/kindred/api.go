@@ -122,7 +122,8 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	w.feeds = &feeds.Feeds{
 		Pool: f.pool, Users: projections.Users{Reader: reader}, Interactions: projections.Interactions{Reader: reader},
-		Consent: projections.Consent{Reader: reader}, Populations: f.populations, Now: time.Now, Entropy: rand.Reader,
+		Consent: projections.Consent{Reader: reader}, Populations: f.populations,
+		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, time.Now}, Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
 	reads := &readapi.API{

@@ -6,6 +6,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
@@ -17,16 +18,9 @@ func (a *API) RecordInteraction(ctx context.Context, r httpapi.RecordInteraction
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/item_id", Detail: "is needed where no impression_id is given, and only there"})
 	}
 	if body.ImpressionID != nil {
-		user, err := a.Commands.FindUser(ctx, c.Client, in.User)
-		if err != nil {
+		if err := a.readImpression(ctx, c, *body.ImpressionID, &in); err != nil {
 			return nil, err
 		}
-		shown, err := a.Cursors.DecodeShowing(c.Client, user, *body.ImpressionID)
-		if err != nil {
-			return nil, err
-		}
-		in.Item, in.Position = shown.Item, shown.Position
-		in.Impression = fmt.Sprintf("%s.%d", shown.Feed, shown.Position)
 	}
 	done, err := a.Commands.Interact(ctx, c, in)
 	if err != nil {
@@ -36,9 +30,26 @@ func (a *API) RecordInteraction(ctx context.Context, r httpapi.RecordInteraction
 		UserID: done.User, ItemID: done.Item, ImpressionID: body.ImpressionID,
 		Type: httpapi.InteractionType(done.Kind), RecordedAt: httpapi.Time{Time: done.RecordedAt},
 	}}
-	if len(done.Outcome.Recorded) > 0 {
-		at := position(done.Outcome)
-		answer.Headers.XKindredPosition = &at
-	}
+	answer.Headers.XKindredPosition = given(done.Position)
 	return answer, nil
+}
+
+// readImpression finds out what an impression id of the feed is about: that of
+// a campaign is recorded under it, any other one says so itself.
+func (a *API) readImpression(ctx context.Context, c commands.Call, impression string, in *commands.Interact) error {
+	if _, err := id.Parse[id.Impression](impression); err == nil {
+		in.Impression = impression
+		return nil
+	}
+	user, err := a.Commands.FindUser(ctx, c.Client, in.User)
+	if err != nil {
+		return err
+	}
+	shown, err := a.Cursors.DecodeShowing(c.Client, user, impression)
+	if err != nil {
+		return err
+	}
+	in.Item, in.Position = shown.Item, shown.Position
+	in.Impression = fmt.Sprintf("%s.%d", shown.Feed, shown.Position)
+	return nil
 }

@@ -1,0 +1,65 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// Showable is a running campaign that a user has not seen too often.
+type Showable struct {
+	ID id.Campaign
+	event.CampaignTerms
+	SpentMinor  int64
+	StartedAt   time.Time
+	Impressions int64 // of everybody
+	Clicks      int64
+	Unanswered  int // impressions of the user within a window that nothing came of
+}
+
+// maxShowable bounds the campaigns that one feed chooses from; the oldest
+// count.
+const maxShowable = 500
+
+// An impression is capped by the newest frequency_cap ones of its window, as
+// the command does that decides.
+const showableCampaigns = `
+SELECT c.id, c.terms, c.spent_minor, c.started_at, c.impressions, c.clicks, coalesce(seen.unanswered, 0) AS unanswered
+FROM campaigns c
+CROSS JOIN LATERAL (SELECT coalesce((c.terms::jsonb ->> 'frequency_cap')::int, 0) AS cap,
+	make_interval(secs => (c.terms::jsonb ->> 'frequency_window_seconds')::int) AS span, -- NULL: the campaign's life
+	(c.terms::jsonb ->> 'ends_at')::timestamptz AS ends) t
+LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > $4) AS unanswered,
+		count(*) FILTER (WHERE t.span IS NULL OR i.shown_at > $3::timestamptz - t.span) AS within
+	FROM campaign_impressions i WHERE i.client = c.client AND i.user_id = $2 AND i.campaign = c.id) seen ON true
+WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb ->> 'budget_minor')::bigint
+	AND (t.ends IS NULL OR t.ends > $3) AND (t.cap = 0 OR seen.within < t.cap)
+ORDER BY c.born LIMIT $5`
+
+// Showable returns the campaigns that run now and that a user has not seen as
+// often as their frequency caps allow, in order of creation. since begins the
+// window of what was unanswered. Whom a campaign is for is left to the caller.
+func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time) ([]Showable, error) {
+	type row struct {
+		Showable
+		terms string
+	}
+	rows, err := query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, maxShowable}, func(r *row) []any {
+		return []any{text(&r.ID), text(&r.terms), &r.SpentMinor, &r.StartedAt, &r.Impressions, &r.Clicks, &r.Unanswered}
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]Showable, len(rows))
+	for i, r := range rows {
+		if err := json.Unmarshal([]byte(r.terms), &r.CampaignTerms); err != nil {
+			return nil, fmt.Errorf("decode the terms of %s: %w", r.ID, err)
+		}
+		found[i] = r.Showable
+	}
+	return found, nil
+}
