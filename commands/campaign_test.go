@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -601,3 +602,54 @@ func TestARepeatedDraftIsAnsweredAsTheFirst(t *testing.T) {
 }
 
 var exportEvents = cmp.Exporter(func(reflect.Type) bool { return true })
+
+// What a record costs does not grow with what was recorded before: a process
+// that knows the campaign reads no event, and one that does not reads the
+// newest stream alone.
+func TestASpendCostsTheSameHoweverManyWentBefore(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	reads := &countingStore{Store: w.store}
+	c := w.spender(reads, always(0))
+	campaign := running(t, c, call, euros)
+	spend := func(c *commands.Commands, n int) {
+		t.Helper()
+		if _, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(n), AmountMinor: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spend(c, 0)
+	before := reads.events.Load()
+	const spends = 5_500
+	for n := 1; n < spends; n++ {
+		spend(c, n)
+	}
+	if read := reads.events.Load() - before; read > 0 {
+		t.Errorf("%d events were read to record %d spends", read, spends)
+	}
+	cold := &countingStore{Store: w.store}
+	spend(w.spender(cold, always(0)), spends)
+	if read, calls := cold.events.Load(), cold.calls.Load(); read > 1_100 || calls > 20 {
+		t.Errorf("a process that knows nothing reads %d events in %d calls to record one", read, calls)
+	}
+}
+
+// countingStore counts what is read from streams.
+type countingStore struct {
+	eventstore.Store
+	calls, events atomic.Int64
+}
+
+func (s *countingStore) ReadStream(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	found, err := s.Store.ReadStream(ctx, stream, from, limit)
+	s.calls.Add(1)
+	s.events.Add(int64(len(found)))
+	return found, err
+}
+
+func (s *countingStore) ReadBack(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	found, err := s.Store.ReadBack(ctx, stream, from, limit)
+	s.calls.Add(1)
+	s.events.Add(int64(len(found)))
+	return found, err
+}

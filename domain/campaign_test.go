@@ -132,14 +132,16 @@ func TestCampaign(t *testing.T) {
 		"the spend that reaches the budget completes the campaign": {
 			given: []event.Event{drafted, started, spent(999, 999)}, when: spend(1),
 			then: []event.Event{
-				spent(1, 1_000), event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1_000},
+				spent(1, 1_000),
+				event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1_000},
 				event.CampaignCompleted{Campaign: spring, Reason: "budget"},
 			},
 		},
 		"the spend that crosses the budget is taken in full": {
 			given: []event.Event{drafted, started, spent(999, 999)}, when: spend(500),
 			then: []event.Event{
-				spent(500, 1_499), event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1_499},
+				spent(500, 1_499),
+				event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1_499},
 				event.CampaignCompleted{Campaign: spring, Reason: "budget"},
 			},
 		},

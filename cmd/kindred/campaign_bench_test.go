@@ -11,6 +11,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
@@ -25,16 +26,7 @@ func BenchmarkSpends(b *testing.B) {
 			c, call := spending(b)
 			campaigns := make([]id.Campaign, shape.campaigns)
 			for i := range campaigns {
-				drafted, err := c.DraftCampaign(b.Context(), call, event.CampaignTerms{Name: "bench", BudgetMinor: 1 << 50, Currency: "EUR", Audience: "all"})
-				if err != nil {
-					b.Fatal(err)
-				}
-				campaigns[i] = drafted.ID
-				if _, err := c.ChangeCampaign(b.Context(), call, drafted.ID, commands.ChangeCampaign{
-					Status: "running", Terms: func(t event.CampaignTerms) event.CampaignTerms { return t },
-				}); err != nil {
-					b.Fatal(err)
-				}
+				campaigns[i] = runCampaign(b, c, call, 1<<50)
 			}
 			var next atomic.Int64
 			var all sync.WaitGroup
@@ -64,33 +56,92 @@ func BenchmarkSpends(b *testing.B) {
 	}
 }
 
-// spending is what records spends, with the read models beside it.
-func spending(b *testing.B) (*commands.Commands, commands.Call) {
-	b.Helper()
-	config := testConfig(b)
-	config.DatabaseURL = pgtest.URL(b)
-	f, err := found(b.Context(), config, slog.New(slog.DiscardHandler), true)
+// runCampaign makes a campaign that runs.
+func runCampaign(t testing.TB, c *commands.Commands, call commands.Call, budget int64) id.Campaign {
+	t.Helper()
+	drafted, err := c.DraftCampaign(t.Context(), call, event.CampaignTerms{Name: "Spring", BudgetMinor: budget, Currency: "EUR", Audience: "all"})
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(b.Context())
+	if _, err := c.ChangeCampaign(t.Context(), call, drafted.ID, commands.ChangeCampaign{
+		Status: "running", Terms: func(t event.CampaignTerms) event.CampaignTerms { return t },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return drafted.ID
+}
+
+// 32 callers record 1,000 spends each, most of them known already, and cross
+// the budget on the way.
+func TestThirtyTwoThousandSpendsCountOnce(t *testing.T) {
+	t.Parallel()
+	const callers, spends, distinct, amount = 32, 1_000, 12_000, 7
+	const budget = 8_000*amount + 5
+	c, call := spending(t)
+	campaign := runCampaign(t, c, call, budget)
+	type tally struct{ accepted map[int]int64 } // what had been spent with each
+	tallies := together(callers, func(caller int) tally {
+		mine := tally{map[int]int64{}}
+		for i := range spends {
+			n := (caller*7_919 + i*31) % distinct
+			got, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(n), AmountMinor: amount})
+			switch before, known := mine.accepted[n]; {
+			case fault.Is(err, "campaign_not_running"):
+			case err != nil:
+				t.Errorf("spend %d: %v", n, err)
+			case known && before != got.SpentMinor:
+				t.Errorf("spend %d was answered with %d and %d", n, before, got.SpentMinor)
+			default:
+				mine.accepted[n] = got.SpentMinor
+			}
+		}
+		return mine
+	})
+	all, totals := map[int]int64{}, map[int64]bool{}
+	for _, mine := range tallies {
+		for n, spent := range mine.accepted {
+			if before, known := all[n]; known && before != spent {
+				t.Errorf("spend %d was answered with %d and %d", n, before, spent)
+			}
+			all[n], totals[spent] = spent, true
+		}
+	}
+	const last = (budget/amount + 1) * amount // the record that crosses the budget is taken in full
+	if got := int64(len(all)) * amount; got != last || int64(len(totals))*amount != last || !totals[last] {
+		t.Errorf("%d were accepted with %d totals, want %d", got, len(totals), last)
+	}
+	if _, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: "late", AmountMinor: 1}); !fault.Is(err, "campaign_not_running") {
+		t.Errorf("a spend after the end: %v", err)
+	}
+}
+
+// spending is what records spends, with the read models beside it.
+func spending(t testing.TB) (*commands.Commands, commands.Call) {
+	t.Helper()
+	config := testConfig(t)
+	config.DatabaseURL = pgtest.URL(t)
+	f, err := found(t.Context(), config, slog.New(slog.DiscardHandler), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() { f.progress.Run(ctx) })
 	for _, model := range projections.All() {
 		following.Go(func() {
 			if err := f.runner.Run(ctx, model); err != nil {
-				b.Error(err)
+				t.Error(err)
 			}
 		})
 	}
-	b.Cleanup(func() {
+	t.Cleanup(func() {
 		stop()
 		following.Wait()
 		f.close()
 	})
 	c, err := f.commands(nil, nil)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	return c, commands.Call{Client: "cli_0000000000000000000000000g", Actor: "bench"}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -19,9 +20,7 @@ import (
 func (a account) draft(changes map[string]any) httpapi.Campaign {
 	a.Helper()
 	body := map[string]any{"name": "Spring " + rand.Text()[:4], "budget_minor": 1_000, "currency": "EUR"}
-	for k, v := range changes {
-		body[k] = v
-	}
+	maps.Copy(body, changes)
 	return want[httpapi.Campaign](a, http.StatusCreated, a.send("POST", "/api/v1/campaigns", body))
 }
 
