@@ -1,0 +1,77 @@
+package projections_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/projections"
+)
+
+func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Campaigns{})
+	user, now := id.Next[id.User](w.ids), time.Now()
+	soon, past := now.Add(time.Hour), now.Add(-time.Minute)
+	shown := func(n, answered int) func(id.Campaign) []event.Event {
+		return func(campaign id.Campaign) (events []event.Event) {
+			for i := range n {
+				e := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.ids), User: user, Kind: "impression"}
+				if events = append(events, e); i < answered {
+					e.Kind = "click"
+					events = append(events, e)
+				}
+			}
+			return events
+		}
+	}
+	for _, c := range []struct {
+		what       string
+		terms      event.CampaignTerms
+		then       func(id.Campaign) []event.Event
+		later      time.Duration // when it is asked
+		may        bool
+		unanswered int
+	}{
+		{what: "one that runs", may: true},
+		{what: "one whose end is to come", terms: event.CampaignTerms{EndsAt: &soon}, may: true},
+		{what: "one whose end has passed", terms: event.CampaignTerms{EndsAt: &past}},
+		{what: "one that is paused", then: func(c id.Campaign) []event.Event { return []event.Event{event.CampaignPaused{Campaign: c}} }},
+		{what: "one that was seen", then: shown(3, 1), may: true, unanswered: 2},
+		{what: "one that was seen long ago", then: shown(3, 1), later: 8 * 24 * time.Hour, may: true},
+		{what: "one below its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(2, 0), may: true, unanswered: 2},
+		{what: "one at its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(3, 0)},
+		{what: "one at its cap for life", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(3, 0), later: 365 * 24 * time.Hour},
+		{what: "one at its cap in its window", terms: event.CampaignTerms{FrequencyCap: 3, FrequencyWindow: 3600}, then: shown(3, 0), later: 50 * time.Minute},
+		{
+			what: "one whose window has passed", terms: event.CampaignTerms{FrequencyCap: 3, FrequencyWindow: 3600}, then: shown(3, 0),
+			later: 2 * time.Hour, may: true, unanswered: 3,
+		},
+	} {
+		client, campaign := id.Next[id.Client](w.ids), id.Next[id.Campaign](w.ids)
+		c.terms.Name, c.terms.BudgetMinor, c.terms.Currency, c.terms.Audience = c.what, 100, "EUR", "all"
+		events := []event.Event{
+			event.CampaignDrafted{Campaign: campaign, CampaignTerms: c.terms},
+			event.CampaignStarted{Campaign: campaign, StartedAt: past},
+		}
+		if c.then != nil {
+			events = append(events, c.then(campaign)...)
+		}
+		w.record(client, "campaign-"+string(campaign), events...)
+		at := now.Add(c.later)
+		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour)))
+		if may := len(found) == 1; may != c.may {
+			t.Errorf("%s: may be shown: %t", c.what, may)
+			continue
+		}
+		if c.may {
+			if diff := cmp.Diff(c.terms, found[0].CampaignTerms); diff != "" || found[0].Unanswered != c.unanswered || found[0].ID != campaign {
+				t.Errorf("%s: %d unanswered, not %d; %s", c.what, found[0].Unanswered, c.unanswered, diff)
+			}
+		}
+	}
+}
