@@ -436,6 +436,27 @@ func TestWhoGivesUpDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 }
 
+// A request that panics takes the campaign down for nobody else.
+func TestAPanicDoesNotBlockTheCampaign(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	campaign := running(t, c, call, euros)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("nothing panicked")
+			}
+		}()
+		_, _ = c.ChangeCampaign(t.Context(), call, campaign, commands.ChangeCampaign{
+			Terms: func(event.CampaignTerms) event.CampaignTerms { panic("a defect") },
+		})
+	}()
+	if _, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: "s", AmountMinor: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
 // slowStore holds back appends until it is told to release them.
 type slowStore struct {
 	eventstore.Store

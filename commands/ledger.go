@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -110,8 +111,9 @@ func (l *ledger) leave(e *entry) bool {
 	return true
 }
 
-// round settles the entries at the head of the line, and hands the lead on.
-// That the leader's own caller has gone is no reason to let down the others.
+// round settles the entries at the head of the line, and hands the lead on,
+// whatever happens. That the leader's own caller has gone is no reason to let
+// down the others.
 func (l *ledger) round(ctx context.Context) {
 	l.mu.Lock()
 	n := min(len(l.waiting), maxRound)
@@ -119,9 +121,19 @@ func (l *ledger) round(ctx context.Context) {
 	l.waiting = l.waiting[n:]
 	l.mu.Unlock()
 
+	settled, err := 0, errBrokenOff
+	defer func() { l.handOn(entries, settled, err) }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTimeout)
 	defer cancel()
-	settled, err := l.settle(ctx, entries)
+	settled, err = l.settle(ctx, entries)
+}
+
+// errBrokenOff: a round has panicked.
+var errBrokenOff = errors.New("the round was broken off")
+
+// handOn tells those whose entries are settled, all of them where the round has
+// failed, and makes the next in line lead.
+func (l *ledger) handOn(entries []*entry, settled int, err error) {
 	if err != nil {
 		settled = len(entries)
 		for _, e := range entries {
