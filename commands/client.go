@@ -131,7 +131,7 @@ func (c *Commands) reserveSlug(ctx context.Context, call Call, slug string, h do
 // ClientChange is a partial update; what is nil stays.
 type ClientChange struct {
 	Name     *string
-	Settings *event.Settings
+	Settings domain.SettingsChange
 }
 
 // Client is a client as it is after a command.

@@ -331,11 +331,11 @@ func TestAClientIsRenamedAndItsSettingsChange(t *testing.T) {
 	w := newWorld(t)
 	a, call := w.client(t, "ada@example.com")
 	name := "Acme & Sons"
-	c, err := w.ChangeClient(t.Context(), call, commands.ClientChange{Name: &name, Settings: &event.Settings{WebhookUserIDs: "external_id"}})
+	c, err := w.ChangeClient(t.Context(), call, commands.ClientChange{Name: &name, Settings: domain.SettingsChange{WebhookUserIDs: new("external_id")}})
 	if err != nil || c.Name != name || c.Slug != a.ClientSlug || c.Settings.WebhookUserIDs != "external_id" {
 		t.Errorf("changed to %+v, %v", c.Client, err)
 	}
-	_, err = w.ChangeClient(t.Context(), call, commands.ClientChange{Settings: &event.Settings{}})
+	_, err = w.ChangeClient(t.Context(), call, commands.ClientChange{Settings: domain.SettingsChange{WebhookUserIDs: new("")}})
 	wantFault(t, err, "invalid")
 }
 

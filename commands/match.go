@@ -23,6 +23,9 @@ type Matcher interface {
 	// Pair compares two users. ok is false where they share no trait, or too
 	// little to be compared, or the other one has not granted the layer.
 	Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error)
+	// Like scores a user as if it had other traits, a JSON object; 0 where the
+	// two are no match.
+	Like(ctx context.Context, client id.Client, traits json.RawMessage, other id.User) (score float64, ok bool, err error)
 }
 
 // ComputeMatches asks for the matches of a user.
@@ -63,7 +66,11 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 			return answer, err
 		}
 	}
-	return Matches{}, fault.New(fault.Unavailable, "busy", "Too many matches of this user at once. Please try again.").After(time.Second)
+	return Matches{}, errMatchesBusy()
+}
+
+func errMatchesBusy() error {
+	return fault.New(fault.Unavailable, "busy", "Too many matches of this user at once. Please try again.").After(time.Second)
 }
 
 func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) ([]event.MatchComputed, error) {

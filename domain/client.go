@@ -20,6 +20,8 @@ const (
 const (
 	maxCompanyName = 200   // characters
 	maxMembers     = 1_000 // at one time
+
+	maxAutomaticMatches = 100 // of a user
 )
 
 // Client is the fold of a client's stream: the company and its members.
@@ -59,7 +61,7 @@ func (c *Client) Apply(e event.Event) {
 
 // DefaultSettings are those of a client that has chosen none.
 func DefaultSettings() event.Settings {
-	return event.Settings{WebhookUserIDs: "user_id"}
+	return event.Settings{WebhookUserIDs: "user_id", AutomaticMatching: event.DefaultAutomaticMatching()}
 }
 
 // SignUp opens a client with its owner.
@@ -79,8 +81,43 @@ func (c *Client) Abandon(client id.Client) []event.Event {
 	return []event.Event{event.ClientAbandoned{Client: client}}
 }
 
-// Change renames the client and replaces its settings, each where given.
-func (c *Client) Change(name *string, settings *event.Settings) ([]event.Event, error) {
+// SettingsChange is a partial update; what is nil stays.
+type SettingsChange struct {
+	WebhookUserIDs *string
+	Automatic      *bool
+	K              *int
+	MinScore       *float64
+}
+
+func (s SettingsChange) of(settings event.Settings) (event.Settings, error) {
+	set(&settings.WebhookUserIDs, s.WebhookUserIDs)
+	set(&settings.AutomaticMatching.On, s.Automatic)
+	set(&settings.AutomaticMatching.K, s.K)
+	set(&settings.AutomaticMatching.MinScore, s.MinScore)
+	var wrong []fault.Field
+	if !slices.Contains([]string{"user_id", "external_id"}, settings.WebhookUserIDs) {
+		wrong = append(wrong, fault.Field{Pointer: "/settings/webhook_user_ids", Detail: "must be user_id or external_id"})
+	}
+	if k := settings.AutomaticMatching.K; k < 1 || k > maxAutomaticMatches {
+		wrong = append(wrong, fault.Field{Pointer: "/settings/automatic_matching/k", Detail: "must be 1 to 100"})
+	}
+	if s := settings.AutomaticMatching.MinScore; !(s >= 0 && s <= 1) {
+		wrong = append(wrong, fault.Field{Pointer: "/settings/automatic_matching/min_score", Detail: "must be 0 to 1"})
+	}
+	if len(wrong) > 0 {
+		return settings, fault.NewInvalid(wrong...)
+	}
+	return settings, nil
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// Change renames the client and changes its settings, each where given.
+func (c *Client) Change(name *string, change SettingsChange) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
 		return nil, err
 	}
@@ -93,11 +130,12 @@ func (c *Client) Change(name *string, settings *event.Settings) ([]event.Event, 
 			events = append(events, event.ClientRenamed{Client: c.ID, Name: *name})
 		}
 	}
-	if settings != nil && *settings != c.Settings {
-		if !slices.Contains([]string{"user_id", "external_id"}, settings.WebhookUserIDs) {
-			return nil, fault.NewInvalid(fault.Field{Pointer: "/settings/webhook_user_ids", Detail: "must be user_id or external_id"})
-		}
-		events = append(events, event.ClientSettingsChanged{Client: c.ID, Settings: *settings})
+	settings, err := change.of(c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	if settings != c.Settings {
+		events = append(events, event.ClientSettingsChanged{Client: c.ID, Settings: settings})
 	}
 	return events, nil
 }

@@ -96,15 +96,28 @@ func TestClient(t *testing.T) {
 	}
 	abandon := func(c *domain.Client) ([]event.Event, error) { return c.Abandon(acme), nil }
 	rename := func(name string) decide {
-		return func(c *domain.Client) ([]event.Event, error) { return c.Change(&name, nil) }
+		return func(c *domain.Client) ([]event.Event, error) { return c.Change(&name, domain.SettingsChange{}) }
 	}
 	set := func(ids string) decide {
 		return func(c *domain.Client) ([]event.Event, error) {
-			return c.Change(nil, &event.Settings{WebhookUserIDs: ids})
+			return c.Change(nil, domain.SettingsChange{WebhookUserIDs: &ids})
 		}
 	}
-	external := event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "external_id"}}
+	external := event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "external_id", AutomaticMatching: event.DefaultAutomaticMatching()}}
+	matching := func(k int, minScore float64) decide {
+		return func(c *domain.Client) ([]event.Event, error) {
+			return c.Change(nil, domain.SettingsChange{Automatic: new(true), K: &k, MinScore: &minScore})
+		}
+	}
+	automatic := event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "user_id", AutomaticMatching: event.AutomaticMatching{On: true, K: 3, MinScore: 0.5}}}
 	tell(t, map[string]story[*domain.Client]{
+		"automatic matching is off until it is wanted": {given: signedUp(), when: matching(3, 0.5), then: []event.Event{automatic}},
+		"what it is wanted for stays when it is off": {given: signedUp(automatic), when: func(c *domain.Client) ([]event.Event, error) {
+			return c.Change(nil, domain.SettingsChange{Automatic: new(false)})
+		}, then: []event.Event{event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "user_id", AutomaticMatching: event.AutomaticMatching{K: 3, MinScore: 0.5}}}}},
+		"nobody has 101 automatic matches":               {given: signedUp(), when: matching(101, 0.5), fault: "invalid", at: "/settings/automatic_matching/k"},
+		"nobody has no automatic matches":                {given: signedUp(), when: matching(0, 0.5), fault: "invalid", at: "/settings/automatic_matching/k"},
+		"no score is above 1":                            {given: signedUp(), when: matching(1, 1.01), fault: "invalid", at: "/settings/automatic_matching/min_score"},
 		"signing up makes the first member the owner":    {when: signUp, then: signedUp()},
 		"signing up twice is refused":                    {given: signedUp(), when: signUp, fault: "sign_up_again"},
 		"an abandoned sign-up cannot be finished":        {given: []event.Event{event.ClientAbandoned{Client: acme}}, when: signUp, fault: "sign_up_again"},
@@ -123,7 +136,7 @@ func TestClient(t *testing.T) {
 		"settings that say nothing known are refused":    {given: signedUp(), when: set("email"), fault: "invalid", at: "/settings/webhook_user_ids"},
 		"settings go back to what they were before":      {given: signedUp(external), when: set("user_id"), then: []event.Event{event.ClientSettingsChanged{Client: acme, Settings: domain.DefaultSettings()}}},
 		"no settings are changed where there is no one":  {when: set("external_id"), fault: "client_unknown"},
-		"nothing asked for is nothing done":              {given: signedUp(), when: func(c *domain.Client) ([]event.Event, error) { return c.Change(nil, nil) }},
+		"nothing asked for is nothing done":              {given: signedUp(), when: func(c *domain.Client) ([]event.Event, error) { return c.Change(nil, domain.SettingsChange{}) }},
 		"a name of 200 characters of two bytes is right": {given: signedUp(), when: rename(strings.Repeat("ü", 200)), then: []event.Event{event.ClientRenamed{Client: acme, Name: strings.Repeat("ü", 200)}}},
 	})
 }

@@ -346,6 +346,24 @@ func (e Role) Valid() bool {
 	}
 }
 
+// Defines values for SweepState.
+const (
+	SweepIdle    SweepState = "idle"
+	SweepRunning SweepState = "running"
+)
+
+// Valid indicates whether the value is a known member of the SweepState enum.
+func (e SweepState) Valid() bool {
+	switch e {
+	case SweepIdle:
+		return true
+	case SweepRunning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TraitReason.
 const (
 	ReasonAlwaysTheSame TraitReason = "always_the_same"
@@ -562,6 +580,25 @@ type AnalyticsInterval struct {
 // Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 type Audience string
 
+// AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
+type AutomaticMatching struct {
+	// On Off by default.
+	On bool `json:"on"`
+
+	// K 10 by default.
+	K int `json:"k"`
+
+	// MinScore 0.7 by default.
+	MinScore float64 `json:"min_score"`
+}
+
+// AutomaticMatchingChange What is not named stays.
+type AutomaticMatchingChange struct {
+	K        *int     `json:"k,omitempty"`
+	MinScore *float64 `json:"min_score,omitempty"`
+	On       *bool    `json:"on,omitempty"`
+}
+
 // Campaign defines model for Campaign.
 type Campaign struct {
 	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
@@ -735,12 +772,18 @@ type ClientName struct {
 
 // ClientSettings defines model for ClientSettings.
 type ClientSettings struct {
+	// AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
+	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
+
 	// WebhookUserIds How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own (`external_id`).
 	WebhookUserIds WebhookUserIDs `json:"webhook_user_ids"`
 }
 
 // ClientSettingsChange Settings that are not named stay.
 type ClientSettingsChange struct {
+	// AutomaticMatching What is not named stays.
+	AutomaticMatching *AutomaticMatchingChange `json:"automatic_matching,omitempty"`
+
 	// WebhookUserIds How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own (`external_id`).
 	WebhookUserIds *WebhookUserIDs `json:"webhook_user_ids,omitempty"`
 }
@@ -1488,6 +1531,28 @@ type Spend struct {
 	Status     CampaignStatus `json:"status"`
 }
 
+// Sweep defines model for Sweep.
+type Sweep struct {
+	// BeganAt Example: 2026-01-31T12:00:00.123456Z
+	BeganAt *Timestamp `json:"began_at,omitempty"`
+
+	// Done Users who were matched since it began.
+	Done int64 `json:"done"`
+
+	// EtaSeconds Until nobody waits, as the past suggests.
+	EtaSeconds *float64 `json:"eta_seconds,omitempty"`
+
+	// Pending Users who wait.
+	Pending int64 `json:"pending"`
+
+	// Recorded Matches that were recorded since it began.
+	Recorded int64      `json:"recorded"`
+	State    SweepState `json:"state"`
+}
+
+// SweepState defines model for Sweep.State.
+type SweepState string
+
 // Term What one trait adds to the score.
 type Term struct {
 	Contribution float64 `json:"contribution"`
@@ -2199,6 +2264,9 @@ type ServerInterface interface {
 	// WithdrawConsents Record that users have withdrawn their consent
 	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
 	WithdrawConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// GetSweep See how far automatic matching has come
+	// (GET /api/v1/matching/sweep)
+	GetSweep(w http.ResponseWriter, r *http.Request)
 	// GetTraits Get what was learnt about the users' traits
 	// (GET /api/v1/traits)
 	GetTraits(w http.ResponseWriter, r *http.Request)
@@ -3347,6 +3415,20 @@ func (siw *ServerInterfaceWrapper) WithdrawConsents(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// GetSweep operation middleware
+func (siw *ServerInterfaceWrapper) GetSweep(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSweep(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetTraits operation middleware
 func (siw *ServerInterfaceWrapper) GetTraits(w http.ResponseWriter, r *http.Request) {
 
@@ -3907,6 +3989,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GetConsent).Methods(http.MethodGet).Name("GET /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GrantConsent).Methods(http.MethodPut).Name("PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/withdrawals", wrapper.WithdrawConsents).Methods(http.MethodPost).Name("POST /api/v1/consent_layers/{consent_layer_id}/withdrawals")
+	r.HandleFunc("/api/v1/matching/sweep", wrapper.GetSweep).Methods(http.MethodGet).Name("GET /api/v1/matching/sweep")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
 	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
@@ -4844,6 +4927,27 @@ func (response WithdrawConsents200JSONResponse) VisitWithdrawConsentsResponse(w 
 	return err
 }
 
+type GetSweepRequestObject struct {
+}
+
+type GetSweepResponseObject interface {
+	VisitGetSweepResponse(w http.ResponseWriter) error
+}
+
+type GetSweep200JSONResponse Sweep
+
+func (response GetSweep200JSONResponse) VisitGetSweepResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetTraitsRequestObject struct {
 }
 
@@ -5367,6 +5471,9 @@ type StrictServerInterface interface {
 	// WithdrawConsents Record that users have withdrawn their consent
 	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
 	WithdrawConsents(ctx context.Context, request WithdrawConsentsRequestObject) (WithdrawConsentsResponseObject, error)
+	// GetSweep See how far automatic matching has come
+	// (GET /api/v1/matching/sweep)
+	GetSweep(ctx context.Context, request GetSweepRequestObject) (GetSweepResponseObject, error)
 	// GetTraits Get what was learnt about the users' traits
 	// (GET /api/v1/traits)
 	GetTraits(ctx context.Context, request GetTraitsRequestObject) (GetTraitsResponseObject, error)
@@ -6386,6 +6493,30 @@ func (sh *strictHandler) WithdrawConsents(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(WithdrawConsentsResponseObject); ok {
 		if err := validResponse.VisitWithdrawConsentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSweep operation middleware
+func (sh *strictHandler) GetSweep(w http.ResponseWriter, r *http.Request) {
+	var request GetSweepRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSweep(ctx, request.(GetSweepRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSweep")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSweepResponseObject); ok {
+		if err := validResponse.VisitGetSweepResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -110,6 +111,21 @@ func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id
 	m = s.computed(user, found)
 	m.Layer = within.Layer
 	return m, true, nil
+}
+
+// Like scores a user as if it had other traits; ok is false where the two are
+// no match.
+func (p *Populations) Like(ctx context.Context, client id.Client, document json.RawMessage, other id.User) (score float64, ok bool, err error) {
+	flat, err := traits.Flatten(document)
+	if err != nil {
+		return 0, false, fmt.Errorf("read traits of before: %w", err)
+	}
+	now, err := p.current(ctx, client)
+	if err != nil {
+		return 0, false, err
+	}
+	score, ok, err = now.users.Like(flat, string(other))
+	return score, ok, notThere(err)
 }
 
 func (p *Populations) scope(ctx context.Context, client id.Client, within event.Within) (s scope, err error) {

@@ -82,11 +82,13 @@ func (r Reader) open(ctx context.Context, key seal.WrappedKey, subject string, s
 // batches take row locks in one order.
 func sortedValues[K cmp.Ordered, V any](m map[K]V) []V {
 	values := make([]V, 0, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
+	for _, k := range sortedKeys(m) {
 		values = append(values, m[k])
 	}
 	return values
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // column gathers one field of many rows, for unnest.
 func column[R, T any](rows []R, field func(R) T) []T {

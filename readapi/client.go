@@ -18,7 +18,10 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 	return httpapi.GetClient200JSONResponse{
 		Body: httpapi.Client{
 			ID: c.ID, Name: c.Name, Slug: c.Slug, Status: httpapi.ClientActive, Tier: httpapi.TierGraph,
-			Settings:  httpapi.ClientSettings{WebhookUserIds: httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs)},
+			Settings: httpapi.ClientSettings{
+				WebhookUserIds:    httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs),
+				AutomaticMatching: httpapi.AutomaticMatching(c.Settings.AutomaticMatching),
+			},
 			CreatedAt: httpapi.Time{Time: c.CreatedAt},
 		},
 		Headers: httpapi.GetClient200ResponseHeaders{ETag: httpapi.ETag(int64(c.Revision))},

@@ -25,6 +25,7 @@ type API struct {
 	Matches     projections.Matches
 	Consent     projections.Consent
 	Populations *projections.Populations
+	MatchQueue  projections.MatchQueue
 
 	Campaigns projections.Campaigns
 

@@ -131,7 +131,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
 		Campaigns: projections.Campaigns{Reader: reader}, Now: time.Now,
-		Populations: f.populations, Feeds: w.feeds,
+		Populations: f.populations, Feeds: w.feeds, MatchQueue: projections.MatchQueue{Reader: reader},
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{

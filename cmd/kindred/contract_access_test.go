@@ -39,6 +39,7 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"POST", "/api/v1/users/usr_x/matches", "write admin"},
 		{"GET", "/api/v1/traits", "read admin"},
 		{"PATCH", "/api/v1/traits", "write admin"},
+		{"GET", "/api/v1/matching/sweep", "read admin"},
 	}
 }
 
@@ -215,7 +216,8 @@ func TestTheClientAndItsSettings(t *testing.T) {
 	s := keepContract(t)
 	a := s.signUp()
 	got := a.get(a.under(""))
-	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "settings.webhook_user_ids string", "created_at string")
+	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "settings.webhook_user_ids string",
+		"settings.automatic_matching.on bool", "settings.automatic_matching.k number", "settings.automatic_matching.min_score number", "created_at string")
 	wantTimestamps(t, got.Body)
 	before, tag := want[httpapi.Client](t, http.StatusOK, got), got.Header.Get("ETag")
 	if before.ID != a.Client.ID || before.Slug != a.Client.Slug || before.Settings.WebhookUserIds != "user_id" {

@@ -236,6 +236,7 @@ func TestEachPathHasItsMethods(t *testing.T) {
 		"/api/v1/users/usr_x":         "GET HEAD PATCH DELETE",
 		"/api/v1/users/ext:x/matches": "GET HEAD POST",
 		"/api/v1/traits":              "GET HEAD PATCH",
+		"/api/v1/matching/sweep":      "GET HEAD",
 		"/healthz":                    "GET HEAD",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"} {

@@ -78,11 +78,13 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		}
 	}
 	if config.has(rolePolicies) {
+		queue := projections.MatchQueue{Reader: f.reader()}
 		run := policies.Policies{
-			Commands: c, Claims: projections.Claims{Reader: f.reader()},
+			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Matching: queue,
 			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger,
 			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
 		}
+		group.Go(func() error { return f.runner.Run(behind, queue) })
 		group.Go(func() error { return run.Run(behind) })
 	}
 	if config.has(roleDispatcher) {

@@ -17,6 +17,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
 )
@@ -28,12 +29,20 @@ type OpenClaims interface {
 	OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error)
 }
 
+// MatchTurns hands out the users who are to be matched automatically.
+type MatchTurns interface {
+	// Take has users of one client matched, who wants the best k of each from
+	// a score on; it is false where nobody waits.
+	Take(ctx context.Context, match func(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error)) (bool, error)
+}
+
 // Policies runs all policies of the service.
 type Policies struct {
 	Commands   *commands.Commands
 	Subscriber message.Subscriber
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
+	Matching   MatchTurns
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
@@ -61,6 +70,7 @@ func (p *Policies) Run(ctx context.Context) error {
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { p.sweepClaims(ctx) })
 	sweeps.Go(func() { p.sweepCampaigns(ctx) })
+	sweeps.Go(func() { p.matchAutomatically(ctx) })
 	err = router.Run(ctx)
 	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -5,7 +5,6 @@ import (
 
 	"kindred/commands"
 	"kindred/domain"
-	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
@@ -41,8 +40,11 @@ func (a *API) Signup(ctx context.Context, r httpapi.SignupRequestObject) (httpap
 // ChangeClient renames the client or changes its settings.
 func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObject) (httpapi.ChangeClientResponseObject, error) {
 	change := commands.ClientChange{Name: r.Body.Name}
-	if s := r.Body.Settings; s != nil && s.WebhookUserIds != nil {
-		change.Settings = &event.Settings{WebhookUserIDs: string(*s.WebhookUserIds)}
+	if s := r.Body.Settings; s != nil {
+		change.Settings.WebhookUserIDs = (*string)(s.WebhookUserIds)
+		if m := s.AutomaticMatching; m != nil {
+			change.Settings.Automatic, change.Settings.K, change.Settings.MinScore = m.On, m.K, m.MinScore
+		}
 	}
 	client, err := a.Commands.ChangeClient(ctx, call(ctx), change)
 	if err != nil {
@@ -51,7 +53,10 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 	return httpapi.ChangeClient200JSONResponse{
 		Body: httpapi.Client{
 			ID: client.ID, Name: client.Name, Slug: client.Slug, Status: domain.ClientStatus, Tier: domain.ClientTier,
-			Settings:  httpapi.ClientSettings{WebhookUserIds: httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs)},
+			Settings: httpapi.ClientSettings{
+				WebhookUserIds:    httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs),
+				AutomaticMatching: httpapi.AutomaticMatching(client.Settings.AutomaticMatching),
+			},
 			CreatedAt: httpapi.Time{Time: client.Outcome.History[0].RecordedAt},
 		},
 		Headers: httpapi.ChangeClient200ResponseHeaders{

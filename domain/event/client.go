@@ -1,6 +1,10 @@
 package event
 
-import "kindred/domain/id"
+import (
+	"encoding/json"
+
+	"kindred/domain/id"
+)
 
 // A client's stream holds the client and its members, so that what must hold
 // among them (one owner at least) is decided in one place.
@@ -56,6 +60,32 @@ type Settings struct {
 	// WebhookUserIDs says how deliveries name users: "user_id" (usr_…, the
 	// default) or "external_id" (the client's own).
 	WebhookUserIDs string `json:"webhook_user_ids"`
+	// AutomaticMatching computes the matches of users who are created or change.
+	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
+}
+
+// AutomaticMatching is whether it is wanted, for how many of a user's best
+// matches, and from which score on.
+type AutomaticMatching struct {
+	On       bool    `json:"on"`
+	K        int     `json:"k"`
+	MinScore float64 `json:"min_score"`
+}
+
+// DefaultAutomaticMatching is what counts where nothing was chosen.
+func DefaultAutomaticMatching() AutomaticMatching { return AutomaticMatching{K: 10, MinScore: 0.7} }
+
+// liftSettings1: version 1 knew no automatic matching.
+func liftSettings1(data json.RawMessage) (json.RawMessage, error) {
+	var old struct {
+		Client   id.Client      `json:"client_id"`
+		Settings map[string]any `json:"settings"`
+	}
+	if err := json.Unmarshal(data, &old); err != nil {
+		return nil, err
+	}
+	old.Settings["automatic_matching"] = DefaultAutomaticMatching()
+	return json.Marshal(old)
 }
 
 func (e MemberAdded) Subject() string { return string(e.Member) }
@@ -67,7 +97,7 @@ var clientEvents = []definition{
 	define[ClientSignedUp]("client.signed_up", 1),
 	define[ClientAbandoned]("client.abandoned", 1),
 	define[ClientRenamed]("client.renamed", 1),
-	define[ClientSettingsChanged]("client.settings_changed", 1),
+	define[ClientSettingsChanged]("client.settings_changed", 2, lift(1, liftSettings1)),
 	define[MemberAdded]("member.added", 1),
 	define[MemberRemoved]("member.removed", 1),
 	define[MemberAbandoned]("member.abandoned", 1),

@@ -51,7 +51,7 @@ func samples() []Event {
 		ClientSignedUp{Client: client, Name: "Acme & Söhne", Slug: "acme-s-hne"},
 		ClientAbandoned{Client: client},
 		ClientRenamed{Client: client, Name: "Acme"},
-		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id"}},
+		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id", AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}}},
 		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
 		MemberRemoved{Member: member},
 		MemberAbandoned{Member: member},

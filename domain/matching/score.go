@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"kindred/domain/traits"
 )
 
 // Match says how much alike two users are, and why.
@@ -38,6 +40,26 @@ func (p *Population) Pair(a, b string, permit func(path string) bool) (Match, bo
 		return Match{}, false, nil
 	}
 	return v.explain(first, second, v.score(first, second, shared)), true, nil
+}
+
+// Like scores someone with these traits, who need not be in the population, and
+// a user; it is false where they are no match. The error is [ErrUnknownUser].
+func (p *Population) Like(flat traits.Flat, user string) (float64, bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	row, ok := p.rows[user]
+	if !ok {
+		return 0, false, ErrUnknownUser
+	}
+	guest := p.newRow(0)
+	defer p.leave(guest)
+	p.write(guest, flat)
+	v := p.view(nil)
+	shared, either := v.weights(p.patterns[guest], p.patterns[row])
+	if !covers(shared, either) {
+		return 0, false, nil
+	}
+	return v.score(guest, row, shared), true, nil
 }
 
 // view is a population seen through the traits that a question may use. It is

@@ -1,0 +1,128 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// movedBy is how much a score has to change before a match is told again.
+const movedBy = 0.05
+
+// MatchAutomatically records the matches among a user's best k that were never
+// told of, or whose score has moved since. That a score moved because the
+// schema of the traits did is not told: then the user as it was is compared by
+// the schema of today. The call's seed names the event that called for it, so
+// that doing it again adds nothing. It returns how many were recorded.
+func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.User, k int, minScore float64) (int, error) {
+	answer := Matches{User: user}
+	compute := sync.OnceValues(func() ([]event.MatchComputed, error) {
+		if _, err := c.existing(ctx, call.Client, UserRef(user)); err != nil {
+			return nil, err
+		}
+		found, err := c.Matcher.Top(ctx, call.Client, user, event.Within{}, k)
+		if err != nil {
+			return nil, err
+		}
+		return c.news(ctx, call.Client, user, slices.DeleteFunc(found, func(m event.MatchComputed) bool { return m.Score < minScore }))
+	})
+	for range maxConflicts {
+		err := c.recordMatches(ctx, call, &answer, compute)
+		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
+			continue
+		}
+		if f := fault.As(err); f != nil && f.Kind == fault.Missing {
+			err = nil // the user was erased
+		}
+		return len(answer.Matches), err
+	}
+	return 0, errMatchesBusy()
+}
+
+// news are the matches that are worth telling.
+func (c *Commands) news(ctx context.Context, client id.Client, user id.User, found []event.MatchComputed) ([]event.MatchComputed, error) {
+	told, err := c.told(ctx, client, user)
+	if err != nil {
+		return nil, err
+	}
+	past := sync.OnceValues(func() ([]eventstore.Recorded, error) {
+		history, _, err := c.Log.Load(ctx, userStream(client, user))
+		return history, err
+	})
+	var news []event.MatchComputed
+	for _, m := range found {
+		last, known := told[m.MatchedUser]
+		if known {
+			before := last.Event.(event.MatchComputed).Score
+			if last.Event.(event.MatchComputed).Schema != m.Schema {
+				if before, err = c.scoreOfThen(ctx, client, past, last.Position, m); err != nil {
+					return nil, err
+				}
+			}
+			if math.Abs(m.Score-before) < movedBy-1e-9 {
+				continue
+			}
+		}
+		news = append(news, m)
+	}
+	return news, nil
+}
+
+// told is the newest match that was recorded for a user with each other one,
+// as far back as is looked.
+func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (map[id.User]eventstore.Recorded, error) {
+	told := map[id.User]eventstore.Recorded{}
+	const page = 500
+	for from, seen := eventstore.End, 0; seen < maxLookBack; {
+		back, err := c.Log.ReadBack(ctx, matchStream(client, user), from, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range back { // the newest first
+			m, ok := r.Event.(event.MatchComputed)
+			if !ok || m.Layer != "" {
+				continue
+			}
+			if _, newer := told[m.MatchedUser]; !newer {
+				told[m.MatchedUser] = r
+			}
+		}
+		if len(back) < page {
+			break
+		}
+		from, seen = back[len(back)-1].Revision-1, seen+len(back)
+	}
+	return told, nil
+}
+
+// scoreOfThen is what a match would score today, were the user still as it was
+// at a position.
+func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, past func() ([]eventstore.Recorded, error), at eventstore.Position, m event.MatchComputed) (float64, error) {
+	history, err := past()
+	if err != nil {
+		return 0, err
+	}
+	then := history[:0:0]
+	for i, r := range history {
+		if r.Position <= at {
+			then = history[:i+1]
+		}
+	}
+	if len(then) == len(history) || len(then) == 0 {
+		return m.Score, nil // nothing of the user has changed
+	}
+	document, err := c.traits(ctx, then)
+	if err != nil {
+		return 0, err
+	}
+	score, _, err := c.Matcher.Like(ctx, client, json.RawMessage(document), m.MatchedUser)
+	return score, err
+}

@@ -1,0 +1,43 @@
+package policies
+
+import (
+	"context"
+	"time"
+
+	"kindred/commands"
+	"kindred/domain/id"
+)
+
+// matchPause is how long nobody looks after there was nobody to match.
+const matchPause = 250 * time.Millisecond
+
+// matchAutomatically computes the matches of users who were created or have
+// changed, until ctx ends. Several processes may do so at once.
+func (p *Policies) matchAutomatically(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		worked, err := p.Matching.Take(ctx, p.match)
+		if err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "not matched automatically, trying again", "error", err)
+		}
+		if worked && err == nil {
+			pause.Reset(0)
+		} else {
+			pause.Reset(matchPause)
+		}
+	}
+}
+
+// match records what is worth telling of one user; its identifiers follow from
+// the event that called for it.
+func (p *Policies) match(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error) {
+	const policy = "policy:matching"
+	call := commands.Call{Client: client, Actor: policy, Causation: cause, Seed: []string{policy, string(client), string(cause)}}
+	return p.Commands.MatchAutomatically(ctx, call, user, k, minScore)
+}

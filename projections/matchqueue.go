@@ -1,0 +1,274 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// MatchQueue holds the users whose matches are to be computed automatically:
+// those who were created or changed while their client wanted it. A user
+// stands in it once, however often it has changed. Clients take turns.
+type MatchQueue struct{ Reader }
+
+const (
+	// turnLimit bounds the users of a turn, turnTime how long it may take.
+	turnLimit = 50
+	turnTime  = 10 * time.Second
+	// turnLease is when a turn that was never finished is over.
+	turnLease = 20 * time.Second
+	// turnMatches ends a turn once so many matches were recorded.
+	turnMatches = 100
+	// MatchesPerSecond is how many matches are recorded automatically for one
+	// client, at most, averaged over its turns.
+	MatchesPerSecond = 200
+	// restAfterError is how long a client rests whose turn went wrong.
+	restAfterError = 5 * time.Second
+)
+
+// Name of the projection.
+func (MatchQueue) Name() string { return "match_queue" }
+
+// Version means nothing for what is no read model.
+func (MatchQueue) Version() int { return 1 }
+
+// Wants says which events the queue follows.
+func (MatchQueue) Wants(t string) bool {
+	return t == "client.settings_changed" || strings.HasPrefix(t, "end_user.")
+}
+
+const (
+	enabledSweeps = `SELECT client FROM match_sweeps WHERE enabled AND client = ANY($1)`
+	setSweep      = `
+INSERT INTO match_sweeps (client, enabled, k, min_score) VALUES ($1, $2, $3, $4)
+ON CONFLICT (client) DO UPDATE SET enabled = excluded.enabled, k = excluded.k, min_score = excluded.min_score`
+	emptyQueue   = `DELETE FROM match_queue WHERE client = $1`
+	leaveQueue   = `DELETE FROM match_queue WHERE client = $1 AND user_id = $2`
+	enqueueMatch = `
+INSERT INTO match_queue (client, user_id, position, event) SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[])
+ON CONFLICT (client, user_id) DO UPDATE SET position = excluded.position, event = excluded.event, attempts = 0`
+	beginSweep = `UPDATE match_sweeps SET began_at = $2, done = 0, recorded = 0 WHERE client = $1 AND began_at IS NULL`
+)
+
+// Apply queues who has changed, and keeps to what each client has chosen at
+// that place of the log.
+func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var clients []string
+	for _, r := range batch {
+		clients = append(clients, string(r.Client))
+	}
+	rows, err := tx.Query(ctx, enabledSweeps, clients)
+	if err != nil {
+		return fmt.Errorf("read who is matched automatically: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read who is matched automatically: %w", err)
+	}
+	q := queueing{enabled: map[id.Client]bool{}, waiting: map[id.Client]map[id.User]eventstore.Recorded{}}
+	for _, name := range names {
+		q.enabled[id.Client(name)] = true
+	}
+	for _, r := range batch {
+		q.follow(r)
+	}
+	for _, client := range sortedKeys(q.waiting) {
+		waiting := q.waiting[client]
+		var users, positions, events []string
+		first := time.Time{}
+		for _, user := range sortedKeys(waiting) {
+			r := waiting[user]
+			users, positions, events = append(users, string(user)), append(positions, string(r.Position)), append(events, string(r.ID))
+			if first.IsZero() || r.RecordedAt.Before(first) {
+				first = r.RecordedAt
+			}
+		}
+		if len(users) > 0 {
+			q.b.Queue(enqueueMatch, string(client), users, positions, events)
+			q.b.Queue(beginSweep, string(client), first)
+		}
+	}
+	return send(ctx, tx, "match_queue", &q.b)
+}
+
+// queueing is one batch on its way into the queue.
+type queueing struct {
+	b       pgx.Batch
+	enabled map[id.Client]bool
+	waiting map[id.Client]map[id.User]eventstore.Recorded
+}
+
+func (q *queueing) follow(r eventstore.Recorded) {
+	switch e := r.Event.(type) {
+	case event.ClientSettingsChanged:
+		chosen := e.Settings.AutomaticMatching
+		q.b.Queue(setSweep, string(r.Client), chosen.On, chosen.K, chosen.MinScore)
+		if q.enabled[r.Client] = chosen.On; !chosen.On {
+			q.b.Queue(emptyQueue, string(r.Client))
+			delete(q.waiting, r.Client)
+		}
+	case event.EndUserCreated:
+		q.wait(e.User, r)
+	case event.EndUserTraitsChanged:
+		q.wait(e.User, r)
+	case event.EndUserErased:
+		q.b.Queue(leaveQueue, string(r.Client), string(e.User))
+		delete(q.waiting[r.Client], e.User)
+	}
+}
+
+func (q *queueing) wait(user id.User, r eventstore.Recorded) {
+	if !q.enabled[r.Client] {
+		return
+	}
+	if q.waiting[r.Client] == nil {
+		q.waiting[r.Client] = map[id.User]eventstore.Recorded{}
+	}
+	q.waiting[r.Client][user] = r
+}
+
+// turn is when one client's users are matched, and what it wants of that.
+type turn struct {
+	client   id.Client
+	k        int
+	minScore float64
+	number   int64
+}
+
+const (
+	takeTurn = `
+UPDATE match_sweeps SET turn = turn + 1, free_at = clock_timestamp() + $1::interval
+WHERE client = (
+	SELECT s.client FROM match_sweeps s
+	WHERE s.enabled AND s.free_at <= clock_timestamp() AND EXISTS (SELECT FROM match_queue q WHERE q.client = s.client)
+	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING client, k, min_score, turn`
+	nextQueued = `SELECT user_id, position, event FROM match_queue WHERE client = $1 ORDER BY attempts, position LIMIT $2`
+)
+
+// queuedUser is a user that waits in the queue.
+type queuedUser struct {
+	user     id.User
+	position eventstore.Position
+	event    id.Event
+}
+
+// Take has the users of one client matched that have waited longest: match is
+// told what the client wants, who it is and which event calls for it, and
+// returns how many matches were recorded. Any number of processes may take
+// turns at once; one client has one turn at a time, and rests after it for as
+// long as the matches it recorded are worth. A turn that a crash cut short is
+// taken again. Take is false where nobody waits.
+func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, client id.Client, k int, minScore float64,
+	user id.User, cause id.Event) (int, error),
+) (bool, error) {
+	var t turn
+	err := m.Pool.QueryRow(ctx, takeTurn, turnLease).Scan(&t.client, &t.k, &t.minScore, &t.number)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("take a turn: %w", err)
+	}
+	rows, err := m.Pool.Query(ctx, nextQueued, t.client, turnLimit)
+	if err != nil {
+		return false, fmt.Errorf("read the queue of %s: %w", t.client, err)
+	}
+	waiting, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (q queuedUser, err error) {
+		return q, row.Scan(&q.user, &q.position, &q.event)
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the queue of %s: %w", t.client, err)
+	}
+	working, cancel := context.WithTimeout(ctx, turnTime)
+	defer cancel()
+	done, recorded := 0, 0
+	var failed error
+	for _, q := range waiting {
+		n, err := match(working, t.client, t.k, t.minScore, q.user, q.event)
+		if err != nil {
+			failed = fmt.Errorf("match %s automatically: %w", q.user, err)
+			break
+		}
+		done, recorded = done+1, recorded+n
+		if recorded >= turnMatches {
+			break
+		}
+	}
+	return true, errors.Join(failed, m.finish(ctx, t, waiting, done, recorded, failed != nil))
+}
+
+const (
+	doneQueued = `
+DELETE FROM match_queue q USING unnest($2::text[], $3::text[]) AS d (user_id, position)
+WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position`
+	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2`
+	finishTurn   = `
+UPDATE match_sweeps SET done = done + $3, recorded = recorded + $4, free_at = clock_timestamp() + $5::interval,
+	began_at = CASE WHEN EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
+WHERE client = $1 AND turn = $2`
+)
+
+// finish takes those who are done out of the queue, unless they have changed
+// meanwhile; the one that failed waits behind the others.
+func (m MatchQueue) finish(ctx context.Context, t turn, waiting []queuedUser, done, recorded int, failed bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), turnLease-turnTime)
+	defer cancel()
+	rest := time.Duration(recorded) * time.Second / MatchesPerSecond
+	var b pgx.Batch
+	if done > 0 {
+		b.Queue(doneQueued, t.client,
+			column(waiting[:done], func(q queuedUser) string { return string(q.user) }),
+			column(waiting[:done], func(q queuedUser) string { return string(q.position) }))
+	}
+	if failed {
+		rest = max(rest, restAfterError)
+		b.Queue(failedQueued, t.client, waiting[done].user)
+	}
+	b.Queue(finishTurn, t.client, t.number, done, recorded, rest)
+	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("finish a turn of %s: %w", t.client, err)
+	}
+	return nil
+}
+
+// Sweep is how far the automatic matches of a client have come.
+type Sweep struct {
+	Pending  int64 // users
+	Done     int64 // users, since it began
+	Recorded int64 // matches, since it began
+	BeganAt  *time.Time
+	Left     time.Duration // as the past suggests; 0 where that is not known
+}
+
+const getSweep = `
+SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) AS pending, coalesce(s.done, 0) AS done,
+	coalesce(s.recorded, 0) AS recorded, s.began_at, coalesce(extract(epoch FROM clock_timestamp() - s.began_at), 0)::float8 AS seconds
+FROM (SELECT) one LEFT JOIN match_sweeps s ON s.client = $1`
+
+// Sweep returns how far a client's sweep has come.
+func (m MatchQueue) Sweep(ctx context.Context, client id.Client, eventual bool) (Sweep, error) {
+	type row struct {
+		Sweep
+		seconds float64
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, getSweep, nil, func(r *row) []any {
+		return []any{&r.Pending, &r.Done, &r.Recorded, &r.BeganAt, &r.seconds}
+	})
+	if err != nil || len(rows) == 0 {
+		return Sweep{}, err
+	}
+	s := rows[0].Sweep
+	if s.Pending > 0 && s.Done > 0 {
+		s.Left = time.Duration(rows[0].seconds * float64(s.Pending) / float64(s.Done) * float64(time.Second))
+	}
+	return s, nil
+}

@@ -1,0 +1,212 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// waiting is a queue that a test fills from its log by hand.
+type waiting struct {
+	*world
+	queue projections.MatchQueue
+	after eventstore.Position
+}
+
+func newWaiting(t *testing.T) *waiting {
+	w := newWorld(t)
+	return &waiting{world: w, queue: projections.MatchQueue{Reader: w.reader}}
+}
+
+func (w *waiting) want(client id.Client, on bool, k int) {
+	w.Helper()
+	w.record(client, "client-"+string(client), event.ClientSettingsChanged{Client: client, Settings: event.Settings{
+		AutomaticMatching: event.AutomaticMatching{On: on, K: k, MinScore: 0.5},
+	}})
+}
+
+// fill applies what was recorded, in batches of a size.
+func (w *waiting) fill(size int) {
+	w.Helper()
+	for {
+		records, err := w.log.Store.ReadAll(w.Context(), w.after, size)
+		if err != nil || len(records) == 0 {
+			w.check(err)
+			return
+		}
+		var batch []eventstore.Recorded
+		for _, r := range records {
+			recorded, err := w.log.Decode(r)
+			w.check(err)
+			batch = append(batch, recorded)
+			w.after = r.Position
+		}
+		tx, err := w.pool.Begin(w.Context())
+		w.check(err)
+		w.check(w.queue.Apply(w.Context(), tx, batch))
+		w.check(tx.Commit(w.Context()))
+	}
+}
+
+func (w *waiting) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// take takes a turn in which each user has so many matches.
+func (w *waiting) take(matches int) (client id.Client, users []id.User) {
+	w.Helper()
+	_, err := w.queue.Take(w.Context(), func(_ context.Context, c id.Client, k int, _ float64, user id.User, cause id.Event) (int, error) {
+		if client = c; k < 1 || cause == "" {
+			w.Errorf("k %d, cause %q", k, cause)
+		}
+		users = append(users, user)
+		return matches, nil
+	})
+	w.check(err)
+	return client, users
+}
+
+// rested lets every client's rest be over.
+func (w *waiting) rested() {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), `UPDATE match_sweeps SET free_at = '-infinity'`)
+	w.check(err)
+}
+
+func (w *waiting) sweep(client id.Client) projections.Sweep {
+	w.Helper()
+	return must[projections.Sweep](w)(w.queue.Sweep(w.Context(), client, true))
+}
+
+func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 2, 1000} {
+		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
+			t.Parallel()
+			w := newWaiting(t)
+			w.create(w.acme, "before", `{}`)
+			w.want(w.acme, true, 3)
+			first, second, gone := w.create(w.acme, "first", `{}`), w.create(w.acme, "second", `{}`), w.create(w.acme, "gone", `{}`)
+			w.create(w.bolt, "of a client that does not want it", `{}`)
+			w.change(w.acme, first, `{"a":1}`) // waits once, as of its last change
+			w.erase(w.acme, gone)
+			w.fill(size)
+			if s := w.sweep(w.acme); s.Pending != 2 || s.BeganAt == nil {
+				t.Errorf("%+v", s)
+			}
+			if client, users := w.take(1); client != w.acme || !slices.Equal(users, []id.User{second, first}) {
+				t.Errorf("%s %v", client, users)
+			}
+			if s := w.sweep(w.acme); s.Pending != 0 || s.Done != 2 || s.Recorded != 2 || s.BeganAt != nil {
+				t.Errorf("%+v", s)
+			}
+			w.change(w.acme, first, `{"a":2}`)
+			w.want(w.acme, false, 3)
+			w.change(w.acme, second, `{"a":2}`)
+			w.fill(size)
+			w.rested()
+			if _, users := w.take(1); len(users) != 0 {
+				t.Errorf("%v are matched though nobody wants it", users)
+			}
+			w.want(w.acme, true, 3)
+			w.change(w.acme, first, `{"a":3}`)
+			w.fill(size)
+			if _, users := w.take(1); !slices.Equal(users, []id.User{first}) {
+				t.Errorf("%v", users)
+			}
+		})
+	}
+}
+
+func TestClientsTakeTurnsAndRest(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	for _, client := range []id.Client{w.acme, w.bolt} {
+		w.want(client, true, 3)
+		for n := range 120 {
+			w.create(client, fmt.Sprint("person ", n), `{}`)
+		}
+	}
+	w.fill(1000)
+	first, users := w.take(0) // without matches there is no need to rest
+	if len(users) != 50 {
+		t.Errorf("a turn of %d users", len(users))
+	}
+	second, users := w.take(10)
+	if first == second || len(users) != 10 {
+		t.Errorf("%s after %s, %d users with 10 matches each", second, first, len(users))
+	}
+	for range 2 {
+		if client, _ := w.take(0); client != first {
+			t.Errorf("%s, who rests, is before %s", client, first)
+		}
+	}
+	if client, users := w.take(0); len(users) != 0 {
+		t.Errorf("%s: %d users", client, len(users))
+	}
+	var rest time.Duration
+	w.check(w.pool.QueryRow(t.Context(), `SELECT free_at - clock_timestamp() FROM match_sweeps WHERE client = $1`, second).Scan(&rest))
+	if rest <= 0 || rest > time.Second/2 { // 100 matches at 200 a second
+		t.Errorf("it rests for %s", rest)
+	}
+}
+
+func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.acme, true, 3)
+	first, odd, last := w.create(w.acme, "first", `{}`), w.create(w.acme, "odd", `{}`), w.create(w.acme, "last", `{}`)
+	w.fill(1000)
+	trouble := errors.New("trouble")
+	var seen []id.User
+	match := func(_ context.Context, _ id.Client, _ int, _ float64, user id.User, _ id.Event) (int, error) {
+		seen = append(seen, user)
+		switch user {
+		case odd:
+			return 0, trouble
+		case last: // it changes while it is matched
+			w.change(w.acme, last, `{"a":1}`)
+			w.fill(1000)
+		}
+		return 1, nil
+	}
+	for _, want := range [][]id.User{{first, odd}, {last, odd}, {last, odd}} {
+		if worked, err := w.queue.Take(t.Context(), match); !worked || !errors.Is(err, trouble) {
+			t.Fatal(worked, err)
+		}
+		if !slices.Equal(seen, want) {
+			t.Errorf("%v, not %v", seen, want)
+		}
+		if _, users := w.take(0); len(users) != 0 {
+			t.Errorf("no rest after an error: %v", users)
+		}
+		seen = nil
+		w.rested()
+	}
+
+	// A process that died in its turn: another one has it once that is over.
+	cut, stop := context.WithCancel(t.Context())
+	_, _ = w.pool.Exec(t.Context(), `UPDATE match_sweeps SET turn = turn + 1, free_at = clock_timestamp() + interval '20 s'`)
+	stop()
+	if worked, err := w.queue.Take(cut, match); worked || err == nil {
+		t.Error("it works without a context")
+	}
+	if _, users := w.take(0); len(users) != 0 {
+		t.Errorf("%v while another has the turn", users)
+	}
+	w.rested()
+	if _, users := w.take(0); len(users) != 2 {
+		t.Errorf("%v after it is over", users)
+	}
+}
