@@ -52,6 +52,11 @@ type office struct {
 	asked    time.Time
 }
 
+// Take implements [MatchTurns]: nobody waits.
+func (*office) Take(context.Context, func(context.Context, id.Client, int, float64, id.User, id.Event) (int, error)) (bool, error) {
+	return false, nil
+}
+
 // Due implements [DueCampaigns]: there is none.
 func (*office) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) {
 	return nil, nil
@@ -69,7 +74,7 @@ func newOffice(t *testing.T) *office {
 	}
 	o := &office{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
-		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }
