@@ -120,6 +120,13 @@ type Store interface {
 	Epoch(ctx context.Context) (string, error)
 }
 
+// ClientReader is a Store that finds the events of one client by itself.
+type ClientReader interface {
+	// ReadClient reads at most limit events of a client, in total order,
+	// after one position and up to another.
+	ReadClient(ctx context.Context, client id.Client, after, upTo Position, limit int) ([]Record, error)
+}
+
 // Subscription follows the log. It serves one goroutine.
 type Subscription interface {
 	// Next waits until there is something to tell: at most limit records, or

@@ -499,6 +499,24 @@ func (e GetCampaignAnalyticsParamsInterval) Valid() bool {
 	}
 }
 
+// Defines values for ListHistoryParamsPersonal.
+const (
+	PersonalOpen   ListHistoryParamsPersonal = "open"
+	PersonalSealed ListHistoryParamsPersonal = "sealed"
+)
+
+// Valid indicates whether the value is a known member of the ListHistoryParamsPersonal enum.
+func (e ListHistoryParamsPersonal) Valid() bool {
+	switch e {
+	case PersonalOpen:
+		return true
+	case PersonalSealed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ImportUsersParamsMode.
 const (
 	ImportMerge   ImportUsersParamsMode = "merge"
@@ -1090,6 +1108,95 @@ type FieldError struct {
 	//
 	// Example: /traits
 	Pointer string `json:"pointer"`
+}
+
+// HistoryEvent defines model for HistoryEvent.
+type HistoryEvent struct {
+	Actor *string `json:"actor,omitempty"`
+
+	// CausationID The event that a policy answered.
+	CausationID *string `json:"causation_id,omitempty"`
+
+	// CorrelationID The request that it all began with.
+	CorrelationID *string `json:"correlation_id,omitempty"`
+
+	// Data The stored bytes, JSON as text: what is hashed.
+	Data string `json:"data"`
+
+	// Erased The sealed fields that nobody can open any more.
+	Erased []string `json:"erased,omitempty"`
+
+	// Hash A SHA-256 in hex.
+	//
+	// Example: 7f9c9e31ac8256ca2f258583df262dbc7d6f68f2a03043d5c99a4ae5a7396ce9
+	Hash HistoryHash `json:"hash"`
+	ID   *string     `json:"id,omitempty"`
+
+	// Meta The stored envelope, JSON as text.
+	Meta string `json:"meta"`
+
+	// Missing The log has lost the event.
+	Missing *bool `json:"missing,omitempty"`
+
+	// Ordinal Counted from 0 for each client; stays the same wherever the log is kept.
+	Ordinal int64 `json:"ordinal"`
+
+	// Personal What is sealed in the event, opened; by field.
+	Personal *HistoryPersonal `json:"personal,omitempty"`
+	Position string           `json:"position"`
+
+	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt *Timestamp `json:"recorded_at,omitempty"`
+	Revision   int64      `json:"revision"`
+	Stream     *string    `json:"stream,omitempty"`
+
+	// Type Example: end_user.created
+	Type    *string `json:"type,omitempty"`
+	Version *int    `json:"version,omitempty"`
+}
+
+// HistoryHash A SHA-256 in hex.
+//
+// Example: 7f9c9e31ac8256ca2f258583df262dbc7d6f68f2a03043d5c99a4ae5a7396ce9
+type HistoryHash = string
+
+// HistoryPage defines model for HistoryPage.
+type HistoryPage struct {
+	Data []HistoryEvent `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// HistoryPersonal What is sealed in the event, opened; by field.
+type HistoryPersonal struct {
+	Email      *string `json:"email,omitempty"`
+	ExternalID *string `json:"external_id,omitempty"`
+	Note       *string `json:"note,omitempty"`
+	Source     *string `json:"source,omitempty"`
+
+	// Traits Free-form attributes.
+	//
+	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
+	Traits Traits `json:"traits,omitempty"`
+}
+
+// HistoryProof defines model for HistoryProof.
+type HistoryProof struct {
+	Consistency []HistoryHash `json:"consistency,omitempty"`
+
+	// Hash Of the event at `ordinal`.
+	Hash *string `json:"hash,omitempty"`
+
+	// Head A JWS (compact, EdDSA) of `{client, size, root, signed_at}`.
+	Head      string        `json:"head"`
+	Inclusion []HistoryHash `json:"inclusion,omitempty"`
+
+	// Root A SHA-256 in hex.
+	//
+	// Example: 7f9c9e31ac8256ca2f258583df262dbc7d6f68f2a03043d5c99a4ae5a7396ce9
+	Root HistoryHash `json:"root"`
+	Size int64       `json:"size"`
 }
 
 // ImportError defines model for ImportError.
@@ -1888,6 +1995,44 @@ type ListAPIKeysParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// ListHistoryParams defines parameters for ListHistory.
+type ListHistoryParams struct {
+	Stream *string `form:"stream,omitempty" json:"stream,omitempty"`
+
+	// Type Such as `end_user.created`.
+	Type *string `form:"type,omitempty" json:"type,omitempty"`
+
+	// Actor A member, an API key, or `policy:` and its name.
+	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
+
+	// From Recorded at this time or later.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Recorded before this time.
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
+
+	// After Only events with a higher ordinal.
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Personal `open` adds what is sealed, opened; what was erased is named in `erased`.
+	Personal *ListHistoryParamsPersonal `form:"personal,omitempty" json:"personal,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListHistoryParamsPersonal defines parameters for ListHistory.
+type ListHistoryParamsPersonal string
+
+// ProveHistoryParams defines parameters for ProveHistory.
+type ProveHistoryParams struct {
+	Ordinal  *int64 `form:"ordinal,omitempty" json:"ordinal,omitempty"`
+	FromSize *int64 `form:"from_size,omitempty" json:"from_size,omitempty"`
+}
+
 // ListMembersParams defines parameters for ListMembers.
 type ListMembersParams struct {
 	// Limit How many a page holds at most.
@@ -2168,6 +2313,9 @@ func (t *ConsentsChange) UnmarshalJSON(b []byte) error {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// AuditJWKS The public keys that verify heads of histories
+	// (GET /.well-known/audit-jwks.json)
+	AuditJWKS(w http.ResponseWriter, r *http.Request)
 	// JWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
 	JWKS(w http.ResponseWriter, r *http.Request)
@@ -2207,6 +2355,12 @@ type ServerInterface interface {
 	// RevokeAPIKey Revoke an API key
 	// (DELETE /api/v1/clients/{client_id}/api_keys/{key_id})
 	RevokeAPIKey(w http.ResponseWriter, r *http.Request, clientID ClientInPath, keyID KeyInPath)
+	// ListHistory Everything that happened
+	// (GET /api/v1/clients/{client_id}/history)
+	ListHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListHistoryParams)
+	// ProveHistory Prove what is in the history
+	// (GET /api/v1/clients/{client_id}/history/proof)
+	ProveHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ProveHistoryParams)
 	// ListMembers List the dashboard users
 	// (GET /api/v1/clients/{client_id}/members)
 	ListMembers(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListMembersParams)
@@ -2322,6 +2476,20 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// AuditJWKS operation middleware
+func (siw *ServerInterfaceWrapper) AuditJWKS(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AuditJWKS(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // JWKS operation middleware
 func (siw *ServerInterfaceWrapper) JWKS(w http.ResponseWriter, r *http.Request) {
@@ -2728,6 +2896,207 @@ func (siw *ServerInterfaceWrapper) RevokeAPIKey(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RevokeAPIKey(w, r, clientID, keyID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListHistory operation middleware
+func (siw *ServerInterfaceWrapper) ListHistory(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListHistoryParams
+
+	// ------------- Optional query parameter "stream" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "stream", r.URL.Query(), &params.Stream, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "stream"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "stream", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", r.URL.Query(), &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "type"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "actor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "actor", r.URL.Query(), &params.Actor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "actor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "actor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "personal" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "personal", r.URL.Query(), &params.Personal, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "personal"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "personal", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListHistory(w, r, clientID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ProveHistory operation middleware
+func (siw *ServerInterfaceWrapper) ProveHistory(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ProveHistoryParams
+
+	// ------------- Optional query parameter "ordinal" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ordinal", r.URL.Query(), &params.Ordinal, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "ordinal"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ordinal", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "from_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_size", r.URL.Query(), &params.FromSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from_size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from_size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ProveHistory(w, r, clientID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3957,6 +4326,7 @@ func (e *TooManyValuesForParamError) Error() string {
 // method and its path in the contract.
 func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWriter, r *http.Request, err error)) {
 	wrapper := ServerInterfaceWrapper{Handler: si, ErrorHandlerFunc: onError}
+	r.HandleFunc("/.well-known/audit-jwks.json", wrapper.AuditJWKS).Methods(http.MethodGet).Name("GET /.well-known/audit-jwks.json")
 	r.HandleFunc("/.well-known/jwks.json", wrapper.JWKS).Methods(http.MethodGet).Name("GET /.well-known/jwks.json")
 	r.HandleFunc("/api/v1/campaigns", wrapper.ListCampaigns).Methods(http.MethodGet).Name("GET /api/v1/campaigns")
 	r.HandleFunc("/api/v1/campaigns", wrapper.CreateCampaign).Methods(http.MethodPost).Name("POST /api/v1/campaigns")
@@ -3970,6 +4340,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys", wrapper.ListAPIKeys).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/api_keys")
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys", wrapper.CreateAPIKey).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/api_keys")
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys/{key_id}", wrapper.RevokeAPIKey).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/api_keys/{key_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/history", wrapper.ListHistory).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history")
+	r.HandleFunc("/api/v1/clients/{client_id}/history/proof", wrapper.ProveHistory).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history/proof")
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.ListMembers).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/members")
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.AddMember).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/members")
 	r.HandleFunc("/api/v1/clients/{client_id}/members/{member_id}", wrapper.RemoveMember).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/members/{member_id}")
@@ -4018,6 +4390,35 @@ type ProblemApplicationProblemPlusJSONResponse Problem
 type StaleApplicationProblemPlusJSONResponse Problem
 
 type UnauthenticatedApplicationProblemPlusJSONResponse Problem
+
+type AuditJWKSRequestObject struct {
+}
+
+type AuditJWKSResponseObject interface {
+	VisitAuditJWKSResponse(w http.ResponseWriter) error
+}
+
+type AuditJWKS200ResponseHeaders struct {
+	CacheControl string
+}
+
+type AuditJWKS200JSONResponse struct {
+	Body    JWKS
+	Headers AuditJWKS200ResponseHeaders
+}
+
+func (response AuditJWKS200JSONResponse) VisitAuditJWKSResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type JWKSRequestObject struct {
 }
@@ -4396,6 +4797,95 @@ func (response RevokeAPIKey204Response) VisitRevokeAPIKeyResponse(w http.Respons
 	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
 	w.WriteHeader(204)
 	return nil
+}
+
+type ListHistoryRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Params   ListHistoryParams
+}
+
+type ListHistoryResponseObject interface {
+	VisitListHistoryResponse(w http.ResponseWriter) error
+}
+
+type ListHistory200JSONResponse HistoryPage
+
+func (response ListHistory200JSONResponse) VisitListHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHistory200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListHistory200ApplicationXNdjsonResponse) VisitListHistoryResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type ProveHistoryRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Params   ProveHistoryParams
+}
+
+type ProveHistoryResponseObject interface {
+	VisitProveHistoryResponse(w http.ResponseWriter) error
+}
+
+type ProveHistory200JSONResponse HistoryProof
+
+func (response ProveHistory200JSONResponse) VisitProveHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type ListMembersRequestObject struct {
@@ -5375,6 +5865,9 @@ func (response LogIn200JSONResponse) VisitLogInResponse(w http.ResponseWriter) e
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// AuditJWKS The public keys that verify heads of histories
+	// (GET /.well-known/audit-jwks.json)
+	AuditJWKS(ctx context.Context, request AuditJWKSRequestObject) (AuditJWKSResponseObject, error)
 	// JWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
 	JWKS(ctx context.Context, request JWKSRequestObject) (JWKSResponseObject, error)
@@ -5414,6 +5907,12 @@ type StrictServerInterface interface {
 	// RevokeAPIKey Revoke an API key
 	// (DELETE /api/v1/clients/{client_id}/api_keys/{key_id})
 	RevokeAPIKey(ctx context.Context, request RevokeAPIKeyRequestObject) (RevokeAPIKeyResponseObject, error)
+	// ListHistory Everything that happened
+	// (GET /api/v1/clients/{client_id}/history)
+	ListHistory(ctx context.Context, request ListHistoryRequestObject) (ListHistoryResponseObject, error)
+	// ProveHistory Prove what is in the history
+	// (GET /api/v1/clients/{client_id}/history/proof)
+	ProveHistory(ctx context.Context, request ProveHistoryRequestObject) (ProveHistoryResponseObject, error)
 	// ListMembers List the dashboard users
 	// (GET /api/v1/clients/{client_id}/members)
 	ListMembers(ctx context.Context, request ListMembersRequestObject) (ListMembersResponseObject, error)
@@ -5558,6 +6057,30 @@ type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
 	options     StrictHTTPServerOptions
+}
+
+// AuditJWKS operation middleware
+func (sh *strictHandler) AuditJWKS(w http.ResponseWriter, r *http.Request) {
+	var request AuditJWKSRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AuditJWKS(ctx, request.(AuditJWKSRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AuditJWKS")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AuditJWKSResponseObject); ok {
+		if err := validResponse.VisitAuditJWKSResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
 }
 
 // JWKS operation middleware
@@ -5932,6 +6455,60 @@ func (sh *strictHandler) RevokeAPIKey(w http.ResponseWriter, r *http.Request, cl
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RevokeAPIKeyResponseObject); ok {
 		if err := validResponse.VisitRevokeAPIKeyResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListHistory operation middleware
+func (sh *strictHandler) ListHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListHistoryParams) {
+	var request ListHistoryRequestObject
+
+	request.ClientID = clientID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListHistory(ctx, request.(ListHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListHistory")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListHistoryResponseObject); ok {
+		if err := validResponse.VisitListHistoryResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ProveHistory operation middleware
+func (sh *strictHandler) ProveHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ProveHistoryParams) {
+	var request ProveHistoryRequestObject
+
+	request.ClientID = clientID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ProveHistory(ctx, request.(ProveHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ProveHistory")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ProveHistoryResponseObject); ok {
+		if err := validResponse.VisitProveHistoryResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -36,6 +36,10 @@ type Selective interface {
 	Wants(eventType string) bool
 }
 
+// Verbatim is a projection of events as they are stored: it is given their
+// records, not decoded, also of those that only a newer release knows.
+type Verbatim interface{ Verbatim() }
+
 // ReadModel is a projection whose tables hold nothing but what the log says,
 // so that they can be built anew at any time. They live in a schema of their
 // own, named by Slot.

@@ -252,9 +252,14 @@ type item struct {
 func (l *leader) decode(records []eventstore.Record) (items []item, unknown error) {
 	items = make([]item, 0, len(records))
 	selective, _ := l.projection.(Selective)
+	_, verbatim := l.projection.(Verbatim)
 	for _, record := range records {
 		if selective != nil && !selective.Wants(record.Type) {
 			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
+			continue
+		}
+		if verbatim {
+			items = append(items, item{Recorded: eventstore.Recorded{Record: record}})
 			continue
 		}
 		recorded, err := l.Log.Decode(record)

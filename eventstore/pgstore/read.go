@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -19,6 +20,7 @@ SELECT position, stream, revision, event_id, type, version, client, recorded_at,
 	selectStream = selectEvents + `WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`
 	selectBack   = selectEvents + `WHERE stream = $1 AND revision <= $2 ORDER BY revision DESC LIMIT $3`
 	selectAfter  = selectEvents + `WHERE position > $1 ORDER BY position LIMIT $2`
+	selectClient = selectEvents + `WHERE client = $1 AND position > $2 AND position <= $3 ORDER BY position LIMIT $4`
 	selectAt     = selectEvents + `WHERE position = $1`
 	selectHead   = `SELECT coalesce(max(position), 0) FROM public.events`
 )
@@ -50,6 +52,27 @@ func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit in
 	records, err := s.read(ctx, selectAfter, n, max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("read the log after %q: %w", after, err)
+	}
+	return records, nil
+}
+
+// ReadClient implements [eventstore.ClientReader]. From Start it finds also what
+// the log never had, below its first position.
+func (s *Store) ReadClient(ctx context.Context, client id.Client, after, upTo eventstore.Position, limit int) ([]eventstore.Record, error) {
+	first, err := numberOf(after)
+	if err != nil {
+		return nil, err
+	}
+	if after == eventstore.Start {
+		first = math.MinInt64
+	}
+	last, err := numberOf(upTo)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.read(ctx, selectClient, string(client), first, last, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("read the events of %s after %q: %w", client, after, err)
 	}
 	return records, nil
 }

@@ -1,0 +1,248 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Finding is something that is wrong with an export.
+type Finding struct {
+	Line    int64
+	Ordinal int64    // -1 where no single event is meant
+	Event   id.Event // "" likewise
+	What    string
+}
+
+func (f Finding) String() string {
+	if f.Event == "" {
+		return fmt.Sprintf("line %d: %s", f.Line, f.What)
+	}
+	return fmt.Sprintf("line %d: event %d, %s: %s", f.Line, f.Ordinal, f.Event, f.What)
+}
+
+// Verified is what an export was found to be.
+type Verified struct {
+	Events   int64
+	Client   id.Client
+	Head     Head // the last one
+	Findings int64
+}
+
+const (
+	maxLine  = 4 << 20 // bytes; an event has at most half a MiB, which text may double
+	maxHeads = 10_000  // kept outside, of one client
+)
+
+// Verify checks an export against the published audit keys, and against heads
+// of the same client that were kept elsewhere. It tells found whatever is
+// wrong, and fails only where the export cannot be read. It needs about a
+// hundred bytes of memory for each stream.
+func Verify(export io.Reader, keys Keys, kept []string, found func(Finding)) (Verified, error) {
+	v := verifier{keys: keys, found: found, tips: map[[16]byte]tip{}, kept: map[int64][]Head{}}
+	if len(kept) > maxHeads {
+		return Verified{}, fmt.Errorf("%d heads are given, %d are allowed", len(kept), maxHeads)
+	}
+	for _, jws := range kept {
+		head, err := keys.Verify(jws)
+		if err != nil {
+			return Verified{}, fmt.Errorf("a head that was kept: %w", err)
+		}
+		v.kept[head.Size] = append(v.kept[head.Size], head)
+		v.keptMost = max(v.keptMost, head.Size)
+	}
+	lines := bufio.NewReaderSize(export, 1<<16)
+	var long []byte
+	for {
+		part, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) && len(long)+len(part) <= maxLine {
+			long = append(long, part...)
+			continue
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return v.Verified, fmt.Errorf("read the export: %w", err)
+		}
+		text := part
+		if len(long) > 0 {
+			text = append(long, part...)
+			long = long[:0]
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			v.line(text)
+		}
+		if err != nil {
+			break
+		}
+	}
+	v.end()
+	return v.Verified, nil
+}
+
+type tip struct {
+	revision eventstore.Revision
+	hash     Hash
+}
+
+type verifier struct {
+	Verified
+	keys     Keys
+	found    func(Finding)
+	tree     Tree
+	tips     map[[16]byte]tip
+	kept     map[int64][]Head
+	keptMost int64
+	at       int64 // line
+	headLast bool
+}
+
+func (v *verifier) tell(e *Event, format string, args ...any) {
+	v.Findings++
+	f := Finding{Line: v.at, Ordinal: -1, What: fmt.Sprintf(format, args...)}
+	if e != nil {
+		f.Event = e.ID
+		if e.Ordinal != nil {
+			f.Ordinal = *e.Ordinal
+		}
+	}
+	v.found(f)
+}
+
+func (v *verifier) line(text []byte) {
+	v.at++
+	var l line
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&l); err != nil {
+		v.tell(nil, "this is no line of an export: %v", err)
+		v.headLast = false
+		return
+	}
+	if l.Head != "" {
+		v.head(l.Head)
+		v.headLast = true
+		return
+	}
+	v.headLast = false
+	v.event(&l.Event)
+}
+
+func (v *verifier) head(jws string) {
+	head, err := v.keys.Verify(jws)
+	if err != nil {
+		v.tell(nil, "%v", err)
+		return
+	}
+	if v.Client == "" {
+		v.Client = head.Client
+	}
+	switch {
+	case head.Client != v.Client:
+		v.tell(nil, "the head is of %s, the events are of %s", head.Client, v.Client)
+	case head.Size != v.tree.Size:
+		v.tell(nil, "the head commits to %d events, but %d stand before it", head.Size, v.tree.Size)
+	case head.Root != v.tree.Root():
+		v.tell(nil, "the first %d events are not those that the head commits to", head.Size)
+	}
+	v.Head = head
+}
+
+func (v *verifier) event(e *Event) {
+	v.Events++
+	if e.Ordinal == nil {
+		v.tell(e, "the history does not know the event: it was inserted into the log")
+		return
+	}
+	if *e.Ordinal != v.tree.Size {
+		v.tell(e, "out of order: %d comes next", v.tree.Size)
+	}
+	if e.Missing {
+		e.ID = "(unknown)"
+		v.tell(e, "the event was taken out of the log")
+		v.grow(e.Hash)
+		return
+	}
+	hash, err := eventstore.Hash(eventstore.Record{
+		Stream: e.Stream, Revision: e.Revision,
+		Proposed: eventstore.Proposed{ID: e.ID, Type: e.Type, Data: []byte(e.Data), Meta: []byte(e.Meta)},
+	})
+	if err != nil {
+		v.tell(e, "%v", err)
+	}
+	if Hash(hash) != e.Hash {
+		v.tell(e, "the event was changed: its hash is another")
+	}
+	v.grow(hash)
+	v.envelope(e)
+	v.chain(e, hash)
+}
+
+// grow adds an event to the tree, and compares with heads that were kept.
+func (v *verifier) grow(hash Hash) {
+	v.tree.Append(hash, nil)
+	for _, head := range v.kept[v.tree.Size] {
+		if v.Client != "" && head.Client != v.Client {
+			v.tell(nil, "the head that was kept is of %s, the events are of %s", head.Client, v.Client)
+		} else if head.Root != v.tree.Root() {
+			v.tell(nil, "the first %d events are not those that the head kept of %s commits to",
+				head.Size, head.SignedAt.Format("2006-01-02 15:04:05"))
+		}
+	}
+}
+
+// envelope compares what is shown of an event with what is hashed.
+func (v *verifier) envelope(e *Event) {
+	meta, err := eventstore.DecodeMeta([]byte(e.Meta))
+	if err != nil {
+		v.tell(e, "its envelope cannot be read")
+		return
+	}
+	if v.Client == "" {
+		v.Client = meta.Client
+	}
+	if meta.Client != v.Client || meta.Version != e.Version || !meta.RecordedAt.Equal(e.RecordedAt) ||
+		meta.Actor != e.Actor || meta.Causation != e.Causation || meta.Correlation != e.Correlation {
+		v.tell(e, "what is shown of it is not what its envelope says")
+	}
+}
+
+// chain compares an event with the one before it in its stream.
+func (v *verifier) chain(e *Event, hash Hash) {
+	name := sha256.Sum256([]byte(e.Stream))
+	key := [16]byte(name[:16])
+	before, known := v.tips[key]
+	if !known {
+		before.revision = eventstore.NoStream
+	}
+	if e.Revision != before.revision+1 {
+		v.tell(e, "revision %d of %s follows revision %d: events are missing, or too many", e.Revision, e.Stream, before.revision)
+	}
+	var meta struct {
+		Previous string `json:"previous"`
+	}
+	_ = json.Unmarshal([]byte(e.Meta), &meta) // envelope has told
+	want := ""
+	if known {
+		want = hex.EncodeToString(before.hash[:])
+	}
+	if meta.Previous != want {
+		v.tell(e, "revision %d of %s, before it, is not what it was when this was recorded", before.revision, e.Stream)
+	}
+	v.tips[key] = tip{e.Revision, hash}
+}
+
+func (v *verifier) end() {
+	if !v.headLast {
+		v.tell(nil, "the export does not end with a signed head")
+	}
+	if v.keptMost > v.tree.Size {
+		v.tell(nil, "a head that was kept commits to %d events, but there are %d", v.keptMost, v.tree.Size)
+	}
+}

@@ -1,0 +1,252 @@
+package auditing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/audit"
+	"kindred/eventstore/seal"
+	"kindred/projections"
+)
+
+// Page returns events of a client that a filter selects, with their personal
+// fields opened where open says so.
+func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, open bool) ([]audit.Event, error) {
+	entries, err := a.History.List(ctx, client, eventual, f, limit)
+	if err != nil {
+		return nil, err
+	}
+	records, err := a.at(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]audit.Event, len(entries))
+	for i, entry := range entries {
+		if events[i], err = a.event(ctx, records[i], entry, open); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+const (
+	exportPage = 1000 // events
+	atOnce     = 16   // reads of single events
+	headsPage  = 100
+)
+
+// Exporting is how far an export has come.
+type Exporting struct{ Done, Total int64 }
+
+// Export writes all that happened to a client, as NDJSON: each event, the
+// heads that were signed where they belong, and as the last line a head that
+// is signed now. Where the history is not what was signed before, that line is
+// left out, and Export fails after all others. Its memory is bounded. Report,
+// which may be nil, is called after each page.
+func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io.Writer, report func(Exporting)) error {
+	before, err := a.last(ctx, client)
+	if err != nil {
+		return err
+	}
+	tree, err := a.History.Tree(ctx, client, false)
+	if err != nil {
+		return err
+	}
+	x := export{Auditor: a, client: client, open: open, to: audit.NewWriter(to), size: tree.Size}
+	for x.next < x.size {
+		if err := x.page(ctx); err != nil {
+			return fmt.Errorf("export the history of %s after event %d: %w", client, x.next, err)
+		}
+		if report != nil {
+			report(Exporting{Done: x.next, Total: x.size})
+		}
+	}
+	head, err := a.sign(ctx, client, before, tree)
+	if err != nil {
+		return err
+	}
+	return x.to.Head(head.JWS)
+}
+
+// export is under way: all events below next are written.
+type export struct {
+	*Auditor
+	client id.Client
+	open   bool
+	to     audit.Writer
+	size   int64
+	next   int64
+	after  eventstore.Position
+	heads  []storedHead // to come
+	headed int64        // heads up to this size are read
+}
+
+type storedHead struct {
+	Size int64
+	JWS  string
+}
+
+const selectHeads = `
+SELECT size, jws FROM public.audit_heads WHERE client = $1 AND size > $2 AND size < $3 ORDER BY size LIMIT $4`
+
+func (x *export) page(ctx context.Context) error {
+	entries, err := x.History.List(ctx, x.client, true, projections.Filter{After: x.next - 1, Below: x.size}, exportPage)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
+	}
+	records, err := x.read(ctx, entries)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		for len(records) > 0 && records[0].Position < entry.Position {
+			if err := x.to.Event(audit.NewEvent(records[0], nil, audit.Hash{})); err != nil {
+				return err
+			}
+			records = records[1:]
+		}
+		var record eventstore.Record
+		if len(records) > 0 && records[0].Position == entry.Position {
+			record, records = records[0], records[1:]
+		}
+		e, err := x.event(ctx, record, entry, x.open)
+		if err != nil {
+			return err
+		}
+		if err := x.to.Event(e); err != nil {
+			return err
+		}
+		x.next, x.after = entry.Ordinal+1, entry.Position
+		if err := x.writeHeads(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeHeads writes the heads that commit to exactly what is written.
+func (x *export) writeHeads(ctx context.Context) error {
+	if len(x.heads) == 0 && x.headed < x.size {
+		rows, err := x.History.Pool.Query(ctx, selectHeads, string(x.client), x.headed, x.size, headsPage)
+		if err != nil {
+			return err
+		}
+		if x.heads, err = pgx.CollectRows(rows, pgx.RowToStructByPos[storedHead]); err != nil {
+			return err
+		}
+		x.headed = x.size
+		if len(x.heads) == headsPage {
+			x.headed = x.heads[headsPage-1].Size
+		}
+	}
+	for len(x.heads) > 0 && x.heads[0].Size <= x.next {
+		if err := x.to.Head(x.heads[0].JWS); err != nil {
+			return err
+		}
+		x.heads = x.heads[1:]
+	}
+	return nil
+}
+
+// read reads what the log holds at entries, and what it holds between them and
+// should not. What it has lost is not among them.
+func (x *export) read(ctx context.Context, entries []projections.Entry) ([]eventstore.Record, error) {
+	store, ok := x.Log.Store.(eventstore.ClientReader)
+	if !ok {
+		records, err := x.at(ctx, entries)
+		return slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" }), err
+	}
+	var all []eventstore.Record
+	for after := x.after; ; {
+		page, err := store.ReadClient(ctx, x.client, after, entries[len(entries)-1].Position, exportPage+1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) <= exportPage {
+			return all, nil
+		}
+		after = page[len(page)-1].Position
+	}
+}
+
+// at reads the events at entries; what the log has lost is the zero Record.
+func (a *Auditor) at(ctx context.Context, entries []projections.Entry) ([]eventstore.Record, error) {
+	records := make([]eventstore.Record, len(entries))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, entry := range entries {
+		group.Go(func() error {
+			r, err := a.Log.Store.At(ctx, entry.Position)
+			if errors.Is(err, eventstore.ErrNotFound) {
+				return nil
+			}
+			records[i] = r
+			return err
+		})
+	}
+	return records, group.Wait()
+}
+
+func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projections.Entry, open bool) (audit.Event, error) {
+	if r.ID == "" {
+		return audit.Event{Ordinal: &entry.Ordinal, Position: entry.Position, Hash: entry.Hash, Missing: true}, nil
+	}
+	e := audit.NewEvent(r, &entry.Ordinal, entry.Hash)
+	if !open {
+		return e, nil
+	}
+	return e, a.openInto(ctx, &e, r)
+}
+
+// secret names the sealed fields that nobody is shown: they are no personal
+// data.
+func secret(field string) bool { return field == "secret" || field == "password_hash" }
+
+func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Record) error {
+	recorded, err := a.Log.Decode(r)
+	if err != nil {
+		return nil // shown as it is stored; what cannot be read has nothing to open
+	}
+	bearer, ok := recorded.Event.(event.Bearer)
+	if !ok {
+		return nil
+	}
+	for _, field := range bearer.Personal() {
+		if field.Value == nil || secret(field.Name) {
+			continue
+		}
+		plain, err := a.Log.Open(ctx, recorded, field.Name)
+		if errors.Is(err, seal.ErrErased) {
+			e.Erased = append(e.Erased, field.Name)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if e.Personal == nil {
+			e.Personal = map[string]json.RawMessage{}
+		}
+		if field.Name != "traits" {
+			if plain, err = json.Marshal(string(plain)); err != nil {
+				return err
+			}
+		}
+		e.Personal[field.Name] = plain
+	}
+	return nil
+}

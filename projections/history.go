@@ -1,0 +1,360 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/audit"
+)
+
+// History is the read model of what happened to each client: where its events
+// stand in the log, by ordinal, and the Merkle tree over their hashes. The
+// events themselves are read from the log.
+type History struct{ Reader }
+
+// Entry says where an event stands.
+type Entry struct {
+	Ordinal  int64 // counted from 0 for each client
+	Position eventstore.Position
+	Hash     audit.Hash // of the event as it was when it was entered
+}
+
+// Grown is the tree of a client.
+type Grown struct {
+	audit.Tree
+	Position   eventstore.Position // of the last event
+	RecordedAt time.Time           // the latest of all
+}
+
+// Name of the read model.
+func (History) Name() string { return "history" }
+
+// Version of the read model's tables.
+func (History) Version() int { return 1 }
+
+// Verbatim: events are entered as they are stored, whatever they say.
+func (History) Verbatim() {}
+
+// Schema of the read model. Nodes are kept of every nodeStep-th level alone;
+// those between follow from at most eight of them.
+func (History) Schema() string {
+	return `
+CREATE TABLE history_events (
+	client      text COLLATE "C" NOT NULL,
+	ordinal     bigint NOT NULL,
+	position    text COLLATE "C" NOT NULL,
+	stream      text COLLATE "C" NOT NULL,
+	type        text COLLATE "C" NOT NULL,
+	actor       text COLLATE "C" NOT NULL,
+	recorded_at timestamptz NOT NULL,
+	hash        bytea NOT NULL,
+	PRIMARY KEY (client, ordinal)
+);
+CREATE INDEX history_events_stream ON history_events (client, stream, ordinal);
+CREATE INDEX history_events_recorded ON history_events (client, recorded_at);
+CREATE TABLE history_nodes (
+	client text COLLATE "C" NOT NULL,
+	level  smallint NOT NULL,
+	index  bigint NOT NULL,
+	hash   bytea NOT NULL,
+	PRIMARY KEY (client, level, index)
+);
+CREATE TABLE history_trees (
+	client      text COLLATE "C" PRIMARY KEY,
+	size        bigint NOT NULL,
+	peaks       bytea NOT NULL,
+	position    text COLLATE "C" NOT NULL,
+	recorded_at timestamptz NOT NULL
+) WITH (fillfactor = 50);`
+}
+
+const nodeStep = 4
+
+const (
+	selectTrees  = `SELECT client, size, peaks, position, recorded_at FROM history_trees WHERE client = ANY($1)`
+	insertEvents = `
+INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::bytea[])`
+	insertNodes = `
+INSERT INTO history_nodes (client, level, index, hash)
+SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::bytea[])`
+	upsertTrees = `
+INSERT INTO history_trees (client, size, peaks, position, recorded_at)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::text[], $5::timestamptz[])
+ON CONFLICT (client) DO UPDATE SET
+	size = excluded.size, peaks = excluded.peaks, position = excluded.position, recorded_at = excluded.recorded_at`
+)
+
+// entering is a batch on its way into the tables.
+type entering struct {
+	entries []enteredEvent
+	nodes   []enteredNode
+	trees   map[id.Client]*Grown
+}
+
+type enteredEvent struct {
+	eventstore.Recorded
+	Entry
+	actor string
+}
+
+type enteredNode struct {
+	client id.Client
+	level  int16
+	index  int64
+	hash   audit.Hash
+}
+
+// Apply enters a batch of events.
+func (History) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	b := entering{trees: map[id.Client]*Grown{}}
+	for _, r := range batch {
+		if r.Client != "" {
+			b.trees[r.Client] = &Grown{}
+		}
+	}
+	if len(b.trees) == 0 {
+		return nil
+	}
+	if err := b.load(ctx, tx); err != nil {
+		return fmt.Errorf("read the trees: %w", err)
+	}
+	for _, r := range batch {
+		if r.Client == "" {
+			continue
+		}
+		if err := b.enter(r); err != nil {
+			return err
+		}
+	}
+	return b.write(ctx, tx)
+}
+
+func (b *entering) load(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, selectTrees, slices.Collect(maps.Keys(b.trees)))
+	if err != nil {
+		return err
+	}
+	var (
+		client id.Client
+		found  Grown
+		peaks  []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&client, &found.Size, &peaks, &found.Position, &found.RecordedAt}, func() error {
+		grown := found
+		grown.Peaks = hashes(peaks)
+		b.trees[client] = &grown
+		return nil
+	})
+	return err
+}
+
+func (b *entering) enter(r eventstore.Recorded) error {
+	hash, err := eventstore.Hash(r.Record)
+	if err != nil {
+		return err
+	}
+	meta, err := eventstore.DecodeMeta(r.Meta)
+	if err != nil {
+		meta = eventstore.Meta{} // it is in the history whatever it says
+	}
+	tree := b.trees[r.Client]
+	b.entries = append(b.entries, enteredEvent{r, Entry{tree.Size, r.Position, hash}, meta.Actor})
+	tree.Append(hash, func(level int, index int64, h audit.Hash) {
+		if level%nodeStep == 0 {
+			b.nodes = append(b.nodes, enteredNode{r.Client, int16(level), index, h})
+		}
+	})
+	tree.Position = r.Position
+	if r.RecordedAt.After(tree.RecordedAt) {
+		tree.RecordedAt = r.RecordedAt
+	}
+	return nil
+}
+
+func (b *entering) write(ctx context.Context, tx pgx.Tx) error {
+	e := b.entries
+	if err := do(ctx, tx, "enter events", insertEvents,
+		column(e, func(e enteredEvent) string { return string(e.Client) }),
+		column(e, func(e enteredEvent) int64 { return e.Ordinal }),
+		column(e, func(e enteredEvent) string { return string(e.Entry.Position) }),
+		column(e, func(e enteredEvent) string { return string(e.Stream) }),
+		column(e, func(e enteredEvent) string { return e.Type }),
+		column(e, func(e enteredEvent) string { return e.actor }),
+		column(e, func(e enteredEvent) time.Time { return e.RecordedAt }),
+		column(e, func(e enteredEvent) []byte { return e.Hash[:] }),
+	); err != nil {
+		return err
+	}
+	if len(b.nodes) > 0 {
+		if err := do(ctx, tx, "keep nodes", insertNodes,
+			column(b.nodes, func(n enteredNode) string { return string(n.client) }),
+			column(b.nodes, func(n enteredNode) int16 { return n.level }),
+			column(b.nodes, func(n enteredNode) int64 { return n.index }),
+			column(b.nodes, func(n enteredNode) []byte { return n.hash[:] }),
+		); err != nil {
+			return err
+		}
+	}
+	clients, trees := slices.Sorted(maps.Keys(b.trees)), sortedValues(b.trees)
+	return do(ctx, tx, "keep trees", upsertTrees,
+		column(clients, func(c id.Client) string { return string(c) }),
+		column(trees, func(t *Grown) int64 { return t.Size }),
+		column(trees, func(t *Grown) []byte {
+			return slices.Concat(column(t.Peaks, func(h audit.Hash) []byte { return h[:] })...)
+		}),
+		column(trees, func(t *Grown) string { return string(t.Position) }),
+		column(trees, func(t *Grown) time.Time { return t.RecordedAt }),
+	)
+}
+
+// hashes splits what was joined.
+func hashes(joined []byte) []audit.Hash {
+	out := make([]audit.Hash, len(joined)/32)
+	for i := range out {
+		out[i] = audit.Hash(joined[32*i:])
+	}
+	return out
+}
+
+// Filter selects events; a zero field selects all.
+type Filter struct {
+	Stream, Type, Actor string
+	From, To            time.Time // recorded at or after, and before
+	After               int64     // ordinal; -1: from the beginning
+	Below               int64     // ordinal; 0: to the end
+}
+
+const listEntries = `
+SELECT e.ordinal, e.position, e.hash FROM history_events e
+WHERE e.client = $1 AND e.ordinal > $2 AND ($3 = '' OR e.stream = $3) AND ($4 = '' OR e.type = $4)
+	AND ($5 = '' OR e.actor = $5) AND ($6::timestamptz IS NULL OR e.recorded_at >= $6)
+	AND ($7::timestamptz IS NULL OR e.recorded_at < $7) AND ($8::bigint = 0 OR e.ordinal < $8)
+ORDER BY e.ordinal LIMIT $9`
+
+// List returns entries of a client in order.
+func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) ([]Entry, error) {
+	return query(ctx, m.Reader, m, client, eventual, listEntries,
+		[]any{f.After, f.Stream, f.Type, f.Actor, timeOrNull(f.From), timeOrNull(f.To), f.Below, limit},
+		func(e *Entry) []any { return []any{&e.Ordinal, text(&e.Position), hashInto{&e.Hash}} })
+}
+
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+const getTree = `SELECT t.size, t.peaks, t.position, t.recorded_at FROM history_trees t WHERE t.client = $1`
+
+// Tree returns the tree of a client as it is now; an empty one where nothing
+// happened yet.
+func (m History) Tree(ctx context.Context, client id.Client, eventual bool) (Grown, error) {
+	type row struct {
+		Grown
+		peaks []byte
+	}
+	found, err := query(ctx, m.Reader, m, client, eventual, getTree, nil, func(r *row) []any {
+		return []any{&r.Size, &r.peaks, text(&r.Position), &r.RecordedAt}
+	})
+	if err != nil || len(found) == 0 {
+		return Grown{}, err
+	}
+	found[0].Peaks = hashes(found[0].peaks)
+	return found[0].Grown, nil
+}
+
+// SizeAt is how many events a client had recorded by a time: everything up to
+// the last event that was recorded no later.
+func (m History) SizeAt(ctx context.Context, client id.Client, eventual bool, at time.Time) (int64, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual,
+		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND e.recorded_at <= $2`,
+		[]any{at}, func(size *int64) []any { return []any{size} })
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return found[0], nil
+}
+
+const selectNodes = `
+SELECT n.level, n.index, n.hash FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, index)
+JOIN history_nodes n ON n.client = $1 AND n.level = wanted.level AND n.index = wanted.index
+UNION ALL
+SELECT 0, e.ordinal, e.hash FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, index)
+JOIN history_events e ON e.client = $1 AND wanted.level = 0 AND e.ordinal = wanted.index`
+
+type nodeName struct {
+	level int
+	index int64
+}
+
+// Prove runs ask twice: first to learn which nodes of a client's tree it looks
+// up, then with these nodes.
+func (m History) Prove(ctx context.Context, client id.Client, ask func(audit.Nodes)) error {
+	known := map[nodeName]audit.Hash{}
+	ask(func(level int, index int64) audit.Hash {
+		depth := level % nodeStep
+		for i := range int64(1) << depth {
+			known[nodeName{level - depth, index<<depth + i}] = audit.Hash{}
+		}
+		return audit.Hash{}
+	})
+	if err := m.fetch(ctx, client, known); err != nil {
+		return fmt.Errorf("read the tree of %s: %w", client, err)
+	}
+	ask(func(level int, index int64) audit.Hash {
+		depth := level % nodeStep
+		var tree audit.Subtree
+		for i := range int64(1) << depth {
+			tree.Append(known[nodeName{level - depth, index<<depth + i}])
+		}
+		return tree.Root()
+	})
+	return nil
+}
+
+func (m History) fetch(ctx context.Context, client id.Client, known map[nodeName]audit.Hash) error {
+	names := slices.Collect(maps.Keys(known))
+	rows, err := m.Pool.Query(ctx, selectNodes, string(client),
+		column(names, func(n nodeName) int16 { return int16(n.level) }), column(names, func(n nodeName) int64 { return n.index }))
+	if err != nil {
+		return err
+	}
+	var (
+		name  nodeName
+		hash  audit.Hash
+		found int
+	)
+	_, err = pgx.ForEachRow(rows, []any{&name.level, &name.index, hashInto{&hash}}, func() error {
+		found++
+		if known[name] = hash; name.level == 0 {
+			known[name] = audit.Leaf(hash)
+		}
+		return nil
+	})
+	if err == nil && found < len(known) {
+		err = fault.New(fault.Unavailable, "stale", "The history is not that long yet; try again.").After(time.Second)
+	}
+	return err
+}
+
+// hashInto takes a bytea of 32 bytes.
+type hashInto struct{ into *audit.Hash }
+
+// ScanBytes takes the value (pgtype.BytesScanner).
+func (h hashInto) ScanBytes(v []byte) error {
+	if len(v) != len(h.into) {
+		return fmt.Errorf("a hash of %d bytes", len(v))
+	}
+	copy(h.into[:], v)
+	return nil
+}
