@@ -35,7 +35,8 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			e.fail(w, r, fault.New(fault.Unavailable, "overloaded", "Too much is going on. Try again."))
 			return
 		}
-		if !op.streams {
+		x.call.Lines = op.exports && acceptsLines(r)
+		if !op.streams && !x.call.Lines {
 			ctx, cancel := context.WithTimeout(r.Context(), e.o.Timeout)
 			defer cancel()
 			r = r.WithContext(ctx)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -61,6 +62,7 @@ type operation struct {
 	bodyRequired bool
 	bodyLimit    int64
 	streams      bool // an NDJSON body of any length
+	exports      bool // answers NDJSON of any length to those who accept that
 
 	repeatable  bool // takes an Idempotency-Key
 	conditional bool // takes an If-Match
@@ -126,12 +128,15 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 			return nil, fmt.Errorf("nobody reads the parameter %s", p.Value.Name)
 		}
 	}
+	if ok := spec.Responses.Status(http.StatusOK); ok != nil && ok.Value.Content[mediaLines] != nil {
+		op.exports = true
+	}
 	if spec.RequestBody != nil {
 		body := spec.RequestBody.Value
 		op.bodyRequired = body.Required
 		if content := body.Content["application/json"]; content != nil {
 			op.body = content.Schema.Value
-		} else if body.Content["application/x-ndjson"] != nil {
+		} else if body.Content[mediaLines] != nil {
 			op.streams = true
 		} else {
 			return nil, fmt.Errorf("nobody reads its body")
@@ -157,6 +162,18 @@ func newRequirement(doc *openapi3.T, names openapi3.SecurityRequirement) (r requ
 		}
 	}
 	return r, nil
+}
+
+const mediaLines = "application/x-ndjson"
+
+// acceptsLines says whether the caller asks for NDJSON.
+func acceptsLines(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header.Values("Accept"), func(accepted string) bool {
+		return slices.ContainsFunc(strings.Split(accepted, ","), func(one string) bool {
+			media, _, _ := strings.Cut(one, ";")
+			return strings.EqualFold(strings.TrimSpace(media), mediaLines)
+		})
+	})
 }
 
 // header names that the contract shares between operations.

@@ -13,6 +13,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/auditing"
 	"kindred/projections/feeds"
 )
 
@@ -29,6 +30,7 @@ type API struct {
 
 	Campaigns projections.Campaigns
 
+	History         *auditing.Auditor
 	Feeds           *feeds.Feeds
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none

@@ -22,6 +22,7 @@ import (
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
 	"kindred/projections"
+	"kindred/projections/auditing"
 	"kindred/projections/feeds"
 	"kindred/readapi"
 )
@@ -48,6 +49,7 @@ type web struct {
 	revocations *auth.Revocations
 	repeats     *idempotency.Store
 	feeds       *feeds.Feeds
+	auditor     *auditing.Auditor
 }
 
 func (f *foundation) reader() projections.Reader {
@@ -65,6 +67,15 @@ func (f *foundation) keyring(ctx context.Context) (*auth.Keyring, error) {
 		Now: time.Now, Entropy: rand.Reader, Logger: f.logger,
 	}
 	return keyring, keyring.Open(ctx)
+}
+
+// auditor opens the history of clients and the keys that sign it.
+func (f *foundation) auditor(ctx context.Context) (*auditing.Auditor, error) {
+	auditor := &auditing.Auditor{
+		History: projections.History{Reader: f.reader()}, Log: f.log, Secrets: f.vault,
+		Now: time.Now, Entropy: rand.Reader, Logger: f.logger,
+	}
+	return auditor, auditor.Open(ctx)
 }
 
 // commands wires what changes things.
@@ -126,12 +137,15 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, time.Now}, Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
+	if w.auditor, err = f.auditor(ctx); err != nil {
+		return nil, err
+	}
 	reads := &readapi.API{
 		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
 		Campaigns: projections.Campaigns{Reader: reader}, Now: time.Now,
-		Populations: f.populations, Feeds: w.feeds, MatchQueue: projections.MatchQueue{Reader: reader},
+		Populations: f.populations, Feeds: w.feeds, History: w.auditor, MatchQueue: projections.MatchQueue{Reader: reader},
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{

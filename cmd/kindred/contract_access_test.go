@@ -24,6 +24,8 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"GET", a.under("/api_keys"), "admin"},
 		{"POST", a.under("/api_keys"), "login"},
 		{"DELETE", a.under("/api_keys/key_x"), "login"},
+		{"GET", a.under("/history"), "admin"},
+		{"GET", a.under("/history/proof"), "admin"},
 		{"GET", a.under("/webhooks"), "read admin"},
 		{"POST", a.under("/webhooks"), "write admin"},
 		{"GET", a.under("/webhooks/whk_x"), "read admin"},

@@ -43,7 +43,7 @@ func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	env := environ{getenv: getenv, out: out, logger: slog.New(slog.NewTextHandler(errs, nil))}
 	root.AddCommand(
-		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), demo.Command(),
+		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), demo.Command(),
 	)
 	return root
 }

@@ -49,6 +49,17 @@ func NewEvent(r eventstore.Record, ordinal *int64, hash Hash) Event {
 	return e
 }
 
+// Recompute is the hash of what the event is now.
+func (e *Event) Recompute() (Hash, error) {
+	if _, err := id.Parse[id.Event](string(e.ID)); err != nil {
+		return Hash{}, err // other texts stand for the same 16 bytes
+	}
+	return eventstore.Hash(eventstore.Record{
+		Stream: e.Stream, Revision: e.Revision,
+		Proposed: eventstore.Proposed{ID: e.ID, Type: e.Type, Data: []byte(e.Data), Meta: []byte(e.Meta)},
+	})
+}
+
 // Writer writes an export: NDJSON.
 type Writer struct{ lines *json.Encoder }
 

@@ -169,14 +169,11 @@ func (v *verifier) event(e *Event) {
 		v.grow(e.Hash)
 		return
 	}
-	hash, err := eventstore.Hash(eventstore.Record{
-		Stream: e.Stream, Revision: e.Revision,
-		Proposed: eventstore.Proposed{ID: e.ID, Type: e.Type, Data: []byte(e.Data), Meta: []byte(e.Meta)},
-	})
+	hash, err := e.Recompute()
 	if err != nil {
 		v.tell(e, "%v", err)
 	}
-	if Hash(hash) != e.Hash {
+	if hash != e.Hash {
 		v.tell(e, "the event was changed: its hash is another")
 	}
 	v.grow(hash)

@@ -79,6 +79,15 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 	return x.to.Head(head.JWS)
 }
 
+// Serve is Export for a caller who only sees that it ends early: why is logged.
+func (a *Auditor) Serve(ctx context.Context, client id.Client, open bool, to io.Writer) error {
+	err := a.Export(ctx, client, open, to, nil)
+	if err != nil && ctx.Err() == nil {
+		a.Logger.ErrorContext(ctx, "export of a history broken off", "client", client, "error", err)
+	}
+	return err
+}
+
 // export is under way: all events below next are written.
 type export struct {
 	*Auditor

@@ -1,0 +1,53 @@
+package httpapi
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Export answers with NDJSON of any length, which Write writes as fast as the
+// caller takes it. Its deadline moves on with every piece. Where Write fails
+// after something was sent, the connection is cut, so that nobody takes a part
+// for the whole.
+type Export struct {
+	Now   func() time.Time
+	Write func(io.Writer) error
+}
+
+// VisitListHistoryResponse answers a request for a history.
+func (e Export) VisitListHistoryResponse(w http.ResponseWriter) error {
+	w.Header().Set("Content-Type", mediaLines)
+	to := &moving{to: w, conn: http.NewResponseController(w), now: e.Now}
+	buffered := bufio.NewWriterSize(to, 64<<10)
+	err := e.Write(buffered)
+	if err == nil {
+		err = buffered.Flush()
+	}
+	if err != nil && to.begun {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// moving is a connection whose write deadline moves on with what is written.
+type moving struct {
+	to    io.Writer
+	conn  *http.ResponseController
+	now   func() time.Time
+	begun bool
+	moved time.Time
+}
+
+func (m *moving) Write(p []byte) (int, error) {
+	m.begun = true
+	if now := m.now(); now.Sub(m.moved) >= time.Second {
+		m.moved = now
+		if err := m.conn.SetWriteDeadline(now.Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return 0, err
+		}
+	}
+	return m.to.Write(p)
+}

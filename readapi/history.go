@@ -1,0 +1,148 @@
+package readapi
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/eventstore"
+	"kindred/eventstore/audit"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// auditKeysFor is how long the audit keys may be kept.
+const auditKeysFor = "public, max-age=300"
+
+// AuditJWKS publishes the keys that verify heads of histories.
+func (a *API) AuditJWKS(ctx context.Context, _ httpapi.AuditJWKSRequestObject) (httpapi.AuditJWKSResponseObject, error) {
+	published, err := a.History.Published(ctx)
+	if err != nil {
+		return nil, err
+	}
+	set := httpapi.JWKS{Keys: make([]httpapi.JWK, len(published))}
+	for i, key := range published {
+		if err := json.Unmarshal(key, &set.Keys[i]); err != nil {
+			return nil, fmt.Errorf("read an audit key: %w", err)
+		}
+	}
+	return httpapi.AuditJWKS200JSONResponse{
+		Body:    set,
+		Headers: httpapi.AuditJWKS200ResponseHeaders{CacheControl: auditKeysFor},
+	}, nil
+}
+
+// ListHistory shows what happened to the client, page by page or as a whole.
+func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObject) (httpapi.ListHistoryResponseObject, error) {
+	client, eventual := asked(ctx)
+	p := r.Params
+	open := p.Personal != nil && *p.Personal == httpapi.PersonalOpen
+	f := projections.Filter{Stream: text(p.Stream), Type: text(p.Type), Actor: text(p.Actor), After: -1}
+	if p.From != nil {
+		f.From = *p.From
+	}
+	if p.To != nil {
+		f.To = *p.To
+	}
+	if p.After != nil {
+		f.After = *p.After
+	}
+	if httpapi.CallFrom(ctx).Lines {
+		if f != (projections.Filter{After: -1}) || p.Limit != nil || p.Cursor != nil {
+			return nil, fault.NewInvalid(fault.Field{Detail: "An export is the whole history: it takes no filters, limit or cursor."})
+		}
+		return httpapi.Export{Now: a.History.Now, Write: func(w io.Writer) error {
+			return a.History.Serve(ctx, client, open, w)
+		}}, nil
+	}
+	list := filtered("history", f.Stream, f.Type, f.Actor, f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano),
+		strconv.FormatInt(f.After, 10))
+	page, err := a.page(client, list, p.Limit, p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	if page.After != eventstore.Start {
+		if f.After, err = strconv.ParseInt(string(page.After), 10, 64); err != nil {
+			return nil, fault.New(fault.Unreadable, "bad_cursor", "The cursor is not of this list.")
+		}
+	}
+	found, err := a.History.Page(ctx, client, eventual, f, page.Limit, open)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(e audit.Event) eventstore.Position {
+		return eventstore.Position(strconv.FormatInt(*e.Ordinal, 10))
+	})
+	answer := httpapi.ListHistory200JSONResponse{Data: make([]httpapi.HistoryEvent, len(found)), NextCursor: next}
+	for i, e := range found {
+		if answer.Data[i], err = historyEvent(e); err != nil {
+			return nil, err
+		}
+	}
+	return answer, nil
+}
+
+func historyEvent(e audit.Event) (httpapi.HistoryEvent, error) {
+	body := httpapi.HistoryEvent{
+		Ordinal: *e.Ordinal, Position: string(e.Position), ID: filled(string(e.ID)), Type: filled(e.Type),
+		Version: filled(e.Version), Stream: filled(string(e.Stream)), Revision: int64(e.Revision), Actor: filled(e.Actor),
+		CausationID: filled(string(e.Causation)), CorrelationID: filled(e.Correlation), Data: e.Data, Meta: e.Meta,
+		Hash: hexOf(e.Hash), Erased: e.Erased, Missing: filled(e.Missing),
+	}
+	if !e.RecordedAt.IsZero() {
+		body.RecordedAt = &httpapi.Time{Time: e.RecordedAt}
+	}
+	if e.Personal == nil {
+		return body, nil
+	}
+	personal, err := json.Marshal(e.Personal)
+	if err == nil {
+		body.Personal = new(httpapi.HistoryPersonal)
+		err = json.Unmarshal(personal, body.Personal)
+	}
+	if err != nil {
+		err = fmt.Errorf("show event %d: %w", *e.Ordinal, err)
+	}
+	return body, err
+}
+
+// filled leaves out what is empty.
+func filled[T comparable](v T) *T {
+	var empty T
+	if v == empty {
+		return nil
+	}
+	return &v
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// ProveHistory proves what is in the history.
+func (a *API) ProveHistory(ctx context.Context, r httpapi.ProveHistoryRequestObject) (httpapi.ProveHistoryResponseObject, error) {
+	client, eventual := asked(ctx)
+	proof, err := a.History.Prove(ctx, client, eventual, r.Params.Ordinal, r.Params.FromSize)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.ProveHistory200JSONResponse{
+		Head: proof.JWS, Size: proof.Size, Root: hexOf(proof.Root),
+		Inclusion: each(proof.Inclusion, hexOf), Consistency: each(proof.Consistency, hexOf),
+	}
+	if r.Params.Ordinal != nil {
+		hash := hexOf(proof.Event)
+		answer.Hash = &hash
+	}
+	return answer, nil
+}
+
+func hexOf(h audit.Hash) string { return hex.EncodeToString(h[:]) }
