@@ -120,7 +120,7 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 			}
 		}
 		assumeNew = false
-		if outcome, repeated, err := c.repetition(call, history); repeated || err != nil {
+		if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
 			return outcome, err
 		}
 		outcome, err := attempt[T, A](ctx, c, call, history, tip, decide)
@@ -162,12 +162,15 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	if n := len(outcome.History); n > 0 {
 		outcome.Position, outcome.Revision = outcome.History[n-1].Position, outcome.History[n-1].Revision
 	}
-	return outcome, nil
+	if len(events) > 0 {
+		return outcome, nil
+	}
+	return outcome, c.Log.NoteHead(ctx, call.Client, outcome.Position)
 }
 
 // repetition looks for the events that an earlier run of the same request
 // recorded in this stream.
-func (c *Commands) repetition(call Call, history []eventstore.Recorded) (Outcome, bool, error) {
+func (c *Commands) repetition(ctx context.Context, call Call, history []eventstore.Recorded) (Outcome, bool, error) {
 	if call.Seed == nil || len(history) == 0 {
 		return Outcome{}, false, nil
 	}
@@ -189,7 +192,7 @@ func (c *Commands) repetition(call Call, history []eventstore.Recorded) (Outcome
 	return Outcome{
 		Position: last.Position, Revision: last.Revision, Repeated: true,
 		History: history[:end], Recorded: history[first:end],
-	}, true, nil
+	}, true, c.Log.NoteHead(ctx, call.Client, last.Position)
 }
 
 // sameRequest refuses a request that came with the Idempotency-Key of another.

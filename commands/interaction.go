@@ -121,7 +121,7 @@ func (c *Commands) interact(ctx context.Context, call Call, stream eventstore.St
 		}
 	}
 	slices.Reverse(history)
-	if outcome, repeated, err := c.repetition(call, history); repeated || err != nil {
+	if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
 		return outcome, err
 	}
 	return attempt[domain.Interactions](ctx, c, call, history, tip,

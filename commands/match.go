@@ -157,7 +157,7 @@ func (c *Commands) recordMatches(ctx context.Context, call Call, answer *Matches
 		}
 	}
 	if n := len(answer.Matches); n > 0 && answer.Matches[n-1].Remaining == 0 {
-		return nil
+		return c.Log.NoteHead(ctx, call.Client, answer.Position)
 	}
 	found, err := compute()
 	if err != nil {

@@ -33,7 +33,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err != nil {
 		return Account{}, err
 	}
-	if outcome, repeated, err := c.repetition(call, history); repeated || err != nil {
+	if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
 		return accountAfter(call, email, outcome), err
 	}
 	client := fold(history)

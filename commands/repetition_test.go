@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // posts are the requests that can be repeated. Each returns what its answer
@@ -226,5 +228,33 @@ func TestMatchesAreFoundAgainBehindManyOthers(t *testing.T) {
 	}
 	if diff := cmp.Diff(shown(first), shown(again)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What a run recorded without getting as far as noting the head must be noted
+// by the repetition that answers from it, or a reader may miss it.
+func TestARepetitionNotesTheHeadItAnswersFrom(t *testing.T) {
+	for _, name := range []string{"user", "webhook", "member", "matches"} {
+		t.Run(name, func(t *testing.T) {
+			w, call := worldWithUser(t)
+			call = seeded(call, "k1", "b1")
+			noted, died := eventstore.Position(""), errors.New("died before the head was noted")
+			w.log.Acknowledge = func(context.Context, id.Client, eventstore.Position) error { return died }
+			if _, err := posts(t, w)[name](call); !errors.Is(err, died) {
+				t.Fatalf("got %v", err)
+			}
+			w.log.Acknowledge = func(_ context.Context, _ id.Client, at eventstore.Position) error {
+				noted = max(noted, at)
+				return nil
+			}
+			if _, err := posts(t, w)[name](call); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range w.records(t) {
+				if r.Client == call.Client && r.Type != "claim.reserved" && r.Type != "claim.confirmed" && r.Position > noted {
+					t.Errorf("%s at %s was answered from, %s was noted", r.Type, r.Position, noted)
+				}
+			}
+		})
 	}
 }

@@ -205,16 +205,27 @@ func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded,
 	if err != nil {
 		return nil, err
 	}
-	if l.Acknowledge != nil && client != "" {
-		if err := l.Acknowledge(ctx, client, appended.Position); err != nil {
-			return nil, fmt.Errorf("note the head of %s: %w", client, err)
-		}
+	if err := l.NoteHead(ctx, client, appended.Position); err != nil {
+		return nil, err
 	}
 	if appended.Already {
 		return l.read(ctx, tip.Stream, tip.Revision+1, len(entries))
 	}
 	recorded[len(recorded)-1].Position = appended.Position
 	return recorded, nil
+}
+
+// NoteHead makes sure that readers of the client will see everything up to a
+// position. Append does so itself; whoever answers from events that an earlier
+// append left, which may have died before it got here, calls it before.
+func (l *Log) NoteHead(ctx context.Context, client id.Client, at Position) error {
+	if l.Acknowledge == nil || client == "" || at == Start {
+		return nil
+	}
+	if err := l.Acknowledge(ctx, client, at); err != nil {
+		return fmt.Errorf("note the head of %s: %w", client, err)
+	}
+	return nil
 }
 
 // prepareKeys makes sure that every key that will seal is durable before the
