@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync/atomic"
+	"time"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -28,6 +29,8 @@ const (
 	waitedFor = 5_000
 	// partitionedFrom is how many users are too many to look at each.
 	partitionedFrom = 100_000
+	// maxBuild bounds how long a population may take to be read.
+	maxBuild = 10 * time.Minute
 	// maxSchemaRaces bounds how often others may learn a schema meanwhile.
 	maxSchemaRaces = 5
 )
@@ -133,14 +136,21 @@ func (pop *population) adopt(recorded recordedSchema) bool {
 	return true
 }
 
-// rebuild reads everyone while the request waits.
+// rebuild reads everyone while the request waits, and goes on when that has
+// given up: the next one finds what was read. A large population is partitioned
+// behind its readers.
 func (p *Populations) rebuild(ctx context.Context, client id.Client, pop *population, recorded recordedSchema) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxBuild)
+	defer cancel()
 	built, err := p.build(ctx, client, recorded)
 	pop.known = built
 	if err != nil {
 		return err
 	}
 	p.keep(pop)
+	if pop.users.Len() > partitionedFrom {
+		p.ask(client, pop)
+	}
 	return nil
 }
 
@@ -198,6 +208,9 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	if err == nil {
 		built, err = p.build(ctx, client, recorded)
 	}
+	if err == nil && built.users.Len() > partitionedFrom {
+		built.users.Partition(pairsSeed)
+	}
 	select {
 	case pop.turn <- struct{}{}:
 		defer func() { <-pop.turn }()
@@ -232,9 +245,6 @@ func (p *Populations) build(ctx context.Context, client id.Client, recorded reco
 		if err != nil {
 			return known{}, err
 		}
-	}
-	if k.users.Len() > partitionedFrom {
-		k.users.Partition(pairsSeed)
 	}
 	d := k.users.Distribution(pairsSeed, nil)
 	k.distribution = &d
