@@ -2,10 +2,14 @@ package commands
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
 	"time"
 
 	"kindred/domain"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -63,6 +67,41 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 			})
 		})
 	return webhookAfter(outcome), err
+}
+
+// RotateSecret makes a secret the one that signs: the chosen one, or a new one.
+// A repeated request is told that its secret was shown already.
+func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webhook, chosen *string) (Webhook, string, error) {
+	if chosen == nil {
+		made, err := c.newSecret()
+		if err != nil {
+			return Webhook{}, "", err
+		}
+		chosen = &made
+	}
+	outcome, err := execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), false,
+		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
+			return w.Change(domain.WebhookChange{Secret: secret(chosen)})
+		})
+	if err != nil {
+		return Webhook{}, "", err
+	}
+	if outcome.Repeated {
+		return Webhook{}, "", fault.New(fault.Conflict, "secret_already_shown",
+			"This request replaced the secret of %s before; the new one was shown then and cannot be shown again. Rotate it anew if it is lost.", webhook)
+	}
+	return webhookAfter(outcome), *chosen, nil
+}
+
+const secretSize = 32 // bytes of randomness
+
+// newSecret makes a signing secret in the form of Standard Webhooks.
+func (c *Commands) newSecret() (string, error) {
+	raw := make([]byte, secretSize)
+	if _, err := io.ReadFull(c.Entropy, raw); err != nil {
+		return "", fmt.Errorf("make a signing secret: %w", err)
+	}
+	return "whsec_" + base64.StdEncoding.EncodeToString(raw), nil
 }
 
 // RemoveWebhook ends a subscription.

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/eventstore/seal"
 )
 
@@ -32,7 +33,10 @@ type Dispatcher struct {
 	Metrics *Metrics
 	Logger  *slog.Logger
 	Now     func() time.Time // dates attempts; leases and due times are the database's
-	Config  Config
+	// ExternalIDs names users as their client does, for clients that want that.
+	// It knows every user that was ever created; those who are erased are left out.
+	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
+	Config      Config
 
 	resolver *net.Resolver // nil: the system's
 }
@@ -84,6 +88,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var background, completer sync.WaitGroup
 	background.Go(func() { w.listen(ctx) })
 	background.Go(func() { w.maintain(ctx) })
+	background.Go(func() { w.noteHealth(ctx) })
 	completer.Go(func() { w.complete(ctx) })
 
 	w.work(ctx)

@@ -18,6 +18,7 @@ type Metrics struct {
 	inFlight   *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
 	endpoints  *prometheus.GaugeVec
+	failing    prometheus.Gauge
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -46,8 +47,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		endpoints: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kindred_webhook_endpoints_waiting", Help: "Endpoints with something in the queue, by kind; counted up to 2,000.",
 		}, []string{"kind"}),
+		failing: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kindred_webhook_endpoints_failing", Help: "Active endpoints that have accepted nothing for an hour or more; over all processes.",
+		}),
 	}
-	r.MustRegister(m.attempts, m.seconds, m.delay, m.deliveries, m.inFlight, m.oldest, m.endpoints)
+	r.MustRegister(m.attempts, m.seconds, m.delay, m.deliveries, m.inFlight, m.oldest, m.endpoints, m.failing)
 	return m
 }
 

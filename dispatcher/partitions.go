@@ -35,6 +35,9 @@ DELETE FROM dispatch_endpoints e
 WHERE e.webhook IN (
 	SELECT webhook FROM dispatch_endpoints WHERE state = 'removed' AND changed_at < $1 ORDER BY changed_at LIMIT 1000)
 AND NOT EXISTS (SELECT FROM dispatch_queue q WHERE q.webhook = e.webhook)`
+
+	deleteHealth     = `DELETE FROM dispatch_health h WHERE NOT EXISTS (SELECT FROM dispatch_endpoints e WHERE e.webhook = h.webhook)`
+	deleteRecoveries = `DELETE FROM dispatch_recoveries WHERE at < $1`
 )
 
 // maintain keeps the delivery log within its retention, now and every hour.
@@ -110,6 +113,12 @@ func (d *Dispatcher) dropExpired(ctx context.Context, retention time.Duration) e
 		}
 		if _, err := tx.Exec(ctx, deleteRemoved, keepFrom); err != nil {
 			return fmt.Errorf("forget removed endpoints: %w", err)
+		}
+		if _, err := tx.Exec(ctx, deleteHealth); err != nil {
+			return fmt.Errorf("forget the health of removed endpoints: %w", err)
+		}
+		if _, err := tx.Exec(ctx, deleteRecoveries, keepFrom); err != nil {
+			return fmt.Errorf("forget recoveries: %w", err)
 		}
 		return nil
 	})

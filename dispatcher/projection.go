@@ -21,10 +21,11 @@ func (d *Dispatcher) Name() string { return "dispatcher" }
 // Version counts the shapes of what the projection keeps.
 func (d *Dispatcher) Version() int { return 1 }
 
-// Wants says which events concern deliveries: those that are delivered, and
-// those of the subscriptions.
+// Wants says which events concern deliveries: those that are delivered, those
+// of the subscriptions, and how a client has its users named.
 func (d *Dispatcher) Wants(eventType string) bool {
-	return strings.HasPrefix(eventType, "webhook.") || slices.Contains(event.PublicTypes(), eventType)
+	return strings.HasPrefix(eventType, "webhook.") || eventType == "client.settings_changed" ||
+		slices.Contains(event.PublicTypes(), eventType)
 }
 
 // Apply follows the subscriptions and queues one delivery for each public event
@@ -39,7 +40,11 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err != nil {
 		return err
 	}
-	b := newEnqueuing(endpoints)
+	naming, err := loadNaming(ctx, tx, clients)
+	if err != nil {
+		return err
+	}
+	b := newEnqueuing(endpoints, naming)
 	for _, rec := range batch {
 		if b.follow(rec) {
 			continue
@@ -63,6 +68,9 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err := storeEndpoints(ctx, tx, b.endpoints); err != nil {
 		return err
 	}
+	if err := b.naming.store(ctx, tx); err != nil {
+		return err
+	}
 	if b.queued || b.stopped {
 		if _, err := tx.Exec(ctx, notifyQueue); err != nil {
 			return fmt.Errorf("wake the workers: %w", err)
@@ -83,7 +91,8 @@ func concerned(batch []eventstore.Recorded) []id.Client {
 	seen := map[id.Client]bool{}
 	for _, rec := range batch {
 		_, public := rec.Event.(event.Public)
-		if (public || webhookOf(rec.Event) != "") && !seen[rec.Client] {
+		_, settings := rec.Event.(event.ClientSettingsChanged)
+		if (public || settings || webhookOf(rec.Event) != "") && !seen[rec.Client] {
 			seen[rec.Client] = true
 			clients = append(clients, rec.Client)
 		}
@@ -115,6 +124,7 @@ type enqueuing struct {
 	endpoints []*endpoint
 	byWebhook map[id.Webhook]*endpoint
 	byClient  map[id.Client][]*endpoint
+	naming    naming
 
 	rows            []queued
 	queued, stopped bool
@@ -128,10 +138,11 @@ type queued struct {
 	eventType  string
 	body       []byte
 	occurredAt time.Time
+	external   bool
 }
 
-func newEnqueuing(endpoints []*endpoint) *enqueuing {
-	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}}
+func newEnqueuing(endpoints []*endpoint, names naming) *enqueuing {
+	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: names}
 	for _, e := range endpoints {
 		b.add(e)
 	}
@@ -144,8 +155,13 @@ func (b *enqueuing) add(e *endpoint) {
 	b.byClient[e.Client] = append(b.byClient[e.Client], e)
 }
 
-// follow keeps the subscriptions up to date. It says whether rec was about one.
+// follow keeps the subscriptions and settings up to date. It says whether rec
+// was about them.
 func (b *enqueuing) follow(rec eventstore.Recorded) bool {
+	if changed, ok := rec.Event.(event.ClientSettingsChanged); ok {
+		b.naming.change(changed)
+		return true
+	}
 	webhook := webhookOf(rec.Event)
 	if webhook == "" {
 		return false
@@ -206,6 +222,7 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 			eventType:  rec.Type,
 			body:       body,
 			occurredAt: rec.RecordedAt,
+			external:   b.naming.external[rec.Client],
 		})
 	}
 	return nil
@@ -217,23 +234,27 @@ func deliveryOf(e id.Event, w id.Webhook) id.Delivery {
 	return id.Next[id.Delivery](id.Derived("delivery", string(e), string(w)))
 }
 
-// envelope is the body of a delivery: exactly the three fields of section 6 of
-// the interface specification.
+// message is the body of a delivery: exactly the three fields of section 6 of the interface specification.
+type message struct {
+	EventType string `json:"event_type"`
+	Data      any    `json:"data"`
+	Timestamp string `json:"timestamp"`
+}
+
+const bodyTime = "2006-01-02T15:04:05.000000Z"
+
+// envelope writes the body for an event.
 func envelope(rec eventstore.Recorded, public event.Public) ([]byte, error) {
-	body, err := json.Marshal(struct {
-		EventType string `json:"event_type"`
-		Data      any    `json:"data"`
-		Timestamp string `json:"timestamp"`
-	}{rec.Type, public.Data(rec.Client), rec.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z")})
+	text, err := json.Marshal(message{rec.Type, public.Data(rec.Client), rec.RecordedAt.UTC().Format(bodyTime)})
 	if err != nil {
 		return nil, fmt.Errorf("write the body for %s: %w", rec.ID, err)
 	}
-	return body, nil
+	return text, nil
 }
 
 const insertQueue = `
-INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[])
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::boolean[])
 ON CONFLICT (delivery) DO NOTHING`
 
 // flush writes the rows gathered so far.
@@ -247,13 +268,14 @@ func (b *enqueuing) flush(ctx context.Context, tx pgx.Tx) error {
 		events, positions, types      = make([]string, n), make([]string, n), make([]string, n)
 		bodies                        = make([][]byte, n)
 		times                         = make([]time.Time, n)
+		external                      = make([]bool, n)
 	)
 	for i, r := range b.rows {
 		deliveries[i], clients[i], webhooks[i] = string(r.delivery), string(r.endpoint.Client), string(r.endpoint.Webhook)
 		events[i], positions[i], types[i] = string(r.event), string(r.position), r.eventType
-		bodies[i], times[i] = r.body, r.occurredAt
+		bodies[i], times[i], external[i] = r.body, r.occurredAt, r.external
 	}
-	if _, err := tx.Exec(ctx, insertQueue, deliveries, clients, webhooks, events, positions, types, bodies, times); err != nil {
+	if _, err := tx.Exec(ctx, insertQueue, deliveries, clients, webhooks, events, positions, types, bodies, times, external); err != nil {
 		return fmt.Errorf("queue deliveries: %w", err)
 	}
 	b.rows, b.queued = b.rows[:0], true

@@ -38,6 +38,7 @@ type job struct {
 	Body      []byte
 	Test      bool
 	Cancelled bool // a pause or a removal came after its event
+	External  bool // its users are to be named by the client's own ids
 	URL       string
 	Secrets   []secret
 	Age       time.Duration // since the event was recorded
@@ -52,7 +53,7 @@ WITH turns AS (
 	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
 		WHERE webhook = t.webhook AND token = 0
-		ORDER BY position LIMIT t.first FOR UPDATE SKIP LOCKED) q
+		ORDER BY made LIMIT t.first FOR UPDATE SKIP LOCKED) q
 ), retry AS (
 	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
@@ -65,7 +66,7 @@ UPDATE dispatch_queue q SET token = q.token + 1, leased = true, due_at = now() +
 FROM picked p, dispatch_endpoints e
 WHERE q.delivery = p.delivery AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
-	q.position < e.cancelled_through, e.url, e.secrets, now() - q.occurred_at`
+	q.position < e.cancelled_through, q.external_ids, e.url, e.secrets, now() - q.occurred_at`
 
 // turn is how many deliveries of each kind an endpoint may begin.
 type turn struct {
@@ -106,12 +107,12 @@ func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
 const (
 	discoverFirst = `
 WITH RECURSIVE found AS (
-	(SELECT webhook, position, queued_at FROM dispatch_queue
-	 WHERE token = 0 AND webhook > $1 ORDER BY webhook, position LIMIT 1)
+	(SELECT webhook, queued_at FROM dispatch_queue
+	 WHERE token = 0 AND webhook > $1 ORDER BY webhook, made LIMIT 1)
 	UNION ALL
-	SELECT n.webhook, n.position, n.queued_at FROM found f CROSS JOIN LATERAL (
-		SELECT webhook, position, queued_at FROM dispatch_queue
-		WHERE token = 0 AND webhook > f.webhook ORDER BY webhook, position LIMIT 1) n
+	SELECT n.webhook, n.queued_at FROM found f CROSS JOIN LATERAL (
+		SELECT webhook, queued_at FROM dispatch_queue
+		WHERE token = 0 AND webhook > f.webhook ORDER BY webhook, made LIMIT 1) n
 )
 SELECT f.webhook, e.client, now() - f.queued_at
 FROM (SELECT webhook, queued_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
@@ -232,12 +233,17 @@ WITH done AS (
 ), gone AS (
 	DELETE FROM dispatch_queue q USING held h
 	WHERE q.delivery = h.delivery AND h.state NOT IN ('failed', 'returned')
-	RETURNING q.delivery, q.client, q.webhook, q.event, q.event_type, q.body, q.occurred_at, q.queued_at, q.test, q.failed, h.state, h.attempt
+	RETURNING q.delivery, q.client, q.webhook, q.event, q.event_type, q.body, q.occurred_at, q.queued_at, q.test, q.made,
+		q.redelivery_of, q.external_ids, h.state, CASE WHEN h.attempt > 0 THEN h.attempt ELSE q.failed END AS attempts
 ), ended AS (
-	INSERT INTO dispatch_deliveries (delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, attempts, state, ended_at)
-	SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test,
-		CASE WHEN attempt > 0 THEN attempt ELSE failed END, state, now()
+	INSERT INTO dispatch_deliveries (delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, made,
+		redelivery_of, external_ids, attempts, state, ended_at)
+	SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, made,
+		redelivery_of, external_ids, attempts, state, now()
 	FROM gone
+), telling AS (
+	INSERT INTO dispatch_endings (client, webhook, delivery, event, state, attempts, ended_at)
+	SELECT client, webhook, delivery, event, state, attempts, now() FROM gone WHERE NOT test
 )
 SELECT delivery, state FROM again UNION ALL SELECT delivery, state FROM gone`
 

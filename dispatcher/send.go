@@ -46,6 +46,19 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 		o.verdict = cancelled
 		return o
 	}
+	if j.External {
+		body, erased, err := w.named(ctx, j)
+		switch {
+		case err != nil:
+			w.Logger.WarnContext(ctx, "external ids cannot be looked up", "webhook_id", string(j.Webhook), "error", err)
+			o.verdict, o.retryIn = returned, pauseAfterTrouble
+			return o
+		case erased:
+			o.verdict = cancelled
+			return o
+		}
+		j.Body = body
+	}
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	defer cancel()
 	secrets, err := w.secrets.signing(ctx, j, started)

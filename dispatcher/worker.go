@@ -35,6 +35,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	agenda *agenda
+	health *health
 
 	look     chan struct{} // something new is in the queue
 	freed    chan struct{} // a slot is free
@@ -50,6 +51,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		transport:  newTransport(d.Guard, c, d.resolver),
 		secrets:    newOpenedSecrets(d.Secrets),
 		agenda:     newAgenda(c),
+		health:     newHealth(),
 		look:       make(chan struct{}, 1),
 		freed:      make(chan struct{}, 1),
 		outcomes:   make(chan outcome, maxOutcomes),
@@ -199,6 +201,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
 		warn = w.agenda.learn(j.Webhook, o.verdict == delivered, now)
+		w.health.learn(j.Webhook, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
 	signal(w.freed)

@@ -172,6 +172,30 @@ func (e ConsentsChangeAll) Valid() bool {
 	}
 }
 
+// Defines values for DeliveryStatus.
+const (
+	DeliveryCancelled DeliveryStatus = "cancelled"
+	DeliveryDelivered DeliveryStatus = "delivered"
+	DeliveryDropped   DeliveryStatus = "dropped"
+	DeliveryPending   DeliveryStatus = "pending"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryStatus enum.
+func (e DeliveryStatus) Valid() bool {
+	switch e {
+	case DeliveryCancelled:
+		return true
+	case DeliveryDelivered:
+		return true
+	case DeliveryDropped:
+		return true
+	case DeliveryPending:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EngagementType.
 const (
 	EngagementClick      EngagementType = "click"
@@ -1007,6 +1031,73 @@ type ConsentsChanged struct {
 // Example: EUR
 type Currency = string
 
+// Delivery defines model for Delivery.
+type Delivery struct {
+	Attempts []DeliveryAttempt `json:"attempts"`
+
+	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	EndedAt *TimestampOrNull `json:"ended_at"`
+
+	// EventID Example: evt_0123456789abcdefghijklmnop
+	EventID   string    `json:"event_id"`
+	EventType EventType `json:"event_type"`
+
+	// ID Example: dlv_0123456789abcdefghijklmnop
+	ID DeliveryID `json:"id"`
+
+	// NextAttemptAt Example: 2026-01-31T12:00:00.123456Z
+	NextAttemptAt *TimestampOrNull `json:"next_attempt_at"`
+
+	// OccurredAt Example: 2026-01-31T12:00:00.123456Z
+	OccurredAt Timestamp `json:"occurred_at"`
+
+	// RedeliveryOf The delivery that this one repeats, after a redelivery or a recovery.
+	RedeliveryOf *string `json:"redelivery_of"`
+
+	// Status `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
+	Status DeliveryStatus `json:"status"`
+	Test   bool           `json:"test"`
+
+	// WebhookID Example: whk_0123456789abcdefghijklmnop
+	WebhookID WebhookID `json:"webhook_id"`
+}
+
+// DeliveryAttempt defines model for DeliveryAttempt.
+type DeliveryAttempt struct {
+	// Answer The first 4 KiB of the answer's body; what is not UTF-8 is replaced.
+	Answer string `json:"answer"`
+
+	// At Example: 2026-01-31T12:00:00.123456Z
+	At Timestamp `json:"at"`
+
+	// Error Why it failed; null where it was accepted.
+	Error     *string `json:"error"`
+	LatencyMs float64 `json:"latency_ms"`
+
+	// Status Of the answer; null where there was none.
+	Status *int `json:"status"`
+}
+
+// DeliveryID Example: dlv_0123456789abcdefghijklmnop
+type DeliveryID = id.Delivery
+
+// DeliveryList defines model for DeliveryList.
+type DeliveryList struct {
+	Data []Delivery `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+
+	// Skipped Events that occurred while the subscription was paused.
+	Skipped int64 `json:"skipped"`
+}
+
+// DeliveryStatus `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
+type DeliveryStatus string
+
 // Email An e-mail address.
 //
 // Example: ada@example.com
@@ -1550,6 +1641,21 @@ type Problem struct {
 	Type string `json:"type"`
 }
 
+// Recovery defines model for Recovery.
+type Recovery struct {
+	// More Whether another request would find more.
+	More bool `json:"more"`
+
+	// Recovered How many deliveries this request queued again.
+	Recovered int `json:"recovered"`
+}
+
+// RecoveryRequest defines model for RecoveryRequest.
+type RecoveryRequest struct {
+	// Since Example: 2026-01-31T12:00:00.123456Z
+	Since Timestamp `json:"since"`
+}
+
 // Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 type Role string
 
@@ -1672,6 +1778,9 @@ type Term struct {
 
 // Timestamp Example: 2026-01-31T12:00:00.123456Z
 type Timestamp = Time
+
+// TimestampOrNull Example: 2026-01-31T12:00:00.123456Z
+type TimestampOrNull = Time
 
 // Token A JWT. `sub` is the user, `aud` the client.
 //
@@ -1849,8 +1958,11 @@ type UserList struct {
 // Webhook defines model for Webhook.
 type Webhook struct {
 	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
-	CreatedAt  Timestamp   `json:"created_at"`
-	EventTypes []EventType `json:"event_types"`
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Deliveries How deliveries go; in the answer to GET of one subscription only.
+	Deliveries *WebhookHealth `json:"deliveries,omitempty"`
+	EventTypes []EventType    `json:"event_types"`
 
 	// HasSecret Whether deliveries are signed.
 	HasSecret bool `json:"has_secret"`
@@ -1858,7 +1970,7 @@ type Webhook struct {
 	// ID Example: whk_0123456789abcdefghijklmnop
 	ID WebhookID `json:"id"`
 
-	// Secret In the answer to the creation only, where one was given.
+	// Secret In the answer to the creation, where one was given, and to a rotation only.
 	Secret *string       `json:"secret,omitempty"`
 	Status WebhookStatus `json:"status"`
 
@@ -1885,6 +1997,24 @@ type WebhookChange struct {
 	URL *WebhookURL `json:"url,omitempty"`
 }
 
+// WebhookHealth How deliveries go; in the answer to GET of one subscription only.
+type WebhookHealth struct {
+	// FailingSince Example: 2026-01-31T12:00:00.123456Z
+	FailingSince *TimestampOrNull `json:"failing_since"`
+
+	// LastFailureAt Example: 2026-01-31T12:00:00.123456Z
+	LastFailureAt *TimestampOrNull `json:"last_failure_at"`
+
+	// LastSuccessAt Example: 2026-01-31T12:00:00.123456Z
+	LastSuccessAt *TimestampOrNull `json:"last_success_at"`
+
+	// Pending Deliveries still to be made, counted up to 10,000.
+	Pending int `json:"pending"`
+
+	// Skipped Events that occurred while the subscription was paused.
+	Skipped int64 `json:"skipped"`
+}
+
 // WebhookID Example: whk_0123456789abcdefghijklmnop
 type WebhookID = id.Webhook
 
@@ -1896,6 +2026,14 @@ type WebhookList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
+// WebhookRotation defines model for WebhookRotation.
+type WebhookRotation struct {
+	// Secret Signs deliveries: `X-Service-Signature` is the HMAC-SHA256 of the body under its UTF-8 bytes, in lower-case hex.
+	//
+	// Example: whsec_…
+	Secret *WebhookSecret `json:"secret,omitempty"`
+}
+
 // WebhookSecret Signs deliveries: `X-Service-Signature` is the HMAC-SHA256 of the body under its UTF-8 bytes, in lower-case hex.
 //
 // Example: whsec_…
@@ -1903,6 +2041,11 @@ type WebhookSecret = string
 
 // WebhookStatus defines model for WebhookStatus.
 type WebhookStatus string
+
+// WebhookTest defines model for WebhookTest.
+type WebhookTest struct {
+	EventType EventType `json:"event_type"`
+}
 
 // WebhookURL An http or https URL.
 //
@@ -1926,6 +2069,9 @@ type Consistency string
 
 // Cursor defines model for Cursor.
 type Cursor = string
+
+// DeliveryInPath defines model for DeliveryInPath.
+type DeliveryInPath = string
 
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
@@ -2053,6 +2199,17 @@ type ListWebhooksParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// ListDeliveriesParams defines parameters for ListDeliveries.
+type ListDeliveriesParams struct {
+	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListConsentLayersParams defines parameters for ListConsentLayers.
 type ListConsentLayersParams struct {
 	// Limit How many a page holds at most.
@@ -2147,6 +2304,15 @@ type CreateWebhookJSONRequestBody = NewWebhook
 
 // ChangeWebhookJSONRequestBody defines body for ChangeWebhook for application/json ContentType.
 type ChangeWebhookJSONRequestBody = WebhookChange
+
+// RecoverDeliveriesJSONRequestBody defines body for RecoverDeliveries for application/json ContentType.
+type RecoverDeliveriesJSONRequestBody = RecoveryRequest
+
+// RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
+type RotateWebhookSecretJSONRequestBody = WebhookRotation
+
+// TestWebhookJSONRequestBody defines body for TestWebhook for application/json ContentType.
+type TestWebhookJSONRequestBody = WebhookTest
 
 // CreateConsentLayerJSONRequestBody defines body for CreateConsentLayer for application/json ContentType.
 type CreateConsentLayerJSONRequestBody = NewConsentLayer
@@ -2385,6 +2551,24 @@ type ServerInterface interface {
 	// ChangeWebhook Change, pause or resume a subscription
 	// (PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id})
 	ChangeWebhook(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
+	// ListDeliveries List deliveries and their attempts
+	// (GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries)
+	ListDeliveries(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, params ListDeliveriesParams)
+	// GetDelivery Get a delivery and its attempts
+	// (GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id})
+	GetDelivery(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath)
+	// Redeliver Send a delivery again
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver)
+	Redeliver(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath)
+	// RecoverDeliveries Deliver again what did not arrive
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover)
+	RecoverDeliveries(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
+	// RotateWebhookSecret Replace the signing secret
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret)
+	RotateWebhookSecret(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
+	// TestWebhook Send a test event
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test)
+	TestWebhook(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
 	// ListConsentLayers List the consent layers
 	// (GET /api/v1/consent_layers)
 	ListConsentLayers(w http.ResponseWriter, r *http.Request, params ListConsentLayersParams)
@@ -3421,6 +3605,276 @@ func (siw *ServerInterfaceWrapper) ChangeWebhook(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// ListDeliveries operation middleware
+func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "webhook_id" -------------
+	var webhookID WebhookInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "webhook_id", mux.Vars(r)["webhook_id"], &webhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "webhook_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDeliveriesParams
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListDeliveries(w, r, clientID, webhookID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDelivery operation middleware
+func (siw *ServerInterfaceWrapper) GetDelivery(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "webhook_id" -------------
+	var webhookID WebhookInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "webhook_id", mux.Vars(r)["webhook_id"], &webhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "webhook_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "delivery_id" -------------
+	var deliveryID DeliveryInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "delivery_id", mux.Vars(r)["delivery_id"], &deliveryID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "delivery_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDelivery(w, r, clientID, webhookID, deliveryID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Redeliver operation middleware
+func (siw *ServerInterfaceWrapper) Redeliver(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "webhook_id" -------------
+	var webhookID WebhookInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "webhook_id", mux.Vars(r)["webhook_id"], &webhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "webhook_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "delivery_id" -------------
+	var deliveryID DeliveryInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "delivery_id", mux.Vars(r)["delivery_id"], &deliveryID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "delivery_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Redeliver(w, r, clientID, webhookID, deliveryID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RecoverDeliveries operation middleware
+func (siw *ServerInterfaceWrapper) RecoverDeliveries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "webhook_id" -------------
+	var webhookID WebhookInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "webhook_id", mux.Vars(r)["webhook_id"], &webhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "webhook_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RecoverDeliveries(w, r, clientID, webhookID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RotateWebhookSecret operation middleware
+func (siw *ServerInterfaceWrapper) RotateWebhookSecret(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "webhook_id" -------------
+	var webhookID WebhookInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "webhook_id", mux.Vars(r)["webhook_id"], &webhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "webhook_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RotateWebhookSecret(w, r, clientID, webhookID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// TestWebhook operation middleware
+func (siw *ServerInterfaceWrapper) TestWebhook(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "webhook_id" -------------
+	var webhookID WebhookInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "webhook_id", mux.Vars(r)["webhook_id"], &webhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "webhook_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.TestWebhook(w, r, clientID, webhookID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListConsentLayers operation middleware
 func (siw *ServerInterfaceWrapper) ListConsentLayers(w http.ResponseWriter, r *http.Request) {
 
@@ -4350,6 +4804,12 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.RemoveWebhook).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/webhooks/{webhook_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.GetWebhook).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks/{webhook_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.ChangeWebhook).Methods(http.MethodPatch).Name("PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}", wrapper.GetDelivery).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", wrapper.Redeliver).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/recover", wrapper.RecoverDeliveries).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret", wrapper.RotateWebhookSecret).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/test", wrapper.TestWebhook).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test")
 	r.HandleFunc("/api/v1/consent_layers", wrapper.ListConsentLayers).Methods(http.MethodGet).Name("GET /api/v1/consent_layers")
 	r.HandleFunc("/api/v1/consent_layers", wrapper.CreateConsentLayer).Methods(http.MethodPost).Name("POST /api/v1/consent_layers")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}", wrapper.RetireConsentLayer).Methods(http.MethodDelete).Name("DELETE /api/v1/consent_layers/{consent_layer_id}")
@@ -5109,6 +5569,176 @@ func (response ChangeWebhook200JSONResponse) VisitChangeWebhookResponse(w http.R
 	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
 	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
 	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDeliveriesRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	WebhookID WebhookInPath `json:"webhook_id"`
+	Params    ListDeliveriesParams
+}
+
+type ListDeliveriesResponseObject interface {
+	VisitListDeliveriesResponse(w http.ResponseWriter) error
+}
+
+type ListDeliveries200JSONResponse DeliveryList
+
+func (response ListDeliveries200JSONResponse) VisitListDeliveriesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDeliveryRequestObject struct {
+	ClientID   ClientInPath   `json:"client_id"`
+	WebhookID  WebhookInPath  `json:"webhook_id"`
+	DeliveryID DeliveryInPath `json:"delivery_id"`
+}
+
+type GetDeliveryResponseObject interface {
+	VisitGetDeliveryResponse(w http.ResponseWriter) error
+}
+
+type GetDelivery200JSONResponse Delivery
+
+func (response GetDelivery200JSONResponse) VisitGetDeliveryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RedeliverRequestObject struct {
+	ClientID   ClientInPath   `json:"client_id"`
+	WebhookID  WebhookInPath  `json:"webhook_id"`
+	DeliveryID DeliveryInPath `json:"delivery_id"`
+}
+
+type RedeliverResponseObject interface {
+	VisitRedeliverResponse(w http.ResponseWriter) error
+}
+
+type Redeliver202ResponseHeaders struct {
+	Location string
+}
+
+type Redeliver202JSONResponse struct {
+	Body    Delivery
+	Headers Redeliver202ResponseHeaders
+}
+
+func (response Redeliver202JSONResponse) VisitRedeliverResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RecoverDeliveriesRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	WebhookID WebhookInPath `json:"webhook_id"`
+	Body      *RecoverDeliveriesJSONRequestBody
+}
+
+type RecoverDeliveriesResponseObject interface {
+	VisitRecoverDeliveriesResponse(w http.ResponseWriter) error
+}
+
+type RecoverDeliveries202JSONResponse Recovery
+
+func (response RecoverDeliveries202JSONResponse) VisitRecoverDeliveriesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RotateWebhookSecretRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	WebhookID WebhookInPath `json:"webhook_id"`
+	Body      *RotateWebhookSecretJSONRequestBody
+}
+
+type RotateWebhookSecretResponseObject interface {
+	VisitRotateWebhookSecretResponse(w http.ResponseWriter) error
+}
+
+type RotateWebhookSecret200ResponseHeaders struct {
+	ETag             string
+	XKindredPosition string
+}
+
+type RotateWebhookSecret200JSONResponse struct {
+	Body    Webhook
+	Headers RotateWebhookSecret200ResponseHeaders
+}
+
+func (response RotateWebhookSecret200JSONResponse) VisitRotateWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestWebhookRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	WebhookID WebhookInPath `json:"webhook_id"`
+	Body      *TestWebhookJSONRequestBody
+}
+
+type TestWebhookResponseObject interface {
+	VisitTestWebhookResponse(w http.ResponseWriter) error
+}
+
+type TestWebhook202ResponseHeaders struct {
+	Location string
+}
+
+type TestWebhook202JSONResponse struct {
+	Body    Delivery
+	Headers TestWebhook202ResponseHeaders
+}
+
+func (response TestWebhook202JSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(202)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -5937,6 +6567,24 @@ type StrictServerInterface interface {
 	// ChangeWebhook Change, pause or resume a subscription
 	// (PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id})
 	ChangeWebhook(ctx context.Context, request ChangeWebhookRequestObject) (ChangeWebhookResponseObject, error)
+	// ListDeliveries List deliveries and their attempts
+	// (GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries)
+	ListDeliveries(ctx context.Context, request ListDeliveriesRequestObject) (ListDeliveriesResponseObject, error)
+	// GetDelivery Get a delivery and its attempts
+	// (GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id})
+	GetDelivery(ctx context.Context, request GetDeliveryRequestObject) (GetDeliveryResponseObject, error)
+	// Redeliver Send a delivery again
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver)
+	Redeliver(ctx context.Context, request RedeliverRequestObject) (RedeliverResponseObject, error)
+	// RecoverDeliveries Deliver again what did not arrive
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover)
+	RecoverDeliveries(ctx context.Context, request RecoverDeliveriesRequestObject) (RecoverDeliveriesResponseObject, error)
+	// RotateWebhookSecret Replace the signing secret
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret)
+	RotateWebhookSecret(ctx context.Context, request RotateWebhookSecretRequestObject) (RotateWebhookSecretResponseObject, error)
+	// TestWebhook Send a test event
+	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test)
+	TestWebhook(ctx context.Context, request TestWebhookRequestObject) (TestWebhookResponseObject, error)
 	// ListConsentLayers List the consent layers
 	// (GET /api/v1/consent_layers)
 	ListConsentLayers(ctx context.Context, request ListConsentLayersRequestObject) (ListConsentLayersResponseObject, error)
@@ -6744,6 +7392,195 @@ func (sh *strictHandler) ChangeWebhook(w http.ResponseWriter, r *http.Request, c
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ChangeWebhookResponseObject); ok {
 		if err := validResponse.VisitChangeWebhookResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListDeliveries operation middleware
+func (sh *strictHandler) ListDeliveries(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, params ListDeliveriesParams) {
+	var request ListDeliveriesRequestObject
+
+	request.ClientID = clientID
+	request.WebhookID = webhookID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDeliveries(ctx, request.(ListDeliveriesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDeliveries")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListDeliveriesResponseObject); ok {
+		if err := validResponse.VisitListDeliveriesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetDelivery operation middleware
+func (sh *strictHandler) GetDelivery(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath) {
+	var request GetDeliveryRequestObject
+
+	request.ClientID = clientID
+	request.WebhookID = webhookID
+	request.DeliveryID = deliveryID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDelivery(ctx, request.(GetDeliveryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDelivery")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetDeliveryResponseObject); ok {
+		if err := validResponse.VisitGetDeliveryResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// Redeliver operation middleware
+func (sh *strictHandler) Redeliver(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath) {
+	var request RedeliverRequestObject
+
+	request.ClientID = clientID
+	request.WebhookID = webhookID
+	request.DeliveryID = deliveryID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.Redeliver(ctx, request.(RedeliverRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Redeliver")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RedeliverResponseObject); ok {
+		if err := validResponse.VisitRedeliverResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RecoverDeliveries operation middleware
+func (sh *strictHandler) RecoverDeliveries(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath) {
+	var request RecoverDeliveriesRequestObject
+
+	request.ClientID = clientID
+	request.WebhookID = webhookID
+
+	var body RecoverDeliveriesJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RecoverDeliveries(ctx, request.(RecoverDeliveriesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RecoverDeliveries")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RecoverDeliveriesResponseObject); ok {
+		if err := validResponse.VisitRecoverDeliveriesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RotateWebhookSecret operation middleware
+func (sh *strictHandler) RotateWebhookSecret(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath) {
+	var request RotateWebhookSecretRequestObject
+
+	request.ClientID = clientID
+	request.WebhookID = webhookID
+
+	var body RotateWebhookSecretJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		if !errors.Is(err, io.EOF) {
+			sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+			return
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RotateWebhookSecret(ctx, request.(RotateWebhookSecretRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RotateWebhookSecret")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RotateWebhookSecretResponseObject); ok {
+		if err := validResponse.VisitRotateWebhookSecretResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// TestWebhook operation middleware
+func (sh *strictHandler) TestWebhook(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath) {
+	var request TestWebhookRequestObject
+
+	request.ClientID = clientID
+	request.WebhookID = webhookID
+
+	var body TestWebhookJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.TestWebhook(ctx, request.(TestWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestWebhook")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(TestWebhookResponseObject); ok {
+		if err := validResponse.VisitTestWebhookResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -32,6 +32,7 @@ type API struct {
 
 	History         *auditing.Auditor
 	Feeds           *feeds.Feeds
+	Deliveries      Deliveries
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none
 	Now             func() time.Time

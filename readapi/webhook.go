@@ -3,8 +3,6 @@ package readapi
 import (
 	"context"
 
-	"kindred/domain/fault"
-	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -34,16 +32,22 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 // GetWebhook shows a subscription.
 func (a *API) GetWebhook(ctx context.Context, r httpapi.GetWebhookRequestObject) (httpapi.GetWebhookResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := id.Parse[id.Webhook](r.WebhookID)
+	webhook, err := parseWebhook(r.WebhookID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
+		return nil, err
 	}
 	found, err := a.Webhooks.Get(ctx, client, eventual, webhook)
 	if err != nil {
 		return nil, err
 	}
+	health, err := a.Deliveries.Health(ctx, client, eventual, webhook)
+	if err != nil {
+		return nil, err
+	}
+	body := webhookBody(found)
+	body.Deliveries = &health
 	return httpapi.GetWebhook200JSONResponse{
-		Body:    webhookBody(found),
+		Body:    body,
 		Headers: httpapi.GetWebhook200ResponseHeaders{ETag: httpapi.ETag(int64(found.Revision))},
 	}, nil
 }

@@ -140,8 +140,10 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	if w.auditor, err = f.auditor(ctx); err != nil {
 		return nil, err
 	}
+	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
 	reads := &readapi.API{
-		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
+		Deliveries: deliveryLog{deliveries},
+		Clients:    projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
 		Campaigns: projections.Campaigns{Reader: reader}, Now: time.Now,
@@ -152,6 +154,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		writing: &writeapi.API{
 			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Login: login(issuer),
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
+			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 		},
 		reading: reads,
 		Endpoints: auth.New(auth.Config{

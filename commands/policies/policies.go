@@ -43,6 +43,7 @@ type Policies struct {
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
 	Matching   MatchTurns
+	Endings    Endings
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
@@ -71,6 +72,7 @@ func (p *Policies) Run(ctx context.Context) error {
 	sweeps.Go(func() { p.sweepClaims(ctx) })
 	sweeps.Go(func() { p.sweepCampaigns(ctx) })
 	sweeps.Go(func() { p.matchAutomatically(ctx) })
+	sweeps.Go(func() { p.recordEndings(ctx) })
 	err = router.Run(ctx)
 	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -26,6 +26,7 @@ type API struct {
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
 	// TraitSchema is a client's trait schema as it is now, and its entity tag.
 	TraitSchema func(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error)
+	Deliveries  Deliveries
 }
 
 // Login is a token and what it allows.

@@ -80,6 +80,9 @@ func samples() []Event {
 		WebhookResumed{Webhook: webhook},
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
+		DeliveriesEnded{Webhook: webhook, Deliveries: []Ending{{
+			Delivery: "dlv_04hk8ls48pkqs04hk8ls48pkqs", Event: "evt_04hk8ls48pkqs04hk8ls48pkqs", State: "dropped", Attempts: 6,
+		}}},
 		InteractionRecorded{User: user, Item: "usr_0000000000000000000000000g", Kind: "click", Impression: "0102.3", Position: 3},
 		TraitSchemaInferred{Client: client, Users: 120, Schema: box(1)},
 		TraitSchemaOverridden{Overrides: map[string]TraitOverride{"a.b": {Type: "category", Weight: new(2.5), Ignore: new(false), Sensitive: new(true)}}},

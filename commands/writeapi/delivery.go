@@ -1,0 +1,96 @@
+package writeapi
+
+import (
+	"context"
+	"time"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// Deliveries makes deliveries that are asked for by hand. They go through the
+// dispatcher's queue; the log hears how they end. A seed names a request that
+// may be repeated.
+type Deliveries interface {
+	Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error)
+	Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error)
+	Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error)
+}
+
+// TestWebhook delivers an event that never happened.
+func (a *API) TestWebhook(ctx context.Context, r httpapi.TestWebhookRequestObject) (httpapi.TestWebhookResponseObject, error) {
+	webhook, err := webhookID(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	c := call(ctx)
+	made, err := a.Deliveries.Test(ctx, c.Client, webhook, string(r.Body.EventType), c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.TestWebhook202JSONResponse{
+		Body: made, Headers: httpapi.TestWebhook202ResponseHeaders{Location: deliveryPath(c, made)},
+	}, nil
+}
+
+// Redeliver sends a delivery once more.
+func (a *API) Redeliver(ctx context.Context, r httpapi.RedeliverRequestObject) (httpapi.RedeliverResponseObject, error) {
+	webhook, err := webhookID(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	delivery, err := id.Parse[id.Delivery](r.DeliveryID)
+	if err != nil {
+		return nil, fault.New(fault.Missing, "delivery_unknown", "There is no such delivery.")
+	}
+	c := call(ctx)
+	made, err := a.Deliveries.Redeliver(ctx, c.Client, webhook, delivery, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.Redeliver202JSONResponse{
+		Body: made, Headers: httpapi.Redeliver202ResponseHeaders{Location: deliveryPath(c, made)},
+	}, nil
+}
+
+// RecoverDeliveries delivers again what did not arrive.
+func (a *API) RecoverDeliveries(ctx context.Context, r httpapi.RecoverDeliveriesRequestObject) (httpapi.RecoverDeliveriesResponseObject, error) {
+	webhook, err := webhookID(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	c := call(ctx)
+	recovery, err := a.Deliveries.Recover(ctx, c.Client, webhook, r.Body.Since.Time, c.Seed)
+	return httpapi.RecoverDeliveries202JSONResponse(recovery), err
+}
+
+// RotateWebhookSecret replaces the signing secret and shows the new one this
+// once.
+func (a *API) RotateWebhookSecret(ctx context.Context, r httpapi.RotateWebhookSecretRequestObject) (httpapi.RotateWebhookSecretResponseObject, error) {
+	webhook, err := webhookID(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	var chosen *string
+	if r.Body != nil {
+		chosen = r.Body.Secret
+	}
+	rotated, secret, err := a.Commands.RotateSecret(ctx, call(ctx), webhook, chosen)
+	if err != nil {
+		return nil, err
+	}
+	body := webhookBody(rotated)
+	body.Secret = &secret
+	return httpapi.RotateWebhookSecret200JSONResponse{
+		Body: body,
+		Headers: httpapi.RotateWebhookSecret200ResponseHeaders{
+			ETag: etag(rotated.Outcome), XKindredPosition: position(rotated.Outcome),
+		},
+	}, nil
+}
+
+func deliveryPath(c commands.Call, d httpapi.Delivery) string {
+	return under(c.Client, "webhooks", d.WebhookID) + "/deliveries/" + string(d.ID)
+}

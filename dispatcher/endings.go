@@ -1,0 +1,94 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// Endings hands out how deliveries ended, for the log.
+type Endings struct{ Pool *pgxpool.Pool }
+
+const (
+	maxEndings = 1_000 // of one batch, which becomes one event
+	maxGather  = 10_000
+	maxBatches = 50 // of one turn
+
+	endingsTimeout = 20 * time.Second
+)
+
+const (
+	// One process at a time records, so that batches of a stream keep their order.
+	lockEndings = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred delivery endings', 0))`
+
+	gatherEndings = `
+WITH taken AS (
+	DELETE FROM dispatch_endings WHERE id IN (SELECT id FROM dispatch_endings ORDER BY id LIMIT $1)
+	RETURNING id, client, webhook, (ended_at AT TIME ZONE 'UTC')::date AS day, delivery, event, state, attempts
+), numbered AS (
+	SELECT *, (row_number() OVER (PARTITION BY client, webhook, day ORDER BY id) - 1) / $2::int AS part FROM taken
+)
+INSERT INTO dispatch_ending_batches (client, webhook, day, endings)
+SELECT client, webhook, day, json_agg(json_build_object(
+	'delivery_id', delivery, 'event_id', event, 'state', state, 'attempts', attempts) ORDER BY id)::text
+FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
+
+	selectBatches = `SELECT id, client, webhook, day, endings FROM dispatch_ending_batches ORDER BY id LIMIT $1`
+	deleteBatch   = `DELETE FROM dispatch_ending_batches WHERE id = $1`
+)
+
+// Settle hands what has ended to record, in batches, each until record has
+// taken it: a batch that is handed over again, after a crash, is the same as
+// before. It says whether there is more. While another process settles, there
+// is nothing to do.
+func (e Endings) Settle(ctx context.Context, record func(ctx context.Context, client id.Client, day time.Time, ended event.DeliveriesEnded) error) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, endingsTimeout)
+	defer cancel()
+	guard, err := e.Pool.Begin(ctx) // holds the lock alone; the work is committed step by step
+	if err != nil {
+		return false, fmt.Errorf("settle endings: %w", err)
+	}
+	defer func() { _ = guard.Rollback(context.WithoutCancel(ctx)) }() // nothing was written in it
+	var mine bool
+	if err := guard.QueryRow(ctx, lockEndings).Scan(&mine); err != nil || !mine {
+		return false, err
+	}
+	if _, err := e.Pool.Exec(ctx, gatherEndings, maxGather, maxEndings); err != nil {
+		return false, fmt.Errorf("gather endings: %w", err)
+	}
+	rows, err := e.Pool.Query(ctx, selectBatches, maxBatches)
+	if err != nil {
+		return false, fmt.Errorf("read batches of endings: %w", err)
+	}
+	type batch struct {
+		ID      int64
+		Client  id.Client
+		Webhook id.Webhook
+		Day     time.Time
+		Endings string
+	}
+	batches, err := pgx.CollectRows(rows, pgx.RowToStructByPos[batch])
+	if err != nil {
+		return false, fmt.Errorf("read batches of endings: %w", err)
+	}
+	for _, b := range batches {
+		ended := event.DeliveriesEnded{Webhook: b.Webhook}
+		if err := json.Unmarshal([]byte(b.Endings), &ended.Deliveries); err != nil {
+			return false, fmt.Errorf("read a batch of endings: %w", err)
+		}
+		if err := record(ctx, b.Client, b.Day, ended); err != nil {
+			return false, err
+		}
+		if _, err := e.Pool.Exec(ctx, deleteBatch, b.ID); err != nil {
+			return false, fmt.Errorf("forget a recorded batch of endings: %w", err)
+		}
+	}
+	return len(batches) == maxBatches, nil
+}

@@ -1,0 +1,116 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"kindred/domain/id"
+)
+
+const (
+	healthEvery = time.Second
+	countEvery  = 15 // healthEvery
+	maxHealth   = 10_000
+)
+
+// health gathers how receivers answered, until it is written down.
+type health struct {
+	mu     sync.Mutex
+	recent map[id.Webhook]*answered
+}
+
+// answered is what one receiver did since the last writing; nil is nothing.
+type answered struct{ success, failure, failing *time.Time }
+
+func newHealth() *health { return &health{recent: map[id.Webhook]*answered{}} }
+
+func (h *health) learn(webhook id.Webhook, accepted bool, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.recent[webhook]
+	if a == nil {
+		if len(h.recent) >= maxHealth {
+			return // its next answer tells as much
+		}
+		a = new(answered)
+		h.recent[webhook] = a
+	}
+	if accepted {
+		a.success, a.failing = &at, nil
+		return
+	}
+	a.failure = &at
+	if a.failing == nil {
+		a.failing = &at
+	}
+}
+
+func (h *health) take() map[id.Webhook]*answered {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	taken := h.recent
+	h.recent = map[id.Webhook]*answered{}
+	return taken
+}
+
+const (
+	// Rows are locked in one order. What is older than what another process
+	// wrote down changes nothing of it.
+	upsertHealth = `
+INSERT INTO dispatch_health AS h (webhook, last_success_at, last_failure_at, failing_since)
+SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[]) AS a (webhook, success, failure, failing)
+ORDER BY webhook
+ON CONFLICT (webhook) DO UPDATE SET
+	last_success_at = greatest(h.last_success_at, excluded.last_success_at),
+	last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
+	failing_since = CASE WHEN excluded.last_success_at IS NULL THEN coalesce(h.failing_since, excluded.failing_since)
+		ELSE excluded.failing_since END`
+
+	countFailing = `
+SELECT count(*) FROM dispatch_health h JOIN dispatch_endpoints e ON e.webhook = h.webhook
+WHERE h.failing_since < $1 AND e.state = 'active'`
+)
+
+// noteHealth writes down how receivers answer, every second and at the end, and
+// counts those that have failed for long.
+func (w *worker) noteHealth(ctx context.Context) {
+	for turn := 0; ; turn++ {
+		goOn := sleep(ctx, healthEvery)
+		if err := w.noteHealthOnce(ctx, turn%countEvery == 0); err != nil {
+			w.Logger.WarnContext(ctx, "health of webhook endpoints cannot be noted", "error", err)
+		}
+		if !goOn {
+			return
+		}
+	}
+}
+
+func (w *worker) noteHealthOnce(ctx context.Context, count bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
+	defer cancel()
+	if count {
+		var failing int
+		if err := w.Pool.QueryRow(ctx, countFailing, w.Now().Add(-failingLong)).Scan(&failing); err != nil {
+			return fmt.Errorf("count failing endpoints: %w", err)
+		}
+		w.Metrics.failing.Set(float64(failing))
+	}
+	recent := w.health.take()
+	if len(recent) == 0 {
+		return nil
+	}
+	var (
+		webhooks                    []string
+		successes, failures, begins []*time.Time
+	)
+	for webhook, a := range recent {
+		webhooks = append(webhooks, string(webhook))
+		successes, failures, begins = append(successes, a.success), append(failures, a.failure), append(begins, a.failing)
+	}
+	if _, err := w.Pool.Exec(ctx, upsertHealth, webhooks, successes, failures, begins); err != nil {
+		return fmt.Errorf("write the health of endpoints: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore/feed"
+)
+
+// Log shows what became of deliveries. It knows those that are still to be
+// made, and those that ended within the retention.
+type Log struct {
+	Pool     *pgxpool.Pool
+	Progress *feed.Progress
+}
+
+// Status values of a delivery.
+const (
+	StatusPending   = "pending"
+	StatusDelivered = string(delivered)
+	StatusDropped   = "dropped"
+	StatusCancelled = string(cancelled)
+)
+
+// Delivery is one event on its way to one webhook, or how that ended.
+type Delivery struct {
+	Made          int64 // its place in lists
+	ID            id.Delivery
+	Webhook       id.Webhook
+	Event         id.Event
+	EventType     string
+	Test          bool
+	RedeliveryOf  *id.Delivery
+	OccurredAt    time.Time // of the event
+	CreatedAt     time.Time
+	Status        string
+	NextAttemptAt *time.Time // of a pending one that has failed
+	EndedAt       *time.Time
+	Attempts      []Attempt
+}
+
+// Attempt is one request to a receiver.
+type Attempt struct {
+	Number  int // 1 is the first
+	At      time.Time
+	Latency time.Duration
+	Status  *int    // of the answer; nil where there was none
+	Error   *string // nil where it was accepted
+	Answer  []byte  // the first 4 KiB of the body
+}
+
+// Health is how deliveries to a webhook go.
+type Health struct {
+	Pending       int        // counted up to MaxPending
+	Skipped       int64      // events that occurred while it was paused
+	LastSuccessAt *time.Time // of an attempt
+	LastFailureAt *time.Time
+	FailingSince  *time.Time // nil while the last attempt was accepted
+}
+
+// MaxPending bounds what Health counts.
+const MaxPending = 10_000
+
+// state is the dispatcher's copy of a subscription, as far as it is asked for.
+type state struct {
+	name    *string // nil: there is none
+	skipped int64
+}
+
+const readState = `
+SELECT f.reached, f.head, f.quarantined, e.state, coalesce(e.skipped, 0)
+FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.webhook = $2`
+
+// state waits until the dispatcher has seen what the client was told, and reads
+// a subscription.
+func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool) (s state, err error) {
+	reader := feed.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress}
+	sql := `WITH ` + feed.Fresh(reader.Of) + readState
+	err = reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped)
+		return at, err
+	})
+	if err != nil {
+		return s, fmt.Errorf("read the state of a webhook: %w", err)
+	}
+	if s.name == nil || *s.name == removed {
+		return s, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
+	}
+	return s, nil
+}
+
+const selectHealth = `
+SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND token = 0 LIMIT $2) q),
+	(SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND token > 0 LIMIT $2) q),
+	h.last_success_at, h.last_failure_at, h.failing_since
+FROM (SELECT) one LEFT JOIN dispatch_health h ON h.webhook = $1`
+
+// Health says how deliveries to a webhook go.
+func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool) (Health, error) {
+	s, err := l.state(ctx, client, webhook, eventual)
+	if err != nil {
+		return Health{}, err
+	}
+	h, tried := Health{Skipped: s.skipped}, 0
+	err = l.Pool.QueryRow(ctx, selectHealth, webhook, MaxPending).Scan(&h.Pending, &tried, &h.LastSuccessAt, &h.LastFailureAt, &h.FailingSince)
+	if err != nil {
+		return Health{}, fmt.Errorf("read the health of a webhook: %w", err)
+	}
+	h.Pending = min(h.Pending+tried, MaxPending)
+	return h, nil
+}
+
+// The parts of a list, each in the order of its own index, up to the limit.
+const (
+	deliveryColumns = `made, delivery, webhook, event, event_type, test, redelivery_of, occurred_at, queued_at AS created_at, `
+	pendingColumns  = deliveryColumns + `'pending' AS state, CASE WHEN token > 0 AND NOT leased THEN due_at END AS next_at, NULL::timestamptz AS ended_at FROM dispatch_queue `
+	endedColumns    = deliveryColumns + `state, NULL::timestamptz AS next_at, ended_at FROM dispatch_deliveries `
+
+	listFresh   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND token = 0 ORDER BY made LIMIT $4)`
+	listTried   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND abs(token) > 0 ORDER BY made LIMIT $4)`
+	listEnded   = `(SELECT ` + endedColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 ORDER BY made LIMIT $4)`
+	listArrived = `(SELECT ` + endedColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND state = $5 ORDER BY made LIMIT $4)`
+	listFailed  = `(SELECT ` + endedColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND state <> 'delivered' AND state = $5 ORDER BY made LIMIT $4)`
+
+	listPending = listFresh + ` UNION ALL ` + listTried + ` ORDER BY made LIMIT $4`
+	listAll     = listEnded + ` UNION ALL ` + listPending
+)
+
+// Query selects deliveries of a webhook.
+type Query struct {
+	Status string // "" for all
+	After  int64  // Made of the last one before
+	Limit  int
+}
+
+// List returns deliveries in the order in which they were made, and how many
+// events were skipped while the webhook was paused.
+func (l Log) List(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool, q Query) ([]Delivery, int64, error) {
+	s, err := l.state(ctx, client, webhook, eventual)
+	if err != nil {
+		return nil, 0, err
+	}
+	sql, args := listAll, []any{client, webhook, q.After, q.Limit}
+	switch q.Status {
+	case "":
+	case StatusPending:
+		sql = listPending
+	case StatusDelivered:
+		sql, args = listArrived, append(args, q.Status)
+	default:
+		sql, args = listFailed, append(args, q.Status)
+	}
+	found, err := collect(ctx, l.Pool, sql, args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	return found, s.skipped, l.attempts(ctx, found)
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func collect(ctx context.Context, db querier, sql string, args ...any) ([]Delivery, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d Delivery, err error) {
+		err = row.Scan(&d.Made, &d.ID, &d.Webhook, &d.Event, &d.EventType, &d.Test, &d.RedeliveryOf, &d.OccurredAt, &d.CreatedAt,
+			&d.Status, &d.NextAttemptAt, &d.EndedAt)
+		return d, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
+	return found, nil
+}
+
+const selectAttempts = `
+SELECT delivery, attempt, at, latency_us, status, error, answer FROM dispatch_attempts
+WHERE delivery = ANY($1) ORDER BY delivery, at`
+
+// attempts adds the attempts of deliveries.
+func (l Log) attempts(ctx context.Context, of []Delivery) error {
+	index, ids := make(map[id.Delivery]int, len(of)), make([]id.Delivery, len(of))
+	for i, d := range of {
+		index[d.ID], ids[i] = i, d.ID
+	}
+	rows, err := l.Pool.Query(ctx, selectAttempts, ids)
+	if err != nil {
+		return fmt.Errorf("read attempts: %w", err)
+	}
+	var (
+		delivery id.Delivery
+		a        Attempt
+		latency  int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&delivery, &a.Number, &a.At, &latency, &a.Status, &a.Error, &a.Answer}, func() error {
+		a.Latency = time.Duration(latency) * time.Microsecond
+		d := &of[index[delivery]]
+		d.Attempts = append(d.Attempts, a)
+		a = Attempt{}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read attempts: %w", err)
+	}
+	return nil
+}
+
+// A delivery that moves from the queue to the log meanwhile is seen in one of
+// them: first the queue is asked, then the log.
+const (
+	getPending = `SELECT ` + pendingColumns + `WHERE delivery = $3 AND client = $1 AND webhook = $2`
+	getEnded   = `SELECT ` + endedColumns + `WHERE delivery = $3 AND client = $1 AND webhook = $2`
+)
+
+func find(ctx context.Context, db querier, client id.Client, webhook id.Webhook, delivery id.Delivery) (Delivery, error) {
+	for _, sql := range []string{getPending, getEnded} {
+		found, err := collect(ctx, db, sql, client, webhook, delivery)
+		if err != nil {
+			return Delivery{}, err
+		}
+		if len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return Delivery{}, errUnknown
+}
+
+var errUnknown = errors.New("there is no such delivery")
+
+// Get returns a delivery, or fails with a fault of kind Missing.
+func (l Log) Get(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, eventual bool) (Delivery, error) {
+	if _, err := l.state(ctx, client, webhook, eventual); err != nil {
+		return Delivery{}, err
+	}
+	return l.get(ctx, client, webhook, delivery)
+}
+
+func (l Log) get(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery) (Delivery, error) {
+	found, err := find(ctx, l.Pool, client, webhook, delivery)
+	if errors.Is(err, errUnknown) {
+		return Delivery{}, fault.New(fault.Missing, "delivery_unknown",
+			"There is no such delivery, or it ended longer ago than deliveries are kept.")
+	}
+	if err != nil {
+		return Delivery{}, err
+	}
+	one := []Delivery{found}
+	err = l.attempts(ctx, one)
+	return one[0], err
+}

@@ -1,0 +1,261 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Manual makes deliveries that somebody asks for by hand. A seed, where there
+// is one, names the request: made again, it makes nothing more.
+type Manual struct {
+	Log
+	Now     func() time.Time
+	Entropy io.Reader // for identifiers
+}
+
+// ids hands out the identifiers of a request.
+func (m Manual) ids(seed []string, purpose string) *id.Source {
+	if seed == nil {
+		return id.Random(m.Entropy)
+	}
+	return id.Derived(append(slices.Clone(seed), purpose)...)
+}
+
+// active refuses what is not there, or paused.
+func (m Manual) active(ctx context.Context, client id.Client, webhook id.Webhook) error {
+	s, err := m.state(ctx, client, webhook, false)
+	if err == nil && *s.name == paused {
+		return errPaused()
+	}
+	return err
+}
+
+func errPaused() error {
+	return fault.New(fault.Conflict, "webhook_paused", "The subscription is paused and receives nothing. Set its status to active first.")
+}
+
+// once makes a delivery, unless the same request has made it before.
+func (m Manual) once(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, insert func(pgx.Tx) (int64, error)) (Delivery, error) {
+	var made bool
+	err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+		if _, err := find(ctx, tx, client, webhook, delivery); !errors.Is(err, errUnknown) {
+			made = err == nil
+			return err
+		}
+		n, err := insert(tx)
+		if err != nil {
+			return fmt.Errorf("queue a delivery: %w", err)
+		}
+		if made = n > 0; made {
+			_, err = tx.Exec(ctx, notifyQueue)
+		}
+		return err
+	})
+	if err != nil {
+		return Delivery{}, err
+	}
+	if !made { // it was paused, or removed, just now
+		return Delivery{}, errPaused()
+	}
+	return m.get(ctx, client, webhook, delivery)
+}
+
+const insertTest = `
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test)
+SELECT $3, e.client, e.webhook, $4, e.cancelled_through, $5, $6, $7, true
+FROM dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = 'active'`
+
+// Test sends an event that never happened, of any type of the catalog, marked
+// as a test by its header.
+func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (Delivery, error) {
+	if err := m.active(ctx, client, webhook); err != nil {
+		return Delivery{}, err
+	}
+	ids := m.ids(seed, "test")
+	delivery, eventID := id.Next[id.Delivery](ids), id.Next[id.Event](ids)
+	at := m.Now().UTC().Truncate(time.Microsecond)
+	body, err := json.Marshal(message{eventType, example(eventType, client, ids), at.Format(bodyTime)})
+	if err != nil {
+		return Delivery{}, fmt.Errorf("write a test: %w", err)
+	}
+	return m.once(ctx, client, webhook, delivery, func(tx pgx.Tx) (int64, error) {
+		tag, err := tx.Exec(ctx, insertTest, client, webhook, delivery, eventID, eventType, body, at)
+		return tag.RowsAffected(), err
+	})
+}
+
+// example is made-up data for a type of event, with the fields of section 6 of
+// the interface specification.
+func example(eventType string, client id.Client, ids *id.Source) any {
+	switch eventType {
+	case "match.computed":
+		return struct {
+			Client      id.Client `json:"client_id"`
+			User        id.User   `json:"user_id"`
+			MatchedUser id.User   `json:"matched_user_id"`
+			Score       float64   `json:"score"`
+		}{client, id.Next[id.User](ids), id.Next[id.User](ids), 0.5}
+	case "clustering.completed":
+		type cluster struct {
+			ID    id.Cluster `json:"id"`
+			Size  int        `json:"size"`
+			Label string     `json:"label"`
+		}
+		return struct {
+			Client   id.Client       `json:"client_id"`
+			Layer    id.ConsentLayer `json:"consent_layer_id"`
+			Run      id.Run          `json:"clustering_run_id"`
+			Clusters []cluster       `json:"clusters"`
+		}{client, id.Next[id.ConsentLayer](ids), id.Next[id.Run](ids), []cluster{{id.Next[id.Cluster](ids), 2, "a test"}}}
+	case "clustering.failed":
+		return struct {
+			Client id.Client       `json:"client_id"`
+			Layer  id.ConsentLayer `json:"consent_layer_id"`
+			Error  string          `json:"error_details"`
+		}{client, id.Next[id.ConsentLayer](ids), "This is a test; no run has failed."}
+	case "campaign.budget_exhausted":
+		return struct {
+			Client   id.Client   `json:"client_id"`
+			Campaign id.Campaign `json:"campaign_id"`
+		}{client, id.Next[id.Campaign](ids)}
+	default: // cluster.drift_detected
+		return struct {
+			Client  id.Client  `json:"client_id"`
+			Cluster id.Cluster `json:"cluster_id"`
+		}{client, id.Next[id.Cluster](ids)}
+	}
+}
+
+// What is sent again for one that did not arrive will not be recovered as well.
+const insertRedelivery = `
+WITH source AS (
+	SELECT event, event_type, body, occurred_at, test, external_ids FROM dispatch_queue
+	WHERE delivery = $3 AND client = $1 AND webhook = $2
+	UNION ALL
+	SELECT event, event_type, body, occurred_at, test, external_ids FROM dispatch_deliveries
+	WHERE delivery = $3 AND client = $1 AND webhook = $2
+	LIMIT 1
+), made AS (
+	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test, external_ids, redelivery_of)
+	SELECT $4, e.client, e.webhook, s.event, e.cancelled_through, s.event_type, s.body, s.occurred_at, s.test, s.external_ids, $3
+	FROM source s, dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = 'active'
+	RETURNING redelivery_of
+), known AS (
+	UPDATE dispatch_deliveries d SET recovered = true FROM made m
+	WHERE d.delivery = m.redelivery_of AND d.state <> 'delivered' AND NOT d.recovered
+)
+SELECT count(*) FROM made`
+
+// Redeliver sends a delivery once more, whatever became of it, under an id of
+// its own. Every delivery is of an event that occurred while its webhook was
+// active: for the others none was made.
+func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (Delivery, error) {
+	if err := m.active(ctx, client, webhook); err != nil {
+		return Delivery{}, err
+	}
+	if _, err := m.get(ctx, client, webhook, delivery); err != nil {
+		return Delivery{}, err
+	}
+	again := id.Next[id.Delivery](m.ids(seed, "redelivery"))
+	return m.once(ctx, client, webhook, again, func(tx pgx.Tx) (n int64, err error) {
+		err = tx.QueryRow(ctx, insertRedelivery, client, webhook, delivery, again).Scan(&n)
+		return n, err
+	})
+}
+
+// Recovery says what a recovery did.
+type Recovery struct {
+	Recovered int
+	More      bool // there is more to recover: ask again
+}
+
+const (
+	recoverBatch   = 1_000
+	recoverBatches = 10 // of one request
+)
+
+const (
+	openRecovery = `
+INSERT INTO dispatch_recoveries AS r (client, request) VALUES ($1, $2)
+ON CONFLICT (client, request) DO UPDATE SET at = r.at
+RETURNING recovered, more, done`
+
+	noteRecovery = `UPDATE dispatch_recoveries SET recovered = $3, more = $4, done = $5 WHERE client = $1 AND request = $2`
+
+	selectRecoverable = `
+SELECT delivery FROM dispatch_deliveries
+WHERE client = $1 AND webhook = $2 AND state <> 'delivered' AND NOT recovered AND NOT test AND occurred_at >= $3
+ORDER BY occurred_at, made LIMIT $4 FOR UPDATE SKIP LOCKED`
+
+	insertRecovered = `
+WITH taken AS (
+	UPDATE dispatch_deliveries d SET recovered = true
+	FROM unnest($3::text[], $4::text[]) AS t (delivery, again), dispatch_endpoints e
+	WHERE d.delivery = t.delivery AND d.client = $1 AND d.webhook = $2 AND e.client = $1 AND e.webhook = $2 AND e.state = 'active'
+	RETURNING t.again, d.client, d.webhook, d.event, e.cancelled_through, d.event_type, d.body, d.occurred_at, d.external_ids, d.delivery, d.made
+)
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids, redelivery_of)
+SELECT again, client, webhook, event, cancelled_through, event_type, body, occurred_at, external_ids, delivery
+FROM taken ORDER BY occurred_at, made`
+)
+
+// Recover queues again what was dropped or cancelled of the events since a
+// time, each once however often it is asked: what fails anew can be recovered
+// anew. It takes at most 10,000, and every thousand is safe on its own.
+func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (r Recovery, err error) {
+	if err := m.active(ctx, client, webhook); err != nil {
+		return r, err
+	}
+	request := string(id.Next[id.Request](m.ids(seed, "recovery")))
+	for done := false; !done; {
+		err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, openRecovery, client, request).Scan(&r.Recovered, &r.More, &done); err != nil || done {
+				return err
+			}
+			n, err := recoverSome(ctx, tx, client, webhook, since)
+			if err != nil {
+				return err
+			}
+			r.Recovered += n
+			r.More = n == recoverBatch
+			done = !r.More || r.Recovered >= recoverBatch*recoverBatches
+			_, err = tx.Exec(ctx, noteRecovery, client, request, r.Recovered, r.More, done)
+			return err
+		})
+		if err != nil {
+			return Recovery{}, fmt.Errorf("recover deliveries: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func recoverSome(ctx context.Context, tx pgx.Tx, client id.Client, webhook id.Webhook, since time.Time) (int, error) {
+	rows, err := tx.Query(ctx, selectRecoverable, client, webhook, since, recoverBatch)
+	if err != nil {
+		return 0, err
+	}
+	old, err := pgx.CollectRows(rows, pgx.RowTo[id.Delivery])
+	if err != nil || len(old) == 0 {
+		return 0, err
+	}
+	again := make([]id.Delivery, len(old))
+	for i, d := range old {
+		again[i] = id.Next[id.Delivery](id.Derived("recovery", string(d)))
+	}
+	tag, err := tx.Exec(ctx, insertRecovered, client, webhook, old, again)
+	if err != nil {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, notifyQueue)
+	return int(tag.RowsAffected()), err
+}

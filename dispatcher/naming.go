@@ -1,0 +1,97 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// naming is how clients have their users named, at a place of the log. What is
+// queued holds usr_… ids only; the client's own are put in when it is sent. An
+// external id never changes, so every attempt sends the same bytes; and once a
+// user is erased nothing is left here to be read, and nothing is sent.
+type naming struct {
+	external map[id.Client]bool
+	changed  map[id.Client]bool
+}
+
+const selectNaming = `SELECT client, external_ids FROM dispatch_clients WHERE client = ANY($1)`
+
+func loadNaming(ctx context.Context, tx pgx.Tx, clients []id.Client) (naming, error) {
+	n := naming{map[id.Client]bool{}, map[id.Client]bool{}}
+	rows, err := tx.Query(ctx, selectNaming, clients)
+	if err != nil {
+		return n, fmt.Errorf("read how users are named: %w", err)
+	}
+	var (
+		client   id.Client
+		external bool
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&client, &external}, func() error {
+		n.external[client] = external
+		return nil
+	}); err != nil {
+		return n, fmt.Errorf("read how users are named: %w", err)
+	}
+	return n, nil
+}
+
+func (n naming) change(e event.ClientSettingsChanged) {
+	n.external[e.Client] = e.Settings.WebhookUserIDs == "external_id"
+	n.changed[e.Client] = true
+}
+
+const upsertNaming = `
+INSERT INTO dispatch_clients (client, external_ids) VALUES ($1, $2)
+ON CONFLICT (client) DO UPDATE SET external_ids = excluded.external_ids`
+
+func (n naming) store(ctx context.Context, tx pgx.Tx) error {
+	for client := range n.changed {
+		if _, err := tx.Exec(ctx, upsertNaming, client, n.external[client]); err != nil {
+			return fmt.Errorf("write how users are named: %w", err)
+		}
+	}
+	return nil
+}
+
+// userNames finds the users that a body names. A quote inside of a JSON string
+// is escaped, so nothing that a client wrote can look like this.
+var userNames = regexp.MustCompile(`"(user_id|matched_user_id)":"(usr_[0-9a-v]{26})"`)
+
+const lookupTimeout = 4 * time.Second // under what a lease leaves beside an attempt
+
+// named is the body with its users named as their client does. erased says that
+// one of them is gone; then there is nothing to send.
+func (w *worker) named(ctx context.Context, j job) (body []byte, erased bool, err error) {
+	var users []id.User
+	for _, found := range userNames.FindAllSubmatch(j.Body, -1) {
+		users = append(users, id.User(found[2]))
+	}
+	if len(users) == 0 {
+		return j.Body, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	names, err := w.ExternalIDs(ctx, j.Client, users)
+	if err != nil {
+		return nil, false, err
+	}
+	body = userNames.ReplaceAllFunc(j.Body, func(pair []byte) []byte {
+		found := userNames.FindSubmatch(pair)
+		name, there := names[id.User(found[2])]
+		quoted, encodeErr := json.Marshal(name)
+		if !there || encodeErr != nil {
+			erased = true
+			return nil
+		}
+		return append([]byte(`"`+string(found[1])+`":`), quoted...)
+	})
+	return body, erased, nil
+}

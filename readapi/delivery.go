@@ -1,0 +1,79 @@
+package readapi
+
+import (
+	"context"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// Deliveries shows what became of deliveries to webhooks. What they are asked
+// about is as fresh as the read models.
+type Deliveries interface {
+	// List returns deliveries of a status, or of all where that is "", in the
+	// order of their places, and how many events were skipped.
+	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]Delivery, int64, error)
+	Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error)
+	Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error)
+}
+
+// Delivery is one entry of a list, with its place in it.
+type Delivery struct {
+	httpapi.Delivery
+	Place eventstore.Position
+}
+
+// ListDeliveries lists the deliveries to a webhook.
+func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesRequestObject) (httpapi.ListDeliveriesResponseObject, error) {
+	client, eventual := asked(ctx)
+	webhook, err := parseWebhook(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	status := ""
+	if r.Params.Status != nil {
+		status = string(*r.Params.Status)
+	}
+	list := filtered("deliveries", string(webhook), status)
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Webhooks.Get(ctx, client, eventual, webhook); err != nil {
+		return nil, err
+	}
+	found, skipped, err := a.Deliveries.List(ctx, client, eventual, webhook, status, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(d Delivery) eventstore.Position { return d.Place })
+	return httpapi.ListDeliveries200JSONResponse{
+		Data: each(found, func(d Delivery) httpapi.Delivery { return d.Delivery }), NextCursor: next, Skipped: skipped,
+	}, nil
+}
+
+// GetDelivery shows a delivery.
+func (a *API) GetDelivery(ctx context.Context, r httpapi.GetDeliveryRequestObject) (httpapi.GetDeliveryResponseObject, error) {
+	client, eventual := asked(ctx)
+	webhook, err := parseWebhook(r.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	delivery, err := id.Parse[id.Delivery](r.DeliveryID)
+	if err != nil {
+		return nil, fault.New(fault.Missing, "delivery_unknown", "There is no such delivery.")
+	}
+	found, err := a.Deliveries.Get(ctx, client, eventual, webhook, delivery)
+	return httpapi.GetDelivery200JSONResponse(found), err
+}
+
+func parseWebhook(s string) (id.Webhook, error) {
+	webhook, err := id.Parse[id.Webhook](s)
+	if err != nil {
+		return "", fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
+	}
+	return webhook, nil
+}
