@@ -212,10 +212,14 @@ FROM taken ORDER BY occurred_at, made`
 // Recover queues again what was dropped or cancelled of the events since a
 // time, each once however often it is asked: what fails anew can be recovered
 // anew. It takes at most 10,000, and every thousand is safe on its own.
-func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (r Recovery, err error) {
+func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (Recovery, error) {
 	if err := m.active(ctx, client, webhook); err != nil {
-		return r, err
+		return Recovery{}, err
 	}
+	return m.recover(ctx, client, webhook, since, seed)
+}
+
+func (m Manual) recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (r Recovery, err error) {
 	request := string(id.Next[id.Request](m.ids(seed, "recovery")))
 	for done := false; !done; {
 		err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {

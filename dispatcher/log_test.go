@@ -1,0 +1,259 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+var errCrashed = errors.New("the process died")
+
+func (r *rig) manual() Manual {
+	return Manual{Log: Log{Pool: r.pool}, Now: func() time.Time { return r.at }, Entropy: rand.Reader}
+}
+
+// endAs ends n deliveries to a webhook in a state.
+func (r *rig) endAs(v verdict, n int) {
+	r.Helper()
+	jobs := r.claim(n)
+	if len(jobs) != n {
+		r.Fatalf("claimed %d", len(jobs))
+	}
+	outcomes := make([]outcome, n)
+	for i, j := range jobs {
+		outcomes[i] = outcome{job: j, verdict: v, began: time.Now(), retryIn: -1}
+	}
+	if _, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now()); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 5)...)
+	r.endAs(delivered, 3)
+	endings := Endings{Pool: r.pool}
+	var first, again []id.Delivery
+	names := func(into *[]id.Delivery) func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+		return func(_ context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+			if c != client || e.Webhook != webhook || day.Format(time.DateOnly) != time.Now().UTC().Format(time.DateOnly) {
+				t.Errorf("%s %s %s", c, e.Webhook, day)
+			}
+			for _, d := range e.Deliveries {
+				*into = append(*into, d.Delivery)
+			}
+			return nil
+		}
+	}
+	_, err := endings.Settle(t.Context(), func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+		return errors.Join(names(&first)(ctx, c, day, e), errCrashed)
+	})
+	if !errors.Is(err, errCrashed) {
+		t.Fatal(err)
+	}
+	r.endAs(failed, 2) // meanwhile
+	batches := 0
+	if _, err := endings.Settle(t.Context(), func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+		batches++
+		return names(&again)(ctx, c, day, e)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if batches != 2 || len(again) != 5 {
+		t.Fatalf("%d deliveries in %d batches", len(again), batches)
+	}
+	if diff := cmp.Diff(first, again[:3]); diff != "" {
+		t.Errorf("another batch: %s", diff)
+	}
+	if slices.Sort(again); len(slices.Compact(again)) != 5 {
+		t.Error("an end came twice")
+	}
+	if _, err := endings.Settle(t.Context(), names(&first)); err != nil || len(first) != 3 {
+		t.Errorf("more ends: %v, %v", first, err)
+	}
+}
+
+func TestOneProcessSettlesAtATime(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	r.endAs(delivered, 1)
+	endings, calls := Endings{Pool: r.pool}, 0
+	_, err := endings.Settle(t.Context(), func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
+		calls++
+		_, err := endings.Settle(ctx, func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+			t.Error("two settle at once")
+			return nil
+		})
+		return err
+	})
+	if err != nil || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+func TestARecoveryIsBoundedAndGoesOn(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	const n = recoverBatch*recoverBatches + 500
+	for i := 0; i < n; i += 2_500 {
+		r.apply(r.matches(client, 2_500)[:min(2_500, n-i)]...)
+	}
+	// All of them failed for good, as six attempts each would have left them.
+	r.exec(`
+WITH gone AS (DELETE FROM dispatch_queue RETURNING *)
+INSERT INTO dispatch_deliveries (delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, made, attempts, state, ended_at)
+SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, made, 6, 'dropped', now() FROM gone`)
+	m := r.manual()
+	wanted := Recovery{Recovered: recoverBatch * recoverBatches, More: true}
+	for range 2 { // a repetition takes no more
+		got, err := m.recover(t.Context(), client, webhook, time.Time{}, []string{"a key"})
+		if err != nil || got != wanted {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	got, err := m.recover(t.Context(), client, webhook, time.Time{}, []string{"another"})
+	if want := (Recovery{Recovered: 500}); err != nil || got != want {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got := r.count(`SELECT count(DISTINCT event) FROM dispatch_queue`); got != n {
+		t.Errorf("%d events are queued again, not %d", got, n)
+	}
+}
+
+func TestARecoveryTakesNothingFromBefore(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	since := r.at.Add(time.Millisecond)
+	match := r.match(client)
+	r.apply(match)
+	r.endAs(failed, 2)
+	got, err := r.manual().recover(t.Context(), client, webhook, since, nil)
+	if err != nil || got.Recovered != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE event = $1 AND redelivery_of = $2`, match.ID, deliveryOf(match.ID, webhook)); n != 1 {
+		t.Error("another event was recovered")
+	}
+}
+
+func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client),
+		r.recorded(client, event.WebhookPaused{Webhook: webhook}), r.recorded(client, event.WebhookResumed{Webhook: webhook}))
+	r.endAs(cancelled, 1)
+	for i, pauses := range []bool{false, true} {
+		if got, err := r.manual().recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if pauses {
+			r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+		}
+		jobs := r.claim(10)
+		if len(jobs) != 1 || jobs[0].Cancelled != pauses {
+			t.Fatalf("%d: %+v", i, jobs)
+		}
+		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{{job: jobs[0], verdict: cancelled, began: time.Now()}}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNamesAreFoundWhereUsersAreNamedOnly(t *testing.T) {
+	r := newRig(t, Config{})
+	ann, bob := id.Next[id.User](r.ids), id.Next[id.User](r.ids)
+	names := map[id.User]string{ann: `a"n\n<&>`, bob: "bob"}
+	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
+	w.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) { return names, nil }
+	body := fmt.Sprintf(`{"data":{"user_id":%q,"matched_user_id":%q,"label":"\"user_id\":\"%s\"","id":%q}}`, ann, bob, ann, bob)
+	got, erased, err := w.named(t.Context(), job{Body: []byte(body)})
+	want := fmt.Sprintf(`{"data":{"user_id":"a\"n\\n\u003c\u0026\u003e","matched_user_id":"bob","label":"\"user_id\":\"%s\"","id":%q}}`, ann, bob)
+	if err != nil || erased || string(got) != want {
+		t.Errorf("%s, %t, %v", got, erased, err)
+	}
+	delete(names, bob)
+	if _, erased, err := w.named(t.Context(), job{Body: []byte(body)}); !erased || err != nil {
+		t.Errorf("erased %t, %v", erased, err)
+	}
+	w.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) { return nil, errCrashed }
+	if o := w.attempt(t.Context(), job{Body: []byte(body), External: true}); o.verdict != returned {
+		t.Errorf("without an answer it is %s", o.verdict)
+	}
+}
+
+func TestTheSettingHoldsFromItsPlaceInTheLog(t *testing.T) {
+	for _, size := range []int{1, 2, 100} {
+		r := newRig(t, Config{})
+		client, stranger := r.client(), r.client()
+		_, a := r.subscribe(client, "http://a.example", "")
+		_, b := r.subscribe(stranger, "http://b.example", "")
+		named := func(as string) event.ClientSettingsChanged {
+			return event.ClientSettingsChanged{Client: client, Settings: event.Settings{WebhookUserIDs: as}}
+		}
+		before, during, after, others := r.match(client), r.match(client), r.match(client), r.match(stranger)
+		log := []eventstore.Recorded{
+			a, b, before, r.recorded(client, named("external_id")), during, others, r.recorded(client, named("user_id")), after,
+		}
+		for i := 0; i < len(log); i += size {
+			r.apply(log[i:min(i+size, len(log))]...)
+		}
+		if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE external_ids = (event = $1)`, during.ID); n != 4 {
+			t.Errorf("in batches of %d, %d of 4 are named as they should be", size, n)
+		}
+	}
+}
+
+func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	at := func(minute int) time.Time { return time.Date(2026, 3, 1, 12, minute, 0, 0, time.UTC) }
+	one, two := newWorker(r.Dispatcher, Config{}.withDefaults()), newWorker(r.replica(Config{}), Config{}.withDefaults())
+	two.Now = func() time.Time { return at(130) }
+	steps := []struct {
+		by       *worker
+		accepted bool
+		minute   int
+		since    *time.Time
+	}{
+		{one, true, 1, nil}, {one, false, 2, new(at(2))}, {two, false, 3, new(at(2))}, {two, false, 4, new(at(2))},
+		{one, true, 5, nil}, {two, false, 6, new(at(6))},
+	}
+	for _, s := range steps {
+		s.by.health.learn(webhook, s.accepted, at(s.minute))
+		if err := s.by.noteHealthOnce(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		var since *time.Time
+		if err := r.pool.QueryRow(t.Context(), `SELECT failing_since FROM dispatch_health WHERE webhook = $1`, webhook).Scan(&since); err != nil {
+			t.Fatal(err)
+		}
+		if (since == nil) != (s.since == nil) || since != nil && !since.Equal(*s.since) {
+			t.Errorf("after minute %d it has failed since %v, not %v", s.minute, since, s.since)
+		}
+	}
+	if n := r.count(countFailing, at(130).Add(-failingLong)); n != 1 {
+		t.Errorf("%d endpoints have failed for long", n)
+	}
+}
