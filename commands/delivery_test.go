@@ -1,9 +1,10 @@
-package commands
+package commands_test
 
 import (
 	"testing"
 	"time"
 
+	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -19,11 +20,11 @@ func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
 		}}
 	}
 	for _, n := range []byte{1, 1, 2, 1, 2, 3} { // a crash repeats the last; a process that was held up, what is before it
-		if err := w.RecordEndings(t.Context(), Call{Client: client, Actor: "policy:endings"}, day, ended(n)); err != nil {
+		if err := w.RecordEndings(t.Context(), commands.Call{Client: client, Actor: "policy:endings"}, day, ended(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	history, _, err := w.Log.Load(t.Context(), endingsStream(client, webhook, day))
+	history, _, err := w.log.Load(t.Context(), eventstore.Stream("deliveries-"+string(client)+"-"+string(webhook)+"-20260301"))
 	if err != nil {
 		t.Fatal(err)
 	}
