@@ -49,8 +49,58 @@ func (e environ) projectionsCommand() *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	group.AddCommand(list, rebuild, skip)
+	group.AddCommand(list, rebuild, e.verifyModelsCommand(), skip)
 	return group
+}
+
+func (e environ) verifyModelsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:       "verify [NAME…]",
+		Short:     "Build read models anew beside the live ones, and compare them row by row",
+		ValidArgs: modelNames(),
+		Args:      cobra.OnlyValidArgs,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return e.with(func(ctx context.Context, f *foundation) error {
+				return e.verifyModels(ctx, f, names, newBar(cmd.ErrOrStderr(), "applied"))
+			})(cmd, names)
+		},
+	}
+}
+
+// maxDifferences bounds what is printed of a read model that is wrong all over.
+const maxDifferences = 100
+
+func (e environ) verifyModels(ctx context.Context, f *foundation, names []string, progress *bar) error {
+	different := 0
+	for _, model := range projections.All() {
+		if len(names) > 0 && !slices.Contains(names, model.Name()) {
+			continue
+		}
+		printed := 0
+		checked, err := f.runner.Verify(ctx, model, func(r feed.Rebuilding) { progress.show(r.Events, r.Expected) },
+			func(d feed.Difference) {
+				if printed++; printed > maxDifferences {
+					return
+				}
+				what := "has a row that a rebuild does not make"
+				if d.Missing {
+					what = "lacks a row that a rebuild makes"
+				}
+				fmt.Fprintf(e.out, "%s: %s %s: %s\n", model.Name(), d.Table, what, d.Row)
+			})
+		progress.end()
+		if err != nil {
+			return err
+		}
+		if checked.Differences > 0 {
+			different++
+		}
+		fmt.Fprintf(e.out, "%s: %d rows compared, %d differences\n", model.Name(), checked.Rows, checked.Differences)
+	}
+	if different > 0 {
+		return fmt.Errorf("%d read models are not what the log makes of them; rebuild them", different)
+	}
+	return nil
 }
 
 func (e environ) rebuild(ctx context.Context, f *foundation, names []string) error {

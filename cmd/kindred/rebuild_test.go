@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -54,6 +55,43 @@ func TestARebuildDisturbsNobody(t *testing.T) {
 	})
 	s.stop()
 	checkRebuilt(t, f)
+}
+
+// TestVerifyNamesWhatDiffers changes rows of live read models behind the
+// service's back.
+func TestVerifyNamesWhatDiffers(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := storied(s)
+	kept := a.createUser("kept", map[string]any{})
+	f := openFoundation(t, s.Config)
+	caughtUp(t, f)
+	verify := func() (string, error) {
+		var out bytes.Buffer
+		c := command(func(name string) string {
+			return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
+		}, &out, io.Discard)
+		c.SetArgs([]string{"projections", "verify", "users", "webhooks", "history"})
+		err := c.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	if said, err := verify(); err != nil || strings.Count(said, " 0 differences") != 3 || strings.Contains(said, ": 0 rows") {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for _, sql := range []string{
+		`UPDATE users SET updated_at = updated_at + interval '1 second' WHERE id = '` + string(kept.ID) + `'`,
+		`DELETE FROM webhooks`,
+	} {
+		if done, err := f.pool.Exec(t.Context(), sql); err != nil || done.RowsAffected() != 1 {
+			t.Fatal(done, err)
+		}
+	}
+	said, err := verify()
+	if err == nil || strings.Count(said, string(kept.ID)) != 2 || !strings.Contains(said, "users: ") ||
+		!strings.Contains(said, "webhooks: webhooks lacks a row") || !strings.Contains(said, " 2 differences") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	a.createUser("still served", map[string]any{})
 }
 
 // checkRebuilt checks that every read model holds, row by row, what a rebuild

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,10 +116,8 @@ func (v *verifier) tell(e *Event, format string, args ...any) {
 
 func (v *verifier) line(text []byte) {
 	v.at++
-	var l line
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&l); err != nil {
+	l, err := scan(text)
+	if err != nil {
 		v.tell(nil, "this is no line of an export: %v", err)
 		v.headLast = false
 		return
@@ -177,8 +174,19 @@ func (v *verifier) event(e *Event) {
 		v.tell(e, "the event was changed: its hash is another")
 	}
 	v.grow(hash)
-	v.envelope(e)
-	v.chain(e, hash)
+	if v.Client == "" {
+		if meta, err := eventstore.DecodeMeta([]byte(e.Meta)); err == nil {
+			v.Client = meta.Client
+		}
+	}
+	said, err := envelope(e, v.Client)
+	switch {
+	case err != nil:
+		v.tell(e, "its envelope cannot be read")
+	case !said.shown:
+		v.tell(e, "what is shown of it is not what its envelope says")
+	}
+	v.chain(e, hash, said.Previous)
 }
 
 // grow adds an event to the tree, and compares with heads that were kept.
@@ -194,24 +202,8 @@ func (v *verifier) grow(hash Hash) {
 	}
 }
 
-// envelope compares what is shown of an event with what is hashed.
-func (v *verifier) envelope(e *Event) {
-	meta, err := eventstore.DecodeMeta([]byte(e.Meta))
-	if err != nil {
-		v.tell(e, "its envelope cannot be read")
-		return
-	}
-	if v.Client == "" {
-		v.Client = meta.Client
-	}
-	if meta.Client != v.Client || meta.Version != e.Version || !meta.RecordedAt.Equal(e.RecordedAt) ||
-		meta.Actor != e.Actor || meta.Causation != e.Causation || meta.Correlation != e.Correlation {
-		v.tell(e, "what is shown of it is not what its envelope says")
-	}
-}
-
 // chain compares an event with the one before it in its stream.
-func (v *verifier) chain(e *Event, hash Hash) {
+func (v *verifier) chain(e *Event, hash Hash, previous string) {
 	name := sha256.Sum256([]byte(e.Stream))
 	key := [16]byte(name[:16])
 	before, known := v.tips[key]
@@ -221,15 +213,11 @@ func (v *verifier) chain(e *Event, hash Hash) {
 	if e.Revision != before.revision+1 {
 		v.tell(e, "revision %d of %s follows revision %d: events are missing, or too many", e.Revision, e.Stream, before.revision)
 	}
-	var meta struct {
-		Previous string `json:"previous"`
-	}
-	_ = json.Unmarshal([]byte(e.Meta), &meta) // envelope has told
 	want := ""
 	if known {
 		want = hex.EncodeToString(before.hash[:])
 	}
-	if meta.Previous != want {
+	if previous != want {
 		v.tell(e, "revision %d of %s, before it, is not what it was when this was recorded", before.revision, e.Stream)
 	}
 	v.tips[key] = tip{e.Revision, hash}

@@ -1,0 +1,65 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestTheQuickWayReadsTheSame mutates lines: what the quick way accepts, it
+// reads as the decoder does.
+func TestTheQuickWayReadsTheSame(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	ordinal := int64(12)
+	var out bytes.Buffer
+	if err := NewWriter(&out).Event(Event{
+		Ordinal: &ordinal, Position: "00ff", ID: "evt_0", Type: "a.b", Version: 2, Stream: "s-1", Revision: 3,
+		RecordedAt: time.Date(2026, 1, 31, 12, 0, 0, 123456000, time.UTC), Actor: "policy:x", Causation: "evt_1",
+		Correlation: "req_1", Data: `{"a":"b\\c\"d"}`, Meta: `{"client":"c"}`,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.TrimSpace(out.Bytes())
+	var l line
+	if !scanFlat(text, &l) {
+		t.Fatalf("what is written does not take the quick way: %s", text)
+	}
+	alphabet := []byte(`{}[]",:\0129eE.-+truenlhda ` + "\x00\x1f\x7f\xc3\xa9")
+	accepted := 0
+	for range 200_000 {
+		mutated := bytes.Clone(text)
+		for range 1 + random.IntN(2) {
+			i := random.IntN(len(mutated))
+			switch random.IntN(3) {
+			case 0:
+				mutated[i] = alphabet[random.IntN(len(alphabet))]
+			case 1:
+				mutated = append(mutated[:i], mutated[i+1:]...)
+			default:
+				mutated = append(mutated[:i], append([]byte{alphabet[random.IntN(len(alphabet))]}, mutated[i:]...)...)
+			}
+		}
+		var quick, slow line
+		if !scanFlat(mutated, &quick) {
+			continue
+		}
+		accepted++
+		decoder := json.NewDecoder(bytes.NewReader(mutated))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&slow); err != nil {
+			t.Fatalf("accepted, but %v: %s", err, mutated)
+		}
+		if diff := cmp.Diff(slow, quick, cmp.AllowUnexported(line{})); diff != "" {
+			t.Fatalf("%s\n%s", mutated, diff)
+		}
+	}
+	if accepted < 1000 {
+		t.Errorf("only %d were accepted", accepted)
+	}
+}
