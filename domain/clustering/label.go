@@ -1,0 +1,197 @@
+package clustering
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+
+	"kindred/domain/traits"
+)
+
+// What sets a cluster apart.
+const (
+	leastEffect   = 0.3
+	leastHolders  = 10 // of a level that may be named
+	labelTraits   = 2  // that a label names, where that makes it unlike the others
+	maxDistinct   = 10 // distinctions that are kept
+	maxLabelRunes = 40 // of a path, and of a level
+)
+
+// Label names a cluster by what sets it apart.
+type Label struct {
+	Text         string // unlike that of every other cluster of the run
+	Distinctions []Distinction
+}
+
+// Distinction is one trait that a cluster has otherwise than everybody; the
+// largest effect comes first, then the order of the paths.
+type Distinction struct {
+	Path   string      `json:"path"`
+	Type   traits.Type `json:"type"`
+	Level  string      `json:"level,omitempty"` // of a type that has levels
+	Effect float64     `json:"effect"`          // in robust standard deviations; its sign is that of Here - All
+	Here   float64     `json:"here"`            // the median (of a date in days before the as-of), or the share that holds the level, of the cluster
+	All    float64     `json:"all"`             // and of everybody
+}
+
+// labels names all clusters.
+func (s *survey) labels() []Label {
+	all := &s.groups[s.Result.K]
+	scales := make([]scale, len(s.reader.traits))
+	for i, t := range s.reader.traits {
+		if numeric(t.Type) {
+			known, _ := all.sorted(i)
+			scales[i] = measureScale(known)
+		}
+	}
+	taken := map[string]bool{}
+	labels := make([]Label, 0, s.Result.K)
+	for c := range s.Result.K {
+		g := &s.groups[c]
+		var found []Distinction
+		for i, t := range s.reader.traits {
+			d := Distinction{Path: t.Path, Type: t.Type}
+			if numeric(t.Type) {
+				d.byMedian(g, i, scales[i])
+			} else {
+				d.byLevel(g, all, i)
+			}
+			if math.Abs(d.Effect) >= leastEffect {
+				found = append(found, d)
+			}
+		}
+		slices.SortStableFunc(found, func(a, b Distinction) int { return cmp.Compare(math.Abs(b.Effect), math.Abs(a.Effect)) })
+		text := name(found, taken)
+		taken[text] = true
+		labels = append(labels, Label{Text: text, Distinctions: found[:min(len(found), maxDistinct)]})
+	}
+	return labels
+}
+
+// name makes a text that is not taken: it names one trait more at a time, and
+// counts where there are no more.
+func name(found []Distinction, taken map[string]bool) string {
+	var parts []string
+	for _, d := range found {
+		parts = append(parts, d.String())
+	}
+	for n := min(labelTraits, len(parts)); n <= len(parts) && n > 0; n++ {
+		if text := strings.Join(parts[:n], ", "); !taken[text] {
+			return text
+		}
+	}
+	text := "mixed"
+	if len(parts) > 0 {
+		text = strings.Join(parts[:min(labelTraits, len(parts))], ", ")
+	}
+	for n := 1; ; n++ {
+		numbered := text
+		if n > 1 {
+			numbered = fmt.Sprintf("%s (%d)", text, n)
+		}
+		if !taken[numbered] {
+			return numbered
+		}
+	}
+}
+
+// String is such as "plan=pro (82 % v. 31 %)", "high age" or "early joined_at".
+func (d Distinction) String() string {
+	path := clip(d.Path)
+	switch {
+	case d.Type == traits.TypeNumber && d.Effect > 0:
+		return "high " + path
+	case d.Type == traits.TypeNumber:
+		return "low " + path
+	case d.Type == traits.TypeDate && d.Effect > 0:
+		return "early " + path
+	case d.Type == traits.TypeDate:
+		return "late " + path
+	}
+	few := ""
+	if d.Effect < 0 {
+		few = "few "
+	}
+	return fmt.Sprintf("%s%s=%s (%.0f %% v. %.0f %%)", few, path, clip(d.Level), 100*d.Here, 100*d.All)
+}
+
+// clip makes a client's text fit for a line.
+func clip(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if runes := []rune(text); len(runes) > maxLabelRunes {
+		return string(runes[:maxLabelRunes-1]) + "…"
+	}
+	return text
+}
+
+// scale is the middle and the width of everybody's numbers.
+type scale struct{ median, spread float64 }
+
+func measureScale(sorted []float64) scale {
+	if len(sorted) == 0 {
+		return scale{}
+	}
+	s := scale{median: quantile(sorted, 0.5), spread: (quantile(sorted, 0.75) - quantile(sorted, 0.25)) / 1.349}
+	if s.spread > 0 {
+		return s
+	}
+	mean, sum, n := 0.0, 0.0, float64(len(sorted))
+	for _, x := range sorted {
+		mean += x / n
+	}
+	for _, x := range sorted {
+		sum += (x - mean) * (x - mean) / n
+	}
+	s.spread = math.Sqrt(sum)
+	return s
+}
+
+// quantile interpolates between neighbours.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
+
+func (d *Distinction) byMedian(g *group, trait int, all scale) {
+	known, _ := g.sorted(trait)
+	if len(known) < leastHolders || all.spread == 0 {
+		return
+	}
+	d.Here, d.All = quantile(known, 0.5), all.median
+	d.Effect = (d.Here - d.All) / all.spread
+}
+
+// byLevel finds the level that sets the cluster apart the most; where one
+// and another less do, such as the two of a flag, the one that is held more.
+func (d *Distinction) byLevel(g, all *group, trait int) {
+	for _, level := range slices.Sorted(maps.Keys(all.held[trait])) {
+		holders, n := g.held[trait][level], all.held[trait][level]
+		share, here := float64(n)/float64(all.users), float64(holders)/float64(g.users)
+		if holders < leastHolders || share == 1 || level == traits.OtherLevels {
+			continue
+		}
+		found := Distinction{d.Path, d.Type, level, (here - share) / math.Sqrt(share*(1-share)), here, share}
+		if found.before(*d) {
+			*d = found
+		}
+	}
+}
+
+func (d Distinction) before(e Distinction) bool {
+	const equal = 1e-9 // the two levels of a flag have the same effect but for rounding
+	if difference := math.Abs(d.Effect) - math.Abs(e.Effect); math.Abs(difference) > equal {
+		return difference > 0
+	}
+	return d.Effect > e.Effect
+}

@@ -1,0 +1,110 @@
+package clustering
+
+import (
+	"slices"
+	"sort"
+	"strings"
+
+	"kindred/domain/traits"
+)
+
+// maxBins is how many bins a profile has for a trait, beside the missing.
+const maxBins = 10
+
+// Profile is what one run keeps of a cluster, so that a later one can be
+// compared with it: a few counts for each trait, and no user. It survives JSON
+// unchanged. Its levels and edges are values of real people, so it is to be
+// kept as carefully as the traits themselves.
+type Profile struct {
+	Schema   int            `json:"schema"` // version
+	Users    int            `json:"users"`  // of the cluster
+	Total    int            `json:"total"`  // of the run
+	Centroid []float32      `json:"centroid"`
+	Spread   float64        `json:"spread"` // as in Result.Spreads
+	Traits   []TraitProfile `json:"traits"` // sorted by path
+}
+
+// TraitProfile counts the values of one trait. Two of them can be compared if
+// they have the same edges and levels.
+type TraitProfile struct {
+	Path    string      `json:"path"`
+	Type    traits.Type `json:"type"`
+	Edges   []float64   `json:"edges,omitempty"`  // of number, and of date in days before the run's as-of: the last value of each bin but the last
+	Levels  []string    `json:"levels,omitempty"` // of all other types: the most frequent, at most maxBins-1
+	Counts  []int       `json:"counts"`           // of each bin; of each level, and of all other levels
+	Missing int         `json:"missing"`
+	Users   int         `json:"users"` // that were counted; of a large cluster's numbers, a sample
+}
+
+// empty is the trait's profile before anybody was counted.
+func (t TraitProfile) empty() TraitProfile {
+	t.Counts, t.Missing, t.Users = make([]int, len(t.Counts)), 0, 0
+	return t
+}
+
+// count adds one user. A member of a set that is not among the levels counts
+// as nothing: the counts of a set are of the users who hold the level.
+func (t *TraitProfile) count(r reading) {
+	t.Users++
+	switch {
+	case !r.known:
+		t.Missing++
+	case numeric(t.Type):
+		t.Counts[sort.SearchFloat64s(t.Edges, r.number)]++
+	default:
+		for _, level := range r.levels {
+			i := slices.Index(t.Levels, level)
+			if i < 0 {
+				i = len(t.Levels)
+			}
+			if i < len(t.Counts) {
+				t.Counts[i]++
+			}
+		}
+	}
+}
+
+// numeric tells whether a trait has bins and a median, not levels.
+func numeric(t traits.Type) bool { return t == traits.TypeNumber || t == traits.TypeDate }
+
+// binned profiles sorted numbers by their own quantiles.
+func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
+	p := TraitProfile{Path: t.Path, Type: t.Type, Missing: missing, Users: len(sorted) + missing}
+	for i := 1; i < maxBins && len(sorted) > 0; i++ {
+		edge := sorted[(i*len(sorted)+maxBins-1)/maxBins-1]
+		fresh := len(p.Edges) == 0 || edge > p.Edges[len(p.Edges)-1]
+		if fresh && edge < sorted[len(sorted)-1] {
+			p.Edges = append(p.Edges, edge)
+		}
+	}
+	p.Counts = make([]int, len(p.Edges)+1)
+	for _, x := range sorted {
+		p.Counts[sort.SearchFloat64s(p.Edges, x)]++
+	}
+	return p
+}
+
+// levelled profiles the levels that most users hold, ties by name.
+func levelled(t traits.Trait, held map[string]int, users, missing int) TraitProfile {
+	p := TraitProfile{Path: t.Path, Type: t.Type, Missing: missing, Users: users}
+	names := make([]string, 0, len(held))
+	for name := range held {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if held[a] != held[b] {
+			return held[b] - held[a]
+		}
+		return strings.Compare(a, b)
+	})
+	p.Levels = names[:min(len(names), maxBins-1)]
+	other := users - missing
+	for _, name := range p.Levels {
+		p.Counts = append(p.Counts, held[name])
+		other -= held[name]
+	}
+	if t.Type != traits.TypeSet {
+		p.Counts = append(p.Counts, other)
+	}
+	return p
+}

@@ -1,0 +1,201 @@
+package clustering
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"kindred/domain/traits"
+)
+
+// A survey keeps the numbers of so many users of each cluster, or fewer where
+// there are many clusters and traits.
+const (
+	surveyRows   = 4096
+	surveyLeast  = 256
+	surveyValues = 1 << 23 // 64 MiB
+)
+
+// Surveyed is what a run finds out about its clusters beyond who is in them.
+type Surveyed struct {
+	Profiles []Profile   // of each cluster
+	Against  [][]Profile // of each cluster, in the edges and levels of each of the profiles it was to be compared with
+	Labels   []Label     // of each cluster
+}
+
+// Question is what a survey is asked.
+type Question struct {
+	Schema traits.Schema // restricted to what the consent layer permits
+	AsOf   time.Time     // as for the encoder
+	Result Result
+	Seed   uint64
+	// Against holds for each cluster the profiles of earlier runs that Compare
+	// will look at; nil where there are none.
+	Against [][]Profile
+}
+
+// Survey looks at each user of the run once; users are given by their place in
+// the points, and those that are left out, because they were erased since, are
+// not counted. What it holds (64 MiB of numbers, and the counts of levels) does
+// not grow with the number of users.
+func Survey(ctx context.Context, q Question, users iter.Seq2[int, traits.Flat]) (Surveyed, error) {
+	s := newSurvey(q)
+	seen := 0
+	for i, f := range users {
+		if stopped(ctx, seen) {
+			return Surveyed{}, ctx.Err()
+		}
+		if i < 0 || i >= len(q.Result.Assignments) {
+			return Surveyed{}, fmt.Errorf("user %d is not among the %d of the run", i, len(q.Result.Assignments))
+		}
+		s.count(int(q.Result.Assignments[i]), f)
+		seen++
+	}
+	return s.conclude(), nil
+}
+
+// survey is the state of a Survey.
+type survey struct {
+	Question
+	reader   reader
+	readings []reading // of the user at hand, by trait
+	groups   []group   // the clusters, and everybody last
+	random   splitMix
+	frames   [][]frame // by cluster
+	against  [][]Profile
+}
+
+// frame is a trait profile that a cluster's users are counted into.
+type frame struct {
+	trait   int
+	profile *TraitProfile
+}
+
+// group is what is counted of some users.
+type group struct {
+	users   int
+	numbers [][]float64      // by trait, where numeric: a sample of users; NaN is missing
+	held    []map[string]int // by trait, where not: users by level
+	missing []int            // by trait, where not numeric
+	size    int              // of the sample
+}
+
+func newSurvey(q Question) *survey {
+	s := &survey{Question: q, reader: newReader(q.Schema, q.AsOf), random: draws(q.Seed, forProfile)}
+	s.readings = make([]reading, len(s.reader.traits))
+	size := surveyValues / max(1, (q.Result.K+1)*len(s.reader.traits))
+	for range q.Result.K + 1 {
+		g := group{
+			numbers: make([][]float64, len(s.readings)), held: make([]map[string]int, len(s.readings)),
+			missing: make([]int, len(s.readings)), size: min(max(size, surveyLeast), surveyRows),
+		}
+		for i := range g.held {
+			g.held[i] = map[string]int{}
+		}
+		s.groups = append(s.groups, g)
+	}
+	s.against, s.frames = make([][]Profile, q.Result.K), make([][]frame, q.Result.K)
+	for c := range min(len(q.Against), q.Result.K) {
+		for _, older := range q.Against[c] {
+			s.against[c] = append(s.against[c], s.empty(c, older))
+		}
+	}
+	return s
+}
+
+// empty is a profile in the frame of an older one, to be counted into. A trait
+// that is gone, or of another type now, cannot be compared.
+func (s *survey) empty(cluster int, older Profile) Profile {
+	p := s.profile(cluster)
+	p.Traits = make([]TraitProfile, 0, len(older.Traits)) // frames point into it
+	for i, t := range s.reader.traits {
+		for _, o := range older.Traits {
+			if o.Path == t.Path && o.Type == t.Type {
+				p.Traits = append(p.Traits, o.empty())
+				s.frames[cluster] = append(s.frames[cluster], frame{i, &p.Traits[len(p.Traits)-1]})
+			}
+		}
+	}
+	return p
+}
+
+// profile is a cluster's profile without its traits and users.
+func (s *survey) profile(cluster int) Profile {
+	return Profile{Schema: s.Schema.Version, Centroid: s.Result.Centroids[cluster], Spread: s.Result.Spreads[cluster]}
+}
+
+func (s *survey) count(cluster int, f traits.Flat) {
+	for i := range s.readings {
+		s.readings[i].read(s.reader, i, f)
+	}
+	s.groups[cluster].count(s.reader.traits, s.readings, &s.random)
+	s.groups[s.Result.K].count(s.reader.traits, s.readings, &s.random)
+	for _, frame := range s.frames[cluster] {
+		frame.profile.count(s.readings[frame.trait])
+	}
+}
+
+// count adds a user; those of a group are sampled as in Algorithm R (Vitter
+// 1985).
+func (g *group) count(of []traits.Trait, readings []reading, random *splitMix) {
+	place := g.users
+	if place >= g.size {
+		place = random.below(g.users + 1)
+	}
+	g.users++
+	for i, r := range readings {
+		switch {
+		case numeric(of[i].Type):
+			x := r.number
+			if !r.known {
+				x = math.NaN()
+			}
+			if place == len(g.numbers[i]) {
+				g.numbers[i] = append(g.numbers[i], x)
+			} else if place < len(g.numbers[i]) {
+				g.numbers[i][place] = x
+			}
+		case !r.known:
+			g.missing[i]++
+		}
+		for _, level := range r.levels {
+			g.held[i][level]++
+		}
+	}
+}
+
+// sorted returns the sampled numbers of a trait that are known, and how many
+// are not.
+func (g *group) sorted(trait int) (known []float64, missing int) {
+	known = slices.DeleteFunc(slices.Clone(g.numbers[trait]), math.IsNaN)
+	slices.Sort(known)
+	return known, len(g.numbers[trait]) - len(known)
+}
+
+func (s *survey) conclude() Surveyed {
+	all := &s.groups[s.Result.K]
+	done := Surveyed{Against: s.against}
+	for c := range s.Result.K {
+		g := &s.groups[c]
+		p := s.profile(c)
+		p.Users, p.Total = g.users, all.users
+		p.Traits = make([]TraitProfile, 0, len(s.reader.traits))
+		for i, t := range s.reader.traits {
+			if numeric(t.Type) {
+				known, missing := g.sorted(i)
+				p.Traits = append(p.Traits, binned(t, known, missing))
+			} else {
+				p.Traits = append(p.Traits, levelled(t, g.held[i], g.users, g.missing[i]))
+			}
+		}
+		done.Profiles = append(done.Profiles, p)
+		for i := range s.against[c] {
+			s.against[c][i].Users, s.against[c][i].Total = g.users, all.users
+		}
+	}
+	done.Labels = s.labels()
+	return done
+}
