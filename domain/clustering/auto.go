@@ -1,6 +1,9 @@
 package clustering
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
 // twoMargin is how many times as large as the best of more the silhouette of
 // two clusters must be, for it overrates two: any gap between groups of groups
@@ -9,34 +12,50 @@ import "context"
 // eight 0.5 to 1.25 times.
 const twoMargin = 1.3
 
-// choose returns the centers of the try with the best silhouette, the one with
-// the fewest clusters where some are equal.
-func (f *fit) choose(ctx context.Context, found []try) (centers, error) {
+// The number of clusters is chosen by fewer starts on fewer users: a silhouette
+// needs no better.
+const (
+	autoRows   = 4096
+	autoStarts = 4
+)
+
+// choose returns the number of clusters with the best silhouette, the smallest
+// where some are equal.
+func (f *fit) choose(ctx context.Context) (int, error) {
 	eyes, err := f.look(ctx)
 	if err != nil {
-		return centers{}, err
+		return 0, err
 	}
-	points := f.points.gather(eyes.rows)
-	labels := make([]uint16, points.Len())
-	minSize := max(1, f.MinSize*f.sample.Len()/f.points.Len())
-	two, more := -1, -1
-	scores := make([]float64, len(found))
-	for i, t := range found {
-		c, _ := merge(t.tally, minSize)
-		if _, err := settle(ctx, points, c, 1, labels); err != nil {
-			return centers{}, err
+	seen := f.points.gather(eyes.rows)
+	labels := make([]uint16, seen.Len())
+	random := draws(f.Seed, forChoice)
+	points := f.sample.gather(random.sample(f.sample.Len(), autoRows))
+	minSize := max(1, f.MinSize*points.Len()/f.points.Len())
+	most := min(MaxAutoK, f.points.Len()/f.MinSize)
+	done := 0
+	two, better, best := math.Inf(-1), math.Inf(-1), 0
+	for k := 2; k <= most; k++ {
+		found, err := f.tries(ctx, points, k, autoStarts, func() {
+			done++
+			f.Progress(Choosing, done, (most-1)*autoStarts)
+		})
+		if err != nil {
+			return 0, err
 		}
-		scores[i] = eyes.mean(labels, c.len())
-		best := &more
-		if c.len() <= 2 {
-			best = &two
+		c, _ := merge(found.tally, minSize)
+		if _, err := settle(ctx, seen, c, 1, labels); err != nil {
+			return 0, err
 		}
-		if *best < 0 || scores[i] > scores[*best] {
-			*best = i
+		score := eyes.mean(labels, c.len())
+		switch {
+		case c.len() <= 2:
+			two = max(two, score)
+		case score > better:
+			better, best = score, k
 		}
 	}
-	if two < 0 || more >= 0 && scores[two] <= max(scores[more], twoMargin*scores[more]) {
-		return found[more].centers, nil
+	if two > max(better, twoMargin*better) {
+		return 2, nil
 	}
-	return found[two].centers, nil
+	return best, nil
 }

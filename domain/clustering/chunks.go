@@ -3,6 +3,7 @@ package clustering
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // chunkRows is how many rows are summed up before their sum joins the rest.
@@ -55,27 +56,26 @@ func inChunks[T any](ctx context.Context, rows, threads int, fresh func() T, wor
 	return ctx.Err()
 }
 
-// each calls work for 0..n-1 on that many threads.
-func each(ctx context.Context, n, threads int, work func(i int)) error {
+// each calls work for 0..n-1 on that many threads, and returns the error of the
+// lowest, or the context's.
+func each(ctx context.Context, n, threads int, work func(i int) error) error {
 	var (
 		wait sync.WaitGroup
-		mu   sync.Mutex
-		next int
+		next atomic.Int64
+		errs = make([]error, n)
 	)
 	for range min(n, threads) {
 		wait.Go(func() {
-			for ctx.Err() == nil {
-				mu.Lock()
-				mine := next
-				next++
-				mu.Unlock()
-				if mine >= n {
-					return
-				}
-				work(mine)
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				errs[i] = work(i)
 			}
 		})
 	}
 	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
 	return ctx.Err()
 }

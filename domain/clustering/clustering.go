@@ -63,7 +63,8 @@ type Phase string
 
 // The phases of a run, in their order.
 const (
-	Starting Phase = "starting" // counts starts, on a sample
+	Choosing Phase = "choosing" // counts starts on a small sample, where K is 0
+	Starting Phase = "starting" // counts starts on a sample
 	Refining Phase = "refining" // counts iterations, on all users
 	Settling Phase = "settling" // counts 1, after the last pass
 )
@@ -116,11 +117,22 @@ func Fit(ctx context.Context, points Points, o Options) (Result, error) {
 		return Result{}, err
 	}
 	f := newFit(points, o)
-	first, err := f.start(ctx)
+	k := min(o.K, points.Len()/o.MinSize)
+	if o.K == 0 {
+		var err error
+		if k, err = f.choose(ctx); err != nil {
+			return Result{}, err
+		}
+	}
+	done := 0
+	best, err := f.tries(ctx, f.sample, k, starts, func() {
+		done++
+		f.Progress(Starting, done, starts)
+	})
 	if err != nil {
 		return Result{}, err
 	}
-	return f.finish(ctx, first)
+	return f.finish(ctx, best.centers)
 }
 
 func check(ctx context.Context, points Points, o Options) error {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"kindred/domain/traits"
 )
 
 // When a cluster has drifted.
@@ -96,8 +98,9 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 		return d
 	}
 	d.Judged = true
-	for _, pair := range comparable(older, newer) {
-		d.Traits = append(d.Traits, pair[0].drift(pair[1], falseAlarms/float64(len(newer.Traits))))
+	pairs := comparableTraits(older, newer)
+	for _, pair := range pairs {
+		d.Traits = append(d.Traits, pair[0].drift(pair[1], falseAlarms/float64(len(pairs))))
 	}
 	for _, t := range d.Traits {
 		if t.PSI > t.Limit {
@@ -121,8 +124,8 @@ func grade(major bool) Severity {
 	return Moderate
 }
 
-// comparable pairs the traits that have the same edges and levels.
-func comparable(older, newer Profile) [][2]TraitProfile {
+// comparableTraits pairs the traits that have the same edges and levels.
+func comparableTraits(older, newer Profile) [][2]TraitProfile {
 	var pairs [][2]TraitProfile
 	for _, n := range newer.Traits {
 		for _, o := range older.Traits {
@@ -139,7 +142,7 @@ func comparable(older, newer Profile) [][2]TraitProfile {
 // not exclude one another: each is measured by itself, as held, not held or
 // missing, and the one that is farthest over its limit speaks for the trait.
 func (t TraitProfile) drift(newer TraitProfile, level float64) TraitDrift {
-	if t.Type != "set" {
+	if t.Type != traits.TypeSet {
 		return measureDrift(t.Path, append(slices.Clone(t.Counts), t.Missing), append(slices.Clone(newer.Counts), newer.Missing), level)
 	}
 	worst := measureDrift(t.Path, []int{t.Users - t.Missing, t.Missing}, []int{newer.Users - newer.Missing, newer.Missing}, level)

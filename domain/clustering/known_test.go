@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,9 +69,29 @@ func knownClasses(t testing.TB) []known {
 		for _, c := range set.Classes {
 			k = max(k, int(c)+1)
 		}
-		sets = append(sets, known{name, encode(users), set.Classes, k})
+		points := encode(users)
+		if name == "digits" {
+			points = oneScale(set.Rows)
+		}
+		sets = append(sets, known{name, points, set.Classes, k})
 	}
 	return sets
+}
+
+// oneScale scales values of one unit, such as the pixels of a picture, by the
+// median and the interquartile range of them all. (Scaled one by one, the
+// pixels at the rim count as much as those in the middle: scikit-learn's
+// KMeans then reaches an adjusted Rand index of 0.46 to 0.53, not 0.66.)
+func oneScale(rows [][]float64) Points {
+	all := slices.Sorted(slices.Values(slices.Concat(rows...)))
+	s := measureScale(all)
+	p := Points{Dims: len(rows[0])}
+	for _, row := range rows {
+		for _, x := range row {
+			p.Data = append(p.Data, float32(min(max((x-s.median)/s.spread, -3), 3)))
+		}
+	}
+	return p
 }
 
 var asOf = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)

@@ -8,8 +8,14 @@ import (
 	"kindred/domain/traits"
 )
 
-// maxBins is how many bins a profile has for a trait, beside the missing.
-const maxBins = 10
+// A profile has so many bins for a trait at most, beside the missing; those that
+// would hold only a few users are joined with others, for their PSI would not
+// be distributed as the test of drift supposes.
+const (
+	maxBins    = 10
+	leastInBin = 8 // of numbers
+	leastOfOwn = 5 // of a level
+)
 
 // Profile is what one run keeps of a cluster, so that a later one can be
 // compared with it: a few counts for each trait, and no user. It survives JSON
@@ -30,7 +36,7 @@ type TraitProfile struct {
 	Path    string      `json:"path"`
 	Type    traits.Type `json:"type"`
 	Edges   []float64   `json:"edges,omitempty"`  // of number, and of date in days before the run's as-of: the last value of each bin but the last
-	Levels  []string    `json:"levels,omitempty"` // of all other types: the most frequent, at most maxBins-1
+	Levels  []string    `json:"levels,omitempty"` // of all other types: the most frequent, at most maxBins-1, each held by leastOfOwn users
 	Counts  []int       `json:"counts"`           // of each bin; of each level, and of all other levels
 	Missing int         `json:"missing"`
 	Users   int         `json:"users"` // that were counted; of a large cluster's numbers, a sample
@@ -70,8 +76,9 @@ func numeric(t traits.Type) bool { return t == traits.TypeNumber || t == traits.
 // binned profiles sorted numbers by their own quantiles.
 func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
 	p := TraitProfile{Path: t.Path, Type: t.Type, Missing: missing, Users: len(sorted) + missing}
-	for i := 1; i < maxBins && len(sorted) > 0; i++ {
-		edge := sorted[(i*len(sorted)+maxBins-1)/maxBins-1]
+	bins := min(maxBins, len(sorted)/leastInBin)
+	for i := 1; i < bins; i++ {
+		edge := sorted[(i*len(sorted)+bins-1)/bins-1]
 		fresh := len(p.Edges) == 0 || edge > p.Edges[len(p.Edges)-1]
 		if fresh && edge < sorted[len(sorted)-1] {
 			p.Edges = append(p.Edges, edge)
@@ -86,10 +93,12 @@ func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
 
 // levelled profiles the levels that most users hold, ties by name.
 func levelled(t traits.Trait, held map[string]int, users, missing int) TraitProfile {
-	p := TraitProfile{Path: t.Path, Type: t.Type, Missing: missing, Users: users}
+	p := TraitProfile{Path: t.Path, Type: t.Type, Counts: []int{}, Missing: missing, Users: users}
 	names := make([]string, 0, len(held))
-	for name := range held {
-		names = append(names, name)
+	for name, n := range held {
+		if n >= leastOfOwn {
+			names = append(names, name)
+		}
 	}
 	slices.SortFunc(names, func(a, b string) int {
 		if held[a] != held[b] {

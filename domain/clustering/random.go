@@ -22,6 +22,7 @@ func draws(seed uint64, purpose ...int) splitMix {
 // The purposes, which number the places where a run draws.
 const (
 	forSample = iota
+	forChoice
 	forStart
 	forBatch
 	forSilhouette

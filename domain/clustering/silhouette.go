@@ -25,7 +25,7 @@ func (f *fit) look(ctx context.Context) (*silhouettes, error) {
 	m := len(rows)
 	s := &silhouettes{rows: rows, distances: make([]float32, m*m)}
 	points := f.points.gather(rows)
-	err := each(ctx, m, f.Threads, func(i int) {
+	err := each(ctx, m, f.Threads, func(i int) error {
 		x := points.row(i)
 		own := newCenters(1, points.Dims)
 		own.set(0, x)
@@ -33,6 +33,7 @@ func (f *fit) look(ctx context.Context) (*silhouettes, error) {
 			d := float32(math.Sqrt(square(points.row(j), own.at)))
 			s.distances[i*m+j], s.distances[j*m+i] = d, d
 		}
+		return nil
 	})
 	if err != nil {
 		return nil, err

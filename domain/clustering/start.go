@@ -1,32 +1,15 @@
 package clustering
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
 	"sync"
 )
 
-// starts is how often k-means++ is tried for each number of clusters.
+// starts is how often k-means++ is tried.
 const starts = 10
-
-// start returns the centers that the sample favours, of the number of clusters
-// that was asked for or is best.
-func (f *fit) start(ctx context.Context) (centers, error) {
-	most := f.points.Len() / f.MinSize
-	if f.K > 0 {
-		found, err := f.tries(ctx, min(f.K, most), min(f.K, most))
-		if err != nil {
-			return centers{}, err
-		}
-		return found[0].centers, nil
-	}
-	found, err := f.tries(ctx, 2, min(MaxAutoK, most))
-	if err != nil {
-		return centers{}, err
-	}
-	return f.choose(ctx, found)
-}
 
 // try is where one start ended.
 type try struct {
@@ -35,55 +18,43 @@ type try struct {
 	tally   *tally
 }
 
-// tries returns the best start for each k in least..most.
-func (f *fit) tries(ctx context.Context, least, most int) ([]try, error) {
-	all := make([]try, (most-least+1)*starts)
-	errs := make([]error, len(all))
+// tries starts so often with k clusters, and returns the end with the least
+// inertia.
+func (f *fit) tries(ctx context.Context, points Points, k, times int, done func()) (try, error) {
+	all := make([]try, times)
 	var mu sync.Mutex
-	done := 0
-	err := each(ctx, len(all), f.Threads, func(i int) {
-		all[i], errs[i] = f.try(ctx, least+i/starts, i%starts)
+	err := each(ctx, times, f.Threads, func(i int) (err error) {
+		all[i], err = f.try(ctx, points, k, i)
 		mu.Lock()
 		defer mu.Unlock()
-		done++
-		f.Progress(Starting, done, len(all))
+		done()
+		return err
 	})
 	if err != nil {
-		return nil, err
+		return try{}, err
 	}
-	var best []try
-	for i := range all {
-		switch {
-		case errs[i] != nil:
-			return nil, errs[i]
-		case i%starts == 0:
-			best = append(best, all[i])
-		case all[i].inertia < best[len(best)-1].inertia:
-			best[len(best)-1] = all[i]
-		}
-	}
-	return best, nil
+	return slices.MinFunc(all, func(a, b try) int { return cmp.Compare(a.inertia, b.inertia) }), nil
 }
 
-// try makes one start on the sample. The first is made from the last run's
-// centroids, where they are as many.
-func (f *fit) try(ctx context.Context, k, number int) (try, error) {
+// try makes one start. The first is made from the last run's centroids, where
+// they are as many.
+func (f *fit) try(ctx context.Context, points Points, k, number int) (try, error) {
 	var c centers
-	if number == 0 && len(f.Warm) == k && len(f.Warm[0]) == f.points.Dims {
-		c = newCenters(k, f.points.Dims)
+	if number == 0 && len(f.Warm) == k && len(f.Warm[0]) == points.Dims {
+		c = newCenters(k, points.Dims)
 		for i, w := range f.Warm {
 			c.set(i, w)
 		}
 	} else {
 		var err error
-		if c, err = plusPlus(ctx, f.sample, k, draws(f.Seed, forStart, k, number)); err != nil {
+		if c, err = plusPlus(ctx, points, k, draws(f.Seed, forStart, k, number)); err != nil {
 			return try{}, err
 		}
 	}
-	if err := newLloyd(f.sample, c, 1).run(ctx, f.still, func(int) {}); err != nil {
+	if err := newLloyd(points, c, 1).run(ctx, f.still, func(int) {}); err != nil {
 		return try{}, err
 	}
-	t, err := settle(ctx, f.sample, c, 1, nil)
+	t, err := settle(ctx, points, c, 1, nil)
 	if err != nil {
 		return try{}, err
 	}

@@ -153,10 +153,11 @@ func (g *group) count(of []traits.Trait, readings []reading, random *splitMix) {
 			if !r.known {
 				x = math.NaN()
 			}
-			if place == len(g.numbers[i]) {
-				g.numbers[i] = append(g.numbers[i], x)
-			} else if place < len(g.numbers[i]) {
+			switch {
+			case place < len(g.numbers[i]):
 				g.numbers[i][place] = x
+			case place < g.size:
+				g.numbers[i] = append(g.numbers[i], x)
 			}
 		case !r.known:
 			g.missing[i]++

@@ -1,0 +1,252 @@
+package clustering
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/traits"
+)
+
+// source draws what a user says about one trait; a change of so many standard
+// deviations may have come over it.
+type source struct {
+	of   traits.Type
+	draw func(random *splitMix, change float64) reading
+}
+
+func number(x float64) reading  { return reading{known: true, number: x} }
+func level(name string) reading { return reading{known: true, levels: []string{name}} }
+
+// flag holds with probability p, which a change moves by its own deviation.
+func flag(random *splitMix, p, change float64) bool {
+	return random.unit() < p+change*math.Sqrt(p*(1-p))
+}
+
+// sources are twenty traits of all kinds.
+func sources() []source {
+	normal := source{traits.TypeNumber, func(r *splitMix, change float64) reading { return number(r.gauss() + change) }}
+	long := source{traits.TypeNumber, func(r *splitMix, change float64) reading { return number(math.Exp(r.gauss() + change)) }}
+	gaps := source{traits.TypeNumber, func(r *splitMix, change float64) reading {
+		if r.unit() < 0.2 {
+			return reading{}
+		}
+		return number(r.gauss() + change)
+	}}
+	whole := source{traits.TypeNumber, func(r *splitMix, change float64) reading { return number(math.Round(3 * (r.gauss() + change))) }}
+	date := source{traits.TypeDate, func(r *splitMix, change float64) reading { return number(365 * (r.gauss() + change)) }}
+	yes := source{traits.TypeBool, func(r *splitMix, change float64) reading { return level(fmt.Sprint(flag(r, 0.5, change))) }}
+	plan := source{traits.TypeCategory, func(r *splitMix, change float64) reading {
+		if flag(r, 0.25, change) {
+			return level("pro")
+		}
+		return level([]string{"free", "free", "free", "free", "basic", "basic", "basic", "team", "team"}[r.below(9)])
+	}}
+	many := source{traits.TypeCategory, func(r *splitMix, _ float64) reading {
+		return level(fmt.Sprintf("l%d", int(20*r.unit()*r.unit())))
+	}}
+	steps := source{traits.TypeCategory, func(r *splitMix, change float64) reading {
+		return level(fmt.Sprint(math.Round(min(max(1.2*(r.gauss()+change), -3), 3))))
+	}}
+	tags := source{traits.TypeSet, func(r *splitMix, change float64) reading {
+		held := reading{known: true}
+		for i := range 12 {
+			p := 0.05 + 0.04*float64(i)
+			if i == 6 && flag(r, p, change) || i != 6 && r.unit() < p {
+				held.levels = append(held.levels, fmt.Sprintf("t%d", i))
+			}
+		}
+		return held
+	}}
+	return []source{
+		normal, long, whole, date, steps, yes, plan, tags, gaps, many,
+		normal, normal, normal, normal, long, whole, steps, plan, tags, gaps,
+	}
+}
+
+// draw makes the profiles of a cluster at two runs, the newer one in the
+// older's frame, and changed so much in one of the traits.
+func draw(of []source, n, m int, random *splitMix, changed int, change float64) (older, newer Profile) {
+	older, newer = Profile{Users: n, Total: 4 * n}, Profile{Users: m, Total: 4 * m}
+	for i, s := range of {
+		t := traits.Trait{Path: fmt.Sprintf("t%02d", i), Type: s.of}
+		var numbers []float64
+		held, missing := map[string]int{}, 0
+		for range n {
+			r := s.draw(random, 0)
+			switch {
+			case !r.known:
+				missing++
+			case numeric(s.of):
+				numbers = append(numbers, r.number)
+			}
+			for _, l := range r.levels {
+				held[l]++
+			}
+		}
+		if numeric(s.of) {
+			slices.Sort(numbers)
+			older.Traits = append(older.Traits, binned(t, numbers, missing))
+		} else {
+			older.Traits = append(older.Traits, levelled(t, held, n, missing))
+		}
+		p := older.Traits[i].empty()
+		for range m {
+			if i == changed {
+				p.count(s.draw(random, change))
+			} else {
+				p.count(s.draw(random, 0))
+			}
+		}
+		newer.Traits = append(newer.Traits, p)
+	}
+	return older, newer
+}
+
+var same90 = Members{Either: 100, Both: 90}
+
+func TestFalseAlarmsOfDriftAreRare(t *testing.T) {
+	of := sources()
+	random := draws(11)
+	for _, c := range []struct{ n, m, times int }{
+		{50, 50, 1000}, {50, 1000, 500}, {1000, 50, 300}, {80, 80, 1000}, {100, 100, 800}, {200, 200, 400}, {500, 500, 100}, {5000, 5000, 10},
+	} {
+		alarms := 0
+		for range c.times {
+			older, newer := draw(of, c.n, c.m, &random, -1, 0)
+			if len(Compare(older, newer, same90, Previous).Causes) > 0 {
+				alarms++
+			}
+		}
+		share := float64(alarms) / float64(c.times)
+		t.Logf("%d and %d users: %.2f %% false alarms", c.n, c.m, 100*share)
+		if share > 0.02 {
+			t.Errorf("%d and %d users: %.2f %% false alarms", c.n, c.m, 100*share)
+		}
+	}
+}
+
+// The rule asks for a PSI of 0.2, so that half a deviation is seen where it is
+// worth more than that: in numbers and in steps (0.22 to 0.25), and in a flag
+// that half of the users hold (0.27), but not in rarer levels (0.2).
+func TestDriftIsSeen(t *testing.T) {
+	of := sources()
+	random := draws(12)
+	for _, c := range []struct {
+		n      int
+		change float64
+		traits []int
+		least  float64
+	}{
+		{100, 1, []int{0, 1, 2, 3, 4, 5, 6, 7}, 0.90},
+		{1000, 1, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, 0.90},
+		{500, 0.5, []int{0, 1, 2, 3, 4, 5}, 0.80},
+		{2000, 0.5, []int{0, 1, 2, 3, 4, 5}, 0.80},
+	} {
+		times := 60_000 / c.n
+		for _, i := range c.traits {
+			seen := 0
+			for range times {
+				older, newer := draw(of[i:i+1], c.n, c.n, &random, 0, c.change)
+				// Nineteen quiet traits beside it, so that the limit is that of twenty.
+				quiet := TraitProfile{Type: traits.TypeBool, Levels: []string{"true"}, Counts: []int{c.n, 0}, Users: c.n}
+				for j := range 19 {
+					quiet.Path = fmt.Sprintf("z%d", j)
+					older.Traits, newer.Traits = append(older.Traits, quiet), append(newer.Traits, quiet)
+				}
+				if slices.ContainsFunc(Compare(older, newer, same90, Previous).Causes, func(c Cause) bool { return c.Trait == "t00" }) {
+					seen++
+				}
+			}
+			power := float64(seen) / float64(times)
+			t.Logf("%d users, %.1f sd in a %s (%d): seen in %.0f %%", c.n, c.change, of[i].of, i, 100*power)
+			if power < c.least {
+				t.Errorf("%d users, %.1f sd in a %s (%d): seen in only %.0f %%", c.n, c.change, of[i].of, i, 100*power)
+			}
+		}
+	}
+}
+
+func TestCausesOfDrift(t *testing.T) {
+	yes := func(yes, no int) []TraitProfile {
+		return []TraitProfile{{Path: "p", Type: traits.TypeBool, Levels: []string{"true"}, Counts: []int{yes, no}, Users: yes + no}}
+	}
+	older := Profile{Users: 400, Total: 2000, Traits: yes(200, 200), Centroid: []float32{0, 0}, Spread: 2}
+	for name, c := range map[string]struct {
+		newer   Profile
+		members Members
+		want    []Cause
+		shift   float64
+	}{
+		"none":    {Profile{Users: 410, Total: 2000, Traits: yes(200, 210), Centroid: []float32{3, 4}, Spread: 2}, same90, []Cause{}, 2.5},
+		"members": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 100, Both: 55}, []Cause{{CauseMembers, First, "", 0.45, Moderate}}, 0},
+		"most members": {
+			Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 100, Both: 40},
+			[]Cause{{CauseMembers, First, "", 0.6, Major}}, 0,
+		},
+		"too few in both": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 49, Both: 1}, []Cause{}, 0},
+		"size":            {Profile{Users: 600, Total: 2000, Traits: yes(300, 300)}, same90, []Cause{{CauseSize, First, "", 0.5, Moderate}}, 0},
+		"size of few":     {Profile{Users: 50, Total: 200, Traits: yes(25, 25)}, same90, []Cause{}, 0},
+		"another schema":  {Profile{Schema: 2, Users: 400, Total: 2000, Centroid: []float32{3, 4}, Spread: 2}, same90, []Cause{}, 0},
+		"other edges": {Profile{Users: 400, Total: 2000, Traits: []TraitProfile{
+			{Path: "p", Type: traits.TypeBool, Levels: []string{"false"}, Counts: []int{400, 0}, Users: 400},
+		}}, same90, []Cause{}, 0},
+	} {
+		got := Compare(older, c.newer, c.members, First)
+		if diff := cmp.Diff(c.want, got.Causes, cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })); diff != "" || !got.Judged {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if math.Abs(got.Shift-c.shift) > 1e-9 {
+			t.Errorf("%s: the centroid has shifted by %v", name, got.Shift)
+		}
+	}
+	got := Compare(older, Profile{Users: 400, Total: 2000, Traits: yes(380, 20)}, same90, Previous)
+	if len(got.Causes) != 1 || got.Causes[0].Trait != "p" || got.Severity() != Major || got.Causes[0].Amount != got.Traits[0].PSI {
+		t.Errorf("%+v", got)
+	}
+	if few := Compare(Profile{Users: 49}, older, Members{Either: 100}, First); few.Judged || len(few.Causes) > 0 {
+		t.Errorf("%+v", few)
+	}
+}
+
+func TestACauseIsToldAgainWhenItHasGrown(t *testing.T) {
+	cause := func(kind CauseKind, amount float64) Cause { return Cause{Kind: kind, Baseline: First, Amount: amount} }
+	var told, fresh []Cause
+	for i, step := range []struct{ now, fresh []Cause }{
+		{[]Cause{cause(CauseSize, 0.4)}, []Cause{cause(CauseSize, 0.4)}},
+		{[]Cause{cause(CauseSize, 0.45)}, nil},
+		{[]Cause{cause(CauseSize, 0.49)}, nil},
+		{[]Cause{cause(CauseSize, 0.51), cause(CauseMembers, 0.6)}, []Cause{cause(CauseMembers, 0.6), cause(CauseSize, 0.51)}},
+		{nil, nil},
+		{[]Cause{cause(CauseSize, 0.4)}, []Cause{cause(CauseSize, 0.4)}},
+	} {
+		fresh, told = Told(told, step.now)
+		if diff := cmp.Diff(step.fresh, fresh); diff != "" {
+			t.Errorf("step %d: %s", i, diff)
+		}
+	}
+}
+
+func TestProfilesSurviveJSON(t *testing.T) {
+	random := draws(1)
+	older, _ := draw(sources(), 300, 10, &random, -1, 0)
+	older.Centroid, older.Spread = []float32{0.1, -2.5e-8}, 1.0/3
+	raw, err := json.Marshal(older)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again Profile
+	if err := json.Unmarshal(raw, &again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(older, again); diff != "" {
+		t.Error(diff)
+	}
+	if len(raw) > 20*600 {
+		t.Errorf("%d bytes for twenty traits", len(raw))
+	}
+}

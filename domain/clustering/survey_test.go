@@ -1,0 +1,276 @@
+package clustering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/traits"
+)
+
+// shoppers are users of two kinds, the even ones and the odd ones.
+func shoppers(t testing.TB, n int, random splitMix) []traits.Flat {
+	t.Helper()
+	users := make([]traits.Flat, n)
+	for i := range users {
+		plan, age, joined, home := "free", 30+4*random.gauss(), 30, [2]float64{48.1, 11.6}
+		tags := `["news"]`
+		if i%2 == 1 {
+			plan, age, joined, home, tags = "pro", 60+4*random.gauss(), 900, [2]float64{-33.9, 18.4}, `["news", "golf"]`
+		}
+		if random.below(10) == 0 {
+			plan = "free"
+		}
+		joined += random.below(300)
+		said := fmt.Sprintf(`{"plan": %q, "age": %.1f, "joined_at": %q, "home": {"lat": %v, "lon": %v}, "tags": %s, "active": %v, "secret": {"health": %d}}`,
+			plan, age, asOf.Add(-time.Duration(joined)*24*time.Hour).Format(time.DateOnly), home[0], home[1], tags, random.below(2) == 0, i%2)
+		var err error
+		if users[i], err = traits.Flatten([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return users
+}
+
+func counted(users []traits.Flat) iter.Seq2[int, traits.Flat] { return slices.All(users) }
+
+// halves is the result that puts the odd users into cluster 1.
+func halves(n int) Result {
+	r := Result{K: 2, Centroids: [][]float32{{0}, {1}}, Spreads: []float64{1, 1}}
+	for i := range n {
+		r.Assignments = append(r.Assignments, uint16(i%2))
+	}
+	return r
+}
+
+func mustSurvey(t testing.TB, q Question, users []traits.Flat) Surveyed {
+	t.Helper()
+	s, err := Survey(context.Background(), q, counted(users))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestASurveySaysWhatSetsClustersApart(t *testing.T) {
+	users := shoppers(t, 1000, draws(1))
+	schema := traits.Infer(named(users), nil)
+	s := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(1000)}, users)
+	if got := s.Labels[0].Text; !strings.HasPrefix(got, "home=45°N 10°E (100 % v. 50 %), plan=free (100 % v. 5") {
+		t.Errorf("the even ones are labelled %q", got)
+	}
+	want := map[string]Distinction{
+		"age":       {Path: "age", Type: traits.TypeNumber, Here: 60, All: 45},
+		"joined_at": {Path: "joined_at", Type: traits.TypeDate, Here: 1050, All: 600},
+		"home":      {Path: "home", Type: traits.TypeGeo, Level: "35°S 15°E", Here: 1, All: 0.5},
+		"tags":      {Path: "tags", Type: traits.TypeSet, Level: "golf", Here: 1, All: 0.5},
+		"plan":      {Path: "plan", Type: traits.TypeCategory, Level: "pro", Here: 0.9, All: 0.45},
+	}
+	for _, d := range s.Labels[1].Distinctions {
+		w, ok := want[d.Path]
+		if !ok {
+			t.Errorf("%s is none: %+v", d.Path, d)
+			continue
+		}
+		delete(want, d.Path)
+		near := func(a, b float64) bool { return a > b*0.9-0.01 && a < b*1.1+0.01 }
+		if d.Level != w.Level || !near(d.Here, w.Here) || !near(d.All, w.All) || d.Effect < leastEffect {
+			t.Errorf("%+v, not %+v", d, w)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not found: %v", want)
+	}
+}
+
+func TestTheTextOfALabel(t *testing.T) {
+	age := Distinction{Path: "age", Type: traits.TypeNumber, Effect: 1}
+	young := Distinction{Path: "age", Type: traits.TypeNumber, Effect: -1}
+	plan := Distinction{Path: "plan", Type: traits.TypeCategory, Level: "pro", Effect: 0.9, Here: 0.82, All: 0.31}
+	seldom := Distinction{Path: "plan", Type: traits.TypeCategory, Level: "pro", Effect: -0.9, Here: 0.02, All: 0.31}
+	long := Distinction{Path: strings.Repeat("é", 90), Type: traits.TypeNumber, Effect: 0.5}
+	early := Distinction{Path: "joined\nat", Type: traits.TypeDate, Effect: 0.4}
+	late := Distinction{Path: "joined_at", Type: traits.TypeDate, Effect: -0.4}
+	taken := map[string]bool{}
+	for _, c := range []struct {
+		found []Distinction
+		want  string
+	}{
+		{[]Distinction{plan, age, early}, "plan=pro (82 % v. 31 %), high age"},
+		{[]Distinction{plan, age, early}, "plan=pro (82 % v. 31 %), high age, early joined at"},
+		{[]Distinction{plan, age, early}, "plan=pro (82 % v. 31 %), high age (2)"},
+		{[]Distinction{young}, "low age"},
+		{[]Distinction{seldom, late}, "few plan=pro (2 % v. 31 %), late joined_at"},
+		{[]Distinction{long}, "high " + strings.Repeat("é", 39) + "…"},
+		{nil, "mixed"},
+		{nil, "mixed (2)"},
+		{nil, "mixed (3)"},
+	} {
+		got := name(c.found, taken)
+		if got != c.want {
+			t.Errorf("%q, not %q", got, c.want)
+		}
+		taken[got] = true
+	}
+}
+
+func TestALevelOfFewIsNotNamed(t *testing.T) {
+	for holders, named := range map[int]bool{9: false, 10: true} {
+		g := &group{users: 20, held: []map[string]int{{"rare": holders}}, missing: []int{0}}
+		all := &group{users: 1000, held: []map[string]int{{"rare": holders, "usual": 900}}, missing: []int{0}}
+		var d Distinction
+		if d.byLevel(g, all, 0); (d.Level == "rare") != named {
+			t.Errorf("%d holders: %+v", holders, d)
+		}
+	}
+}
+
+func TestLabelsAreDifferent(t *testing.T) {
+	users := shoppers(t, 900, draws(2))
+	r := Result{K: 9, Centroids: make([][]float32, 9), Spreads: make([]float64, 9)}
+	for i := range users {
+		r.Assignments = append(r.Assignments, uint16(i%9)) // says nothing about the users
+	}
+	s := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users)
+	seen := map[string]bool{}
+	for _, l := range s.Labels {
+		if seen[l.Text] || l.Text == "" {
+			t.Errorf("%q is there twice", l.Text)
+		}
+		seen[l.Text] = true
+	}
+}
+
+func TestSensitiveTraitsAreNotLookedAt(t *testing.T) {
+	users := shoppers(t, 200, draws(3))
+	schema := traits.Infer(named(users), nil)
+	s := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(200)}, users)
+	if text := fmt.Sprintf("%+v", s); strings.Contains(text, "health") {
+		t.Errorf("health is looked at: %s", text)
+	}
+	permitted := schema.Restrict(func(path string) bool { return path == "age" })
+	s = mustSurvey(t, Question{Schema: permitted, AsOf: asOf, Result: halves(200)}, users)
+	if p := s.Profiles[0].Traits; len(p) != 1 || p[0].Path != "age" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestDriftFromRunToRun(t *testing.T) {
+	users := shoppers(t, 2000, draws(4))
+	schema := traits.Infer(named(users), nil)
+	first := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(2000)}, users)
+	against := [][]Profile{{first.Profiles[0]}, {first.Profiles[1], first.Profiles[1]}}
+
+	again := shoppers(t, 1600, draws(5)) // other users of the same kinds
+	s := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(1600), Against: against}, again)
+	for c, profiles := range s.Against {
+		for i, newer := range profiles {
+			if d := Compare(against[c][i], newer, same90, Previous); len(d.Causes) > 0 || !d.Judged || len(d.Traits) != 6 {
+				t.Errorf("cluster %d: %+v", c, d)
+			}
+		}
+	}
+
+	for i := range again { // those who were free take a plan, and nobody moved
+		if i%2 == 0 {
+			at := slices.IndexFunc(again[i].Values, func(v traits.Value) bool { return v.Path == "plan" })
+			again[i].Values[at].Text = "pro"
+		}
+	}
+	s = mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(1600), Against: against}, again)
+	d := Compare(against[0][0], s.Against[0][0], same90, Previous)
+	if len(d.Causes) != 1 || d.Causes[0].Trait != "plan" || d.Severity() != Major {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestAProfileIsItsOwnFrame(t *testing.T) {
+	users := shoppers(t, 600, draws(6))
+	q := Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: halves(600)}
+	s := mustSurvey(t, q, users)
+	q.Against = [][]Profile{s.Profiles[:1], s.Profiles[1:]}
+	again := mustSurvey(t, q, users)
+	for c := range s.Profiles {
+		if diff := cmp.Diff(s.Profiles[c], again.Against[c][0]); diff != "" {
+			t.Errorf("cluster %d: %s", c, diff)
+		}
+	}
+}
+
+func TestManyUsersAreSampled(t *testing.T) {
+	const n = 30_000
+	users := func(yield func(int, traits.Flat) bool) {
+		for i := range n {
+			if !yield(i, traits.Flat{Values: []traits.Value{{Path: "age", Kind: traits.Number, Number: float64(i)}}}) {
+				return
+			}
+		}
+	}
+	schema := traits.Schema{Traits: []traits.Trait{{Path: "age", Type: traits.TypeNumber, Weight: 1}}}
+	s, err := Survey(context.Background(), Question{Schema: schema, AsOf: asOf, Result: halves(n)}, users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Profiles[0]
+	if p.Users != n/2 || p.Total != n || p.Traits[0].Users != surveyRows {
+		t.Fatalf("%+v", p)
+	}
+	for i, edge := range p.Traits[0].Edges {
+		if want := float64(n*(i+1)) / maxBins; edge < want-900 || edge > want+900 {
+			t.Errorf("edge %d is at %v, not near %v", i, edge, want)
+		}
+	}
+}
+
+func TestUsersThatTheRunDoesNotKnowAreAMistake(t *testing.T) {
+	_, err := Survey(context.Background(), Question{AsOf: asOf, Result: halves(4)}, counted(make([]traits.Flat, 5)))
+	if err == nil {
+		t.Error("a fifth user of four was counted")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Survey(ctx, Question{AsOf: asOf, Result: halves(4)}, counted(make([]traits.Flat, 4))); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %v", err)
+	}
+}
+
+func TestCellsHaveNames(t *testing.T) {
+	for want, at := range map[string][2]float64{
+		"50°N 10°E": {52.5, 13.4}, "0°N 0°E": {0, 0}, "5°S 5°W": {-0.1, -0.1}, "85°N 175°E": {90, 180}, "90°S 180°W": {-90, -180},
+	} {
+		if got := cell(at[0], at[1]); got != want {
+			t.Errorf("%v: %q, not %q", at, got, want)
+		}
+	}
+}
+
+func FuzzSurvey(f *testing.F) {
+	f.Add([]byte(`{"plan":"pro","n":1,"tags":["a"],"d":"2024-01-01","g":{"lat":1,"lon":2},"b":true}`), []byte(`{"plan":"\u0000","n":-1e149}`))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		var users []traits.Flat
+		for i := range 60 {
+			flat, err := traits.Flatten([][]byte{a, b}[i%2])
+			if err != nil {
+				return
+			}
+			users = append(users, flat)
+		}
+		q := Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: halves(60)}
+		s := mustSurvey(t, q, users)
+		q.Against = [][]Profile{s.Profiles[:1], s.Profiles[1:]}
+		again := mustSurvey(t, q, users)
+		if diff := cmp.Diff(s.Profiles[1], again.Against[1][0]); diff != "" {
+			t.Fatal(diff)
+		}
+		if s.Labels[0].Text == s.Labels[1].Text || strings.ContainsFunc(s.Labels[0].Text, func(r rune) bool { return r < ' ' }) {
+			t.Fatalf("%q and %q", s.Labels[0].Text, s.Labels[1].Text)
+		}
+	})
+}
