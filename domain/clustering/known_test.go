@@ -152,6 +152,7 @@ func madeUp(n, k int, apart, share float64, seed uint64) known {
 			groups[g].members[i] = random.unit()
 		}
 	}
+	set.points.Data = make([]float32, 0, 64*n)
 	row := make([]float32, 64)
 	for range n {
 		c := random.below(k)
