@@ -33,7 +33,8 @@ func (f *fit) choose(ctx context.Context) (int, error) {
 	minSize := max(1, f.MinSize*points.Len()/f.points.Len())
 	most := min(MaxAutoK, f.points.Len()/f.MinSize)
 	done := 0
-	two, better, best := math.Inf(-1), math.Inf(-1), 0
+	var two, more int // the best k of those that leave two clusters after merging, or more
+	ofTwo, ofMore := math.Inf(-1), math.Inf(-1)
 	for k := 2; k <= most; k++ {
 		found, err := f.tries(ctx, points, k, autoStarts, func() {
 			done++
@@ -48,14 +49,14 @@ func (f *fit) choose(ctx context.Context) (int, error) {
 		}
 		score := eyes.mean(labels, c.len())
 		switch {
-		case c.len() <= 2:
-			two = max(two, score)
-		case score > better:
-			better, best = score, k
+		case c.len() <= 2 && score > ofTwo:
+			ofTwo, two = score, k
+		case c.len() > 2 && score > ofMore:
+			ofMore, more = score, k
 		}
 	}
-	if two > max(better, twoMargin*better) {
-		return 2, nil
+	if ofTwo > max(ofMore, twoMargin*ofMore) {
+		return two, nil
 	}
-	return best, nil
+	return more, nil
 }

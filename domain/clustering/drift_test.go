@@ -185,8 +185,10 @@ func TestCausesOfDrift(t *testing.T) {
 		"none":    {Profile{Users: 410, Total: 2000, Traits: yes(200, 210), Centroid: []float32{3, 4}, Spread: 2}, same90, []Cause{}, 2.5},
 		"members": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 100, Both: 55}, []Cause{{CauseMembers, First, "", 0.45, Moderate}}, 0},
 		"most members": {
-			Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 100, Both: 40},
-			[]Cause{{CauseMembers, First, "", 0.6, Major}}, 0,
+			Profile{Users: 400, Total: 2000, Traits: yes(200, 200)},
+			Members{Either: 100, Both: 40},
+			[]Cause{{CauseMembers, First, "", 0.6, Major}},
+			0,
 		},
 		"too few in both": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 49, Both: 1}, []Cause{}, 0},
 		"size":            {Profile{Users: 600, Total: 2000, Traits: yes(300, 300)}, same90, []Cause{{CauseSize, First, "", 0.5, Moderate}}, 0},

@@ -164,7 +164,7 @@ func (f *fit) result(ctx context.Context, c centers, t *tally, assigned []uint16
 	renamed := make([]uint16, k)
 	mean := make([]float64, c.dims)
 	for i, old := range order {
-		renamed[old] = uint16(i) //nolint:gosec // G115: at most MaxK
+		renamed[old] = uint16(i)
 		n := float64(t.counts[old])
 		centroid := make([]float32, c.dims)
 		for d, v := range t.sums.row(old) {

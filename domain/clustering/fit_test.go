@@ -91,14 +91,14 @@ func TestTwoGroupsAreTwoClusters(t *testing.T) {
 }
 
 func TestTheSameSeedGivesTheSameBitsOnAnyThreads(t *testing.T) {
-	points := madeUp(9000, 4, 0.4, 0.5, 3).points
+	points := narrow(madeUp(9000, 4, 0.5, 0.5, 3).points, 15)
 	want := mustFit(t, points, Options{K: 4, Seed: 7})
 	for run := range 10 {
 		if diff := cmp.Diff(want, mustFit(t, points, Options{K: 4, Seed: 7, Threads: 1 + run%3})); diff != "" {
 			t.Fatalf("run %d on %d threads: %s", run, 1+run%3, diff)
 		}
 	}
-	small := Points{points.Data[:64*300], 64}
+	small := Points{points.Data[:15*300], 15}
 	want = mustFit(t, small, Options{Seed: 7})
 	if diff := cmp.Diff(want, mustFit(t, small, Options{Seed: 7, Threads: 2})); diff != "" {
 		t.Fatalf("a chosen number of clusters on 2 threads: %s", diff)
@@ -106,9 +106,9 @@ func TestTheSameSeedGivesTheSameBitsOnAnyThreads(t *testing.T) {
 }
 
 func TestBatchesComeNearToAllUsers(t *testing.T) {
-	set := madeUp(17_000, 4, 0.8, 0.8, 5)
+	points := narrow(madeUp(17_000, 4, 0.8, 0.8, 5).points, 20)
 	o := Options{K: 4, Seed: 1, Threads: 2, MinSize: 170, Progress: func(Phase, int, int) {}}
-	f := newFit(set.points, o)
+	f := newFit(points, o)
 	found, err := f.tries(context.Background(), f.sample, 4, 1, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -121,8 +121,8 @@ func TestBatchesComeNearToAllUsers(t *testing.T) {
 	if slices.Equal(before, c.at) {
 		t.Error("the batches moved no center")
 	}
-	assigned := make([]uint16, set.points.Len())
-	tally, err := settle(context.Background(), set.points, c, 2, assigned)
+	assigned := make([]uint16, points.Len())
+	tally, err := settle(context.Background(), points, c, 2, assigned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestBatchesComeNearToAllUsers(t *testing.T) {
 	for _, s := range tally.squares {
 		inertia += s
 	}
-	if full := mustFit(t, set.points, Options{K: 4, Seed: 1}).Inertia; inertia > 1.005*full {
+	if full := mustFit(t, points, Options{K: 4, Seed: 1}).Inertia; inertia > 1.005*full {
 		t.Errorf("the inertia is %.1f, that of all users %.1f", inertia, full)
 	}
 }
@@ -208,6 +208,16 @@ func TestSmallClustersAreMerged(t *testing.T) {
 	}
 }
 
+func TestOutliersHideNoGroups(t *testing.T) {
+	set := madeUp(400, 2, 0.8, 0.8, 3)
+	for d := range 64 {
+		set.points.Data[17*64+d] = 100 // so that two clusters are this user and the others
+	}
+	if r := mustFit(t, set.points, Options{Seed: 1}); r.K != 2 || r.Silhouette < 0.2 {
+		t.Errorf("%d clusters of %v, silhouette %.2f", r.K, r.Sizes, r.Silhouette)
+	}
+}
+
 func TestRunsThatCannotSucceedSaySo(t *testing.T) {
 	line := func(n, distinct int) Points {
 		p := Points{Dims: 1}
@@ -260,10 +270,19 @@ func TestMistakesAreNoFailures(t *testing.T) {
 	}
 }
 
+// narrow keeps the first dimensions.
+func narrow(p Points, dims int) Points {
+	n := Points{Dims: dims}
+	for i := range p.Len() {
+		n.Data = append(n.Data, p.row(i)[:dims]...)
+	}
+	return n
+}
+
 // endingContext ends when it has been looked at so many times.
 type endingContext struct {
-	context.Context
-	looks atomic.Int64
+	context.Context //nolint:containedctx // it is one
+	looks           atomic.Int64
 }
 
 func (c *endingContext) Err() error {
@@ -274,7 +293,7 @@ func (c *endingContext) Err() error {
 }
 
 func TestARunEndsWithItsContextAtAnyPoint(t *testing.T) {
-	points := madeUp(4200, 3, 0.8, 0.6, 1).points
+	points := narrow(madeUp(4200, 3, 0.8, 0.6, 1).points, 6)
 	count := &endingContext{Context: context.Background()}
 	count.looks.Store(math.MaxInt64)
 	mustFit := func(ctx context.Context, threads int) error {

@@ -152,7 +152,7 @@ func (l *lloyd) place(t *tally, i int) {
 	}
 	t.add(best, x)
 	t.moved++
-	l.assigned[i] = uint16(best)
+	l.assigned[i] = uint16(best) //nolint:gosec // G115: at most MaxK
 }
 
 // update moves each center to the mean of its rows, and returns the sum of the
@@ -230,7 +230,7 @@ func (l *lloyd) fill(ctx context.Context) error {
 		}
 		l.total.remove(int(l.assigned[far]), l.points.row(far))
 		l.total.add(c, l.points.row(far))
-		l.assigned[far] = uint16(c) //nolint:gosec // G115: at most MaxK
+		l.assigned[far] = uint16(c)
 		l.upper[far], l.lower[far] = 0, 0
 	}
 	return nil
