@@ -81,7 +81,7 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (map[id.User]eventstore.Recorded, error) {
 	told := map[id.User]eventstore.Recorded{}
 	const page = 500
-	for from, seen := eventstore.End, 0; seen < maxLookBack; {
+	for from, seen := eventstore.End, 0; from >= 0 && seen < maxLookBack; {
 		back, err := c.Log.ReadBack(ctx, matchStream(client, user), from, page)
 		if err != nil {
 			return nil, err

@@ -20,6 +20,7 @@ type automatic struct {
 }
 
 func newAutomatic(t *testing.T) *automatic {
+	t.Helper()
 	w := newWorld(t)
 	_, call := w.client(t, "ada@example.com")
 	created, err := w.CreateUser(t.Context(), call, "u", []byte(`{}`))

@@ -22,6 +22,7 @@ type waiting struct {
 }
 
 func newWaiting(t *testing.T) *waiting {
+	t.Helper()
 	w := newWorld(t)
 	return &waiting{world: w, queue: projections.MatchQueue{Reader: w.reader}}
 }
@@ -176,8 +177,8 @@ func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
 		case odd:
 			return 0, trouble
 		case last: // it changes while it is matched
-			w.change(w.acme, last, `{"a":1}`)
-			w.fill(1000)
+			w.change(w.acme, last, `{"a":1}`) //nolint:contextcheck // the test's own will do
+			w.fill(1000)                      //nolint:contextcheck // here too
 		}
 		return 1, nil
 	}

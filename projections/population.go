@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -98,8 +99,12 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	if err != nil {
 		return err
 	}
-	if pop.users == nil || recorded.overridden > pop.schema.Version && !pop.adopt(recorded) {
+	decided := recorded.overridden > pop.schema.Version
+	if pop.users == nil || decided && !pop.adopt(recorded) {
 		return p.rebuild(ctx, client, pop, recorded)
+	}
+	if decided && pop.users.Len() > partitionedFrom {
+		p.ask(client, pop) // its cells were made for other weights
 	}
 	behind := recorded.learnt > pop.learnt
 	for change, err := range p.changes(ctx, client, &pop.reached) {
@@ -159,8 +164,8 @@ func (p *Populations) keep(pop *population) {
 	pop.size.Store(int64(pop.users.Len()))
 	total := int64(0)
 	kept := p.clients.Values() // the one that was used last comes last
-	for i := len(kept) - 1; i >= 0; i-- {
-		if total += kept[i].size.Load(); total > maxKept && kept[i] != pop {
+	for i, other := range slices.Backward(kept) {
+		if total += other.size.Load(); total > maxKept && other != pop {
 			for range i + 1 {
 				p.clients.RemoveOldest()
 			}

@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -153,6 +154,11 @@ func TestAPartitionMissesNobodyItPromisesToFind(t *testing.T) {
 		sameTop(t, s, people, p, Query{User: user, Limit: 10, Keep: func(id string) bool { return strings.HasSuffix(id, "3") }})
 		sameTop(t, s, people, p, Query{User: user, Limit: 10, Permit: func(path string) bool { return path != "age" }})
 	}
+	for _, limit := range []int{-1, 0} {
+		if got, err := p.Top(Query{User: people[0].id, Limit: limit}); err != nil || len(got) != 0 {
+			t.Errorf("limit %d: %v, %v", limit, got, err)
+		}
+	}
 	for i := range p.partition.probes {
 		p.partition.probes[i] = len(p.cells)
 	}
@@ -197,6 +203,44 @@ func TestAPartitionFollowsItsUsers(t *testing.T) {
 	if taken != len(people) || p.Len() != len(people) {
 		t.Errorf("%d rows are taken by %d of %d users", taken, p.Len(), len(people))
 	}
+}
+
+// Other weights are those of a population that was made for them, and someone
+// who is asked about by the way leaves no trace.
+func TestReweighedIsAsIfMadeSo(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	people := crowd(t, random, 1000, 0.2)
+	p := populate(learn(people, nil), people)
+	p.Partition(1)
+	overrides := map[string]traits.Override{"age": {Weight: new(4.0)}, "plan": {Weight: new(0.0)}, "home": {Ignore: new(true)}, "vip": {Sensitive: new(true)}}
+	s := learn(people, overrides)
+	for range 3 {
+		if !p.Reweigh(s) {
+			t.Fatal("it cannot be reweighed")
+		}
+		for range 5 {
+			sameTop(t, s, people, p, Query{User: people[random.IntN(len(people))].id, Limit: 20})
+		}
+		someone, other := people[random.IntN(len(people))], people[random.IntN(len(people))]
+		score, ok, err := p.Like(someone.flat, other.id)
+		want, _, _, wanted := reference(s, someone.flat, other.flat, nil)
+		if err != nil || ok != wanted || math.Abs(score-want) > 1e-9 {
+			t.Errorf("like %v (%v, %v), not %v", score, ok, err, want)
+		}
+	}
+	if _, _, err := p.Like(people[0].flat, "nobody"); !errors.Is(err, ErrUnknownUser) || p.Len() != len(people) {
+		t.Errorf("%v, %d users", err, p.Len())
+	}
+	for _, other := range []map[string]traits.Override{{"visits": {Type: traits.TypeCategory}}, {"plan": {Type: traits.TypeSet}}} {
+		if p.Reweigh(learn(people, other)) {
+			t.Errorf("%v is something else to read", other)
+		}
+	}
+	less := populate(s, people) // without what the client did not want
+	if less.Reweigh(learn(people, nil)) {
+		t.Error("what was left out is back")
+	}
+	sameTop(t, s, people, less, Query{User: people[0].id, Limit: 20})
 }
 
 func TestNothingToPartition(t *testing.T) {

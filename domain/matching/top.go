@@ -63,13 +63,16 @@ type search struct {
 func (v view) search(row int, q Query) *search {
 	s := &search{view: v, query: q, row: row, floor: q.MinScore - slack}
 	s.columns, s.factor = v.prepare(row)
-	s.best = make([]ranked, 0, max(0, min(q.Limit, len(v.rows)))+1)
+	s.best = make([]ranked, 0, min(q.Limit, len(v.rows))+1)
 	return s
 }
 
 // scan answers a query: from the cells that are likely to hold the answers,
 // where what the cells were made for is what is asked.
 func (v view) scan(row int, q Query) []ranked {
+	if q.Limit <= 0 {
+		return nil
+	}
 	probes := 0
 	if v.partition != nil && q.Keep == nil && len(v.allowed) == len(v.traits) {
 		probes = v.partition.enough(q.Limit)
@@ -94,9 +97,6 @@ func (v view) scan(row int, q Query) []ranked {
 
 // everywhere answers a query exactly.
 func (v view) everywhere(row int, q Query) []ranked {
-	if q.Limit <= 0 {
-		return nil
-	}
 	s := v.search(row, q)
 	for from := 0; from < len(v.users); from += blockRows {
 		s.over(from, min(blockRows, len(v.users)-from))
