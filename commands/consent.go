@@ -84,6 +84,13 @@ func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.
 	return l, l.Exists()
 }
 
+// CheckConsentLayer fails with the fault consent_layer_unknown where a layer is
+// not there, or was retired.
+func (c *Commands) CheckConsentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) error {
+	_, err := c.consentLayer(ctx, client, layer)
+	return err
+}
+
 // ChangeConsents says that users grant a layer, or withdraw what they granted.
 type ChangeConsents struct {
 	Layer  id.ConsentLayer

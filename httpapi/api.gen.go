@@ -118,6 +118,24 @@ func (e ClientTier) Valid() bool {
 	}
 }
 
+// Defines values for ClusterStatus.
+const (
+	ClusterActive  ClusterStatus = "active"
+	ClusterRetired ClusterStatus = "retired"
+)
+
+// Valid indicates whether the value is a known member of the ClusterStatus enum.
+func (e ClusterStatus) Valid() bool {
+	switch e {
+	case ClusterActive:
+		return true
+	case ClusterRetired:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ConsentFilter.
 const (
 	ConsentFilterGranted   ConsentFilter = "granted"
@@ -190,6 +208,27 @@ func (e DeliveryStatus) Valid() bool {
 	case DeliveryDropped:
 		return true
 	case DeliveryPending:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DriftSeverity.
+const (
+	DriftMajor    DriftSeverity = "major"
+	DriftModerate DriftSeverity = "moderate"
+	DriftNone     DriftSeverity = "none"
+)
+
+// Valid indicates whether the value is a known member of the DriftSeverity enum.
+func (e DriftSeverity) Valid() bool {
+	switch e {
+	case DriftMajor:
+		return true
+	case DriftModerate:
+		return true
+	case DriftNone:
 		return true
 	default:
 		return false
@@ -364,6 +403,33 @@ func (e Role) Valid() bool {
 	case RoleOwner:
 		return true
 	case RoleViewer:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for RunStatus.
+const (
+	RunCancelled RunStatus = "cancelled"
+	RunCompleted RunStatus = "completed"
+	RunFailed    RunStatus = "failed"
+	RunPending   RunStatus = "pending"
+	RunRunning   RunStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the RunStatus enum.
+func (e RunStatus) Valid() bool {
+	switch e {
+	case RunCancelled:
+		return true
+	case RunCompleted:
+		return true
+	case RunFailed:
+		return true
+	case RunPending:
+		return true
+	case RunRunning:
 		return true
 	default:
 		return false
@@ -864,8 +930,202 @@ type ClientUser struct {
 	Role Role `json:"role"`
 }
 
+// Cluster defines model for Cluster.
+type Cluster struct {
+	// Ancestors Clusters that it was split off from, or that were merged into it, in the last run.
+	Ancestors []ClusterID `json:"ancestors"`
+
+	// ClusterSize Its members now.
+	ClusterSize int64 `json:"cluster_size"`
+
+	// ClusteringRunID Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Descendants Of a retired cluster: those that a large part of it has gone to.
+	Descendants []ClusterID `json:"descendants"`
+
+	// FirstRunID Example: run_0123456789abcdefghijklmnop
+	FirstRunID RunID `json:"first_run_id"`
+
+	// ID Example: clu_0123456789abcdefghijklmnop
+	ID ClusterID `json:"id"`
+
+	// Label What sets it apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), high age
+	Label   string         `json:"label"`
+	Quality ClusterQuality `json:"quality"`
+
+	// Status `retired` once a run has not found it again.
+	Status ClusterStatus `json:"status"`
+
+	// Traits The traits that distinguish it, the most telling first.
+	Traits []ClusterTrait `json:"traits"`
+
+	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	UpdatedAt Timestamp `json:"updated_at"`
+}
+
+// ClusterDrift defines model for ClusterDrift.
+type ClusterDrift struct {
+	// At Example: 2026-01-31T12:00:00.123456Z
+	At Timestamp `json:"at"`
+
+	// Causes What was told as drift of this run.
+	Causes []DriftCause `json:"causes"`
+
+	// ClusteringRunID Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// Comparisons The figures, told or not.
+	Comparisons []DriftComparison `json:"comparisons"`
+	Severity    DriftSeverity     `json:"severity"`
+}
+
+// ClusterDriftList defines model for ClusterDriftList.
+type ClusterDriftList struct {
+	Data []ClusterDrift `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
 // ClusterID Example: clu_0123456789abcdefghijklmnop
 type ClusterID = id.Cluster
+
+// ClusterList defines model for ClusterList.
+type ClusterList struct {
+	Data []Cluster `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// ClusterMember defines model for ClusterMember.
+type ClusterMember struct {
+	// ExternalID Example: customer-4711
+	ExternalID string `json:"external_id"`
+
+	// UserID Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
+// ClusterMemberList defines model for ClusterMemberList.
+type ClusterMemberList struct {
+	Data []ClusterMember `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// ClusterQuality defines model for ClusterQuality.
+type ClusterQuality struct {
+	// Silhouette That of its run.
+	Silhouette float64 `json:"silhouette"`
+
+	// Spread How far its members are from their mean.
+	Spread float64 `json:"spread"`
+}
+
+// ClusterStatus `retired` once a run has not found it again.
+type ClusterStatus string
+
+// ClusterSummary defines model for ClusterSummary.
+type ClusterSummary struct {
+	// ID Example: clu_0123456789abcdefghijklmnop
+	ID ClusterID `json:"id"`
+
+	// Label Example: plan=pro (82 % v. 31 %), high age
+	Label string `json:"label"`
+
+	// Size Example: 1204
+	Size int `json:"size"`
+}
+
+// ClusterTrait defines model for ClusterTrait.
+type ClusterTrait struct {
+	// ClusterValue The median, or the share that has the level, within the cluster.
+	ClusterValue float64 `json:"cluster_value"`
+
+	// Effect In robust standard deviations; negative where the cluster has less.
+	Effect float64 `json:"effect"`
+
+	// Level Of a category, a set or a flag: the value that is meant; at least 10 members have it.
+	//
+	// Example: pro
+	Level *string `json:"level,omitempty"`
+
+	// OverallValue The same among all users of the run.
+	OverallValue float64 `json:"overall_value"`
+
+	// Path Example: plan
+	Path string `json:"path"`
+
+	// Type Example: category
+	Type string `json:"type"`
+}
+
+// ClusteringRun defines model for ClusteringRun.
+type ClusteringRun struct {
+	// Clusters What a completed run has found, the largest first.
+	Clusters []ClusterSummary `json:"clusters,omitempty"`
+
+	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	EndedAt *Timestamp `json:"ended_at,omitempty"`
+
+	// ErrorCode Of a failed run: not_enough_users, no_usable_traits, too_few_distinct, consent_layer_gone, time_or_memory_limit or internal.
+	//
+	// Example: not_enough_users
+	ErrorCode *string `json:"error_code,omitempty"`
+
+	// ErrorDetails Of a failed run: why, in a sentence that names the run.
+	ErrorDetails *string `json:"error_details,omitempty"`
+
+	// ID Example: run_0123456789abcdefghijklmnop
+	ID RunID `json:"id"`
+
+	// InputPosition Everything before this position of the event log was looked at.
+	InputPosition string `json:"input_position"`
+
+	// K As it was asked for; absent where the run chooses.
+	K        *int         `json:"k,omitempty"`
+	Progress *RunProgress `json:"progress,omitempty"`
+	Quality  *RunQuality  `json:"quality,omitempty"`
+
+	// SchemaVersion Counts the changes in the shape of the layer's traits from run to run.
+	SchemaVersion *int  `json:"schema_version,omitempty"`
+	Seed          int64 `json:"seed"`
+
+	// StartedAt Example: 2026-01-31T12:00:00.123456Z
+	StartedAt *Timestamp `json:"started_at,omitempty"`
+	Status    RunStatus  `json:"status"`
+
+	// TraitPaths What the layer permitted when the run was requested.
+	TraitPaths []string `json:"trait_paths"`
+
+	// Users Users in the clusters of a completed run.
+	Users *int `json:"users,omitempty"`
+}
+
+// ClusteringRunList defines model for ClusteringRunList.
+type ClusteringRunList struct {
+	Data []ClusteringRun `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
 
 // ComputedMatch defines model for ComputedMatch.
 type ComputedMatch struct {
@@ -1097,6 +1357,55 @@ type DeliveryList struct {
 
 // DeliveryStatus `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
 type DeliveryStatus string
+
+// DriftCause defines model for DriftCause.
+type DriftCause struct {
+	// Amount The population stability index of a trait; 1 less the Jaccard index of the members; the relative change of the share.
+	Amount float64 `json:"amount"`
+
+	// Baseline Compared with the `previous` run, or the `first` that found the cluster.
+	//
+	// Example: previous
+	Baseline string `json:"baseline"`
+
+	// Kind `trait`: a trait is spread otherwise; `members`: others are in it; `size`: it is another share of all users.
+	//
+	// Example: trait
+	Kind     string        `json:"kind"`
+	Severity DriftSeverity `json:"severity"`
+
+	// Trait Its path.
+	//
+	// Example: age
+	Trait *string `json:"trait,omitempty"`
+}
+
+// DriftComparison defines model for DriftComparison.
+type DriftComparison struct {
+	// Baseline Example: previous
+	Baseline string       `json:"baseline"`
+	Causes   []DriftCause `json:"causes"`
+
+	// CentroidShift In pooled standard deviations; for information.
+	CentroidShift float64 `json:"centroid_shift"`
+
+	// Jaccard Of the members, among the users who are in both runs.
+	Jaccard float64 `json:"jaccard"`
+
+	// Judged false where either run has fewer than 50 members to tell by.
+	Judged      bool    `json:"judged"`
+	ShareAfter  float64 `json:"share_after"`
+	ShareBefore float64 `json:"share_before"`
+
+	// Traits The 20 that come nearest to their limits.
+	Traits []TraitDrift `json:"traits"`
+
+	// WithRunID Example: run_0123456789abcdefghijklmnop
+	WithRunID RunID `json:"with_run_id"`
+}
+
+// DriftSeverity defines model for DriftSeverity.
+type DriftSeverity string
 
 // Email An e-mail address.
 //
@@ -1508,6 +1817,18 @@ type NewCampaign struct {
 	StartsAt *time.Time `json:"starts_at,omitempty"`
 }
 
+// NewClusteringRun defines model for NewClusteringRun.
+type NewClusteringRun struct {
+	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID string `json:"consent_layer_id"`
+
+	// K How many clusters; chosen by the run where it is left out. Clusters that are too small are merged into others.
+	K *int `json:"k,omitempty"`
+
+	// Seed The same users, traits and seed give the same clusters; made up where it is left out.
+	Seed *int64 `json:"seed,omitempty"`
+}
+
 // NewConsentLayer defines model for NewConsentLayer.
 type NewConsentLayer struct {
 	// Name A name without control characters.
@@ -1658,6 +1979,34 @@ type RecoveryRequest struct {
 
 // Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 type Role string
+
+// RunID Example: run_0123456789abcdefghijklmnop
+type RunID = id.Run
+
+// RunProgress defines model for RunProgress.
+type RunProgress struct {
+	// EtaSeconds How long it will still take, by experience; absent where that is not known yet.
+	EtaSeconds *int `json:"eta_seconds,omitempty"`
+
+	// Phase What it is at: waiting, reading, starting, refining, settling, describing or publishing.
+	//
+	// Example: refining
+	Phase string `json:"phase"`
+
+	// Share How much is done.
+	Share float64 `json:"share"`
+}
+
+// RunQuality defines model for RunQuality.
+type RunQuality struct {
+	// Silhouette -1 to 1, on a sample of the users: near 0 where the clusters are hardly apart.
+	//
+	// Example: 0.41
+	Silhouette float64 `json:"silhouette"`
+}
+
+// RunStatus defines model for RunStatus.
+type RunStatus string
 
 // Scopes Example: ["read","write"]
 type Scopes = []string
@@ -1836,6 +2185,18 @@ type Trait struct {
 
 // TraitReason Why it takes no part.
 type TraitReason string
+
+// TraitDrift defines model for TraitDrift.
+type TraitDrift struct {
+	// Limit Above which it has drifted.
+	Limit float64 `json:"limit"`
+
+	// Path Example: age
+	Path string `json:"path"`
+
+	// Psi Population stability index.
+	Psi float64 `json:"psi"`
+}
 
 // TraitOverride defines model for TraitOverride.
 type TraitOverride struct {
@@ -2061,6 +2422,9 @@ type CampaignInPath = string
 // ClientInPath defines model for ClientInPath.
 type ClientInPath = string
 
+// ClusterInPath defines model for ClusterInPath.
+type ClusterInPath = string
+
 // ConsentLayerInPath defines model for ConsentLayerInPath.
 type ConsentLayerInPath = string
 
@@ -2087,6 +2451,9 @@ type Limit = int
 
 // MemberInPath defines model for MemberInPath.
 type MemberInPath = string
+
+// RunInPath defines model for RunInPath.
+type RunInPath = string
 
 // UserInPath defines model for UserInPath.
 type UserInPath = string
@@ -2210,6 +2577,50 @@ type ListDeliveriesParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// ListClusteringRunsParams defines parameters for ListClusteringRuns.
+type ListClusteringRunsParams struct {
+	Status *RunStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// ConsentLayerID Only the runs of this layer.
+	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListClustersParams defines parameters for ListClusters.
+type ListClustersParams struct {
+	// ConsentLayerID Only the clusters of this layer.
+	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListClusterDriftParams defines parameters for ListClusterDrift.
+type ListClusterDriftParams struct {
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListClusterMembersParams defines parameters for ListClusterMembers.
+type ListClusterMembersParams struct {
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListConsentLayersParams defines parameters for ListConsentLayers.
 type ListConsentLayersParams struct {
 	// Limit How many a page holds at most.
@@ -2313,6 +2724,9 @@ type RotateWebhookSecretJSONRequestBody = WebhookRotation
 
 // TestWebhookJSONRequestBody defines body for TestWebhook for application/json ContentType.
 type TestWebhookJSONRequestBody = WebhookTest
+
+// StartClusteringRunJSONRequestBody defines body for StartClusteringRun for application/json ContentType.
+type StartClusteringRunJSONRequestBody = NewClusteringRun
 
 // CreateConsentLayerJSONRequestBody defines body for CreateConsentLayer for application/json ContentType.
 type CreateConsentLayerJSONRequestBody = NewConsentLayer
@@ -2569,6 +2983,30 @@ type ServerInterface interface {
 	// TestWebhook Send a test event
 	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test)
 	TestWebhook(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
+	// ListClusteringRuns List the clustering runs
+	// (GET /api/v1/clustering_runs)
+	ListClusteringRuns(w http.ResponseWriter, r *http.Request, params ListClusteringRunsParams)
+	// StartClusteringRun Start a clustering run
+	// (POST /api/v1/clustering_runs)
+	StartClusteringRun(w http.ResponseWriter, r *http.Request)
+	// CancelClusteringRun Cancel a clustering run
+	// (DELETE /api/v1/clustering_runs/{clustering_run_id})
+	CancelClusteringRun(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
+	// GetClusteringRun Get a clustering run
+	// (GET /api/v1/clustering_runs/{clustering_run_id})
+	GetClusteringRun(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
+	// ListClusters List the clusters
+	// (GET /api/v1/clusters)
+	ListClusters(w http.ResponseWriter, r *http.Request, params ListClustersParams)
+	// GetCluster Get a cluster
+	// (GET /api/v1/clusters/{cluster_id})
+	GetCluster(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath)
+	// ListClusterDrift List how a cluster has drifted
+	// (GET /api/v1/clusters/{cluster_id}/drift)
+	ListClusterDrift(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath, params ListClusterDriftParams)
+	// ListClusterMembers List the members of a cluster
+	// (GET /api/v1/clusters/{cluster_id}/members)
+	ListClusterMembers(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath, params ListClusterMembersParams)
 	// ListConsentLayers List the consent layers
 	// (GET /api/v1/consent_layers)
 	ListConsentLayers(w http.ResponseWriter, r *http.Request, params ListConsentLayersParams)
@@ -3875,6 +4313,339 @@ func (siw *ServerInterfaceWrapper) TestWebhook(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// ListClusteringRuns operation middleware
+func (siw *ServerInterfaceWrapper) ListClusteringRuns(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClusteringRunsParams
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "consent_layer_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consent_layer_id", r.URL.Query(), &params.ConsentLayerID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "consent_layer_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClusteringRuns(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// StartClusteringRun operation middleware
+func (siw *ServerInterfaceWrapper) StartClusteringRun(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.StartClusteringRun(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelClusteringRun operation middleware
+func (siw *ServerInterfaceWrapper) CancelClusteringRun(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clustering_run_id" -------------
+	var clusteringRunID RunInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clustering_run_id", mux.Vars(r)["clustering_run_id"], &clusteringRunID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clustering_run_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelClusteringRun(w, r, clusteringRunID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetClusteringRun operation middleware
+func (siw *ServerInterfaceWrapper) GetClusteringRun(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clustering_run_id" -------------
+	var clusteringRunID RunInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clustering_run_id", mux.Vars(r)["clustering_run_id"], &clusteringRunID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clustering_run_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClusteringRun(w, r, clusteringRunID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListClusters operation middleware
+func (siw *ServerInterfaceWrapper) ListClusters(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClustersParams
+
+	// ------------- Optional query parameter "consent_layer_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consent_layer_id", r.URL.Query(), &params.ConsentLayerID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "consent_layer_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClusters(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetCluster operation middleware
+func (siw *ServerInterfaceWrapper) GetCluster(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterID ClusterInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", mux.Vars(r)["cluster_id"], &clusterID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCluster(w, r, clusterID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListClusterDrift operation middleware
+func (siw *ServerInterfaceWrapper) ListClusterDrift(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterID ClusterInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", mux.Vars(r)["cluster_id"], &clusterID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClusterDriftParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClusterDrift(w, r, clusterID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListClusterMembers operation middleware
+func (siw *ServerInterfaceWrapper) ListClusterMembers(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterID ClusterInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", mux.Vars(r)["cluster_id"], &clusterID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClusterMembersParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClusterMembers(w, r, clusterID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListConsentLayers operation middleware
 func (siw *ServerInterfaceWrapper) ListConsentLayers(w http.ResponseWriter, r *http.Request) {
 
@@ -4810,6 +5581,14 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/recover", wrapper.RecoverDeliveries).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret", wrapper.RotateWebhookSecret).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/test", wrapper.TestWebhook).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test")
+	r.HandleFunc("/api/v1/clustering_runs", wrapper.ListClusteringRuns).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs")
+	r.HandleFunc("/api/v1/clustering_runs", wrapper.StartClusteringRun).Methods(http.MethodPost).Name("POST /api/v1/clustering_runs")
+	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}", wrapper.CancelClusteringRun).Methods(http.MethodDelete).Name("DELETE /api/v1/clustering_runs/{clustering_run_id}")
+	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}", wrapper.GetClusteringRun).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}")
+	r.HandleFunc("/api/v1/clusters", wrapper.ListClusters).Methods(http.MethodGet).Name("GET /api/v1/clusters")
+	r.HandleFunc("/api/v1/clusters/{cluster_id}", wrapper.GetCluster).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}")
+	r.HandleFunc("/api/v1/clusters/{cluster_id}/drift", wrapper.ListClusterDrift).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/drift")
+	r.HandleFunc("/api/v1/clusters/{cluster_id}/members", wrapper.ListClusterMembers).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/members")
 	r.HandleFunc("/api/v1/consent_layers", wrapper.ListConsentLayers).Methods(http.MethodGet).Name("GET /api/v1/consent_layers")
 	r.HandleFunc("/api/v1/consent_layers", wrapper.CreateConsentLayer).Methods(http.MethodPost).Name("POST /api/v1/consent_layers")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}", wrapper.RetireConsentLayer).Methods(http.MethodDelete).Name("DELETE /api/v1/consent_layers/{consent_layer_id}")
@@ -5743,6 +6522,196 @@ func (response TestWebhook202JSONResponse) VisitTestWebhookResponse(w http.Respo
 	return err
 }
 
+type ListClusteringRunsRequestObject struct {
+	Params ListClusteringRunsParams
+}
+
+type ListClusteringRunsResponseObject interface {
+	VisitListClusteringRunsResponse(w http.ResponseWriter) error
+}
+
+type ListClusteringRuns200JSONResponse ClusteringRunList
+
+func (response ListClusteringRuns200JSONResponse) VisitListClusteringRunsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartClusteringRunRequestObject struct {
+	Body *StartClusteringRunJSONRequestBody
+}
+
+type StartClusteringRunResponseObject interface {
+	VisitStartClusteringRunResponse(w http.ResponseWriter) error
+}
+
+type StartClusteringRun202ResponseHeaders struct {
+	Location         string
+	XKindredPosition string
+}
+
+type StartClusteringRun202JSONResponse struct {
+	Body    ClusteringRun
+	Headers StartClusteringRun202ResponseHeaders
+}
+
+func (response StartClusteringRun202JSONResponse) VisitStartClusteringRunResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelClusteringRunRequestObject struct {
+	ClusteringRunID RunInPath `json:"clustering_run_id"`
+}
+
+type CancelClusteringRunResponseObject interface {
+	VisitCancelClusteringRunResponse(w http.ResponseWriter) error
+}
+
+type CancelClusteringRun204ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type CancelClusteringRun204Response struct {
+	Headers CancelClusteringRun204ResponseHeaders
+}
+
+func (response CancelClusteringRun204Response) VisitCancelClusteringRunResponse(w http.ResponseWriter) error {
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type GetClusteringRunRequestObject struct {
+	ClusteringRunID RunInPath `json:"clustering_run_id"`
+}
+
+type GetClusteringRunResponseObject interface {
+	VisitGetClusteringRunResponse(w http.ResponseWriter) error
+}
+
+type GetClusteringRun200JSONResponse ClusteringRun
+
+func (response GetClusteringRun200JSONResponse) VisitGetClusteringRunResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListClustersRequestObject struct {
+	Params ListClustersParams
+}
+
+type ListClustersResponseObject interface {
+	VisitListClustersResponse(w http.ResponseWriter) error
+}
+
+type ListClusters200JSONResponse ClusterList
+
+func (response ListClusters200JSONResponse) VisitListClustersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterRequestObject struct {
+	ClusterID ClusterInPath `json:"cluster_id"`
+}
+
+type GetClusterResponseObject interface {
+	VisitGetClusterResponse(w http.ResponseWriter) error
+}
+
+type GetCluster200JSONResponse Cluster
+
+func (response GetCluster200JSONResponse) VisitGetClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListClusterDriftRequestObject struct {
+	ClusterID ClusterInPath `json:"cluster_id"`
+	Params    ListClusterDriftParams
+}
+
+type ListClusterDriftResponseObject interface {
+	VisitListClusterDriftResponse(w http.ResponseWriter) error
+}
+
+type ListClusterDrift200JSONResponse ClusterDriftList
+
+func (response ListClusterDrift200JSONResponse) VisitListClusterDriftResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListClusterMembersRequestObject struct {
+	ClusterID ClusterInPath `json:"cluster_id"`
+	Params    ListClusterMembersParams
+}
+
+type ListClusterMembersResponseObject interface {
+	VisitListClusterMembersResponse(w http.ResponseWriter) error
+}
+
+type ListClusterMembers200JSONResponse ClusterMemberList
+
+func (response ListClusterMembers200JSONResponse) VisitListClusterMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListConsentLayersRequestObject struct {
 	Params ListConsentLayersParams
 }
@@ -6585,6 +7554,30 @@ type StrictServerInterface interface {
 	// TestWebhook Send a test event
 	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test)
 	TestWebhook(ctx context.Context, request TestWebhookRequestObject) (TestWebhookResponseObject, error)
+	// ListClusteringRuns List the clustering runs
+	// (GET /api/v1/clustering_runs)
+	ListClusteringRuns(ctx context.Context, request ListClusteringRunsRequestObject) (ListClusteringRunsResponseObject, error)
+	// StartClusteringRun Start a clustering run
+	// (POST /api/v1/clustering_runs)
+	StartClusteringRun(ctx context.Context, request StartClusteringRunRequestObject) (StartClusteringRunResponseObject, error)
+	// CancelClusteringRun Cancel a clustering run
+	// (DELETE /api/v1/clustering_runs/{clustering_run_id})
+	CancelClusteringRun(ctx context.Context, request CancelClusteringRunRequestObject) (CancelClusteringRunResponseObject, error)
+	// GetClusteringRun Get a clustering run
+	// (GET /api/v1/clustering_runs/{clustering_run_id})
+	GetClusteringRun(ctx context.Context, request GetClusteringRunRequestObject) (GetClusteringRunResponseObject, error)
+	// ListClusters List the clusters
+	// (GET /api/v1/clusters)
+	ListClusters(ctx context.Context, request ListClustersRequestObject) (ListClustersResponseObject, error)
+	// GetCluster Get a cluster
+	// (GET /api/v1/clusters/{cluster_id})
+	GetCluster(ctx context.Context, request GetClusterRequestObject) (GetClusterResponseObject, error)
+	// ListClusterDrift List how a cluster has drifted
+	// (GET /api/v1/clusters/{cluster_id}/drift)
+	ListClusterDrift(ctx context.Context, request ListClusterDriftRequestObject) (ListClusterDriftResponseObject, error)
+	// ListClusterMembers List the members of a cluster
+	// (GET /api/v1/clusters/{cluster_id}/members)
+	ListClusterMembers(ctx context.Context, request ListClusterMembersRequestObject) (ListClusterMembersResponseObject, error)
 	// ListConsentLayers List the consent layers
 	// (GET /api/v1/consent_layers)
 	ListConsentLayers(ctx context.Context, request ListConsentLayersRequestObject) (ListConsentLayersResponseObject, error)
@@ -7581,6 +8574,221 @@ func (sh *strictHandler) TestWebhook(w http.ResponseWriter, r *http.Request, cli
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(TestWebhookResponseObject); ok {
 		if err := validResponse.VisitTestWebhookResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListClusteringRuns operation middleware
+func (sh *strictHandler) ListClusteringRuns(w http.ResponseWriter, r *http.Request, params ListClusteringRunsParams) {
+	var request ListClusteringRunsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListClusteringRuns(ctx, request.(ListClusteringRunsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListClusteringRuns")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListClusteringRunsResponseObject); ok {
+		if err := validResponse.VisitListClusteringRunsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// StartClusteringRun operation middleware
+func (sh *strictHandler) StartClusteringRun(w http.ResponseWriter, r *http.Request) {
+	var request StartClusteringRunRequestObject
+
+	var body StartClusteringRunJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.StartClusteringRun(ctx, request.(StartClusteringRunRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartClusteringRun")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(StartClusteringRunResponseObject); ok {
+		if err := validResponse.VisitStartClusteringRunResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CancelClusteringRun operation middleware
+func (sh *strictHandler) CancelClusteringRun(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath) {
+	var request CancelClusteringRunRequestObject
+
+	request.ClusteringRunID = clusteringRunID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelClusteringRun(ctx, request.(CancelClusteringRunRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelClusteringRun")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CancelClusteringRunResponseObject); ok {
+		if err := validResponse.VisitCancelClusteringRunResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetClusteringRun operation middleware
+func (sh *strictHandler) GetClusteringRun(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath) {
+	var request GetClusteringRunRequestObject
+
+	request.ClusteringRunID = clusteringRunID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClusteringRun(ctx, request.(GetClusteringRunRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClusteringRun")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusteringRunResponseObject); ok {
+		if err := validResponse.VisitGetClusteringRunResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListClusters operation middleware
+func (sh *strictHandler) ListClusters(w http.ResponseWriter, r *http.Request, params ListClustersParams) {
+	var request ListClustersRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListClusters(ctx, request.(ListClustersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListClusters")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListClustersResponseObject); ok {
+		if err := validResponse.VisitListClustersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetCluster operation middleware
+func (sh *strictHandler) GetCluster(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath) {
+	var request GetClusterRequestObject
+
+	request.ClusterID = clusterID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCluster(ctx, request.(GetClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCluster")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusterResponseObject); ok {
+		if err := validResponse.VisitGetClusterResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListClusterDrift operation middleware
+func (sh *strictHandler) ListClusterDrift(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath, params ListClusterDriftParams) {
+	var request ListClusterDriftRequestObject
+
+	request.ClusterID = clusterID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListClusterDrift(ctx, request.(ListClusterDriftRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListClusterDrift")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListClusterDriftResponseObject); ok {
+		if err := validResponse.VisitListClusterDriftResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListClusterMembers operation middleware
+func (sh *strictHandler) ListClusterMembers(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath, params ListClusterMembersParams) {
+	var request ListClusterMembersRequestObject
+
+	request.ClusterID = clusterID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListClusterMembers(ctx, request.(ListClusterMembersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListClusterMembers")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListClusterMembersResponseObject); ok {
+		if err := validResponse.VisitListClusterMembersResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

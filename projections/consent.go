@@ -82,6 +82,7 @@ type consentRow struct {
 	layer   id.ConsentLayer
 	user    id.User
 	granted bool
+	hidden  bool // withdrew at some time; for the clusters model
 	source  sealed
 	actor   string
 	at      eventstore.Position

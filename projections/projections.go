@@ -27,7 +27,7 @@ import (
 func All() []feed.ReadModel {
 	return []feed.ReadModel{
 		Clients{}, APIKeys{}, Users{}, Webhooks{}, Matches{}, Revocations{}, Claims{}, Interactions{}, Consent{}, TraitSchemas{},
-		Campaigns{}, Spends{}, History{},
+		Campaigns{}, Spends{}, History{}, Clusters{},
 	}
 }
 

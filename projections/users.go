@@ -303,12 +303,16 @@ WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
 // Changed returns at most limit users that were created, changed or erased
 // after a position, in order of their last change.
 func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
+	return m.changes(ctx, client, false, changedUsers, string(after), limit)
+}
+
+func (m Users) changes(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]UserChange, error) {
 	type row struct {
 		UserChange
 		traits sealed
 		key    seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m, client, false, changedUsers, []any{string(after), limit}, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, func(r *row) []any {
 		return []any{
 			&r.ID, &r.At, &r.traits.Box, text(&r.traits.Event),
 			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,

@@ -25,6 +25,7 @@ type API struct {
 	Users       projections.Users
 	Matches     projections.Matches
 	Consent     projections.Consent
+	Clusters    projections.Clusters
 	Populations *projections.Populations
 	MatchQueue  projections.MatchQueue
 

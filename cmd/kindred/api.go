@@ -146,7 +146,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Clients:    projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
-		Campaigns: projections.Campaigns{Reader: reader}, Now: time.Now,
+		Campaigns: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
 		Populations: f.populations, Feeds: w.feeds, History: w.auditor, MatchQueue: projections.MatchQueue{Reader: reader},
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
@@ -155,6 +155,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Login: login(issuer),
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
 			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
+			LayerOf: layerOf(projections.Clusters{Reader: reader}),
 		},
 		reading: reads,
 		Endpoints: auth.New(auth.Config{

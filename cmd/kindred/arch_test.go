@@ -22,6 +22,7 @@ var rules = map[string][]string{
 	"domain/matching":   {"domain/traits"},
 	"domain/ranking":    {},
 	"domain/pacing":     {},
+	"domain/clustering": {"domain/traits"},
 	"domain/event":      {"domain/id"},
 	"domain":            {"domain/id", "domain/fault", "domain/event"},
 	"eventstore":        {"domain/event", "domain/id", "eventstore/seal"},
@@ -29,7 +30,10 @@ var rules = map[string][]string{
 	"eventstore/audit":  {"domain/id", "eventstore", "go-jose"},
 	"eventstore/feed":   {"eventstore", "domain/event", "domain/id", "domain/fault", "pgx", "watermill"},
 	"commands":          {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
-	"commands/policies": {"commands", "domain/id", "domain/event", "eventstore", "eventstore/feed", "watermill"},
+	"commands/policies": {
+		"commands", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
+		"eventstore", "eventstore/feed", "watermill",
+	},
 	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
 	"projections": {
 		"domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",

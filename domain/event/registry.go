@@ -84,7 +84,7 @@ func newRegistry(definitions ...[]definition) *Registry {
 // All returns the registry of every event of the service.
 func All() *Registry {
 	return newRegistry(clientEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents, consentEvents,
-		interactionEvents, traitSchemaEvents, campaignEvents, deliveryEvents)
+		interactionEvents, traitSchemaEvents, campaignEvents, deliveryEvents, clusteringEvents, clusterEvents)
 }
 
 // Name returns the type and the version under which e is written.

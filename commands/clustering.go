@@ -1,0 +1,345 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// RequestRun asks for a clustering run.
+type RequestRun struct {
+	Layer id.ConsentLayer
+	K     int    // 0: chosen by the run
+	Seed  *int64 // nil: follows from the run's id
+}
+
+// Run is a clustering run as it was requested.
+type Run struct {
+	event.ClusteringRequested
+	CreatedAt time.Time
+	Position  eventstore.Position // of the request, and of the end of the input
+}
+
+// RequestRun asks for a clustering run, or fails with the fault
+// run_in_progress while the layer has one.
+func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Run, error) {
+	layer, err := c.consentLayer(ctx, call.Client, in.Layer)
+	if err != nil {
+		return Run{}, err
+	}
+	run := id.Next[id.Run](c.ids(call, "clustering run"))
+	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, TraitPaths: layer.TraitPaths, K: in.K}
+	if in.Seed != nil {
+		requested.Seed = *in.Seed
+	} else if requested.Seed, err = seedOf(run); err != nil {
+		return Run{}, err
+	}
+	recorded, err := c.decideRun(ctx, call, in.Layer, func(r *domain.Runs) ([]event.Event, error) { return r.Request(requested) })
+	if err != nil {
+		return Run{}, err
+	}
+	return Run{recorded[0].Event.(event.ClusteringRequested), recorded[0].RecordedAt, recorded[0].Position}, nil
+}
+
+// seedOf is 48 bits of a run's id, which every JSON reader takes whole.
+func seedOf(run id.Run) (seed int64, err error) {
+	raw, err := id.Bytes(run)
+	for _, b := range raw[:6] {
+		seed = seed<<8 | int64(b)
+	}
+	return seed, err
+}
+
+// CancelRun ends a run; it says nothing to webhooks.
+func (c *Commands) CancelRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (eventstore.Position, error) {
+	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Cancel(run) })
+	if err != nil || len(recorded) == 0 {
+		return eventstore.Start, err
+	}
+	return recorded[0].Position, nil
+}
+
+// StartRun takes a run for the process that calls. It returns attempt 0 where
+// there is nothing to do any more.
+func (c *Commands) StartRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (attempt int, err error) {
+	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Start(run), nil })
+	if err != nil || len(recorded) == 0 {
+		return 0, err
+	}
+	if started, ok := recorded[0].Event.(event.ClusteringStarted); ok {
+		return started.Attempt, nil
+	}
+	return 0, nil
+}
+
+// FailRun ends an attempt without a result. why is a sentence for the client.
+func (c *Commands) FailRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run, attempt int, code, why string) error {
+	_, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Fail(run, attempt, code, why), nil })
+	return err
+}
+
+// Division is what an attempt has found.
+type Division struct {
+	Clusters  []event.Event // formed, kept, retired, drift detected
+	Completed event.ClusteringCompleted
+}
+
+// CompleteRun publishes what an attempt has found, all of it in one append. It
+// does nothing where the attempt does not count any more, and fails with the
+// fault consent_layer_unknown where the layer is gone.
+func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) error {
+	if _, err := c.consentLayer(ctx, call.Client, found.Completed.Layer); err != nil {
+		return err
+	}
+	_, err := c.decideRun(ctx, call, found.Completed.Layer, func(r *domain.Runs) ([]event.Event, error) {
+		return r.Complete(found.Clusters, found.Completed), nil
+	})
+	return err
+}
+
+const (
+	runsPage = 500 // events of a layer's runs that are read at once
+	// usersAssigned bounds the users of one event: it stays under 512 KiB.
+	usersAssigned = 10_000
+)
+
+// decideRun decides about the runs of a layer by the last of them, so that it
+// costs the same however many there were, and returns what it recorded, now or
+// when the same request was first made.
+func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLayer,
+	decide func(*domain.Runs) ([]event.Event, error),
+) ([]eventstore.Recorded, error) {
+	stream := runsStream(call.Client, layer)
+	for range maxConflicts {
+		tail, tip, err := c.lastRun(ctx, call, stream)
+		if err != nil {
+			return nil, err
+		}
+		if outcome, repeated, err := c.repetition(ctx, call, tail); repeated || err != nil {
+			return outcome.Recorded, err
+		}
+		var runs domain.Runs
+		for _, r := range tail {
+			runs.Apply(r.Event)
+		}
+		events, err := decide(&runs)
+		if err != nil {
+			return nil, err
+		}
+		if len(events) == 0 {
+			return nil, c.Log.NoteHead(ctx, call.Client, end(tail))
+		}
+		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(stream)), events...)
+		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
+			continue
+		}
+		return recorded, err
+	}
+	return nil, fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+}
+
+// end is where a stretch of a stream ends.
+func end(stretch []eventstore.Recorded) eventstore.Position {
+	if len(stretch) == 0 {
+		return eventstore.Start
+	}
+	return stretch[len(stretch)-1].Position
+}
+
+// lastRun reads a stream of runs back to where the last run was requested; a
+// request that may be a repetition, back to where it was first made.
+func (c *Commands) lastRun(ctx context.Context, call Call, stream eventstore.Stream) (tail []eventstore.Recorded, tip eventstore.Tip, err error) {
+	tip = eventstore.NewTip(stream)
+	var wanted id.Event
+	if call.Seed != nil {
+		wanted = id.Next[id.Event](c.ids(call, string(stream)))
+	}
+	for from := eventstore.End; from >= 0 && len(tail) < maxLookBack; {
+		page, err := c.Log.ReadBack(ctx, stream, from, runsPage)
+		if err != nil {
+			return nil, tip, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		if len(tail) == 0 {
+			if tip, err = page[0].Tip(); err != nil {
+				return nil, tip, err
+			}
+		}
+		tail = append(tail, page...)
+		if begins := slices.ContainsFunc(page, func(r eventstore.Recorded) bool {
+			if wanted != "" {
+				return r.ID == wanted
+			}
+			_, requested := r.Event.(event.ClusteringRequested)
+			return requested
+		}); begins {
+			break
+		}
+		from = page[len(page)-1].Revision - 1
+	}
+	slices.Reverse(tail)
+	return tail, tip, nil
+}
+
+// Assigned is the users whom an attempt put into a cluster.
+type Assigned struct {
+	Cluster id.Cluster
+	Users   []id.User
+}
+
+// Assign records who is in which cluster, for when the attempt completes, and
+// returns the position of the last event.
+func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer, of event.RunAttempt, clusters []Assigned) (at eventstore.Position, err error) {
+	stream := assignedStream(call.Client, of)
+	tip, ids := eventstore.NewTip(stream), c.ids(call, string(stream))
+	for _, cluster := range clusters {
+		for users := range slices.Chunk(cluster.Users, usersAssigned) {
+			recorded, err := c.Log.Append(ctx, tip, call.origin(), ids, event.ClusteringAssigned{
+				Run: of.Run, Layer: layer, Attempt: of.Attempt, Cluster: cluster.Cluster, Users: users,
+			})
+			if err != nil {
+				return at, err
+			}
+			if tip, err = recorded[0].Tip(); err != nil {
+				return at, err
+			}
+			at = recorded[0].Position
+		}
+	}
+	return at, nil
+}
+
+// KeepProfile records what a later run compares a cluster with.
+func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.ClusteringProfiled, profile any) error {
+	plain, err := json.Marshal(profile)
+	if err != nil {
+		return fmt.Errorf("encode the profile of %s: %w", of.Cluster, err)
+	}
+	of.Profile = event.Private(plain)
+	stream := profileStream(call.Client, event.RunAttempt{Run: of.Run, Attempt: of.Attempt}, of.Cluster)
+	_, err = c.Log.Append(ctx, eventstore.NewTip(stream), call.origin(), c.ids(call, string(stream)), of)
+	return err
+}
+
+// Profile reads what an attempt kept of a cluster into profile. found is false
+// where there is none, or none that can be read any more.
+func (c *Commands) Profile(ctx context.Context, client id.Client, of event.RunAttempt, cluster id.Cluster, profile any) (found bool, err error) {
+	kept, err := c.Log.ReadBack(ctx, profileStream(client, of, cluster), eventstore.End, 1)
+	if err != nil || len(kept) == 0 {
+		return false, err
+	}
+	plain, err := c.Log.Open(ctx, kept[0], "profile")
+	if errors.Is(err, seal.ErrErased) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(plain, profile)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the profile of %s: %w", cluster, err)
+	}
+	return true, nil
+}
+
+// LastDivision is how the last completed run divided a layer's users.
+type LastDivision struct {
+	Completed event.ClusteringCompleted
+	Clusters  []event.ClusterState
+}
+
+// LastDivision returns the last completed run of a layer; of a layer without
+// one, the zero value.
+func (c *Commands) LastDivision(ctx context.Context, client id.Client, layer id.ConsentLayer) (last LastDivision, err error) {
+	stream := runsStream(client, layer)
+	for from, read := eventstore.End, 0; from >= 0 && read < maxLookBack; {
+		page, err := c.Log.ReadBack(ctx, stream, from, runsPage)
+		if err != nil || len(page) == 0 {
+			return last, err
+		}
+		for _, r := range page {
+			if last.take(r.Event) {
+				return last, nil
+			}
+		}
+		read, from = read+len(page), page[len(page)-1].Revision-1
+	}
+	return last, nil
+}
+
+// take reads a stream of runs backwards; done says that the last completed run
+// is complete.
+func (d *LastDivision) take(e event.Event) (done bool) {
+	switch e := e.(type) {
+	case event.ClusteringCompleted:
+		d.Completed = e
+	case event.ClusterFormed:
+		d.Clusters = append(d.Clusters, e.ClusterState)
+	case event.ClusterKept:
+		d.Clusters = append(d.Clusters, e.ClusterState)
+	case event.ClusteringStarted:
+		return d.Completed.Run == e.Run
+	}
+	return false
+}
+
+// Assignments returns the users whom an attempt put into each cluster.
+func (c *Commands) Assignments(ctx context.Context, client id.Client, of event.RunAttempt) (map[id.Cluster][]id.User, error) {
+	history, _, err := c.Log.Load(ctx, assignedStream(client, of))
+	if err != nil {
+		return nil, err
+	}
+	assigned := map[id.Cluster][]id.User{}
+	for _, r := range history {
+		if e, ok := r.Event.(event.ClusteringAssigned); ok {
+			assigned[e.Cluster] = append(assigned[e.Cluster], e.Users...)
+		}
+	}
+	return assigned, nil
+}
+
+// TraitsAt returns the traits that a user had at a position of the log, or nil
+// where there was no such user, or is none any more.
+func (c *Commands) TraitsAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (json.RawMessage, error) {
+	history, _, err := c.Log.Load(ctx, userStream(client, user))
+	if err != nil {
+		return nil, err
+	}
+	then := slices.IndexFunc(history, func(r eventstore.Recorded) bool { return r.Position > at })
+	if then < 0 {
+		then = len(history)
+	}
+	if then == 0 {
+		return nil, nil
+	}
+	traits, err := c.traits(ctx, history[:then])
+	if errors.Is(err, seal.ErrErased) {
+		return nil, nil
+	}
+	return traits, err
+}
+
+func runsStream(client id.Client, layer id.ConsentLayer) eventstore.Stream {
+	return eventstore.Stream("runs-" + string(client) + "-" + string(layer))
+}
+
+// What an attempt finds stands in streams of the attempt, so that one that was
+// given up and one that follows it never meet.
+func assignedStream(client id.Client, of event.RunAttempt) eventstore.Stream {
+	return eventstore.Stream(fmt.Sprintf("run-%s-%s-%d", client, of.Run, of.Attempt))
+}
+
+func profileStream(client id.Client, of event.RunAttempt, cluster id.Cluster) eventstore.Stream {
+	return eventstore.Stream(fmt.Sprintf("profile-%s-%s-%d-%s", client, of.Run, of.Attempt, cluster))
+}

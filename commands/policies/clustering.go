@@ -1,0 +1,291 @@
+package policies
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"kindred/commands"
+	"kindred/domain/clustering"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// OpenRun is a clustering run that was requested and has not ended.
+type OpenRun struct {
+	Client     id.Client
+	Run        id.Run
+	Layer      id.ConsentLayer
+	TraitPaths []string
+	K          int
+	Seed       int64
+	CreatedAt  time.Time
+	Position   eventstore.Position // of the request, and of the end of the input
+}
+
+// Runs finds clustering runs and shows how far they have come.
+type Runs interface {
+	// Next returns, of each client, the oldest run that is open and is not
+	// among those given.
+	Next(ctx context.Context, except []id.Run) ([]OpenRun, error)
+	// Ended returns those of the runs given that are not open any more.
+	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
+	// Show notes how far a run has come; Hide forgets it.
+	Show(ctx context.Context, client id.Client, run id.Run, p RunProgress) error
+	Hide(ctx context.Context, client id.Client, run id.Run) error
+}
+
+// RunProgress is how far a run has come.
+type RunProgress struct {
+	Phase      string
+	Share      float64 // done, 0 to 1
+	ETASeconds *int    // nil: not known yet
+}
+
+// Inputs reads what a run looks at.
+type Inputs interface {
+	// Reached waits until the read models have taken in the log up to a
+	// position.
+	Reached(ctx context.Context, at eventstore.Position) error
+	// Granted returns, in order of their ids, the users who had granted a layer
+	// at a position and have not withdrawn since.
+	Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error)
+	// Traits returns what users say now, in order of their ids. Who is not
+	// there any more is left out.
+	Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error)
+}
+
+// UserTraits is what a user says.
+type UserTraits struct {
+	User    id.User
+	Traits  json.RawMessage
+	Changed eventstore.Position // when
+}
+
+// Clustering carries out the clustering runs of all clients. One process does
+// at a time; a run that another has left is begun again, with the same result.
+type Clustering struct {
+	Commands *commands.Commands
+	Runs     Runs
+	Inputs   Inputs
+	// Lead does work whenever no other process does, until ctx ends.
+	Lead   func(ctx context.Context, name string, work func(context.Context) error) error
+	Now    func() time.Time
+	Logger *slog.Logger
+
+	Slots  int           // runs at once
+	Memory int64         // bytes that the vectors of all runs may take; at least one of this size
+	Limit  time.Duration // for one attempt
+}
+
+const (
+	runPause   = 200 * time.Millisecond // between looks for runs that were requested or cancelled
+	firstRest  = time.Second            // of a run whose attempt was interrupted; doubles
+	longRest   = time.Hour              // after which an interruption is forgotten
+	policyName = "policy:clustering"
+)
+
+// Run carries out runs until ctx ends.
+func (c *Clustering) Run(ctx context.Context) error {
+	return c.Lead(ctx, "policy_clustering", c.Drive)
+}
+
+// turns is what a leader knows of its runs.
+type turns struct {
+	active map[id.Run]turn
+	rest   map[id.Run]rest
+	served map[id.Client]int // when a client last had its turn
+	count  int
+	ended  chan outcome
+	memory *semaphore.Weighted
+}
+
+type turn struct {
+	client id.Client
+	cancel context.CancelFunc
+}
+
+type rest struct {
+	until time.Time
+	times int
+}
+
+type outcome struct {
+	run   OpenRun
+	again bool // the attempt came to no end
+}
+
+// Drive carries out runs until ctx ends: at most Slots at once, the clients in
+// turn.
+func (c *Clustering) Drive(ctx context.Context) error {
+	t := &turns{
+		active: map[id.Run]turn{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
+		ended: make(chan outcome), memory: semaphore.NewWeighted(c.Memory),
+	}
+	var working sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		go func() { working.Wait(); close(t.ended) }()
+		for range t.ended { // nobody waits to tell
+		}
+	}()
+	tick := time.NewTicker(runPause)
+	defer tick.Stop()
+	for {
+		if err := c.look(ctx, t, &working); err != nil && ctx.Err() == nil {
+			c.Logger.WarnContext(ctx, "clustering runs not found, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case o := <-t.ended:
+			t.end(o, c.Now())
+		case <-tick.C:
+		}
+	}
+}
+
+// end notes that a turn is over.
+func (t *turns) end(o outcome, now time.Time) {
+	t.active[o.run.Run].cancel()
+	delete(t.active, o.run.Run)
+	if !o.again {
+		delete(t.rest, o.run.Run)
+		return
+	}
+	r := t.rest[o.run.Run]
+	r.until = now.Add(firstRest << min(r.times, 5))
+	r.times++
+	t.rest[o.run.Run] = r
+}
+
+// look stops runs that were cancelled, and gives free slots to those that wait.
+func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup) error {
+	if len(t.active) > 0 {
+		ended, err := c.Runs.Ended(ctx, slices.Collect(maps.Keys(t.active)))
+		if err != nil {
+			return err
+		}
+		for _, run := range ended {
+			t.active[run].cancel()
+		}
+	}
+	for len(t.active) < c.Slots {
+		waiting, err := c.Runs.Next(ctx, t.busy(c.Now()))
+		if err != nil || len(waiting) == 0 {
+			return err
+		}
+		next := t.choose(waiting)
+		t.count++
+		t.served[next.Client] = t.count
+		running, cancel := context.WithCancel(ctx)
+		t.active[next.Run] = turn{next.Client, cancel}
+		working.Go(func() {
+			again := c.carryOut(running, next, t.memory)
+			t.ended <- outcome{next, again}
+		})
+	}
+	return nil
+}
+
+// busy are the runs that are under way or rest.
+func (t *turns) busy(now time.Time) []id.Run {
+	busy := slices.Collect(maps.Keys(t.active))
+	for run, r := range t.rest {
+		switch {
+		case now.Before(r.until):
+			busy = append(busy, run)
+		case now.Sub(r.until) > longRest: // it was cancelled, or is another leader's
+			delete(t.rest, run)
+		}
+	}
+	return busy
+}
+
+// choose takes the run of the client that has the fewest under way; among
+// those, of the one that has waited for its turn the longest.
+func (t *turns) choose(waiting []OpenRun) OpenRun {
+	under := map[id.Client]int{}
+	for _, a := range t.active {
+		under[a.client]++
+	}
+	return slices.MinFunc(waiting, func(a, b OpenRun) int {
+		if under[a.Client] != under[b.Client] {
+			return under[a.Client] - under[b.Client]
+		}
+		if t.served[a.Client] != t.served[b.Client] {
+			return t.served[a.Client] - t.served[b.Client]
+		}
+		return a.CreatedAt.Compare(b.CreatedAt)
+	})
+}
+
+// carryOut makes one attempt at a run. again says that it came to no end.
+func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphore.Weighted) (again bool) {
+	log := c.Logger.With("run", run.Run, "client", run.Client)
+	call := commands.Call{Client: run.Client, Actor: policyName}
+	number, err := c.Commands.StartRun(ctx, call, run.Layer, run.Run)
+	if err == nil && number == 0 {
+		return false
+	}
+	var code, why string
+	if err == nil {
+		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
+		err = a.within(ctx)
+		a.hide(ctx)
+		code, why = a.excuse(ctx, err)
+	}
+	if err != nil && code != "" {
+		log.InfoContext(ctx, "clustering run failed", "code", code)
+		err = c.Commands.FailRun(ctx, call, run.Layer, run.Run, number, code, why)
+	}
+	if err != nil && ctx.Err() == nil {
+		log.WarnContext(ctx, "clustering run interrupted, trying again", "attempt", number, "error", err)
+	}
+	return err != nil
+}
+
+// excuse says why an attempt has failed for good; code is empty where another
+// may succeed.
+func (a *attempt) excuse(ctx context.Context, err error) (code, why string) {
+	if failure, ok := errors.AsType[*clustering.Failure](err); ok {
+		return failure.Code, failure.Detail
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case fault.Is(err, "consent_layer_unknown"):
+		return "consent_layer_gone", "The consent layer has been retired."
+	case errors.Is(err, errTooLarge):
+		return "time_or_memory_limit", fmt.Sprintf("The %d users have too many different traits to be compared in memory. "+
+			"Permit fewer trait paths in the consent layer, or ignore those with many values.", len(a.users))
+	case errors.Is(err, errTooLong):
+		return "time_or_memory_limit", fmt.Sprintf("It took longer than %s.", a.Limit)
+	}
+	return "", ""
+}
+
+// within makes the attempt within its limits.
+func (a *attempt) within(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the attempt panicked: %v", r)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, a.Limit)
+	defer cancel()
+	err = a.make(ctx)
+	if err != nil && ctx.Err() != nil {
+		return errTooLong // or nobody asks any more
+	}
+	return err
+}

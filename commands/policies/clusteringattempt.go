@@ -1,0 +1,358 @@
+package policies
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"kindred/commands"
+	"kindred/domain/clustering"
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/traits"
+)
+
+var (
+	errTooLarge = errors.New("the vectors of the run do not fit into memory")
+	errTooLong  = errors.New("the run took too long, or was broken off")
+)
+
+const (
+	usersRead   = 2_000            // users that are read in one statement
+	membersWait = 30 * time.Second // at most, for the read models to know the members
+)
+
+// attempt carries out one run once. All it decides follows from the log up to
+// the request, but for users who have withdrawn or were erased since: those are
+// left out.
+type attempt struct {
+	*Clustering
+	run    OpenRun
+	number int
+	memory *semaphore.Weighted
+	report reporter
+
+	users    []id.User // in order of their ids; once they are encoded, in step with the points
+	schema   traits.Schema
+	hash     string // of the schema's shape
+	points   clustering.Points
+	last     commands.LastDivision
+	result   clustering.Result
+	clusters []id.Cluster // of each cluster of the result
+}
+
+func (a *attempt) call() commands.Call {
+	return commands.Call{
+		Client: a.run.Client, Actor: policyName,
+		Seed: []string{policyName, string(a.run.Run), strconv.Itoa(a.number)},
+	}
+}
+
+func (a *attempt) itself() event.RunAttempt {
+	return event.RunAttempt{Run: a.run.Run, Attempt: a.number}
+}
+
+func (a *attempt) make(ctx context.Context) error {
+	a.report = reporter{Clustering: a.Clustering, run: a.run, began: a.Now()}
+	a.report.at(ctx, phaseReading, 0)
+	if err := a.Commands.CheckConsentLayer(ctx, a.run.Client, a.run.Layer); err != nil {
+		return err
+	}
+	if err := a.readUsers(ctx); err != nil {
+		return err
+	}
+	release, err := a.encode(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := a.fit(ctx); err != nil {
+		return err
+	}
+	a.points = clustering.Points{} // only the division is needed from here on
+	found, err := a.compare(ctx)
+	if err != nil {
+		return err
+	}
+	return a.publish(ctx, found)
+}
+
+// readUsers finds out who is looked at, and under which schema.
+func (a *attempt) readUsers(ctx context.Context) (err error) {
+	if err := a.Inputs.Reached(ctx, a.run.Position); err != nil {
+		return err
+	}
+	if a.users, err = a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.Position); err != nil {
+		return err
+	}
+	if n, least := len(a.users), 2*clustering.MinMembers; n < least {
+		return &clustering.Failure{Code: clustering.NotEnoughUsers, Detail: fmt.Sprintf(
+			"There are %d users who have granted the consent layer, and at least %d are needed.", n, least)}
+	}
+	if a.last, err = a.Commands.LastDivision(ctx, a.run.Client, a.run.Layer); err != nil {
+		return err
+	}
+	a.schema, err = a.inferSchema(ctx)
+	return err
+}
+
+// inferSchema learns the schema from the same users as traits.Infer would draw
+// from all.
+func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
+	hash := func(u id.User) uint64 {
+		sum := sha256.Sum256([]byte(u))
+		return binary.BigEndian.Uint64(sum[:])
+	}
+	drawn := slices.Clone(a.users)
+	if len(drawn) > traits.SampleSize {
+		hashes := make(map[id.User]uint64, len(drawn))
+		for _, u := range drawn {
+			hashes[u] = hash(u)
+		}
+		slices.SortFunc(drawn, func(x, y id.User) int { return cmp.Or(cmp.Compare(hashes[x], hashes[y]), cmp.Compare(x, y)) })
+		drawn = drawn[:traits.SampleSize]
+		slices.Sort(drawn)
+	}
+	var failed error
+	schema := traits.Infer(func(yield func(string, traits.Flat) bool) {
+		for i, flat := range a.flats(ctx, drawn, &failed) {
+			if !yield(string(drawn[i]), flat) {
+				return
+			}
+		}
+	}, nil)
+	if failed != nil {
+		return schema, failed
+	}
+	shape, err := json.Marshal(struct {
+		Dimensions []traits.Dimension
+		Weights    map[string]float64
+	}{schema.Encoder(a.run.CreatedAt).Dimensions(), weights(schema)})
+	if err != nil {
+		return schema, err
+	}
+	sum := sha256.Sum256(shape)
+	a.hash = hex.EncodeToString(sum[:8])
+	schema.Version = a.last.Completed.SchemaVersion
+	if a.hash != a.last.Completed.Schema {
+		schema.Version++
+	}
+	return schema, nil
+}
+
+func weights(s traits.Schema) map[string]float64 {
+	w := map[string]float64{}
+	for _, t := range s.Traits {
+		if t.Participates() {
+			w[t.Path] = t.Weight
+		}
+	}
+	return w
+}
+
+// flats reads users as they were when the run was requested, by their place in
+// users, restricted to what the layer permitted then. It passes over those who
+// are not there any more, and ends early where failed is set.
+func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) iter.Seq2[int, traits.Flat] {
+	permit := traits.Permit(a.run.TraitPaths)
+	return func(yield func(int, traits.Flat) bool) {
+		place := 0
+		for some := range slices.Chunk(users, usersRead) {
+			found, err := a.Inputs.Traits(ctx, a.run.Client, some)
+			if err != nil {
+				*failed = err
+				return
+			}
+			for _, u := range found {
+				if u.Changed > a.run.Position {
+					if u.Traits, err = a.Commands.TraitsAt(ctx, a.run.Client, u.User, a.run.Position); err != nil {
+						*failed = err
+						return
+					}
+				}
+				if u.Traits == nil {
+					continue
+				}
+				flat, err := traits.Flatten(u.Traits)
+				if err != nil {
+					*failed = fmt.Errorf("read the traits of %s: %w", u.User, err)
+					return
+				}
+				flat.Values = slices.DeleteFunc(flat.Values, func(v traits.Value) bool { return !permit(v.Path) })
+				for users[place] != u.User {
+					place++
+				}
+				if !yield(place, flat) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// encode turns the users into vectors. What they take is given back by release.
+func (a *attempt) encode(ctx context.Context) (release func(), err error) {
+	encoder := a.schema.Encoder(a.run.CreatedAt)
+	a.points.Dims = len(encoder.Dimensions())
+	size := int64(len(a.users)) * int64(max(a.points.Dims, 1)) * 4
+	if size > a.Memory {
+		return nil, errTooLarge
+	}
+	if err := a.memory.Acquire(ctx, size); err != nil {
+		return nil, err
+	}
+	a.points.Data = make([]float32, 0, len(a.users)*a.points.Dims)
+	present := a.users[:0:0]
+	for i, flat := range a.flats(ctx, a.users, &err) {
+		present = append(present, a.users[i])
+		a.points.Data = encoder.Append(a.points.Data, flat)
+		a.report.of(ctx, phaseReading, i, len(a.users))
+	}
+	a.users = present
+	if err != nil {
+		a.memory.Release(size)
+		return nil, err
+	}
+	return func() { a.memory.Release(size) }, nil
+}
+
+// fit divides the users.
+func (a *attempt) fit(ctx context.Context) error {
+	warm, err := a.warm(ctx)
+	if err != nil {
+		return err
+	}
+	a.result, err = clustering.Fit(ctx, a.points, clustering.Options{
+		K: a.run.K, Seed: uint64(a.run.Seed), Threads: runtime.NumCPU(), Warm: warm,
+		Progress: func(p clustering.Phase, done, total int) { a.report.of(ctx, phase(p), done, total) },
+	})
+	return err
+}
+
+// warm are the centroids of the last run, where it saw the traits in the same
+// shape.
+func (a *attempt) warm(ctx context.Context) ([][]float32, error) {
+	if a.last.Completed.Schema != a.hash {
+		return nil, nil
+	}
+	var centroids [][]float32
+	for _, c := range a.last.Clusters {
+		var p clustering.Profile
+		found, err := a.Commands.Profile(ctx, a.run.Client, a.lastAttempt(), c.Cluster, &p)
+		if err != nil || !found {
+			return nil, err
+		}
+		centroids = append(centroids, p.Centroid)
+	}
+	return centroids, nil
+}
+
+func (a *attempt) lastAttempt() event.RunAttempt {
+	return event.RunAttempt{Run: a.last.Completed.Run, Attempt: a.last.Completed.Attempt}
+}
+
+// publish records what was found; the last append makes all of it count.
+func (a *attempt) publish(ctx context.Context, found findings) error {
+	a.report.at(ctx, phasePublishing, 0)
+	assigned, err := a.stillGranted(ctx)
+	if err != nil {
+		return err
+	}
+	for j, p := range found.profiles {
+		if err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{
+			Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number, Cluster: a.clusters[j],
+		}, p); err != nil {
+			return err
+		}
+	}
+	at, err := a.Commands.Assign(ctx, a.call(), a.run.Layer, a.itself(), assigned)
+	if err != nil {
+		return err
+	}
+	// Readers are to find the members as soon as they hear of the clusters.
+	waiting, cancel := context.WithTimeout(ctx, membersWait)
+	defer cancel()
+	if err := a.Inputs.Reached(waiting, at); err != nil && waiting.Err() == nil {
+		return err
+	}
+	return a.Commands.CompleteRun(ctx, commands.Call{Client: a.run.Client, Actor: policyName}, found.division(a, assigned))
+}
+
+// stillGranted are the members of each cluster without those who have withdrawn
+// or were erased while the run was under way.
+func (a *attempt) stillGranted(ctx context.Context) ([]commands.Assigned, error) {
+	granted, err := a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.Position)
+	if err != nil {
+		return nil, err
+	}
+	assigned := make([]commands.Assigned, a.result.K)
+	for j, cluster := range a.clusters {
+		assigned[j].Cluster = cluster
+	}
+	for i, user := range a.users {
+		for len(granted) > 0 && granted[0] < user { // both are in order
+			granted = granted[1:]
+		}
+		if len(granted) > 0 && granted[0] == user {
+			j := a.result.Assignments[i]
+			assigned[j].Users = append(assigned[j].Users, user)
+		}
+	}
+	return assigned, nil
+}
+
+// places gives each user its place among the users of the run.
+func (a *attempt) places() map[id.User]int {
+	places := make(map[id.User]int, len(a.users))
+	for i, u := range a.users {
+		places[u] = i
+	}
+	return places
+}
+
+// overlap compares the run with an earlier one, whose clusters are given in the
+// order in which they count.
+func (a *attempt) overlap(older [][]id.User, places map[id.User]int) clustering.Overlap {
+	o := clustering.NewOverlap(len(older), a.result.K)
+	for i, users := range older {
+		for _, u := range users {
+			if place, both := places[u]; both {
+				o[i][a.result.Assignments[place]]++
+			}
+		}
+	}
+	return o
+}
+
+// division is the append that makes a run count.
+func (f findings) division(a *attempt, assigned []commands.Assigned) commands.Division {
+	d := commands.Division{Completed: event.ClusteringCompleted{
+		Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number,
+		SchemaVersion: a.schema.Version, Schema: a.hash, Silhouette: a.result.Silhouette,
+	}}
+	for j := range a.clusters {
+		size := len(assigned[j].Users)
+		d.Completed.Users += size
+		d.Completed.Clusters = append(d.Completed.Clusters, event.ClusterSummary{
+			ID: a.clusters[j], Size: size, Label: f.labels[j].Text,
+		})
+		d.Clusters = append(d.Clusters, f.events(a, j, size)...)
+	}
+	slices.SortStableFunc(d.Completed.Clusters, func(x, y event.ClusterSummary) int { return y.Size - x.Size })
+	for _, r := range f.retired {
+		d.Clusters = append(d.Clusters, r)
+	}
+	return d
+}

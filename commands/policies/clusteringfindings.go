@@ -1,0 +1,285 @@
+package policies
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"kindred/domain/clustering"
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/traits"
+)
+
+// findings is what a run says of its clusters beyond who is in them.
+type findings struct {
+	profiles  []clustering.Profile
+	labels    []clustering.Label
+	ancestors [][]id.Cluster // of each cluster
+	kept      []*kept        // nil where a cluster is new
+	retired   []event.ClusterRetired
+}
+
+// kept is a cluster that lives on.
+type kept struct {
+	was       event.ClusterState
+	baselines []baseline
+	now       []clustering.Cause // of all comparisons
+	compared  []event.ClusterComparison
+}
+
+// baseline is an earlier run that a cluster is compared with.
+type baseline struct {
+	name    clustering.Baseline
+	at      event.RunAttempt
+	older   clustering.Profile
+	members clustering.Members
+}
+
+// The bounds of what a run says of a cluster, so that all clusters of a run fit
+// into one append: the traits that a comparison shows, and the causes.
+const (
+	maxTraitDrifts = 20
+	maxCauses      = 20
+)
+
+// compare finds out which clusters live on, what sets each apart and how it has
+// drifted.
+func (a *attempt) compare(ctx context.Context) (findings, error) {
+	f := findings{ancestors: make([][]id.Cluster, a.result.K), kept: make([]*kept, a.result.K)}
+	a.clusters = make([]id.Cluster, a.result.K)
+	ids := id.Derived(policyName, "clusters", string(a.run.Run))
+	for j := range a.clusters {
+		a.clusters[j] = id.Next[id.Cluster](ids)
+	}
+	if err := a.succeed(ctx, &f); err != nil {
+		return f, err
+	}
+	against := make([][]clustering.Profile, a.result.K)
+	for j, k := range f.kept {
+		if k == nil {
+			continue
+		}
+		for _, b := range k.baselines {
+			against[j] = append(against[j], b.older)
+		}
+	}
+	var failed error
+	seen := 0
+	surveyed, err := clustering.Survey(ctx, clustering.Question{
+		Schema: a.schema, AsOf: a.run.CreatedAt, Result: a.result, Seed: uint64(a.run.Seed), Against: against,
+	}, func(yield func(int, traits.Flat) bool) {
+		for i, flat := range a.flats(ctx, a.users, &failed) {
+			seen++
+			a.report.of(ctx, phaseDescribing, seen, len(a.users))
+			if !yield(i, flat) {
+				return
+			}
+		}
+	})
+	if failed != nil {
+		err = failed
+	}
+	if err != nil {
+		return f, err
+	}
+	f.profiles, f.labels = surveyed.Profiles, surveyed.Labels
+	for j, k := range f.kept {
+		if k != nil {
+			k.judge(surveyed.Against[j])
+		}
+	}
+	return f, nil
+}
+
+// succeed gives clusters that live on their ids, and collects what they are to
+// be compared with.
+func (a *attempt) succeed(ctx context.Context, f *findings) error {
+	if len(a.last.Clusters) == 0 {
+		return nil
+	}
+	assigned, err := a.Commands.Assignments(ctx, a.run.Client, a.lastAttempt())
+	if err != nil {
+		return err
+	}
+	places := a.places()
+	older := make([][]id.User, len(a.last.Clusters))
+	for i, c := range a.last.Clusters {
+		older[i] = assigned[c.Cluster]
+	}
+	overlap := a.overlap(older, places)
+	succession := overlap.Succession()
+	for j, i := range succession.Keeps {
+		if i < 0 {
+			continue
+		}
+		was := a.last.Clusters[i]
+		a.clusters[j] = was.Cluster
+		f.kept[j] = &kept{was: was}
+		if err := a.addBaseline(ctx, f.kept[j], clustering.Previous, a.lastAttempt(), overlap.Members(i, j)); err != nil {
+			return err
+		}
+	}
+	a.trace(f, succession)
+	return a.addFirsts(ctx, f, places)
+}
+
+// addBaseline has a cluster compared with an earlier run, if that left a
+// profile.
+func (a *attempt) addBaseline(ctx context.Context, k *kept, name clustering.Baseline, at event.RunAttempt, members clustering.Members) error {
+	b := baseline{name: name, at: at, members: members}
+	found, err := a.Commands.Profile(ctx, a.run.Client, at, k.was.Cluster, &b.older)
+	if found {
+		k.baselines = append(k.baselines, b)
+	}
+	return err
+}
+
+// addFirsts has clusters compared with the runs that formed them, run by run,
+// where those are not the last one.
+func (a *attempt) addFirsts(ctx context.Context, f *findings, places map[id.User]int) error {
+	firsts := map[event.RunAttempt][]int{}
+	for j, k := range f.kept {
+		if k != nil && k.was.First != a.lastAttempt() {
+			firsts[k.was.First] = append(firsts[k.was.First], j)
+		}
+	}
+	for first, clusters := range firsts {
+		assigned, err := a.Commands.Assignments(ctx, a.run.Client, first)
+		if err != nil {
+			return err
+		}
+		for _, j := range clusters {
+			// Its own members, and those of all others together.
+			older := make([][]id.User, 2)
+			for cluster, users := range assigned {
+				if cluster == f.kept[j].was.Cluster {
+					older[0] = users
+				} else {
+					older[1] = append(older[1], users...)
+				}
+			}
+			members := a.overlap(older, places).Members(0, j)
+			if err := a.addBaseline(ctx, f.kept[j], clustering.First, first, members); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// trace notes which clusters came from which, where a cluster was split or
+// several were merged, and which have ended.
+func (a *attempt) trace(f *findings, s clustering.Succession) {
+	descendants := make([][]id.Cluster, len(a.last.Clusters))
+	link := func(i, j int) {
+		from, into := a.last.Clusters[i].Cluster, a.clusters[j]
+		if from != into && !slices.Contains(f.ancestors[j], from) {
+			f.ancestors[j] = append(f.ancestors[j], from)
+			descendants[i] = append(descendants[i], into)
+		}
+	}
+	for _, split := range s.Splits {
+		for _, j := range split.Newer {
+			link(split.Older, j)
+		}
+	}
+	for _, merge := range s.Merges {
+		for _, i := range merge.Older {
+			link(i, merge.Newer)
+		}
+	}
+	for _, i := range s.Retired {
+		f.retired = append(f.retired, event.ClusterRetired{
+			Cluster: a.last.Clusters[i].Cluster, Layer: a.run.Layer, Run: a.run.Run, Descendants: descendants[i],
+		})
+	}
+}
+
+// judge compares a cluster with its baselines; newer are its profiles in the
+// bins of each.
+func (k *kept) judge(newer []clustering.Profile) {
+	for n, b := range k.baselines {
+		drift := clustering.Compare(b.older, newer[n], b.members, b.name)
+		k.now = append(k.now, drift.Causes...)
+		k.compared = append(k.compared, event.ClusterComparison{
+			Baseline: string(b.name), With: b.at.Run, Judged: drift.Judged, Jaccard: b.members.Jaccard(),
+			ShareBefore: share(b.older), ShareAfter: share(newer[n]), Shift: drift.Shift,
+			Causes: causes(drift.Causes), Traits: traitDrifts(drift.Traits),
+		})
+	}
+}
+
+func share(p clustering.Profile) float64 {
+	if p.Total == 0 {
+		return 0
+	}
+	return float64(p.Users) / float64(p.Total)
+}
+
+// traitDrifts are the traits that come nearest to their limits, or are the
+// farthest beyond.
+func traitDrifts(all []clustering.TraitDrift) []event.TraitDrift {
+	sorted := slices.SortedStableFunc(slices.Values(all), func(x, y clustering.TraitDrift) int {
+		return cmp.Compare(y.PSI*x.Limit, x.PSI*y.Limit)
+	})
+	shown := make([]event.TraitDrift, 0, min(len(sorted), maxTraitDrifts))
+	for _, t := range sorted[:cap(shown)] {
+		shown = append(shown, event.TraitDrift(t))
+	}
+	return shown
+}
+
+// causes are those with the largest amounts, if there are very many.
+func causes(found []clustering.Cause) []event.DriftCause {
+	if len(found) > maxCauses {
+		found = slices.SortedStableFunc(slices.Values(found), func(x, y clustering.Cause) int {
+			return cmp.Compare(y.Amount, x.Amount)
+		})[:maxCauses]
+	}
+	out := make([]event.DriftCause, len(found))
+	for i, c := range found {
+		out[i] = event.DriftCause{
+			Kind: string(c.Kind), Baseline: string(c.Baseline), Trait: c.Trait, Amount: c.Amount, Severity: string(c.Severity),
+		}
+	}
+	return out
+}
+
+func told(causes []event.DriftCause) []clustering.Cause {
+	out := make([]clustering.Cause, len(causes))
+	for i, c := range causes {
+		out[i] = clustering.Cause{
+			Kind: clustering.CauseKind(c.Kind), Baseline: clustering.Baseline(c.Baseline), Trait: c.Trait,
+			Amount: c.Amount, Severity: clustering.Severity(c.Severity),
+		}
+	}
+	return out
+}
+
+// events are what a run records of one cluster.
+func (f findings) events(a *attempt, j, size int) []event.Event {
+	state := event.ClusterState{
+		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.Run, First: a.itself(), Size: size,
+		Label: f.labels[j].Text, Spread: a.result.Spreads[j], Distinctions: []event.Distinction{},
+	}
+	for _, d := range f.labels[j].Distinctions {
+		state.Distinctions = append(state.Distinctions, event.Distinction{
+			Path: d.Path, Type: string(d.Type), Level: d.Level, Effect: d.Effect, Here: d.Here, All: d.All,
+		})
+	}
+	k := f.kept[j]
+	if k == nil {
+		return []event.Event{event.ClusterFormed{ClusterState: state, Ancestors: f.ancestors[j]}}
+	}
+	fresh, standing := clustering.Told(told(k.was.Standing), k.now)
+	state.First, state.Standing = k.was.First, causes(standing)
+	lives := event.ClusterKept{ClusterState: state, Ancestors: f.ancestors[j], Comparisons: k.compared}
+	if len(fresh) == 0 {
+		return []event.Event{lives}
+	}
+	return []event.Event{lives, event.ClusterDriftDetected{
+		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.Run,
+		Severity: string(clustering.Drift{Causes: fresh}.Severity()), Causes: causes(fresh),
+	}}
+}

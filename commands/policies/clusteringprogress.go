@@ -1,0 +1,90 @@
+package policies
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// phase names what a run is at.
+type phase string
+
+// The phases of a run. Those in between are those of package clustering.
+const (
+	phaseReading    phase = "reading"
+	phaseDescribing phase = "describing"
+	phasePublishing phase = "publishing"
+)
+
+// stretch is the part of the whole that a phase takes, by experience.
+func (p phase) stretch() (from, to float64) {
+	switch p {
+	case phaseReading:
+		return 0, 0.25
+	case "starting":
+		return 0.25, 0.5
+	case "refining":
+		return 0.5, 0.7
+	case "settling":
+		return 0.7, 0.75
+	case phaseDescribing:
+		return 0.75, 0.95
+	}
+	return 0.95, 1
+}
+
+const (
+	showEvery   = 250 * time.Millisecond
+	showTimeout = time.Second
+)
+
+// reporter shows how far a run has come, every now and then.
+type reporter struct {
+	*Clustering
+	run   OpenRun
+	began time.Time
+
+	mu    sync.Mutex
+	shown time.Time
+	phase phase
+	share float64
+}
+
+// of reports done of total of a phase.
+func (r *reporter) of(ctx context.Context, p phase, done, total int) {
+	r.mu.Lock()
+	fresh := p != r.phase || r.Now().Sub(r.shown) >= showEvery
+	r.mu.Unlock()
+	if fresh && total > 0 {
+		r.at(ctx, p, float64(done)/float64(total))
+	}
+}
+
+// at reports that a share of a phase is done. A report that is lost is no harm.
+func (r *reporter) at(ctx context.Context, p phase, done float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Now()
+	from, to := p.stretch()
+	r.phase, r.shown = p, now
+	r.share = max(r.share, from+(to-from)*min(done, 1)) // never back
+	shown := RunProgress{Phase: string(p), Share: r.share}
+	if r.share > 0.02 {
+		eta := int(now.Sub(r.began).Seconds()*(1-r.share)/r.share + 0.5)
+		shown.ETASeconds = &eta
+	}
+	ctx, cancel := context.WithTimeout(ctx, showTimeout)
+	defer cancel()
+	if err := r.Runs.Show(ctx, r.run.Client, r.run.Run, shown); err != nil && ctx.Err() == nil {
+		r.Logger.DebugContext(ctx, "progress not shown", "run", r.run.Run, "error", err)
+	}
+}
+
+// hide forgets the progress of an attempt that is over.
+func (a *attempt) hide(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), showTimeout)
+	defer cancel()
+	if err := a.Runs.Hide(ctx, a.run.Client, a.run.Run); err != nil {
+		a.Logger.DebugContext(ctx, "progress not hidden", "run", a.run.Run, "error", err)
+	}
+}

@@ -1,0 +1,85 @@
+package domain
+
+import (
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// maxAttempts bounds how often a run is started again after a crash.
+const maxAttempts = 5
+
+// Runs is the fold of the clustering runs of one layer, of which one at a time
+// can be under way: the last that was requested.
+type Runs struct {
+	Last     event.ClusteringRequested
+	Attempt  int // of the last run; 0: not started
+	Open     bool
+	Finished event.Event // what ended the last run
+}
+
+// Apply folds an event.
+func (r *Runs) Apply(e event.Event) {
+	switch e := e.(type) {
+	case event.ClusteringRequested:
+		*r = Runs{Last: e, Open: true}
+	case event.ClusteringStarted:
+		r.Attempt = e.Attempt
+	case event.ClusteringCancelled, event.ClusteringCompleted, event.ClusteringFailed:
+		r.Open, r.Finished = false, e
+	}
+}
+
+// Request asks for a run, unless one is under way.
+func (r *Runs) Request(e event.ClusteringRequested) ([]event.Event, error) {
+	if r.Open {
+		return nil, fault.New(fault.Conflict, "run_in_progress",
+			"The clustering run %s of this consent layer is still under way. Wait for its end or cancel it.", r.Last.Run)
+	}
+	return []event.Event{e}, nil
+}
+
+// Start takes a run that is under way; what an earlier attempt still finds
+// does not count any more. After too many attempts the run fails instead.
+func (r *Runs) Start(run id.Run) []event.Event {
+	if !r.Open || r.Last.Run != run {
+		return nil
+	}
+	if r.Attempt == maxAttempts {
+		return r.Fail(run, r.Attempt, "internal", "It was started several times and never came to an end.")
+	}
+	return []event.Event{event.ClusteringStarted{Run: run, Layer: r.Last.Layer, Attempt: r.Attempt + 1}}
+}
+
+// Fail ends an attempt without a result; nothing where it does not count.
+func (r *Runs) Fail(run id.Run, attempt int, code, why string) []event.Event {
+	if !r.counts(run, attempt) {
+		return nil
+	}
+	return []event.Event{event.ClusteringFailed{
+		Run: run, Layer: r.Last.Layer, Code: code, Details: "Clustering run " + string(run) + " failed. " + why,
+	}}
+}
+
+// Complete publishes what an attempt has found; nothing where it does not count.
+func (r *Runs) Complete(clusters []event.Event, e event.ClusteringCompleted) []event.Event {
+	if !r.counts(e.Run, e.Attempt) {
+		return nil
+	}
+	return append(clusters, e)
+}
+
+// Cancel ends a run that is under way. Cancelling twice is no error.
+func (r *Runs) Cancel(run id.Run) ([]event.Event, error) {
+	if r.Open && r.Last.Run == run {
+		return []event.Event{event.ClusteringCancelled{Run: run, Layer: r.Last.Layer}}, nil
+	}
+	if cancelled, ok := r.Finished.(event.ClusteringCancelled); ok && cancelled.Run == run {
+		return nil, nil
+	}
+	return nil, fault.New(fault.Conflict, "run_ended", "The clustering run has ended already.")
+}
+
+func (r *Runs) counts(run id.Run, attempt int) bool {
+	return r.Open && r.Last.Run == run && r.Attempt == attempt
+}

@@ -1,0 +1,112 @@
+package event
+
+import "kindred/domain/id"
+
+type (
+	// ClusteringRequested asks for a run. Its input is the log before this
+	// event: the users who had granted the layer then, as they were then.
+	ClusteringRequested struct {
+		fact
+		Run        id.Run          `json:"clustering_run_id"`
+		Layer      id.ConsentLayer `json:"consent_layer_id"`
+		TraitPaths []string        `json:"trait_paths"` // what the layer permitted
+		K          int             `json:"k,omitempty"` // 0: chosen by the run
+		Seed       int64           `json:"seed"`
+	}
+	// ClusteringStarted: a process takes the run. What it finds counts if no
+	// other has started it again since.
+	ClusteringStarted struct {
+		fact
+		Run     id.Run          `json:"clustering_run_id"`
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Attempt int             `json:"attempt"` // from 1
+	}
+	// ClusteringAssigned says which users are in a cluster; a large one has
+	// several such events. They stand in a stream of the attempt and count
+	// once the run is completed by that attempt.
+	ClusteringAssigned struct {
+		fact
+		Run     id.Run          `json:"clustering_run_id"`
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Attempt int             `json:"attempt"`
+		Cluster id.Cluster      `json:"cluster_id"`
+		Users   []id.User       `json:"user_ids"`
+	}
+	// ClusteringProfiled keeps what the next run compares a cluster with. It
+	// holds values of real people, under a key that ends with the layer.
+	ClusteringProfiled struct {
+		fact
+		Run     id.Run          `json:"clustering_run_id"`
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Attempt int             `json:"attempt"`
+		Cluster id.Cluster      `json:"cluster_id"`
+		Profile *Personal       `json:"profile"` // JSON of a clustering.Profile
+	}
+	// ClusteringCancelled: whatever the run has found is dropped.
+	ClusteringCancelled struct {
+		fact
+		Run   id.Run          `json:"clustering_run_id"`
+		Layer id.ConsentLayer `json:"consent_layer_id"`
+	}
+	// ClusteringCompleted publishes the run, with the events of its clusters in
+	// the same append.
+	ClusteringCompleted struct {
+		fact
+		Run           id.Run           `json:"clustering_run_id"`
+		Layer         id.ConsentLayer  `json:"consent_layer_id"`
+		Attempt       int              `json:"attempt"`
+		Users         int              `json:"users"`
+		SchemaVersion int              `json:"schema_version"` // counts the shapes of the layer's traits
+		Schema        string           `json:"schema"`         // a hash of that shape
+		Silhouette    float64          `json:"silhouette"`
+		Clusters      []ClusterSummary `json:"clusters"` // the largest first
+	}
+	// ClusteringFailed: the run has no result; that of the last good one stays.
+	ClusteringFailed struct {
+		fact
+		Run     id.Run          `json:"clustering_run_id"`
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Code    string          `json:"code"`          // such as "not_enough_users"
+		Details string          `json:"error_details"` // a sentence that names the run
+	}
+)
+
+// ClusterSummary is a cluster as a completed run shows it.
+type ClusterSummary struct {
+	ID    id.Cluster `json:"id"`
+	Size  int        `json:"size"`
+	Label string     `json:"label"`
+}
+
+// Subject is the layer: its key is destroyed when it is retired.
+func (e ClusteringProfiled) Subject() string   { return string(e.Layer) }
+func (e ClusteringProfiled) Personal() []Field { return []Field{{"profile", e.Profile}} }
+
+// Data is the public form.
+func (e ClusteringCompleted) Data(client id.Client) any {
+	return struct {
+		Client   id.Client        `json:"client_id"`
+		Layer    id.ConsentLayer  `json:"consent_layer_id"`
+		Run      id.Run           `json:"clustering_run_id"`
+		Clusters []ClusterSummary `json:"clusters"`
+	}{client, e.Layer, e.Run, e.Clusters}
+}
+
+// Data is the public form.
+func (e ClusteringFailed) Data(client id.Client) any {
+	return struct {
+		Client  id.Client       `json:"client_id"`
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Details string          `json:"error_details"`
+	}{client, e.Layer, e.Details}
+}
+
+var clusteringEvents = []definition{
+	define[ClusteringRequested]("clustering_run.requested", 1),
+	define[ClusteringStarted]("clustering_run.started", 1),
+	define[ClusteringAssigned]("clustering_run.assigned", 1),
+	define[ClusteringProfiled]("clustering_run.profiled", 1),
+	define[ClusteringCancelled]("clustering_run.cancelled", 1),
+	define[ClusteringCompleted]("clustering.completed", 1),
+	define[ClusteringFailed]("clustering.failed", 1),
+}

@@ -1,0 +1,93 @@
+package projections
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// OpenRun is a run that has not ended.
+type OpenRun struct {
+	Client id.Client
+	Run
+}
+
+// maxOpenRuns bounds how many clients OpenRuns returns a run of.
+const maxOpenRuns = 1_000
+
+const openRuns = `
+SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, born
+FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, born LIMIT $2`
+
+// OpenRuns returns, of each client, the oldest run that has not ended and is
+// not among those given.
+func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, error) {
+	rows, err := m.Pool.Query(ctx, openRuns, texts(except), maxOpenRuns)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r OpenRun, err error) {
+		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.Born))
+		return r, err
+	})
+}
+
+const endedRuns = `SELECT id FROM runs WHERE id = ANY($1) AND status NOT IN ('pending', 'running')`
+
+// EndedRuns returns those of the runs that have ended.
+func (m Clusters) EndedRuns(ctx context.Context, runs []id.Run) ([]id.Run, error) {
+	rows, err := m.Pool.Query(ctx, endedRuns, texts(runs))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[id.Run])
+}
+
+// Of users whose consent has changed since, the history tells what it was.
+const grantedAt = `
+SELECT c.user_id FROM consents c
+WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $4 AND (c.changed <= $3 OR coalesce((
+	SELECT h.granted FROM consent_changes h
+	WHERE h.client = $1 AND h.user_id = c.user_id AND h.layer = $2 AND h.at <= $3 ORDER BY h.at DESC LIMIT 1), false))
+ORDER BY c.user_id LIMIT $5`
+
+// grantsAtOnce is how many users are read in one statement.
+const grantsAtOnce = 20_000
+
+// GrantedAt returns, in order of their ids, the users who had granted a layer
+// at a position and have not withdrawn since. The model must have reached that
+// position.
+func (m Consent) GrantedAt(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
+	for after := id.User(""); ; {
+		page, err := query(ctx, m.Reader, m, client, true, grantedAt, []any{string(layer), string(at), string(after), grantsAtOnce},
+			func(u *id.User) []any { return []any{text(u)} })
+		if err != nil {
+			return nil, err
+		}
+		if users = append(users, page...); len(page) < grantsAtOnce {
+			return users, nil
+		}
+		after = page[len(page)-1]
+	}
+}
+
+const traitsOf = `
+SELECT u.id, u.changed, u.traits, u.traits_event, k.id AS key, k.client_key, k.wrapped
+FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
+WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased ORDER BY u.id`
+
+// TraitsOf returns what users say, as far as the model has come, in order of
+// their ids. Who is not there, or was erased, is left out.
+func (m Users) TraitsOf(ctx context.Context, client id.Client, users []id.User) ([]UserChange, error) {
+	found, err := m.changes(ctx, client, true, traitsOf, texts(users))
+	present := found[:0]
+	for _, u := range found {
+		if u.Traits != nil {
+			present = append(present, u)
+		}
+	}
+	return present, err
+}

@@ -1,0 +1,279 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/seal"
+)
+
+// Run is a clustering run.
+type Run struct {
+	ID            id.Run
+	Layer         id.ConsentLayer
+	TraitPaths    []string
+	K             int // 0: chosen by the run
+	Seed          int64
+	Status        string // pending, running, completed, failed or cancelled
+	Attempt       int
+	CreatedAt     time.Time
+	StartedAt     *time.Time
+	EndedAt       *time.Time
+	Users         *int
+	SchemaVersion *int
+	Silhouette    *float64
+	Found         []event.ClusterSummary // of a completed run
+	ErrorCode     string
+	ErrorDetails  string
+	Phase         string // of a running one
+	Share         float64
+	ETASeconds    *int
+	Born          eventstore.Position // of the request: its input is what stands before
+}
+
+const runColumns = `
+SELECT r.id, r.layer, r.trait_paths, r.k, r.seed, r.status, r.attempt, r.created_at, r.started_at, r.ended_at, r.users,
+	r.schema_version, r.silhouette, r.found, r.error_code, r.error_details, p.phase, coalesce(p.share, 0) AS share, p.eta_seconds, r.born
+FROM runs r LEFT JOIN clustering_progress p ON p.client = r.client AND p.run = r.id AND r.status = 'running'
+WHERE r.client = $1`
+
+const (
+	listRuns = runColumns + `
+	AND r.born > $2 AND ($4 = '' OR r.status = $4) AND ($5 = '' OR r.layer = $5) ORDER BY r.born LIMIT $3`
+	getRun = runColumns + ` AND r.id = $2`
+)
+
+type runRow struct {
+	Run
+	found string
+}
+
+func scanRun(r *runRow) []any {
+	return []any{
+		text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
+		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, text(&r.found), text(&r.ErrorCode), text(&r.ErrorDetails),
+		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.Born),
+	}
+}
+
+// RunQuery selects runs. An empty field selects all.
+type RunQuery struct {
+	Status string
+	Layer  id.ConsentLayer
+	Page   Page
+}
+
+// Runs returns the clustering runs of a client in order of their request.
+func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q RunQuery) ([]Run, error) {
+	return m.runs(ctx, client, eventual, listRuns, string(q.Page.After), q.Page.Limit, q.Status, string(q.Layer))
+}
+
+// Run returns one run, or fails with a fault of kind Missing.
+func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run id.Run) (Run, error) {
+	found, err := m.runs(ctx, client, eventual, getRun, string(run))
+	if err != nil {
+		return Run{}, err
+	}
+	if len(found) == 0 {
+		return Run{}, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
+	}
+	return found[0], nil
+}
+
+func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Run, error) {
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, scanRun)
+	if err != nil {
+		return nil, err
+	}
+	runs := make([]Run, len(rows))
+	for i, r := range rows {
+		if r.found != "" {
+			if err := json.Unmarshal([]byte(r.found), &r.Found); err != nil {
+				return nil, fmt.Errorf("decode the clusters of %s: %w", r.ID, err)
+			}
+		}
+		runs[i] = r.Run
+	}
+	return runs, nil
+}
+
+// Cluster is a group of like users, which keeps its id from run to run.
+type Cluster struct {
+	ID           id.Cluster
+	Layer        id.ConsentLayer
+	Run          id.Run // the last that found it
+	FirstRun     id.Run
+	Size         int64 // members now
+	Label        string
+	Spread       float64
+	Silhouette   float64 // of the last run that found it
+	Distinctions []event.Distinction
+	Ancestors    []id.Cluster
+	Descendants  []id.Cluster
+	Retired      bool
+	Revision     eventstore.Revision
+	FormedAt     time.Time
+	UpdatedAt    time.Time
+	Born         eventstore.Position
+}
+
+const clusterColumns = `
+SELECT c.id, c.layer, c.run, c.first_run, c.size, c.label, c.spread, coalesce(r.silhouette, 0) AS silhouette, c.distinctions,
+	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.born
+FROM clusters c LEFT JOIN runs r ON r.client = c.client AND r.id = c.run
+WHERE c.client = $1`
+
+const (
+	listClusters = clusterColumns + `
+	AND NOT c.retired AND c.born > $2 AND ($4 = '' OR c.layer = $4) ORDER BY c.born LIMIT $3`
+	getCluster     = clusterColumns + ` AND c.id = $2`
+	clustersOfUser = clusterColumns + `
+	AND NOT c.retired AND EXISTS (SELECT FROM cluster_members m
+		WHERE m.client = $1 AND m.user_id = $2 AND m.cluster = c.id AND m.run = c.run) ORDER BY c.born`
+)
+
+type clusterRow struct {
+	Cluster
+	distinctions string
+}
+
+func scanCluster(c *clusterRow) []any {
+	return []any{
+		text(&c.ID), text(&c.Layer), text(&c.Run), text(&c.FirstRun), &c.Size, text(&c.Label), &c.Spread, &c.Silhouette,
+		text(&c.distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.Born),
+	}
+}
+
+// List returns the clusters that the last runs found, of a layer or of all, in
+// order of their forming.
+func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, page Page) ([]Cluster, error) {
+	return m.clusters(ctx, client, eventual, listClusters, string(page.After), page.Limit, string(layer))
+}
+
+// OfUser returns the clusters that a user is in now.
+func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]Cluster, error) {
+	return m.clusters(ctx, client, eventual, clustersOfUser, string(user))
+}
+
+// Get returns one cluster, also a retired one, or fails with a fault of kind
+// Missing.
+func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster) (Cluster, error) {
+	found, err := m.clusters(ctx, client, eventual, getCluster, string(cluster))
+	if err != nil {
+		return Cluster{}, err
+	}
+	if len(found) == 0 {
+		return Cluster{}, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster.")
+	}
+	return found[0], nil
+}
+
+func (m Clusters) clusters(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Cluster, error) {
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, scanCluster)
+	if err != nil {
+		return nil, err
+	}
+	clusters := make([]Cluster, len(rows))
+	for i, r := range rows {
+		if err := json.Unmarshal([]byte(r.distinctions), &r.Distinctions); err != nil {
+			return nil, fmt.Errorf("decode the distinctions of %s: %w", r.ID, err)
+		}
+		clusters[i] = r.Cluster
+	}
+	return clusters, nil
+}
+
+// ClusterMember is a user in a cluster.
+type ClusterMember struct {
+	User       id.User
+	ExternalID string
+}
+
+// The members are those of the cluster's last run who have neither withdrawn
+// nor been erased: both take them out of the table. The external id comes from
+// the users model, as for matches; its key is gone as soon as a user is erased.
+const clusterMembers = `
+SELECT m.user_id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
+FROM clusters c
+JOIN cluster_members m ON m.client = c.client AND m.cluster = c.id AND m.run = c.run
+JOIN users u ON u.client = c.client AND u.id = m.user_id AND NOT u.erased
+JOIN subject_keys k ON k.client = c.client AND k.subject = m.user_id
+WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 ORDER BY m.user_id LIMIT $4`
+
+// Members returns who is in a cluster now, in order of their ids; a page
+// begins after the user that it names.
+func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterMember, error) {
+	type row struct {
+		ClusterMember
+		external sealed
+		key      seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
+		func(r *row) []any {
+			return []any{
+				text(&r.User), &r.external.Box, text(&r.external.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			}
+		})
+	if err != nil {
+		return nil, err
+	}
+	members := make([]ClusterMember, 0, len(rows))
+	for _, r := range rows {
+		external, err := m.open(ctx, r.key, string(r.User), r.external, client, userStream(client, r.User), "external_id")
+		if err != nil {
+			return nil, err
+		}
+		if external == nil {
+			continue // erased just now
+		}
+		r.ExternalID = string(external)
+		members = append(members, r.ClusterMember)
+	}
+	return members, nil
+}
+
+// ClusterDrift is how a cluster compares with what it was, as a run found it.
+type ClusterDrift struct {
+	Run         id.Run
+	At          time.Time
+	Severity    string // none, moderate or major, of what was told
+	Causes      []event.DriftCause
+	Comparisons []event.ClusterComparison
+	Born        eventstore.Position
+}
+
+const clusterDrift = `
+SELECT d.run, d.at, d.severity, d.causes, d.comparisons, d.born FROM cluster_drift d
+WHERE d.client = $1 AND d.cluster = $2 AND d.born > $3 ORDER BY d.born LIMIT $4`
+
+// Drift returns what became of a cluster from run to run, the oldest first.
+func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterDrift, error) {
+	type row struct {
+		ClusterDrift
+		causes, comparisons string
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
+		func(r *row) []any {
+			return []any{text(&r.Run), &r.At, text(&r.Severity), text(&r.causes), text(&r.comparisons), text(&r.Born)}
+		})
+	if err != nil {
+		return nil, err
+	}
+	drift := make([]ClusterDrift, len(rows))
+	for i, r := range rows {
+		if err := json.Unmarshal([]byte(r.causes), &r.Causes); err != nil {
+			return nil, fmt.Errorf("decode the causes of %s: %w", cluster, err)
+		}
+		if err := json.Unmarshal([]byte(r.comparisons), &r.Comparisons); err != nil {
+			return nil, fmt.Errorf("decode the comparisons of %s: %w", cluster, err)
+		}
+		drift[i] = r.ClusterDrift
+	}
+	return drift, nil
+}

@@ -1,0 +1,215 @@
+package readapi
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// ListClusteringRuns lists the clustering runs of the client.
+func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRunsRequestObject) (httpapi.ListClusteringRunsResponseObject, error) {
+	client, eventual := asked(ctx)
+	var query projections.RunQuery
+	if r.Params.Status != nil {
+		query.Status = string(*r.Params.Status)
+	}
+	if r.Params.ConsentLayerID != nil {
+		query.Layer = id.ConsentLayer(*r.Params.ConsentLayerID)
+	}
+	list := filtered("clustering_runs", query.Status, string(query.Layer))
+	var err error
+	if query.Page, err = a.page(client, list, r.Params.Limit, r.Params.Cursor); err != nil {
+		return nil, err
+	}
+	found, err := a.Clusters.Runs(ctx, client, eventual, query)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, query.Page, found, func(r projections.Run) eventstore.Position { return r.Born })
+	return httpapi.ListClusteringRuns200JSONResponse{NextCursor: next, Data: each(found, runBody)}, nil
+}
+
+// GetClusteringRun shows a clustering run.
+func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRequestObject) (httpapi.GetClusteringRunResponseObject, error) {
+	client, eventual := asked(ctx)
+	run, err := id.Parse[id.Run](r.ClusteringRunID)
+	if err != nil {
+		return nil, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
+	}
+	found, err := a.Clusters.Run(ctx, client, eventual, run)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetClusteringRun200JSONResponse(runBody(found)), nil
+}
+
+// ListClusters lists the clusters that the last runs have found.
+func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObject) (httpapi.ListClustersResponseObject, error) {
+	client, eventual := asked(ctx)
+	var layer id.ConsentLayer
+	if r.Params.ConsentLayerID != nil {
+		layer = id.ConsentLayer(*r.Params.ConsentLayerID)
+	}
+	list := filtered("clusters", string(layer))
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Clusters.List(ctx, client, eventual, layer, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(c projections.Cluster) eventstore.Position { return c.Born })
+	return httpapi.ListClusters200JSONResponse{NextCursor: next, Data: each(found, clusterBody)}, nil
+}
+
+// GetCluster shows a cluster.
+func (a *API) GetCluster(ctx context.Context, r httpapi.GetClusterRequestObject) (httpapi.GetClusterResponseObject, error) {
+	found, err := a.cluster(ctx, r.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetCluster200JSONResponse(clusterBody(found)), nil
+}
+
+// ListClusterMembers lists who is in a cluster.
+func (a *API) ListClusterMembers(ctx context.Context, r httpapi.ListClusterMembersRequestObject) (httpapi.ListClusterMembersResponseObject, error) {
+	client, eventual := asked(ctx)
+	cluster, err := a.cluster(ctx, r.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	list := filtered("members", string(cluster.ID))
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Clusters.Members(ctx, client, eventual, cluster.ID, page)
+	if err != nil {
+		return nil, err
+	}
+	// The list is in the order of the users' ids.
+	found, next := cut(a, client, list, page, found, func(m projections.ClusterMember) eventstore.Position {
+		return eventstore.Position(m.User)
+	})
+	return httpapi.ListClusterMembers200JSONResponse{NextCursor: next, Data: each(found, func(m projections.ClusterMember) httpapi.ClusterMember {
+		return httpapi.ClusterMember{UserID: m.User, ExternalID: m.ExternalID}
+	})}, nil
+}
+
+// ListClusterDrift lists what became of a cluster from run to run.
+func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRequestObject) (httpapi.ListClusterDriftResponseObject, error) {
+	client, eventual := asked(ctx)
+	cluster, err := a.cluster(ctx, r.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	list := filtered("drift", string(cluster.ID))
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Clusters.Drift(ctx, client, eventual, cluster.ID, page)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, list, page, found, func(d projections.ClusterDrift) eventstore.Position { return d.Born })
+	return httpapi.ListClusterDrift200JSONResponse{NextCursor: next, Data: each(found, driftBody)}, nil
+}
+
+func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, error) {
+	client, eventual := asked(ctx)
+	cluster, err := id.Parse[id.Cluster](ref)
+	if err != nil {
+		return projections.Cluster{}, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster.")
+	}
+	return a.Clusters.Get(ctx, client, eventual, cluster)
+}
+
+func runBody(r projections.Run) httpapi.ClusteringRun {
+	body := httpapi.ClusteringRun{
+		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: ifAny(r.K), Seed: r.Seed, TraitPaths: r.TraitPaths,
+		InputPosition: string(r.Born), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: ifAny(r.ErrorCode),
+		ErrorDetails: ifAny(r.ErrorDetails), CreatedAt: httpapi.Time{Time: r.CreatedAt}, StartedAt: timeIfAny(r.StartedAt), EndedAt: timeIfAny(r.EndedAt),
+		Clusters: each(r.Found, func(c event.ClusterSummary) httpapi.ClusterSummary {
+			return httpapi.ClusterSummary{ID: c.ID, Size: c.Size, Label: c.Label}
+		}),
+	}
+	switch body.Status {
+	case httpapi.RunPending:
+		body.Progress = &httpapi.RunProgress{Phase: "waiting"}
+	case httpapi.RunRunning:
+		phase := r.Phase
+		if phase == "" {
+			phase = "waiting" // for somebody to take it up again
+		}
+		body.Progress = &httpapi.RunProgress{Phase: phase, Share: r.Share, EtaSeconds: r.ETASeconds}
+	case httpapi.RunCompleted:
+		body.Progress = &httpapi.RunProgress{Phase: "completed", Share: 1}
+	}
+	if r.Silhouette != nil {
+		body.Quality = &httpapi.RunQuality{Silhouette: *r.Silhouette}
+	}
+	return body
+}
+
+func clusterBody(c projections.Cluster) httpapi.Cluster {
+	status := httpapi.ClusterActive
+	if c.Retired {
+		status = httpapi.ClusterRetired
+	}
+	return httpapi.Cluster{
+		ID: c.ID, ConsentLayerID: c.Layer, Label: c.Label, ClusterSize: c.Size, Status: status,
+		Quality: httpapi.ClusterQuality{Silhouette: c.Silhouette, Spread: c.Spread},
+		Traits: each(c.Distinctions, func(d event.Distinction) httpapi.ClusterTrait {
+			return httpapi.ClusterTrait{
+				Path: d.Path, Type: d.Type, Level: ifAny(d.Level), Effect: d.Effect, ClusterValue: d.Here, OverallValue: d.All,
+			}
+		}),
+		ClusteringRunID: c.Run, FirstRunID: c.FirstRun, Ancestors: c.Ancestors, Descendants: c.Descendants,
+		CreatedAt: httpapi.Time{Time: c.FormedAt}, UpdatedAt: httpapi.Time{Time: c.UpdatedAt},
+	}
+}
+
+func driftBody(d projections.ClusterDrift) httpapi.ClusterDrift {
+	return httpapi.ClusterDrift{
+		ClusteringRunID: d.Run, At: httpapi.Time{Time: d.At}, Severity: httpapi.DriftSeverity(d.Severity), Causes: each(d.Causes, causeBody),
+		Comparisons: each(d.Comparisons, func(c event.ClusterComparison) httpapi.DriftComparison {
+			return httpapi.DriftComparison{
+				Baseline: c.Baseline, WithRunID: c.With, Judged: c.Judged, Jaccard: c.Jaccard, ShareBefore: c.ShareBefore,
+				ShareAfter: c.ShareAfter, CentroidShift: c.Shift, Causes: each(c.Causes, causeBody),
+				Traits: each(c.Traits, func(t event.TraitDrift) httpapi.TraitDrift {
+					return httpapi.TraitDrift{Path: t.Path, Psi: t.PSI, Limit: t.Limit}
+				}),
+			}
+		}),
+	}
+}
+
+func causeBody(c event.DriftCause) httpapi.DriftCause {
+	return httpapi.DriftCause{
+		Kind: c.Kind, Baseline: c.Baseline, Trait: ifAny(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
+	}
+}
+
+// ifAny is nil for a zero value.
+func ifAny[T comparable](v T) *T {
+	var none T
+	if v == none {
+		return nil
+	}
+	return &v
+}
+
+func timeIfAny(t *time.Time) *httpapi.Time {
+	if t == nil {
+		return nil
+	}
+	return &httpapi.Time{Time: *t}
+}
