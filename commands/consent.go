@@ -19,13 +19,15 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// Directory knows the users of a client. It has seen every write that was
-// acknowledged before it is asked.
+// Directory knows the users of a client and what they have consented to. It
+// has seen every write that was acknowledged before it is asked.
 type Directory interface {
-	// Between returns, in order of creation, at most limit users who were
-	// created after one position and before another and are still there, and
-	// the position of the last one's creation.
-	Between(ctx context.Context, client id.Client, after, before eventstore.Position, limit int) ([]id.User, eventstore.Position, error)
+	// Consenting returns, in order of their ids, at most limit users after one
+	// who have granted a layer.
+	Consenting(ctx context.Context, client id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error)
+	// NotConsenting returns the others, of those who were created before a
+	// position and are still there.
+	NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error)
 }
 
 // ConsentLayer is a layer as it is after a command.
@@ -129,8 +131,8 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 }
 
 // ChangeConsents changes the consent of many users before it returns. Users
-// who are unknown are refused before anything is changed. After a crash a
-// repetition does what is left, and no more.
+// who are unknown are refused before anything is changed. Where it breaks off,
+// a repetition does what is left, and no more.
 func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConsents) (Consents, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Consents{}, err
@@ -148,15 +150,20 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 	if err != nil {
 		return Consents{}, err
 	}
-	for after := eventstore.Start; ; {
-		users, last, err := c.Directory.Between(ctx, call.Client, after, now, usersAtOnce)
+	for after := id.User(""); ; {
+		var users []id.User
+		if in.Grant {
+			users, err = c.Directory.NotConsenting(ctx, call.Client, in.Layer, now, after, usersAtOnce)
+		} else {
+			users, err = c.Directory.Consenting(ctx, call.Client, in.Layer, after, usersAtOnce)
+		}
 		if err == nil {
 			err = work.each(ctx, users)
 		}
 		if err != nil || len(users) < usersAtOnce {
 			return work.result(), err
 		}
-		after = last
+		after = users[len(users)-1]
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"kindred/domain/event"
@@ -233,7 +234,8 @@ func (l *Log) NoteHead(ctx context.Context, client id.Client, at Position) error
 func (l *Log) prepareKeys(ctx context.Context, client id.Client, entries []Entry) error {
 	var subjects []string
 	for _, e := range entries {
-		if bearer, ok := e.Event.(event.Bearer); ok {
+		bearer, ok := e.Event.(event.Bearer)
+		if ok && slices.ContainsFunc(bearer.Personal(), func(f event.Field) bool { return f.Value != nil }) {
 			subjects = append(subjects, bearer.Subject())
 		}
 	}

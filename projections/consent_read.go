@@ -165,3 +165,28 @@ func (m Consent) Granted(ctx context.Context, client id.Client, eventual bool, l
 	}
 	return granted, err
 }
+
+const consentingUsers = `
+SELECT c.user_id FROM consents c
+WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $3 ORDER BY c.user_id LIMIT $4`
+
+// Consenting returns, in order of their ids, at most limit users after one who
+// have granted a layer.
+func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
+	return query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit},
+		func(u *id.User) []any { return []any{text(u)} })
+}
+
+// Should the consents lag behind the users, then too many are returned.
+const notConsentingUsers = `
+SELECT u.id FROM users u
+WHERE u.client = $1 AND NOT u.erased AND u.born < $3 AND u.id > $4 AND NOT EXISTS (
+	SELECT FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user_id = u.id AND c.granted)
+ORDER BY u.id LIMIT $5`
+
+// NotConsenting returns the others, of those who were created before a position
+// and are still there.
+func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
+	return query(ctx, m.Reader, Users{}, client, false, notConsentingUsers, []any{string(layer), string(before), string(after), limit},
+		func(u *id.User) []any { return []any{text(u)} })
+}

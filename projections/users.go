@@ -360,26 +360,6 @@ func userStream(client id.Client, user id.User) eventstore.Stream {
 	return eventstore.Stream("user-" + string(client) + "-" + string(user))
 }
 
-const usersBetween = `
-SELECT u.id, u.born FROM users u
-WHERE u.client = $1 AND NOT u.erased AND u.born > $2 AND u.born < $3 ORDER BY u.born LIMIT $4`
-
-// Between returns, in order of creation, at most limit users who were created
-// after one position and before another and are still there, and the position
-// of the last one's creation.
-func (m Users) Between(ctx context.Context, client id.Client, after, before eventstore.Position, limit int) ([]id.User, eventstore.Position, error) {
-	type row struct {
-		id   id.User
-		born eventstore.Position
-	}
-	rows, err := query(ctx, m.Reader, m, client, false, usersBetween, []any{string(after), string(before), limit},
-		func(r *row) []any { return []any{text(&r.id), text(&r.born)} })
-	if err != nil || len(rows) == 0 {
-		return nil, after, err
-	}
-	return column(rows, func(r row) id.User { return r.id }), rows[len(rows)-1].born, nil
-}
-
 const externalIDs = `
 SELECT u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM users u JOIN subject_keys k ON k.client = u.client AND k.subject = u.id

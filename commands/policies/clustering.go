@@ -102,6 +102,7 @@ func (c *Clustering) Run(ctx context.Context) error {
 // turns is what a leader knows of its runs.
 type turns struct {
 	active map[id.Run]turn
+	over   map[id.Run]id.Client // runs whose turn is over, until everybody can see that they have ended
 	rest   map[id.Run]rest
 	served map[id.Client]int // when a client last had its turn
 	count  int
@@ -128,7 +129,7 @@ type outcome struct {
 // turn.
 func (c *Clustering) Drive(ctx context.Context) error {
 	t := &turns{
-		active: map[id.Run]turn{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
+		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
 		ended: make(chan outcome), memory: semaphore.NewWeighted(c.Memory),
 	}
 	var working sync.WaitGroup
@@ -159,6 +160,7 @@ func (c *Clustering) Drive(ctx context.Context) error {
 func (t *turns) end(o outcome, now time.Time) {
 	t.active[o.run.Run].cancel()
 	delete(t.active, o.run.Run)
+	t.over[o.run.Run] = o.run.Client
 	if !o.again {
 		delete(t.rest, o.run.Run)
 		return
@@ -169,16 +171,10 @@ func (t *turns) end(o outcome, now time.Time) {
 	t.rest[o.run.Run] = r
 }
 
-// look stops runs that were cancelled, and gives free slots to those that wait.
+// look gives free slots to the runs that wait.
 func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup) error {
-	if len(t.active) > 0 {
-		ended, err := c.Runs.Ended(ctx, slices.Collect(maps.Keys(t.active)))
-		if err != nil {
-			return err
-		}
-		for _, run := range ended {
-			t.active[run].cancel()
-		}
+	if err := c.leave(ctx, t); err != nil {
+		return err
 	}
 	for len(t.active) < c.Slots {
 		waiting, err := c.Runs.Next(ctx, t.busy(c.Now()))
@@ -190,10 +186,35 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 		t.served[next.Client] = t.count
 		running, cancel := context.WithCancel(ctx)
 		t.active[next.Run] = turn{next.Client, cancel}
+		delete(t.over, next.Run)
 		working.Go(func() {
 			again := c.carryOut(running, next, t.memory)
 			t.ended <- outcome{next, again}
 		})
+	}
+	return nil
+}
+
+// leave stops runs that have ended, which those do that were cancelled, and
+// forgets what was shown of them.
+func (c *Clustering) leave(ctx context.Context, t *turns) error {
+	known := slices.AppendSeq(slices.Collect(maps.Keys(t.active)), maps.Keys(t.over))
+	if len(known) == 0 {
+		return nil
+	}
+	ended, err := c.Runs.Ended(ctx, known)
+	if err != nil {
+		return err
+	}
+	for _, run := range ended {
+		if a, active := t.active[run]; active {
+			a.cancel()
+			continue
+		}
+		if err := c.Runs.Hide(ctx, t.over[run], run); err != nil {
+			return err
+		}
+		delete(t.over, run)
 	}
 	return nil
 }
@@ -242,7 +263,6 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphor
 	if err == nil {
 		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
 		err = a.within(ctx)
-		a.hide(ctx)
 		code, why = a.excuse(ctx, err)
 	}
 	if err != nil && code != "" {

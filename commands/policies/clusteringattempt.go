@@ -125,6 +125,14 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 		drawn = drawn[:traits.SampleSize]
 		slices.Sort(drawn)
 	}
+	decided, err := a.Commands.DecisionsAt(ctx, a.run.Client, a.run.Position)
+	if err != nil {
+		return traits.Schema{}, err
+	}
+	overrides := make(map[string]traits.Override, len(decided))
+	for path, o := range decided {
+		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
+	}
 	var failed error
 	schema := traits.Infer(func(yield func(string, traits.Flat) bool) {
 		for i, flat := range a.flats(ctx, drawn, &failed) {
@@ -132,7 +140,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 				return
 			}
 		}
-	}, nil)
+	}, overrides)
 	if failed != nil {
 		return schema, failed
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"kindred/domain/clustering"
 )
 
 // phase names what a run is at.
@@ -21,16 +23,18 @@ func (p phase) stretch() (from, to float64) {
 	switch p {
 	case phaseReading:
 		return 0, 0.25
-	case "starting":
-		return 0.25, 0.5
-	case "refining":
-		return 0.5, 0.7
-	case "settling":
-		return 0.7, 0.75
+	case phase(clustering.Choosing):
+		return 0.25, 0.45
+	case phase(clustering.Starting):
+		return 0.45, 0.55
+	case phase(clustering.Refining):
+		return 0.55, 0.65
+	case phase(clustering.Settling):
+		return 0.65, 0.7
 	case phaseDescribing:
-		return 0.75, 0.95
+		return 0.7, 0.9
 	}
-	return 0.95, 1
+	return 0.9, 1
 }
 
 const (
@@ -77,14 +81,5 @@ func (r *reporter) at(ctx context.Context, p phase, done float64) {
 	defer cancel()
 	if err := r.Runs.Show(ctx, r.run.Client, r.run.Run, shown); err != nil && ctx.Err() == nil {
 		r.Logger.DebugContext(ctx, "progress not shown", "run", r.run.Run, "error", err)
-	}
-}
-
-// hide forgets the progress of an attempt that is over.
-func (a *attempt) hide(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), showTimeout)
-	defer cancel()
-	if err := a.Runs.Hide(ctx, a.run.Client, a.run.Run); err != nil {
-		a.Logger.DebugContext(ctx, "progress not hidden", "run", a.run.Run, "error", err)
 	}
 }

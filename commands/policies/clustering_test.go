@@ -1,0 +1,514 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/commands"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/memstore"
+	"kindred/eventstore/seal"
+)
+
+// town is a log with clients and users whose runs a process carries out. Two
+// towns that were made alike are alike to the last id.
+type town struct {
+	*testing.T
+	store *memstore.Store
+	log   *eventstore.Log
+	*commands.Commands
+
+	reading func(ctx context.Context) error // before traits are read; may be nil
+}
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	key := strings.Repeat("A", 43) + "="
+	master, err := seal.ParseMasterKeys("k:" + key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entropy := &steadyEntropy{from: rand.NewChaCha8([32]byte{})}
+	o := &town{T: t, store: memstore.New("test")}
+	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(seal.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
+	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy}
+	return o
+}
+
+// steadyEntropy is the same in every town.
+type steadyEntropy struct {
+	mu   sync.Mutex
+	from io.Reader
+}
+
+func (e *steadyEntropy) Read(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.from.Read(p)
+}
+
+// settle makes a client with a layer that so many users have granted.
+func (o *town) settle(name string, users int, traits func(i int) string) (commands.Call, id.ConsentLayer) {
+	o.Helper()
+	client := id.Next[id.Client](id.Derived(name))
+	call := commands.Call{Client: client, Actor: "test"}
+	layer, err := o.DefineConsentLayer(o.Context(), call, name, []string{"age", "plan", "visits", "x"})
+	if err != nil {
+		o.Fatal(err)
+	}
+	for i := range users {
+		user, err := o.CreateUser(o.Context(), call, fmt.Sprint("u", i), json.RawMessage(traits(i)))
+		if err == nil {
+			_, err = o.ChangeConsent(o.Context(), call, commands.ChangeConsents{
+				Layer: layer.ID, Grant: true, Users: []commands.UserRef{commands.UserRef(user.ID)},
+			})
+		}
+		if err != nil {
+			o.Fatal(err)
+		}
+	}
+	return call, layer.ID
+}
+
+func (o *town) request(call commands.Call, layer id.ConsentLayer, k int) commands.Run {
+	o.Helper()
+	run, err := o.RequestRun(o.Context(), call, commands.RequestRun{Layer: layer, K: k})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return run
+}
+
+// process is the policy in a process that appends through store.
+func (o *town) process(store eventstore.Store, slots int) *Clustering {
+	log := *o.log
+	log.Store = store
+	return &Clustering{
+		Commands: &commands.Commands{Log: &log, Entropy: o.Entropy},
+		Runs:     o, Inputs: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Slots: slots, Memory: 1 << 30, Limit: time.Hour,
+	}
+}
+
+// until has a process at work until the log says that all is done.
+func (o *town) until(c *Clustering, done func() bool) {
+	o.Helper()
+	ctx, stop := context.WithCancel(o.Context())
+	var working sync.WaitGroup
+	working.Go(func() {
+		if err := c.Drive(ctx); err != nil {
+			o.Error(err)
+		}
+	})
+	for range 100_000 {
+		if done() {
+			break
+		}
+		time.Sleep(runPause)
+	}
+	if !done() {
+		o.Error("not done")
+	}
+	stop()
+	working.Wait()
+}
+
+func (o *town) records() (all []eventstore.Recorded) {
+	records, err := o.store.ReadAll(o.Context(), eventstore.Start, 1_000_000)
+	if err != nil {
+		o.Fatal(err)
+	}
+	for _, r := range records {
+		recorded, err := o.log.Decode(r)
+		if err != nil {
+			o.Fatal(err)
+		}
+		all = append(all, recorded)
+	}
+	return all
+}
+
+// facts are the events of a type, in order.
+func facts[E event.Event](o *town) (found []E) {
+	for _, r := range o.records() {
+		if e, ok := r.Event.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// ends says that so many runs have ended.
+func (o *town) ends(n int) func() bool {
+	return func() bool {
+		return len(facts[event.ClusteringCompleted](o))+len(facts[event.ClusteringFailed](o))+len(facts[event.ClusteringCancelled](o)) >= n
+	}
+}
+
+// Next implements [Runs] by reading the log.
+func (o *town) Next(_ context.Context, except []id.Run) (open []OpenRun, err error) {
+	ended, seen := o.endedRuns(), map[id.Client]bool{}
+	for _, r := range o.records() {
+		e, ok := r.Event.(event.ClusteringRequested)
+		if !ok || seen[r.Client] || slices.Contains(ended, e.Run) || slices.Contains(except, e.Run) {
+			continue
+		}
+		seen[r.Client] = true
+		open = append(open, OpenRun{
+			Client: r.Client, Run: e.Run, Layer: e.Layer, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
+			CreatedAt: r.RecordedAt, Position: r.Position,
+		})
+	}
+	return open, nil
+}
+
+func (o *town) endedRuns() (ended []id.Run) {
+	for _, e := range facts[event.ClusteringCompleted](o) {
+		ended = append(ended, e.Run)
+	}
+	for _, e := range facts[event.ClusteringFailed](o) {
+		ended = append(ended, e.Run)
+	}
+	for _, e := range facts[event.ClusteringCancelled](o) {
+		ended = append(ended, e.Run)
+	}
+	return ended
+}
+
+// Ended implements [Runs].
+func (o *town) Ended(_ context.Context, runs []id.Run) ([]id.Run, error) {
+	ended := o.endedRuns()
+	return slices.DeleteFunc(slices.Clone(runs), func(r id.Run) bool { return !slices.Contains(ended, r) }), nil
+}
+
+// Show implements [Runs].
+func (o *town) Show(context.Context, id.Client, id.Run, RunProgress) error { return nil }
+
+// Hide implements [Runs].
+func (o *town) Hide(context.Context, id.Client, id.Run) error { return nil }
+
+// Reached implements [Inputs].
+func (o *town) Reached(context.Context, eventstore.Position) error { return nil }
+
+// Granted implements [Inputs].
+func (o *town) Granted(_ context.Context, _ id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
+	then, now := map[id.User]bool{}, map[id.User]bool{}
+	for _, r := range o.records() {
+		var user id.User
+		granted := false
+		switch e := r.Event.(type) {
+		case event.ConsentGranted:
+			if e.Layer == layer {
+				user, granted = e.User, true
+			}
+		case event.ConsentWithdrawn:
+			if e.Layer == layer {
+				user = e.User
+			}
+		}
+		if now[user] = granted; r.Position <= at {
+			then[user] = granted
+		}
+	}
+	for user := range then {
+		if then[user] && now[user] {
+			users = append(users, user)
+		}
+	}
+	slices.Sort(users)
+	return users, nil
+}
+
+// Traits implements [Inputs].
+func (o *town) Traits(ctx context.Context, client id.Client, users []id.User) (found []UserTraits, err error) {
+	if o.reading != nil {
+		if err := o.reading(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, u := range users {
+		last, err := o.log.ReadBack(ctx, eventstore.Stream("user-"+string(client)+"-"+string(u)), eventstore.End, 1)
+		if err != nil {
+			return nil, err
+		}
+		plain, err := o.log.Open(ctx, last[0], "traits")
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, UserTraits{User: u, Traits: plain, Changed: last[0].Position})
+	}
+	return found, nil
+}
+
+// kinds are the traits of three groups.
+func kinds(i int) string {
+	return fmt.Sprintf(`{"age":%d,"plan":"p%d","visits":%d,"name":"n%d"}`, 20+25*(i%3)+i/3%5, i%3, 10*(i%3)+i/3%4, i)
+}
+
+// mortalStore ends at an append: before it, or after it but unheard.
+type mortalStore struct {
+	eventstore.Store
+	left  int
+	after bool
+	dead  chan struct{}
+}
+
+func (s *mortalStore) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	select {
+	case <-s.dead:
+		return eventstore.Appended{}, errDied
+	default:
+	}
+	if s.left--; s.left >= 0 {
+		return s.Store.Append(ctx, stream, expected, events)
+	}
+	close(s.dead)
+	if s.after {
+		if _, err := s.Store.Append(ctx, stream, expected, events); err != nil {
+			return eventstore.Appended{}, errors.Join(errDied, err)
+		}
+	}
+	return eventstore.Appended{}, errDied
+}
+
+// published is what a run made known: its last events, and the members that
+// count.
+func (o *town) published(run id.Run) (out []any) {
+	attempt := 0
+	for _, c := range facts[event.ClusteringCompleted](o) {
+		if c.Run == run {
+			attempt, c.Attempt = c.Attempt, 0
+			out = append(out, c.Clusters, c.Silhouette, c.Users)
+		}
+	}
+	for _, a := range facts[event.ClusteringAssigned](o) {
+		if a.Run == run && a.Attempt == attempt {
+			out = append(out, string(a.Cluster), a.Users)
+		}
+	}
+	return out
+}
+
+func TestARunThatDiesAnywhereIsBegunAgainWithTheSameResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tell := func(appends int, after bool) (published []any, died bool) {
+			o := newTown(t)
+			call, layer := o.settle("acme", 120, kinds)
+			run := o.request(call, layer, 3)
+			// What is written after the request is not looked at, also by those who begin later.
+			if _, err := o.ChangeTraits(t.Context(), call, "ext:u0", json.RawMessage(`{"age":70,"plan":"p2"}`)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := o.CreateUser(t.Context(), call, "late", json.RawMessage(kinds(0))); err != nil {
+				t.Fatal(err)
+			}
+			store := &mortalStore{Store: o.store, left: appends, after: after, dead: make(chan struct{})}
+			o.until(o.process(store, 2), func() bool {
+				select {
+				case <-store.dead:
+					return true
+				default:
+					return o.ends(1)()
+				}
+			})
+			select {
+			case <-store.dead:
+				died = true
+				o.until(o.process(o.store, 2), o.ends(1))
+			default:
+			}
+			if n := len(facts[event.ClusteringCompleted](o)); n != 1 || len(facts[event.ClusteringFailed](o)) != 0 {
+				t.Errorf("after %d appends: %d completed", appends, n)
+			}
+			return o.published(run.Run), died
+		}
+		undisturbed, _ := tell(1_000_000, false)
+		for _, after := range []bool{false, true} {
+			for appends := 0; ; appends++ {
+				published, died := tell(appends, after)
+				if diff := cmp.Diff(undisturbed, published); diff != "" {
+					t.Errorf("after %d appends (-undisturbed +disturbed):\n%s", appends, diff)
+				}
+				if !died {
+					if appends < 5 {
+						t.Errorf("a run has only %d appends", appends)
+					}
+					break
+				}
+			}
+		}
+	})
+}
+
+func TestClientsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newTown(t)
+		var requested []commands.Run
+		for n := range 3 {
+			call, _ := o.settle("greedy", 0, kinds)
+			layer, err := o.DefineConsentLayer(t.Context(), call, fmt.Sprint(n), []string{"age"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			requested = append(requested, o.request(call, layer.ID, 0))
+		}
+		call, layer := o.settle("modest", 0, kinds)
+		requested = append(requested, o.request(call, layer, 0))
+		o.until(o.process(o.store, 1), o.ends(4))
+		var order []id.Run
+		for _, e := range facts[event.ClusteringStarted](o) {
+			order = append(order, e.Run)
+		}
+		want := []id.Run{requested[0].Run, requested[3].Run, requested[1].Run, requested[2].Run}
+		if !slices.Equal(order, want) {
+			t.Errorf("the turns were %v, want %v", order, want)
+		}
+	})
+}
+
+func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newTown(t)
+		call, layer := o.settle("acme", 60, kinds)
+		run := o.request(call, layer, 0)
+		_, err := o.RequestRun(t.Context(), call, commands.RequestRun{Layer: layer})
+		if !fault.Is(err, "run_in_progress") {
+			t.Fatalf("a second run: %v", err)
+		}
+		reading := make(chan struct{}, 1)
+		var stopped time.Duration
+		o.reading = func(ctx context.Context) error {
+			reading <- struct{}{}
+			began := time.Now()
+			<-ctx.Done()
+			stopped = time.Since(began)
+			return ctx.Err()
+		}
+		o.until(o.process(o.store, 1), func() bool {
+			select {
+			case <-reading:
+				if _, err := o.CancelRun(t.Context(), call, layer, run.Run); err != nil {
+					t.Fatal(err)
+				}
+			default:
+			}
+			return stopped > 0
+		})
+		if stopped > time.Second {
+			t.Errorf("it went on for %s", stopped)
+		}
+		if _, err := o.CancelRun(t.Context(), call, layer, run.Run); err != nil {
+			t.Errorf("cancelled twice: %v", err)
+		}
+		o.reading = nil
+		next := o.request(call, layer, 0)
+		o.until(o.process(o.store, 1), o.ends(2))
+		if done := facts[event.ClusteringCompleted](o); len(done) != 1 || done[0].Run != next.Run || len(facts[event.ClusteringFailed](o)) != 0 {
+			t.Errorf("completed %v", done)
+		}
+		_, err = o.CancelRun(t.Context(), call, layer, next.Run)
+		if !fault.Is(err, "run_ended") {
+			t.Errorf("cancelled after its end: %v", err)
+		}
+	})
+}
+
+func TestBadInputEndsInAClearFailure(t *testing.T) {
+	for _, tt := range []struct {
+		name, code string
+		users      int
+		traits     func(i int) string
+	}{
+		{"nobody", "not_enough_users", 0, kinds},
+		{"one user", "not_enough_users", 1, kinds},
+		{"too few", "not_enough_users", 39, kinds},
+		{"no traits", "no_usable_traits", 50, func(int) string { return `{}` }},
+		{"none that are permitted", "no_usable_traits", 50, func(i int) string { return fmt.Sprintf(`{"other":%d}`, i) }},
+		{"all missing", "no_usable_traits", 50, func(int) string { return `{"age":null,"plan":null}` }},
+		{"all identical", "", 50, func(int) string { return `{"age":3,"plan":"pro"}` }},
+		{"mixed types", "no_usable_traits", 60, func(i int) string {
+			return `{"age":` + []string{`1`, `"x"`, `true`, `[1]`, `{"a":{"b":[{}]}}`}[i%5] + `}`
+		}},
+		{"free text", "no_usable_traits", 60, func(i int) string { return fmt.Sprintf(`{"plan":"unlike any other %d"}`, i) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newTown(t)
+				call, layer := o.settle("acme", tt.users, tt.traits)
+				run := o.request(call, layer, 0)
+				o.until(o.process(o.store, 1), o.ends(1))
+				failed := facts[event.ClusteringFailed](o)
+				if len(failed) != 1 {
+					t.Fatalf("it did not fail: %v", facts[event.ClusteringCompleted](o))
+				}
+				if tt.code != "" && failed[0].Code != tt.code {
+					t.Errorf("failed with %s, want %s", failed[0].Code, tt.code)
+				}
+				if !strings.Contains(failed[0].Details, string(run.Run)) || !strings.HasSuffix(failed[0].Details, ".") {
+					t.Errorf("details: %s", failed[0].Details)
+				}
+				t.Log(failed[0].Code, failed[0].Details)
+			})
+		})
+	}
+}
+
+// Ten thousand keys that no two users share are one group without a label.
+func TestTenThousandKeysAreOneGroup(t *testing.T) {
+	keys := func(i int) string {
+		var b bytes.Buffer
+		b.WriteString(`{"x":{`)
+		for n := range 10_000 {
+			fmt.Fprintf(&b, `"k%d_%d":"%d",`, i, n, i)
+		}
+		return strings.TrimSuffix(b.String(), ",") + `}}`
+	}
+	synctest.Test(t, func(t *testing.T) {
+		o := newTown(t)
+		call, layer := o.settle("acme", 40, keys)
+		o.request(call, layer, 0)
+		o.until(o.process(o.store, 1), o.ends(1))
+		done := facts[event.ClusteringCompleted](o)
+		if len(done) != 1 || len(done[0].Clusters) != 1 || done[0].Clusters[0].Label != "mixed" {
+			t.Errorf("completed %+v, failed %+v", done, facts[event.ClusteringFailed](o))
+		}
+	})
+}
+
+func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newTown(t)
+		call, layer := o.settle("acme", 90, kinds)
+		good := o.request(call, layer, 0)
+		o.until(o.process(o.store, 1), o.ends(1))
+		if _, err := o.ChangeConsentLayer(t.Context(), call, layer, nil, []string{"nothing"}); err != nil {
+			t.Fatal(err)
+		}
+		o.request(call, layer, 0)
+		o.until(o.process(o.store, 1), o.ends(2))
+		last, err := o.LastDivision(t.Context(), call.Client, layer)
+		if err != nil || last.Completed.Run != good.Run || len(last.Clusters) != len(last.Completed.Clusters) {
+			t.Errorf("the last division is %+v, %v", last, err)
+		}
+		if n := len(facts[event.ClusterRetired](o)); n != 0 {
+			t.Errorf("%d clusters were retired", n)
+		}
+	})
+}

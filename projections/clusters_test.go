@@ -1,0 +1,85 @@
+package projections_test
+
+import (
+	"strings"
+	"testing"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/postgres/pgtest"
+	"kindred/projections"
+)
+
+// divides records a whole run that puts users into clusters. between happens
+// after the members were assigned and before the run completes.
+func (h *history) divides(layer id.ConsentLayer, attempt int, clusters map[id.Cluster][]id.User, formed bool, between func()) id.Run {
+	h.Helper()
+	run := id.Next[id.Run](h.ids)
+	runs := "runs-" + string(layer)
+	h.record(runs, event.ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"age"}, Seed: 5})
+	for n := 1; n <= attempt; n++ {
+		h.record(runs, event.ClusteringStarted{Run: run, Layer: layer, Attempt: n})
+		for c, users := range clusters {
+			h.record("run-"+string(run), event.ClusteringAssigned{Run: run, Layer: layer, Attempt: n, Cluster: c, Users: users})
+		}
+	}
+	// What an attempt says that was given up counts for nothing.
+	h.record("run-"+string(run), event.ClusteringAssigned{Run: run, Layer: layer, Attempt: attempt - 1, Cluster: "clu_dead", Users: []id.User{"usr_dead"}})
+	if between != nil {
+		between()
+	}
+	var events []event.Event
+	completed := event.ClusteringCompleted{Run: run, Layer: layer, Attempt: attempt}
+	for c, users := range clusters {
+		state := event.ClusterState{
+			Cluster: c, Layer: layer, Run: run, First: event.RunAttempt{Run: run, Attempt: attempt}, Size: len(users), Label: string(c),
+			Distinctions: []event.Distinction{},
+		}
+		completed.Clusters = append(completed.Clusters, event.ClusterSummary{ID: c, Size: len(users), Label: state.Label})
+		if formed {
+			events = append(events, event.ClusterFormed{ClusterState: state})
+			continue
+		}
+		events = append(events, event.ClusterKept{ClusterState: state, Comparisons: []event.ClusterComparison{}},
+			event.ClusterDriftDetected{Cluster: c, Layer: layer, Run: run, Severity: "major", Causes: []event.DriftCause{{Kind: "size"}}})
+	}
+	h.record(runs, append(events, completed)...)
+	return run
+}
+
+func TestClustersAreTheSameInWhateverBatches(t *testing.T) {
+	pool := pgtest.New(t)
+	h := newHistory(t)
+	a, b := h.define(), h.define()
+	u := h.create(9)
+	h.grant(a, u...)
+	h.grant(b, u...)
+	one, two, gone := id.Cluster("clu_one"), id.Cluster("clu_two"), id.Cluster("clu_gone")
+	h.divides(b, 1, map[id.Cluster][]id.User{gone: u[:4]}, true, nil)
+	first := h.divides(a, 2, map[id.Cluster][]id.User{one: u[:5], two: u[5:]}, true, func() {
+		h.withdraw(a, u[0])
+		h.record("erased", event.EndUserErased{User: u[5]})
+	})
+	h.withdraw(a, u[1])
+	h.grant(a, u[1]) // is in no cluster until the next run
+	second := h.divides(a, 1, map[id.Cluster][]id.User{one: {u[0], u[1], u[2], u[5]}}, false, nil)
+	h.record("runs-"+string(a), event.ClusterRetired{Cluster: two, Layer: a, Run: second, Descendants: []id.Cluster{one}})
+	h.withdraw(a, u[2])
+	h.record("layer-"+string(b), event.ConsentLayerRetired{Layer: b})
+
+	tables := wantSplitIndependent(t, pool, projections.Clusters{}, h.all(),
+		"runs", "clusters", "cluster_members", "cluster_drift", "cluster_withdrawn", "cluster_erased", "cluster_layers_retired")
+	_, members, _ := strings.Cut(tables, "cluster_members\n")
+	members, _, _ = strings.Cut(members, "cluster_drift\n")
+	if want := "(" + strings.Join([]string{string(h.client), string(a), string(second), string(one), string(u[1])}, ",") + ")\n"; members != want {
+		t.Errorf("members:\n%swant only\n%s", members, want)
+	}
+	for _, want := range []string{string(first) + "," + string(a), ",1,clu_one,", ",{clu_one},t,", string(second)} {
+		if !strings.Contains(tables, want) {
+			t.Errorf("no %s in\n%s", want, tables)
+		}
+	}
+	if strings.Contains(tables, "clu_dead") || strings.Contains(tables, string(gone)+","+string(b)) {
+		t.Errorf("what does not count is in\n%s", tables)
+	}
+}
