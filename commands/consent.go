@@ -57,10 +57,24 @@ func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.C
 	return layerAfter(outcome), err
 }
 
-// RetireConsentLayer ends a layer.
+// RetireConsentLayer ends a layer: the fact is recorded, then the key is
+// destroyed that sealed what clustering keeps of the layer's users.
 func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer) (Outcome, error) {
-	return execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), false,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), false,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) { return l.Retire() })
+	if err != nil {
+		return outcome, err
+	}
+	return outcome, c.DestroyLayerKey(ctx, call.Client, layer)
+}
+
+// DestroyLayerKey makes all that was sealed for a layer unreadable for good.
+// Doing it twice does no more.
+func (c *Commands) DestroyLayerKey(ctx context.Context, client id.Client, layer id.ConsentLayer) error {
+	if err := c.Log.Vault.Destroy(ctx, client, string(layer)); err != nil {
+		return fmt.Errorf("destroy the key of %s: %w", layer, err)
+	}
+	return nil
 }
 
 func layerAfter(outcome Outcome) ConsentLayer {

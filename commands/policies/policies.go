@@ -53,7 +53,7 @@ const closeTimeout = 5 * time.Second
 // Wants says which events a policy answers; the feed passes over the others.
 func Wants(r eventstore.Recorded) bool {
 	switch r.Event.(type) {
-	case event.EndUserErased, event.MemberRemoved:
+	case event.EndUserErased, event.MemberRemoved, event.ConsentLayerRetired:
 		return true
 	}
 	return false
@@ -81,13 +81,16 @@ func (p *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
-// forget finishes an erasure or a removal: the key that sealed what is known
-// of somebody is destroyed.
+// forget finishes an erasure, a removal or the end of a consent layer: the key
+// that sealed what is known of somebody, or was found out under the layer, is
+// destroyed.
 func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
 	switch e := r.Event.(type) {
 	case event.EndUserErased:
 		return p.Commands.DestroyKey(ctx, r.Client, e.User)
+	case event.ConsentLayerRetired:
+		return p.Commands.DestroyLayerKey(ctx, r.Client, e.Layer)
 	case event.MemberRemoved:
 		return p.Commands.ForgetMember(ctx, call, e.Member)
 	}

@@ -37,6 +37,8 @@ func samples() []Event {
 		webhook  id.Webhook      = "whk_04hk8ls48pkqs04hk8ls48pkqs"
 		campaign id.Campaign     = "cam_04hk8ls48pkqs04hk8ls48pkqs"
 		layer    id.ConsentLayer = "lay_04hk8ls48pkqs04hk8ls48pkqs"
+		run      id.Run          = "run_04hk8ls48pkqs04hk8ls48pkqs"
+		cluster  id.Cluster      = "clu_04hk8ls48pkqs04hk8ls48pkqs"
 	)
 	box := func(n byte) *Personal {
 		return &Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}
@@ -45,6 +47,12 @@ func samples() []Event {
 	terms := CampaignTerms{
 		Name: "Spring", BudgetMinor: 1_000, Currency: "EUR", Audience: "clusters", Clusters: []id.Cluster{"clu_04hk8ls48pkqs04hk8ls48pkqs"},
 		StartsAt: &at, EndsAt: &at, FrequencyCap: 3, FrequencyWindow: 86_400,
+	}
+	cause := DriftCause{Kind: "trait", Baseline: "previous", Trait: "city", Amount: 0.6, Severity: "major"}
+	state := ClusterState{
+		Cluster: cluster, Layer: layer, Run: run, First: RunAttempt{Run: run, Attempt: 2}, Size: 300, Label: "high age", Spread: 1.5,
+		Distinctions: []Distinction{{Path: "city", Type: "category", Level: "Rome", Effect: 0.5, Here: 0.8, All: 0.3}},
+		Standing:     []DriftCause{cause},
 	}
 	types := []string{"match.computed", "cluster.drift_detected"}
 	return []Event{
@@ -74,6 +82,23 @@ func samples() []Event {
 		ConsentWithdrawnFromAll{Layer: layer},
 		ConsentGranted{Layer: layer, User: user, Source: box(1)},
 		ConsentWithdrawn{Layer: layer, User: user, Source: box(1)},
+		ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"city"}, K: 3, Seed: 7},
+		ClusteringStarted{Run: run, Layer: layer, Attempt: 2},
+		ClusteringAssigned{Run: run, Layer: layer, Attempt: 2, Cluster: cluster, Users: []id.User{user}},
+		ClusteringProfiled{Run: run, Layer: layer, Attempt: 2, Cluster: cluster, Profile: box(1)},
+		ClusteringCancelled{Run: run, Layer: layer},
+		ClusteringCompleted{
+			Run: run, Layer: layer, Attempt: 2, Users: 300, SchemaVersion: 4, Schema: "0123456789abcdef", Silhouette: 0.5,
+			Clusters: []ClusterSummary{{ID: cluster, Size: 300, Label: "high age"}},
+		},
+		ClusteringFailed{Run: run, Layer: layer, Code: "not_enough_users", Details: "Clustering run x failed."},
+		ClusterFormed{ClusterState: state, Ancestors: []id.Cluster{cluster}},
+		ClusterKept{ClusterState: state, Ancestors: []id.Cluster{cluster}, Comparisons: []ClusterComparison{{
+			Baseline: "previous", With: run, Judged: true, Jaccard: 0.9, ShareBefore: 0.5, ShareAfter: 0.6, Shift: 1.5,
+			Causes: []DriftCause{cause}, Traits: []TraitDrift{{Path: "city", PSI: 0.6, Limit: 0.2}},
+		}}},
+		ClusterRetired{Cluster: cluster, Layer: layer, Run: run, Descendants: []id.Cluster{cluster}},
+		ClusterDriftDetected{Cluster: cluster, Layer: layer, Run: run, Severity: "major", Causes: []DriftCause{cause}},
 		WebhookSubscribed{Webhook: webhook, URL: "https://x.example/?a=1&b=2", EventTypes: types, Secret: box(1)},
 		WebhookChanged{Webhook: webhook, URL: "https://x.example", EventTypes: types},
 		WebhookPaused{Webhook: webhook},

@@ -176,6 +176,24 @@ func TestAnExhaustedBudgetIsPublishedWithTwoFields(t *testing.T) {
 	}
 }
 
+func TestClusteringIsPublishedWithTheFieldsOfTheContract(t *testing.T) {
+	for want, e := range map[string]Public{
+		`{"client_id":"cli_1","consent_layer_id":"lay_1","clustering_run_id":"run_1","clusters":[{"id":"clu_1","size":3,"label":"high age"}]}`: ClusteringCompleted{
+			Run: "run_1", Layer: "lay_1", Attempt: 2, Users: 3, Schema: "x", Silhouette: 1,
+			Clusters: []ClusterSummary{{ID: "clu_1", Size: 3, Label: "high age"}},
+		},
+		`{"client_id":"cli_1","consent_layer_id":"lay_1","error_details":"Why."}`: ClusteringFailed{Run: "run_1", Layer: "lay_1", Code: "internal", Details: "Why."},
+		`{"client_id":"cli_1","cluster_id":"clu_1"}`: ClusterDriftDetected{
+			Cluster: "clu_1", Layer: "lay_1", Run: "run_1", Severity: "major", Causes: []DriftCause{{Kind: "size"}},
+		},
+	} {
+		data, err := json.Marshal(e.Data("cli_1"))
+		if err != nil || string(data) != want {
+			t.Errorf("published as %s, %v; want %s", data, err, want)
+		}
+	}
+}
+
 func TestOnlyTheCatalogIsPublic(t *testing.T) {
 	for _, e := range samples() {
 		name, _, err := All().Name(e)
@@ -183,7 +201,9 @@ func TestOnlyTheCatalogIsPublic(t *testing.T) {
 			t.Fatal(err)
 		}
 		public, ok := e.(Public)
-		if ok != slices.Contains([]string{"match.computed", "campaign.budget_exhausted"}, name) {
+		if ok != slices.Contains([]string{
+			"match.computed", "campaign.budget_exhausted", "clustering.completed", "clustering.failed", "cluster.drift_detected",
+		}, name) {
 			t.Errorf("%s is public: %t", name, ok)
 		}
 		if ok && public.Data(id.Client("cli_1")) == nil {
