@@ -155,7 +155,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Login: login(issuer),
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
 			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
-			LayerOf: layerOf(projections.Clusters{Reader: reader}),
+			LayerOf:    layerOf(projections.Clusters{Reader: reader}),
 		},
 		reading: reads,
 		Endpoints: auth.New(auth.Config{
