@@ -429,6 +429,19 @@ func TestHistoryByTheCommandLine(t *testing.T) {
 	if said, err := run("verify", "--jwks", jwks, "--head", file, file); err != nil || !strings.HasPrefix(said, "genuine: ") {
 		t.Errorf("%s %v", said, err)
 	}
+	rotate := command(getenv, io.Discard, io.Discard)
+	rotate.SetArgs([]string{"keys", "rotate-audit"})
+	if err := rotate.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keys := want[httpapi.JWKS](t, http.StatusOK, s.send("GET", "/.well-known/audit-jwks.json", nil)).Keys
+	newer := filepath.Join(t.TempDir(), "newer")
+	if err := os.WriteFile(newer, a.export(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := run("verify", "--jwks", jwks, "--head", file, newer); err != nil || len(keys) != 2 {
+		t.Errorf("after a rotation of %d keys: %s %v", len(keys), said, err)
+	}
 	write(strings.Replace(export, `"revision":1`, `"revision":2`, 1))
 	if said, err := run("verify", "--jwks", jwks, file); err == nil || !strings.Contains(said, "evt_") {
 		t.Errorf("%s %v", said, err)

@@ -65,7 +65,19 @@ func (e environ) keysCommand() *cobra.Command {
 			return err
 		}),
 	}
-	keys.AddCommand(list, rotate, rewrap)
+	audit := &cobra.Command{
+		Use:   "rotate-audit",
+		Short: "Make a new key that signs heads of histories; the old ones stay published for ever",
+		Args:  cobra.NoArgs,
+		RunE: e.with(func(ctx context.Context, f *foundation) error {
+			auditor, err := f.auditor(ctx)
+			if err != nil {
+				return err
+			}
+			return auditor.Rotate(ctx)
+		}),
+	}
+	keys.AddCommand(list, rotate, rewrap, audit)
 	return keys
 }
 
