@@ -14,15 +14,36 @@ import (
 	"time"
 )
 
-// pair is the user that was asked about and the one that was found.
-type pair struct{ user, matched string }
+// catalog names the event types and the fields of their data (specification,
+// section 6).
+var catalog = map[string][]string{
+	"match.computed":            {"client_id", "user_id", "matched_user_id", "score"},
+	"clustering.completed":      {"client_id", "consent_layer_id", "clustering_run_id", "clusters"},
+	"clustering.failed":         {"client_id", "consent_layer_id", "error_details"},
+	"campaign.budget_exhausted": {"client_id", "campaign_id"},
+	"cluster.drift_detected":    {"client_id", "cluster_id"},
+}
 
-// delivery is a match.computed that arrived, and was found to be as the
-// interface specification says (section 6).
+// subject is what an event is about: the user that was asked about and the one
+// that was found, a run, a layer, a cluster or a campaign.
+type subject struct{ kind, id, matched string }
+
+func (s subject) String() string {
+	if s.kind == "match.computed" {
+		return "the match of " + s.id + " with " + s.matched
+	}
+	return s.kind + " of " + s.id
+}
+
+// delivery is an event that arrived, and was found to be as the interface
+// specification says (section 6).
 type delivery struct {
-	pair
+	subject
 	client   string
-	score    float64
+	score    float64   // of a match
+	layer    string    // that a run was of
+	clusters []summary // that a run has found
+	details  string    // why a run failed
 	occurred time.Time
 	received time.Time
 	body     []byte
@@ -43,7 +64,7 @@ func signed(secret string, body []byte, with string) bool {
 }
 
 // readDelivery checks everything that the specification says about a delivery
-// of match.computed to a subscription with a secret.
+// to a subscription with a secret.
 func readDelivery(secret string, h http.Header, body []byte) (delivery, error) {
 	if !signed(secret, body, h.Get("X-Service-Signature")) {
 		return delivery{}, errors.New("the signature is not that of the body")
@@ -55,34 +76,34 @@ func readDelivery(secret string, h http.Header, body []byte) (delivery, error) {
 	if err := exactly(body, &envelope, "event_type", "data", "timestamp"); err != nil {
 		return delivery{}, fmt.Errorf("the body %w", err)
 	}
-	if err := exactly(envelope["data"], &data, "client_id", "user_id", "matched_user_id", "score"); err != nil {
+	var (
+		d  = delivery{body: body}
+		at string
+	)
+	if err := fill(envelope, map[string]any{"event_type": &d.kind, "timestamp": &at}); err != nil {
+		return delivery{}, err
+	}
+	fields, known := catalog[d.kind]
+	if !known || h.Get("X-Service-Event") != d.kind {
+		return delivery{}, fmt.Errorf("the event is %q, its header says %q", d.kind, h.Get("X-Service-Event"))
+	}
+	if err := exactly(envelope["data"], &data, fields...); err != nil {
 		return delivery{}, fmt.Errorf("the data %w", err)
 	}
-	var (
-		d        = delivery{body: body}
-		kind, at string
-	)
-	for _, f := range []struct {
-		name string
-		raw  json.RawMessage
-		into any
-	}{
-		{"event_type", envelope["event_type"], &kind},
-		{"timestamp", envelope["timestamp"], &at},
-		{"client_id", data["client_id"], &d.client},
-		{"user_id", data["user_id"], &d.user},
-		{"matched_user_id", data["matched_user_id"], &d.matched},
-		{"score", data["score"], &d.score},
-	} {
-		if string(f.raw) == "null" || json.Unmarshal(f.raw, f.into) != nil {
-			return delivery{}, fmt.Errorf("%s is of the wrong type", f.name)
-		}
+	places := map[string]any{
+		"client_id": &d.client, "user_id": &d.id, "matched_user_id": &d.matched, "score": &d.score,
+		"clustering_run_id": &d.id, "consent_layer_id": &d.layer, "clusters": &d.clusters, "error_details": &d.details,
+		"campaign_id": &d.id, "cluster_id": &d.id,
+	}
+	if err := fill(data, places); err != nil {
+		return delivery{}, err
+	}
+	if d.kind == "clustering.failed" {
+		d.id = d.layer
 	}
 	var err error
 	d.occurred, err = time.Parse(time.RFC3339Nano, at)
 	switch {
-	case kind != "match.computed" || h.Get("X-Service-Event") != kind:
-		return delivery{}, fmt.Errorf("the event is %q, its header says %q", kind, h.Get("X-Service-Event"))
 	case err != nil || !strings.HasSuffix(at, "Z"):
 		return delivery{}, fmt.Errorf("the timestamp %q is not ISO 8601 in UTC", at)
 	case d.score < 0 || d.score > 1:
@@ -91,12 +112,22 @@ func readDelivery(secret string, h http.Header, body []byte) (delivery, error) {
 	return d, nil
 }
 
+// fill decodes each field of an object into its place.
+func fill(object map[string]json.RawMessage, places map[string]any) error {
+	for name, raw := range object {
+		if place, ok := places[name]; ok && (string(raw) == "null" || json.Unmarshal(raw, place) != nil) {
+			return fmt.Errorf("%s is of the wrong type", name)
+		}
+	}
+	return nil
+}
+
 // exactly decodes an object that must have the named fields and no other.
 func exactly(raw []byte, into *map[string]json.RawMessage, fields ...string) error {
 	if err := json.Unmarshal(raw, into); err != nil {
 		return errors.New("is not a JSON object")
 	}
-	slices.Sort(fields)
+	fields = slices.Sorted(slices.Values(fields))
 	if got := slices.Sorted(maps.Keys(*into)); !slices.Equal(got, fields) {
 		return fmt.Errorf("has the fields %s, not exactly %s", strings.Join(got, ", "), strings.Join(fields, ", "))
 	}

@@ -35,10 +35,10 @@ func TestAGenuineDeliveryIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := delivery{
-		pair: pair{"usr_1", "usr_2"}, client: "cli_1", score: 0.5,
+		subject: subject{"match.computed", "usr_1", "usr_2"}, client: "cli_1", score: 0.5,
 		occurred: time.Date(2026, 1, 31, 12, 0, 0, 123456000, time.UTC), body: []byte(genuine),
 	}
-	if diff := cmp.Diff(want, d, cmp.AllowUnexported(delivery{}, pair{})); diff != "" {
+	if diff := cmp.Diff(want, d, cmp.AllowUnexported(delivery{}, subject{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

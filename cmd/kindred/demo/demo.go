@@ -53,13 +53,19 @@ var steps = []struct {
 	{"A company signs up", (*story).signUp},
 	{"Its server gets a key, and a token for it", (*story).authorize},
 	{"The token is verified the way any server would", (*story).verifyToken},
-	{"A receiver subscribes to match.computed", (*story).subscribe},
+	{"A receiver subscribes to all that can be told", (*story).subscribe},
 	{"People come in", (*story).importPeople},
 	{"The first of them", (*story).listPeople},
 	{"Who is alike", (*story).computeMatches},
 	{"What the receiver got", (*story).collect},
 	{"Paused means silent", (*story).pauseAndResume},
 	{"A person changes", (*story).changeTraits},
+	{"A purpose, which nobody has consented to", (*story).defineLayer},
+	{"Everybody consents, and is divided into clusters", (*story).findClusters},
+	{"The largest cluster shifts", (*story).shift},
+	{"A campaign starts", (*story).startCampaign},
+	{"A feed", (*story).readFeed},
+	{"The campaign spends its budget", (*story).spendBudget},
 	{"A person is forgotten", (*story).erase},
 	{"The subscription ends", (*story).unsubscribe},
 }
@@ -131,14 +137,19 @@ type story struct {
 	people   []user // of the first page, those with most traits first
 	asker    user   // whose matches are computed
 	matches  []match
-	expected map[pair]float64 // the score of each match that has to be delivered
-	silent   map[pair]bool    // what was computed while the subscription was paused
+	layer    layer
+	run      run             // the last one that has completed
+	cluster  cluster         // the largest that it has found
+	members  []clusterMember // of it, after the first run
+	campaign campaign
+	expected map[subject]float64 // what has to be delivered, and the score where it is a match
+	silent   map[subject]bool    // what was computed while the subscription was paused
 }
 
 func newStory(o Options, who crowd) *story {
 	return &story{
 		options: o, crowd: who, page: newPage(o.Out), api: newAPI(o.URL, o.Patience),
-		expected: map[pair]float64{}, silent: map[pair]bool{},
+		expected: map[subject]float64{}, silent: map[subject]bool{},
 	}
 }
 

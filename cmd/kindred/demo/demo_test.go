@@ -71,7 +71,7 @@ func TestTheStoryIsToldOfAFile(t *testing.T) {
 
 func TestAServiceMayDeliverTwiceAndBeBusy(t *testing.T) {
 	for fault, want := range map[string]string{
-		"delivers twice": "  delivered twice             13",
+		"delivers twice": "  delivered twice             15",
 		"is busy once":   "  asked to come back          1",
 	} {
 		out, err := play(t, Options{URL: newFake(t, fault).url})
@@ -100,6 +100,11 @@ func TestWhateverIsNotAsItShouldBeIsToldInASentence(t *testing.T) {
 		"delivers while paused":          "while the subscription was paused, but delivered",
 		"signs with another secret":      "the signature is not that of the body",
 		"forgets a change":               "but the user is now",
+		"exhausts a budget twice":        "campaign.budget_exhausted of cam_1 happened once, but was told as two events",
+		"gives another reason":           `clustering.failed says "Nobody."`,
+		"feeds people themselves":        "whose it is or who has seen it",
+		"takes spend after the end":      "a campaign that has spent its budget",
+		"miscounts engagement":           "the engagement rate of 2 in 5 is said to be 0.9",
 		"still finds the erased":         "the user can still be found",
 		"still lists the erased match":   "is still in the list of matches",
 		"still matches the erased":       "the erased user was matched again",

@@ -34,6 +34,9 @@ type fake struct {
 	webhook map[string]any // nil: none
 	matched map[string][]map[string]any
 	asked   int // lists of users
+	run     map[string]any
+	spent   int
+	engaged map[string]int // by type
 	sending sync.WaitGroup
 }
 
@@ -53,7 +56,7 @@ func newFake(t *testing.T, fault string) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{t: t, fault: fault, matched: map[string][]map[string]any{}, keys: jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
+	f := &fake{t: t, fault: fault, engaged: map[string]int{}, matched: map[string][]map[string]any{}, keys: jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
 		{Key: ec, KeyID: "exchange", Algorithm: "ES256", Use: "sig"},
 		{Key: ed, KeyID: "login", Algorithm: "EdDSA", Use: "sig"},
 	}}}
@@ -79,6 +82,17 @@ func newFake(t *testing.T, fault string) *fake {
 		"DELETE /api/v1/users/{id}":       f.authorized(f.eraseUser),
 		"POST /api/v1/users/{id}/matches": f.authorized(f.computeMatches),
 		"GET /api/v1/users/{id}/matches":  f.authorized(f.listMatches),
+
+		"POST /api/v1/consent_layers":             f.authorized(f.defineLayer),
+		"POST /api/v1/consent_layers/{id}/grants": f.authorized(f.grant),
+		"POST /api/v1/clustering_runs":            f.authorized(f.startRun),
+		"GET /api/v1/clustering_runs/{id}":        f.authorized(f.getRun),
+		"POST /api/v1/campaigns":                  f.authorized(f.draft),
+		"PATCH /api/v1/campaigns/{id}":            f.authorized(f.startCampaign),
+		"GET /api/v1/users/{id}/feed":             f.authorized(f.feed),
+		"POST /api/v1/campaigns/{id}/spend":       f.authorized(f.spend),
+		"POST /api/v1/campaigns/{id}/engagements": f.authorized(f.engage),
+		"GET /api/v1/campaigns/{id}/analytics":    f.authorized(f.analytics),
 	} {
 		mux.HandleFunc(pattern, handle)
 	}
@@ -383,39 +397,44 @@ func (f *fake) deliver(me user, found []map[string]any) {
 		case "delivers what nobody asked for":
 			data["matched_user_id"] = "usr_none"
 		}
-		body, err := json.Marshal(map[string]any{"event_type": "match.computed", "data": data, "timestamp": time.Now().UTC().Format(time.RFC3339Nano)})
-		if err != nil {
-			f.t.Error(err)
-		}
-		secret := f.webhook["secret"].(string)
-		if f.fault == "signs with another secret" {
-			secret += "x"
-		}
-		target, times := f.webhook["url"].(string), 1
-		if f.fault == "delivers twice" {
-			times = 2
-		}
-		send := func() {
-			for range times {
-				f.post(target, secret, body)
-			}
-		}
-		if paused {
-			send()
-		} else {
-			f.sending.Go(send)
-		}
+		f.tell("match.computed", data)
 	}
 }
 
-func (f *fake) post(target, secret string, body []byte) {
+// tell delivers an event: at once where it must not be, else in the background.
+func (f *fake) tell(kind string, data map[string]any) {
+	body, err := json.Marshal(map[string]any{"event_type": kind, "data": data, "timestamp": time.Now().UTC().Format(time.RFC3339Nano)})
+	if err != nil {
+		f.t.Error(err)
+	}
+	secret := f.webhook["secret"].(string)
+	if f.fault == "signs with another secret" {
+		secret += "x"
+	}
+	target, times := f.webhook["url"].(string), 1
+	if f.fault == "delivers twice" {
+		times = 2
+	}
+	send := func() {
+		for range times {
+			f.post(target, secret, kind, body)
+		}
+	}
+	if f.webhook["status"] == "paused" {
+		send()
+	} else {
+		f.sending.Go(send)
+	}
+}
+
+func (f *fake) post(target, secret, kind string, body []byte) {
 	q, err := http.NewRequest("POST", target, bytes.NewReader(body))
 	if err != nil {
 		f.t.Error(err)
 		return
 	}
 	q.Header.Set("Content-Type", "application/json")
-	q.Header.Set("X-Service-Event", "match.computed")
+	q.Header.Set("X-Service-Event", kind)
 	q.Header.Set("X-Service-Signature", signature(secret, body))
 	res, err := http.DefaultClient.Do(q)
 	if err == nil {

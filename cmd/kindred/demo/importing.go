@@ -51,16 +51,18 @@ type importResult struct {
 type crowd struct {
 	people iter.Seq2[person, error]
 	total  int
-	from   string // where they come from, for a person to read
+	paths  []string // the traits that clusters are told by; none: all
+	from   string   // where they come from, for a person to read
 }
 
 // gather finds the people, and reads a file of them to its end: one that is not
 // right is told before anything has happened.
 func (o Options) gather() (crowd, error) {
-	c := crowd{people: madeUp(o.Seed, o.Users), from: "made up with the seed " + strconv.FormatUint(o.Seed, 10)}
+	c := crowd{people: madeUp(o.Seed, o.Users), from: "made up with the seed " + strconv.FormatUint(o.Seed, 10), paths: madeUpPaths}
 	if o.CSV != "" {
 		file := table{path: o.CSV, header: o.Header, id: o.ID, ignore: o.Ignore, limit: o.Limit}
 		c.people, c.from = file.people(), "of "+file.name()
+		c.paths = nil
 	}
 	for _, err := range c.people {
 		if err != nil {
@@ -76,7 +78,7 @@ func (o Options) gather() (crowd, error) {
 
 // importPeople streams people into the service, a JSON line each.
 func (s *story) importPeople(ctx context.Context) error {
-	result, took, err := s.streamIn(ctx)
+	result, took, err := s.streamIn(ctx, s.crowd)
 	if err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func (s *story) importPeople(ctx context.Context) error {
 	if result.Created+result.Updated != total {
 		return fmt.Errorf("%s people were sent, but %s came in", count(total), count(result.Created+result.Updated))
 	}
-	s.imported = importStats{total, took}
+	s.imported = importStats{result.Created, took}
 	s.page.say("%s people, %s.", count(total), s.crowd.from)
 	s.page.say("%s created, %s updated, in %s: %s a second.",
 		count(result.Created), count(result.Updated), brief(took), count(s.imported.perSecond()))
@@ -96,13 +98,13 @@ func (s *story) importPeople(ctx context.Context) error {
 }
 
 // streamIn sends the people while it encodes them.
-func (s *story) streamIn(ctx context.Context) (importResult, time.Duration, error) {
+func (s *story) streamIn(ctx context.Context, who crowd) (importResult, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, importTimeout)
 	defer cancel()
 	from, into := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		err := s.encode(into)
+		err := s.encode(into, who)
 		into.CloseWithError(err)
 		written <- err
 	}()
@@ -122,11 +124,11 @@ func (s *story) streamIn(ctx context.Context) (importResult, time.Duration, erro
 	return result, took, err
 }
 
-func (s *story) encode(into io.Writer) error {
+func (s *story) encode(into io.Writer, who crowd) error {
 	buffered := bufio.NewWriterSize(into, 64<<10)
 	lines := json.NewEncoder(buffered)
 	sent, drawn := 0, time.Time{}
-	for p, err := range s.crowd.people {
+	for p, err := range who.people {
 		if err == nil {
 			err = lines.Encode(p)
 		}
@@ -134,11 +136,11 @@ func (s *story) encode(into io.Writer) error {
 			return err
 		}
 		if sent++; time.Since(drawn) >= redrawEvery {
-			s.page.progress("%s of %s sent", count(sent), count(s.crowd.total))
+			s.page.progress("%s of %s sent", count(sent), count(who.total))
 			drawn = time.Now()
 		}
 	}
-	s.page.progress("all %s sent, the service is at work", count(s.crowd.total))
+	s.page.progress("all %s sent, the service is at work", count(who.total))
 	return buffered.Flush()
 }
 

@@ -90,7 +90,7 @@ func (s *story) compute(ctx context.Context, of user, ask map[string]any) ([]mat
 // expect notes that each of these matches has to be delivered.
 func (s *story) expect(of user, matches []match) {
 	for _, m := range matches {
-		s.expected[pair{of.ID, m.MatchedUserID}] = m.Score
+		s.expected[subject{"match.computed", of.ID, m.MatchedUserID}] = m.Score
 	}
 }
 

@@ -46,6 +46,9 @@ var names = []string{
 	"nils", "olga", "pia", "quim", "rosa", "sami", "tove", "uma", "vera", "wim", "xenia", "yuto", "zofia",
 }
 
+// madeUpPaths are the traits that a scene leans towards.
+var madeUpPaths = []string{"age", "hours_per_week", "interests", "plan", "premium"}
+
 // madeUp makes up n people with mixed traits: numbers, words, sets, places,
 // dates and answers, some of them missing. The same seed makes the same people.
 func madeUp(seed uint64, n int) iter.Seq2[person, error] {

@@ -82,7 +82,7 @@ func (r *receiver) note(d delivery, err error) {
 	case err != nil && r.wrong == nil:
 		r.wrong = err
 	case err == nil && len(r.got) < maxDeliveries:
-		event := d.occurred.String() + " " + d.user + " " + d.matched
+		event := d.occurred.String() + " " + d.String()
 		d.repeated = r.seen[event]
 		r.seen[event] = true
 		r.got = append(r.got, d)

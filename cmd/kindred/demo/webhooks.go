@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ func (s *story) subscribe(ctx context.Context) error {
 	err = s.api.do(ctx, request{
 		method: "POST", path: s.webhooksPath(), want: 201,
 		body: map[string]any{
-			"url": s.receiver.url, "event_types": []string{"match.computed"}, "secret": s.receiver.secret,
+			"url": s.receiver.url, "event_types": slices.Sorted(maps.Keys(catalog)), "secret": s.receiver.secret,
 		},
 	}, &s.webhook)
 	if refused, ok := errors.AsType[*refusal](err); ok && refused.status == http.StatusUnprocessableEntity {
@@ -42,7 +43,13 @@ func (s *story) subscribe(ctx context.Context) error {
 	if s.webhook.ID == "" || s.webhook.Status != "active" || s.webhook.URL != s.receiver.url {
 		return fmt.Errorf("the subscription is %+v, not an active one to %s", s.webhook, s.receiver.url)
 	}
-	s.page.say("%s is %s and delivers %s", s.webhook.ID, s.webhook.Status, strings.Join(s.webhook.EventTypes, ", "))
+	if !slices.Equal(slices.Sorted(slices.Values(s.webhook.EventTypes)), slices.Sorted(maps.Keys(catalog))) {
+		return fmt.Errorf("the subscription is to %s, not to all five event types", strings.Join(s.webhook.EventTypes, ", "))
+	}
+	s.page.say("%s is %s and delivers", s.webhook.ID, s.webhook.Status)
+	for _, kind := range s.webhook.EventTypes {
+		s.page.say("  %s", kind)
+	}
 	s.page.say("to %s, signed with a secret that only the two share.", s.receiver.url[:strings.LastIndexByte(s.receiver.url, '/')])
 	return nil
 }
@@ -80,9 +87,9 @@ func (s *story) collect(ctx context.Context) error {
 func (s *story) awaitExpected(ctx context.Context) ([]delivery, error) {
 	open := len(s.expected)
 	got, err := s.receiver.await(ctx, s.options.Patience, func(got []delivery) (bool, error) {
-		arrived := map[pair]bool{}
+		arrived := map[subject]bool{}
 		for _, d := range got {
-			arrived[d.pair] = true
+			arrived[d.subject] = true
 		}
 		open = len(s.expected) - len(arrived)
 		return open <= 0, s.onlyExpected(got)
@@ -95,20 +102,25 @@ func (s *story) awaitExpected(ctx context.Context) ([]delivery, error) {
 }
 
 // onlyExpected fails for a delivery that should not be: of another client, of
-// a match that nobody computed or with another score, or of a paused time.
+// what did not happen or had another score, of a paused time, or of something
+// that happened once and is told as if it had again.
 func (s *story) onlyExpected(got []delivery) error {
+	told := map[subject]bool{}
 	for _, d := range got {
-		score, ok := s.expected[d.pair]
+		score, ok := s.expected[d.subject]
 		switch {
 		case d.client != s.client.ID:
 			return fmt.Errorf("a delivery is of the client %s, not %s", d.client, s.client.ID)
-		case s.silent[d.pair]:
-			return fmt.Errorf("the match of %s with %s was computed while the subscription was paused, but delivered", d.user, d.matched)
+		case s.silent[d.subject]:
+			return fmt.Errorf("%s was computed while the subscription was paused, but delivered", d.subject)
 		case !ok:
-			return fmt.Errorf("the match of %s with %s was delivered, but nobody asked for it", d.user, d.matched)
+			return fmt.Errorf("%s was delivered, but nobody asked for it", d.subject)
 		case fixed(d.score, 4) != fixed(score, 4): // deliveries carry four decimals
-			return fmt.Errorf("the match of %s with %s was delivered with the score %v, but answered with %v", d.user, d.matched, d.score, score)
+			return fmt.Errorf("%s was delivered with the score %v, but answered with %v", d.subject, d.score, score)
+		case !d.repeated && told[d.subject]:
+			return fmt.Errorf("%s happened once, but was told as two events", d.subject)
 		}
+		told[d.subject] = true
 	}
 	return nil
 }
@@ -125,7 +137,7 @@ func (s *story) pauseAndResume(ctx context.Context) error {
 		return err
 	}
 	for _, m := range quiet {
-		s.silent[pair{s.people[1].ID, m.MatchedUserID}] = true
+		s.silent[subject{"match.computed", s.people[1].ID, m.MatchedUserID}] = true
 	}
 	s.page.say("Paused. %d matches of %s were computed, nobody was told.", len(quiet), s.people[1].ExternalID)
 	if err := s.setStatus(ctx, "active"); err != nil {
@@ -164,8 +176,8 @@ func (s *story) unsubscribe(ctx context.Context) error {
 	if len(before) != 1 || before[0].ID != s.webhook.ID || before[0].Status != "active" {
 		return fmt.Errorf("the list of subscriptions is %+v, not the one active %s", before, s.webhook.ID)
 	}
-	s.page.table([]string{"subscription", "status", "events"}, [][]string{
-		{before[0].ID, before[0].Status, strings.Join(before[0].EventTypes, ", ")},
+	s.page.table([]string{"subscription", "status", "event types"}, [][]string{
+		{before[0].ID, before[0].Status, count(len(before[0].EventTypes))},
 	})
 	got, _, err := s.receiver.so()
 	if err != nil {
