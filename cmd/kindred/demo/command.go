@@ -8,8 +8,9 @@ func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Play the whole story against a running service, and check each step",
-		Long: `Signs a company up, imports people, matches them, receives the signed webhooks and forgets a
-person, all over the HTTP API of a running service. Fails where anything is not as it should be.
+		Long: `Signs a company up, imports people, matches and clusters them, has clusters drift and a campaign
+spend its budget, receives all five signed webhooks and forgets a person, over the HTTP API of a
+running service. Fails where anything is not as it should be.
 
 The receiver listens on 127.0.0.1, so the service has to run on this machine and may deliver there:
 make run sees to that, else set KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8.`,
