@@ -103,7 +103,7 @@ func (c *Commands) importLine(ctx context.Context, call Call, mode string, line 
 	outcome, err := c.upsert(ctx, call, mode, line.ExternalID, line.Traits)
 	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable {
 		report.refuse(line.Line, refused)
-		return nil
+		return nil //nolint:nilerr // the refusal stands in the report
 	}
 	if err != nil {
 		return err

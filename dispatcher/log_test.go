@@ -237,8 +237,12 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 		minute   int
 		since    *time.Time
 	}{
-		{one, true, 1, nil}, {one, false, 2, new(at(2))}, {two, false, 3, new(at(2))}, {two, false, 4, new(at(2))},
-		{one, true, 5, nil}, {two, false, 6, new(at(6))},
+		{one, true, 1, nil},
+		{one, false, 2, new(at(2))},
+		{two, false, 3, new(at(2))},
+		{two, false, 4, new(at(2))},
+		{one, true, 5, nil},
+		{two, false, 6, new(at(6))},
 	}
 	for _, s := range steps {
 		s.by.health.learn(webhook, s.accepted, at(s.minute))

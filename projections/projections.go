@@ -26,8 +26,20 @@ import (
 // All lists the read models of the service.
 func All() []feed.ReadModel {
 	return []feed.ReadModel{
-		Clients{}, APIKeys{}, Users{}, Webhooks{}, Matches{}, Revocations{}, Claims{}, Interactions{}, Consent{}, TraitSchemas{},
-		Campaigns{}, Spends{}, History{}, Clusters{},
+		Clients{},
+		APIKeys{},
+		Users{},
+		Webhooks{},
+		Matches{},
+		Revocations{},
+		Claims{},
+		Interactions{},
+		Consent{},
+		TraitSchemas{},
+		Campaigns{},
+		Spends{},
+		History{},
+		Clusters{},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -86,7 +87,7 @@ func byScript(t testing.TB, jwks, export []byte, kept ...string) (genuine bool, 
 		args = append(args, name)
 	}
 	out, err := exec.CommandContext(t.Context(), "python3", args...).CombinedOutput()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
 		t.Fatal(err)
 	}
 	return err == nil, string(out)

@@ -112,7 +112,7 @@ func Derived(parts ...string) *Source {
 	h := sha256.New()
 	for _, p := range parts {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
-		io.WriteString(h, p)
+		h.Write([]byte(p))
 	}
 	return &Source{seed: [32]byte(h.Sum(nil))}
 }

@@ -221,8 +221,10 @@ func census(t testing.TB) []person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"age", "workclass", "", "education", "education_num", "marital_status", "occupation", "relationship", "race", "sex",
-		"capital_gain", "capital_loss", "hours_per_week", "native_country", "income"}
+	names := []string{
+		"age", "workclass", "", "education", "education_num", "marital_status", "occupation", "relationship", "race", "sex",
+		"capital_gain", "capital_loss", "hours_per_week", "native_country", "income",
+	}
 	people := make([]person, len(rows))
 	for i, row := range rows {
 		said := make(map[string]any)

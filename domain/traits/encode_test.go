@@ -19,7 +19,8 @@ func TestEncodedVector(t *testing.T) {
 		{Path: "age", Type: TypeNumber, Weight: 4, Numbers: Numbers{Min: -1, P1: 0, P25: 20, P50: 30, P75: 40, P99: 60}},
 		{Path: "home", Type: TypeGeo, Weight: 1},
 		{Path: "joined", Type: TypeDate, Weight: 1, Numbers: Numbers{
-			Min: 20000, P1: 20000, P25: 20100, P50: 20110, P75: 20120, P99: 20200, Max: 20200}},
+			Min: 20000, P1: 20000, P25: 20100, P50: 20110, P75: 20120, P99: 20200, Max: 20200,
+		}},
 		{Path: "plan", Type: TypeCategory, Weight: 1, Levels: []Level{{"free", 9}, {"pro", 3}}},
 		{Path: "secret", Type: TypeBool, Weight: 1, Sensitive: true},
 		{Path: "still", Type: TypeNumber, Weight: 1, Numbers: Numbers{Min: 5, P1: 5, P25: 5, P50: 5, P75: 5, P99: 5, Max: 5}},
@@ -28,8 +29,18 @@ func TestEncodedVector(t *testing.T) {
 	}}
 	e := s.Encoder(noon)
 	wantDimensions := []Dimension{
-		{"age", ""}, {"home", "x"}, {"home", "y"}, {"home", "z"}, {"joined", ""},
-		{"plan", "free"}, {"plan", "pro"}, {"plan", OtherLevels}, {"tags", "a"}, {"tags", "b"}, {"tags", "c"}, {"vip", ""},
+		{"age", ""},
+		{"home", "x"},
+		{"home", "y"},
+		{"home", "z"},
+		{"joined", ""},
+		{"plan", "free"},
+		{"plan", "pro"},
+		{"plan", OtherLevels},
+		{"tags", "a"},
+		{"tags", "b"},
+		{"tags", "c"},
+		{"vip", ""},
 	}
 	if diff := cmp.Diff(wantDimensions, e.Dimensions()); diff != "" {
 		t.Fatal(diff)
@@ -39,10 +50,14 @@ func TestEncodedVector(t *testing.T) {
 		want      []float32
 	}{
 		{"nothing said", `{}`, make([]float32, 12)},
-		{"everything said", `{"age":40,"home":{"lat":0,"lon":90},"joined":"2025-01-22","plan":"pro","tags":["c","a","?"],"vip":true,"secret":true,"still":5}`,
-			[]float32{2 * 10 * 1.349 / 20, 0, 1, 0, 0, 0, 0.5, 0, 0.707 / math.Sqrt2, 0, 0.707 / math.Sqrt2, 0.5 * 0.707}},
-		{"clipped, rare and false", `{"age":1e9,"home":{"lat":-90,"lon":0},"joined":"2025-02-01","plan":"gold","tags":["?"],"vip":false}`,
-			[]float32{6, 0, 0, -1, -10 * 1.349 / 20, 0, 0, 0.5, 0, 0, 0, 0}},
+		{
+			"everything said", `{"age":40,"home":{"lat":0,"lon":90},"joined":"2025-01-22","plan":"pro","tags":["c","a","?"],"vip":true,"secret":true,"still":5}`,
+			[]float32{2 * 10 * 1.349 / 20, 0, 1, 0, 0, 0, 0.5, 0, 0.707 / math.Sqrt2, 0, 0.707 / math.Sqrt2, 0.5 * 0.707},
+		},
+		{
+			"clipped, rare and false", `{"age":1e9,"home":{"lat":-90,"lon":0},"joined":"2025-02-01","plan":"gold","tags":["?"],"vip":false}`,
+			[]float32{6, 0, 0, -1, -10 * 1.349 / 20, 0, 0, 0.5, 0, 0, 0, 0},
+		},
 		{"of another type", `{"age":"40","home":1,"joined":"soon","plan":1,"tags":"a","vip":1}`, make([]float32, 12)},
 	}
 	for _, test := range tests {

@@ -25,18 +25,27 @@ func TestFlattenReadsShapes(t *testing.T) {
 		skipped   int
 	}{
 		{"nothing", `{}`, nil, 0},
-		{"scalars sorted by path", ` { "b" : true , "a" : -1.5e1, "c":"x", "d":false } `,
-			[]Value{number("a", -15), {Path: "b", Kind: Bool, Number: 1}, text("c", "x"), {Path: "d", Kind: Bool}}, 0},
+		{
+			"scalars sorted by path", ` { "b" : true , "a" : -1.5e1, "c":"x", "d":false } `,
+			[]Value{number("a", -15), {Path: "b", Kind: Bool, Number: 1}, text("c", "x"), {Path: "d", Kind: Bool}},
+			0,
+		},
 		{"a null is no value", `{"a":null,"b":{"c":null}}`, nil, 0},
 		{"a numeric string stays a string", `{"a":"42"}`, []Value{text("a", "42")}, 0},
 		{"four keys deep and no deeper", `{"a":{"b":{"c":{"d":1,"e":{"f":2,"g":{"h":3}}}}}}`, []Value{number("a.b.c.d", 1)}, 2},
 		{"an array of scalars is a set", `{"a":["y",2,"x","y",null,true,2.0]}`, []Value{set("a", "2", "true", "x", "y")}, 0},
 		{"an empty array is an empty set", `{"a":[ ]}`, []Value{set("a")}, 0},
 		{"an array of objects says nothing", `{"a":[{"b":1}],"c":[1,[2]],"d":1}`, []Value{other("a"), other("c"), number("d", 1)}, 0},
-		{"numbers too large to compare", `{"a":1e999,"b":-1e151,"c":[1e999],"d":1e150,"e":1e-999}`,
-			[]Value{other("a"), other("b"), other("c"), number("d", 1e150), number("e", 0)}, 0},
-		{"a place", `{"home":{"lat":48.1,"lng":11.5,"city":"M"}}`,
-			[]Value{{Path: "home", Kind: Geo, Number: 48.1, Lon: 11.5}, text("home.city", "M")}, 0},
+		{
+			"numbers too large to compare", `{"a":1e999,"b":-1e151,"c":[1e999],"d":1e150,"e":1e-999}`,
+			[]Value{other("a"), other("b"), other("c"), number("d", 1e150), number("e", 0)},
+			0,
+		},
+		{
+			"a place", `{"home":{"lat":48.1,"lng":11.5,"city":"M"}}`,
+			[]Value{{Path: "home", Kind: Geo, Number: 48.1, Lon: 11.5}, text("home.city", "M")},
+			0,
+		},
 		{"a place out of range", `{"home":{"lat":91,"lon":0}}`, []Value{other("home")}, 0},
 		{"a place beside both spellings takes lon", `{"home":{"lng":1,"lon":2,"lat":3}}`, []Value{{Path: "home", Kind: Geo, Number: 3, Lon: 2}}, 0},
 		{"half a place is a number", `{"home":{"lat":1,"lon":null}}`, []Value{number("home.lat", 1)}, 0},
@@ -46,8 +55,11 @@ func TestFlattenReadsShapes(t *testing.T) {
 		{"the last of a repeated key", `{"a":1,"a":"x","b":1,"b":null}`, []Value{text("a", "x")}, 0},
 		{"a dotted key is a path", `{"a":{"b":1},"a.b":2,"c.d":3}`, []Value{number("a.b", 2), number("c.d", 3)}, 0},
 		{"an empty key is skipped", `{"":1,"a":{"":{"b":2}},"c":3}`, []Value{number("c", 3)}, 2},
-		{"escapes and unicode", `{"\u00e9\n":"\ud83d\ude00","k\"":"\\","日":["\u0061"]}`,
-			[]Value{text("k\"", `\`), text("é\n", "😀"), set("日", "a")}, 0},
+		{
+			"escapes and unicode", `{"\u00e9\n":"\ud83d\ude00","k\"":"\\","日":["\u0061"]}`,
+			[]Value{text("k\"", `\`), text("é\n", "😀"), set("日", "a")},
+			0,
+		},
 		{"a lone surrogate", `{"a":"\ud800"}`, []Value{text("a", "\ufffd")}, 0},
 		{"bytes that are not UTF-8", "{\"a\":\"\xff\xfe\"}", []Value{text("a", "\ufffd\ufffd")}, 0},
 		{"brackets within strings", `{"a":{"b":{"c":{"d":{"e":{"f":"}]\"{"}}}}},"z":1}`, []Value{number("z", 1)}, 1},
@@ -76,8 +88,10 @@ func TestFlattenReadsMinusZeroAsZero(t *testing.T) {
 }
 
 func TestFlattenRefusesWhatIsNoObject(t *testing.T) {
-	for _, doc := range []string{``, ` `, `null`, `[]`, `1`, `"{}"`, `{`, `{"a":}`, `{"a":01}`, `{}{}`, `{'a':1}`, `{"a":1e}`, `{"a":"` + "\n" + `"}`,
-		`{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`} {
+	for _, doc := range []string{
+		``, ` `, `null`, `[]`, `1`, `"{}"`, `{`, `{"a":}`, `{"a":01}`, `{}{}`, `{'a':1}`, `{"a":1e}`, `{"a":"` + "\n" + `"}`,
+		`{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+	} {
 		if f, err := Flatten([]byte(doc)); !errors.Is(err, ErrNotObject) {
 			t.Errorf("%.20s: got %v, %v", doc, f, err)
 		}

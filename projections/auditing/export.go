@@ -229,7 +229,7 @@ func secret(field string) bool { return field == "secret" || field == "password_
 func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Record) error {
 	recorded, err := a.Log.Decode(r)
 	if err != nil {
-		return nil // shown as it is stored; what cannot be read has nothing to open
+		return nil //nolint:nilerr // shown as it is stored; what cannot be read has nothing to open
 	}
 	bearer, ok := recorded.Event.(event.Bearer)
 	if !ok {
