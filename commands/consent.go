@@ -123,8 +123,9 @@ type Consents struct {
 }
 
 const (
-	consentWorkers = 32
-	usersAtOnce    = 2_000 // users of "all" that are looked up in one statement
+	consentWorkers = 256 // appends that share commits
+	resolveWorkers = 32
+	usersAtOnce    = 5_000 // users of "all" that are looked up in one statement
 	maxFields      = 100   // wrong references that a refusal names
 )
 
@@ -174,6 +175,10 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 		if err == nil {
 			err = work.each(ctx, users)
 		}
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			return Consents{}, fault.New(fault.Unavailable, "not_finished",
+				"There was no time for all users; %d are done. Repeat the request to go on from there.", work.changed.Load()).After(time.Second)
+		}
 		if err != nil || len(users) < usersAtOnce {
 			return work.result(), err
 		}
@@ -206,7 +211,7 @@ func (c *Commands) resolve(ctx context.Context, client id.Client, refs []UserRef
 	users := make([]id.User, len(refs))
 	unknown := make([]bool, len(refs))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(consentWorkers)
+	group.SetLimit(resolveWorkers)
 	for i, ref := range refs {
 		group.Go(func() (err error) {
 			users[i], err = c.existing(ctx, client, ref)

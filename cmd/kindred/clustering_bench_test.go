@@ -43,7 +43,9 @@ func BenchmarkClustering(b *testing.B) {
 	b.Logf("import: %.1f s", time.Since(began).Seconds())
 	layer := a.createLayer("age", "spend", "visits", "plan", "city", "vip", "likes", "joined", "score", "hours")
 	began = time.Now()
-	a.grantAll(layer)
+	for a.send("POST", layersPath+"/"+string(layer.ID)+"/grants", map[string]any{"all": true}).Status != http.StatusOK {
+		b.Log("not all grants were recorded in time; repeated")
+	}
 	b.Logf("grants: %.1f s", time.Since(began).Seconds())
 	for b.Loop() {
 		began, phase := time.Now(), ""
