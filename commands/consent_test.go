@@ -43,11 +43,11 @@ type directory struct {
 }
 
 func (d directory) Consenting(_ context.Context, _ id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
-	return d.list(d.consents(d.T, layer, ""), true, after, limit), nil
+	return d.list(d.consents(d.T, layer, ""), true, after, limit), nil //nolint:contextcheck // it is the test that reads the log
 }
 
 func (d directory) NotConsenting(_ context.Context, _ id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
-	return d.list(d.consents(d.T, layer, before), false, after, limit), nil
+	return d.list(d.consents(d.T, layer, before), false, after, limit), nil //nolint:contextcheck // it is the test that reads the log
 }
 
 func (d directory) list(users map[id.User]bool, granted bool, after id.User, limit int) (found []id.User) {
@@ -61,7 +61,7 @@ func (d directory) list(users map[id.User]bool, granted bool, after id.User, lim
 
 func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 	w := newWorld(t)
-	w.Commands.Directory = directory{t, w}
+	w.Directory = directory{t, w}
 	_, call := w.client(t, "ada@example.com")
 	var users []commands.UserRef
 	for i := range 5 {

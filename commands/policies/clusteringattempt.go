@@ -60,6 +60,10 @@ func (a *attempt) call() commands.Call {
 	}
 }
 
+func (a *attempt) seed() uint64 {
+	return uint64(a.run.Seed) //nolint:gosec // any 64 bits will do
+}
+
 func (a *attempt) itself() event.RunAttempt {
 	return event.RunAttempt{Run: a.run.Run, Attempt: a.number}
 }
@@ -243,7 +247,7 @@ func (a *attempt) fit(ctx context.Context) error {
 		return err
 	}
 	a.result, err = clustering.Fit(ctx, a.points, clustering.Options{
-		K: a.run.K, Seed: uint64(a.run.Seed), Threads: runtime.NumCPU(), Warm: warm,
+		K: a.run.K, Seed: a.seed(), Threads: runtime.NumCPU(), Warm: warm,
 		Progress: func(p clustering.Phase, done, total int) { a.report.of(ctx, phase(p), done, total) },
 	})
 	return err

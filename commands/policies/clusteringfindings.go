@@ -67,7 +67,7 @@ func (a *attempt) compare(ctx context.Context) (findings, error) {
 	var failed error
 	seen := 0
 	surveyed, err := clustering.Survey(ctx, clustering.Question{
-		Schema: a.schema, AsOf: a.run.CreatedAt, Result: a.result, Seed: uint64(a.run.Seed), Against: against,
+		Schema: a.schema, AsOf: a.run.CreatedAt, Result: a.result, Seed: a.seed(), Against: against,
 	}, func(yield func(int, traits.Flat) bool) {
 		for i, flat := range a.flats(ctx, a.users, &failed) {
 			seen++
