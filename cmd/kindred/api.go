@@ -134,7 +134,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	w.feeds = &feeds.Feeds{
 		Pool: f.pool, Users: projections.Users{Reader: reader}, Interactions: projections.Interactions{Reader: reader},
 		Consent: projections.Consent{Reader: reader}, Populations: f.populations,
-		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, time.Now}, Now: time.Now, Entropy: rand.Reader,
+		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}, time.Now}, Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
 	if w.auditor, err = f.auditor(ctx); err != nil {

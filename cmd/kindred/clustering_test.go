@@ -128,9 +128,22 @@ func TestClusteringStory(t *testing.T) {
 		t.Errorf("%d users are in clusters", len(seen))
 	}
 
-	// Who withdraws or is erased is a member no more.
+	// A campaign for a cluster is shown to its members, and to nobody else.
 	cluster := listed[0]
 	names := a.members(cluster.ID)
+	campaign := want[httpapi.Campaign](t, http.StatusCreated, a.send("POST", "/api/v1/campaigns", map[string]any{
+		"name": "Spring", "budget_minor": 100_000, "currency": "EUR", "audience": "clusters", "cluster_ids": []any{cluster.ID},
+	}))
+	want[httpapi.Campaign](t, http.StatusOK, a.send("PATCH", "/api/v1/campaigns/"+string(campaign.ID), map[string]any{"status": "running"}))
+	others := a.members(listed[1].ID)
+	for user, shown := range map[string]bool{names[5]: true, others[5]: false} {
+		feed := want[httpapi.Feed](t, http.StatusOK, a.get("/api/v1/users/ext:"+user+"/feed?limit=20"))
+		if slices.ContainsFunc(feed.Data, func(i httpapi.FeedItem) bool { return i.CampaignID != nil }) != shown {
+			t.Errorf("shown to %s: %t", user, !shown)
+		}
+	}
+
+	// Who withdraws or is erased is a member no more.
 	wantDone(t, a.send("DELETE", layersPath+"/"+string(layer.ID)+"/users/ext:"+names[0], nil))
 	wantDone(t, a.send("DELETE", "/api/v1/users/ext:"+names[1], nil))
 	if left := a.members(cluster.ID); !slices.Equal(left, names[2:]) {

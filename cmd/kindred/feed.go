@@ -21,6 +21,7 @@ import (
 type shownCampaigns struct {
 	commands *commands.Commands
 	model    projections.Campaigns
+	clusters projections.Clusters
 	now      func() time.Time
 }
 
@@ -33,11 +34,12 @@ func (s shownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 	if err != nil {
 		return nil, err
 	}
+	found, err = s.forUser(ctx, client, user, found)
+	if err != nil {
+		return nil, err
+	}
 	running := make([]feeds.Running, 0, len(found))
 	for _, c := range found {
-		if c.Audience != domain.AudienceAll {
-			continue
-		}
 		spending := pacing.Spending{SpentMinor: c.SpentMinor, BudgetMinor: c.BudgetMinor, StartedAt: c.StartedAt}
 		if c.EndsAt != nil {
 			spending.EndsAt = *c.EndsAt
@@ -49,6 +51,22 @@ func (s shownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 		})
 	}
 	return running, nil
+}
+
+// forUser keeps the campaigns that are meant for everybody or for a cluster that
+// the user is in now.
+func (s shownCampaigns) forUser(ctx context.Context, client id.Client, user id.User, found []projections.Showable) ([]projections.Showable, error) {
+	aimed := func(c projections.Showable) bool { return c.Audience != domain.AudienceAll }
+	if !slices.ContainsFunc(found, aimed) {
+		return found, nil
+	}
+	in, err := s.clusters.OfUser(ctx, client, false, user)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(c projections.Showable) bool {
+		return aimed(c) && !slices.ContainsFunc(in, func(cluster projections.Cluster) bool { return slices.Contains(c.Clusters, cluster.ID) })
+	}), nil
 }
 
 // notShown are the refusals that only mean that something else is shown.
