@@ -23,7 +23,7 @@ build: ## build bin/kindred
 test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
 	@scripts/install-postgres
 	@$(BUILD) -o bin/testpg ./scripts/testpg
-	bin/testpg go test $(RACE) ./...
+	bin/testpg go test $(RACE) -timeout 30m ./...
 
 check: lint vet generated test ## everything that has to pass: formats, linters, generated code, tests
 

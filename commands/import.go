@@ -101,9 +101,9 @@ func (c *Commands) importLine(ctx context.Context, call Call, mode string, line 
 		return nil
 	}
 	outcome, err := c.upsert(ctx, call, mode, line.ExternalID, line.Traits)
-	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable {
+	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable { //nolint:nilerr // the refusal stands in the report
 		report.refuse(line.Line, refused)
-		return nil //nolint:nilerr // the refusal stands in the report
+		return nil
 	}
 	if err != nil {
 		return err

@@ -268,7 +268,7 @@ func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
 			rx.next(t)
 		}
 	}
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("1,500 deliveries beside a hanging endpoint took %s", took)
 	}
 	if n := len(hanging.got) + 1; n > 64 {
