@@ -220,7 +220,9 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 			w.rename(t, acme, "not reached")
 			w.rename(t, bolt, numbered("bolt", 3)...)
 			stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) })
+			told := func() int { return strings.Count(logged.String(), `"client quarantined"`) }
 			w.passed(t, "names_2", w.rename(t, bolt, "on"))
+			until(t, "the quarantine is told", func() bool { return told() == 1 }) // after its commit
 			stop()
 			third := id.Client("cli_third")
 			w.rename(t, acme, "not reached either")
@@ -237,7 +239,8 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 				AND (SELECT count(*) FROM quarantine) = 2`, acme, poison); n != 1 {
 				t.Error("not exactly the two clients are quarantined, each at its event")
 			}
-			if n := strings.Count(logged.String(), `"client quarantined"`); n != 2 {
+			until(t, "the second one is told", func() bool { return told() >= 2 })
+			if n := told(); n != 2 {
 				t.Errorf("logged %d times: %s", n, logged.String())
 			}
 			if _, err := w.newest(t.Context(), acme, true); !fault.Is(err, "quarantined") {
