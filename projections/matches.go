@@ -153,7 +153,7 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 	}
 	matches := make([]Match, 0, len(rows))
 	for _, r := range rows {
-		stream := eventstore.Stream("user-" + string(client) + "-" + string(r.Matched))
+		stream := userStream(client, r.Matched)
 		external, err := m.open(ctx, r.key, string(r.Matched), r.external, client, stream, "external_id")
 		if err != nil {
 			return nil, err

@@ -231,7 +231,7 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql s
 	}
 	users := make([]User, 0, len(rows))
 	for _, r := range rows {
-		stream := eventstore.Stream("user-" + string(client) + "-" + string(r.ID))
+		stream := userStream(client, r.ID)
 		external, err := m.open(ctx, r.key, string(r.ID), r.external, client, stream, "external_id")
 		if err != nil {
 			return nil, err
