@@ -98,7 +98,7 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 // within makes sure that a user may be compared under a layer.
 func (c *Commands) within(ctx context.Context, client id.Client, user id.User, layer id.ConsentLayer) (event.Within, error) {
 	if layer == "" {
-		return event.Within{}, nil
+		return event.Within{}, c.withoutLayer(ctx, client)
 	}
 	l, err := c.consentLayer(ctx, client, layer)
 	if err != nil {
@@ -116,6 +116,22 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 		return event.Within{}, fault.New(fault.Conflict, "consent_missing", "This user has not granted the consent layer, or has withdrawn it.")
 	}
 	return event.Within{Layer: layer, TraitPaths: l.TraitPaths}, nil
+}
+
+// withoutLayer refuses where the client has chosen that comparisons name a layer.
+func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
+	history, _, err := c.Log.Load(ctx, clientStream(client))
+	if err != nil {
+		return err
+	}
+	var chosen domain.Client
+	for _, r := range history {
+		chosen.Apply(r.Event)
+	}
+	if chosen.Settings.MatchingRequiresLayer {
+		return fault.NewInvalid(fault.Field{Pointer: "/consent_layer_id", Detail: "is required by the client's settings"})
+	}
+	return nil
 }
 
 // FindUser returns the id of a user that is there, or fails with a fault of

@@ -84,6 +84,7 @@ func (c *Client) Abandon(client id.Client) []event.Event {
 // SettingsChange is a partial update; what is nil stays.
 type SettingsChange struct {
 	WebhookUserIDs *string
+	RequiresLayer  *bool // of matching
 	Automatic      *bool
 	K              *int
 	MinScore       *float64
@@ -91,6 +92,7 @@ type SettingsChange struct {
 
 func (s SettingsChange) of(settings event.Settings) (event.Settings, error) {
 	set(&settings.WebhookUserIDs, s.WebhookUserIDs)
+	set(&settings.MatchingRequiresLayer, s.RequiresLayer)
 	set(&settings.AutomaticMatching.On, s.Automatic)
 	set(&settings.AutomaticMatching.K, s.K)
 	set(&settings.AutomaticMatching.MinScore, s.MinScore)
@@ -103,6 +105,12 @@ func (s SettingsChange) of(settings event.Settings) (event.Settings, error) {
 	}
 	if s := settings.AutomaticMatching.MinScore; !(s >= 0 && s <= 1) {
 		wrong = append(wrong, fault.Field{Pointer: "/settings/automatic_matching/min_score", Detail: "must be 0 to 1"})
+	}
+	if settings.MatchingRequiresLayer && settings.AutomaticMatching.On {
+		wrong = append(wrong, fault.Field{
+			Pointer: "/settings/matching_requires_layer",
+			Detail:  "cannot be together with automatic_matching, which compares without a consent layer",
+		})
 	}
 	if len(wrong) > 0 {
 		return settings, fault.NewInvalid(wrong...)

@@ -110,8 +110,17 @@ func TestClient(t *testing.T) {
 		}
 	}
 	automatic := event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "user_id", AutomaticMatching: event.AutomaticMatching{On: true, K: 3, MinScore: 0.5}}}
+	require := func(c *domain.Client) ([]event.Event, error) {
+		return c.Change(nil, domain.SettingsChange{RequiresLayer: new(true)})
+	}
+	required := event.ClientSettingsChanged{Client: acme, Settings: event.Settings{
+		WebhookUserIDs: "user_id", MatchingRequiresLayer: true, AutomaticMatching: event.DefaultAutomaticMatching(),
+	}}
 	tell(t, map[string]story[*domain.Client]{
-		"automatic matching is off until it is wanted": {given: signedUp(), when: matching(3, 0.5), then: []event.Event{automatic}},
+		"matching may require a layer":                      {given: signedUp(), when: require, then: []event.Event{required}},
+		"automatic matching names no layer":                 {given: signedUp(required), when: matching(3, 0.5), fault: "invalid", at: "/settings/matching_requires_layer"},
+		"a layer is not required beside automatic matching": {given: signedUp(automatic), when: require, fault: "invalid", at: "/settings/matching_requires_layer"},
+		"automatic matching is off until it is wanted":      {given: signedUp(), when: matching(3, 0.5), then: []event.Event{automatic}},
 		"what it is wanted for stays when it is off": {given: signedUp(automatic), when: func(c *domain.Client) ([]event.Event, error) {
 			return c.Change(nil, domain.SettingsChange{Automatic: new(false)})
 		}, then: []event.Event{event.ClientSettingsChanged{Client: acme, Settings: event.Settings{WebhookUserIDs: "user_id", AutomaticMatching: event.AutomaticMatching{K: 3, MinScore: 0.5}}}}},

@@ -883,6 +883,9 @@ type ClientSettings struct {
 	// AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
 	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
 
+	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
+	MatchingRequiresLayer MatchingRequiresLayer `json:"matching_requires_layer"`
+
 	// WebhookUserIds How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own (`external_id`).
 	WebhookUserIds WebhookUserIDs `json:"webhook_user_ids"`
 }
@@ -891,6 +894,9 @@ type ClientSettings struct {
 type ClientSettingsChange struct {
 	// AutomaticMatching What is not named stays.
 	AutomaticMatching *AutomaticMatchingChange `json:"automatic_matching,omitempty"`
+
+	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
+	MatchingRequiresLayer *MatchingRequiresLayer `json:"matching_requires_layer,omitempty"`
 
 	// WebhookUserIds How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own (`external_id`).
 	WebhookUserIds *WebhookUserIDs `json:"webhook_user_ids,omitempty"`
@@ -1735,6 +1741,9 @@ type MatchRequest struct {
 	// Record false computes without recording.
 	Record *bool `json:"record,omitempty"`
 }
+
+// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
+type MatchingRequiresLayer = bool
 
 // Member A dashboard user.
 type Member struct {

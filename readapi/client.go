@@ -19,8 +19,9 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 		Body: httpapi.Client{
 			ID: c.ID, Name: c.Name, Slug: c.Slug, Status: httpapi.ClientActive, Tier: httpapi.TierGraph,
 			Settings: httpapi.ClientSettings{
-				WebhookUserIds:    httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs),
-				AutomaticMatching: httpapi.AutomaticMatching(c.Settings.AutomaticMatching),
+				WebhookUserIds:        httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs),
+				MatchingRequiresLayer: c.Settings.MatchingRequiresLayer,
+				AutomaticMatching:     httpapi.AutomaticMatching(c.Settings.AutomaticMatching),
 			},
 			CreatedAt: httpapi.Time{Time: c.CreatedAt},
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/projections/feeds"
@@ -17,14 +18,11 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 	if err != nil {
 		return nil, err
 	}
-	request := feeds.Request{Client: client, User: user, Eventual: eventual, Limit: httpapi.PageSize(r.Params.Limit)}
-	if r.Params.ConsentLayerID != nil {
-		layer, err := a.layer(ctx, *r.Params.ConsentLayerID)
-		if err != nil {
-			return nil, err
-		}
-		request.Within = event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths}
+	within, err := a.within(ctx, r.Params.ConsentLayerID)
+	if err != nil {
+		return nil, err
 	}
+	request := feeds.Request{Client: client, User: user, Within: within, Eventual: eventual, Limit: httpapi.PageSize(r.Params.Limit)}
 	list := filtered("feed", string(user), string(request.Within.Layer))
 	page, err := a.feedPage(ctx, request, list, r.Params.Cursor)
 	if err != nil {
@@ -38,6 +36,21 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 		answer.NextCursor = &next
 	}
 	return answer, nil
+}
+
+// within is what a feed may look at: the users and traits of a layer or, where
+// the client's settings allow it, everything.
+func (a *API) within(ctx context.Context, layer *string) (event.Within, error) {
+	if layer != nil {
+		l, err := a.layer(ctx, *layer)
+		return event.Within{Layer: l.ID, TraitPaths: l.TraitPaths}, err
+	}
+	client, eventual := asked(ctx)
+	c, err := a.Clients.Get(ctx, client, eventual, a.DefaultSettings)
+	if err == nil && c.Settings.MatchingRequiresLayer {
+		err = fault.NewInvalid(fault.Field{Pointer: "consent_layer_id", Detail: "is required by the client's settings"})
+	}
+	return event.Within{}, err
 }
 
 func (a *API) feedPage(ctx context.Context, r feeds.Request, list string, cursor *httpapi.Cursor) (feeds.Page, error) {

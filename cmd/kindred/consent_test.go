@@ -132,6 +132,23 @@ func TestConsent(t *testing.T) {
 		}
 	}
 
+	// A client may choose that nobody is compared without a layer.
+	settings := func(s string) answer { return a.send("PATCH", a.under(""), `{"settings":`+s+`}`) }
+	if c := want[httpapi.Client](t, http.StatusOK, settings(`{"matching_requires_layer":true}`)); !c.Settings.MatchingRequiresLayer {
+		t.Errorf("got %+v", c.Settings)
+	}
+	if c := want[httpapi.Client](t, http.StatusOK, a.get(a.under(""))); !c.Settings.MatchingRequiresLayer {
+		t.Errorf("got %+v", c.Settings)
+	}
+	for _, refused := range []answer{
+		a.send("POST", "/api/v1/users/ext:u0/matches", nil), a.send("POST", "/api/v1/users/ext:u0/matches", `{"matched_user_id":"ext:u2"}`),
+		a.get("/api/v1/users/ext:u0/feed"), settings(`{"automatic_matching":{"on":true}}`),
+	} {
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", refused)
+	}
+	want[httpapi.Feed](t, http.StatusOK, a.get("/api/v1/users/ext:u0/feed?consent_layer_id="+string(layer.ID)))
+	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", within))
+
 	// A retired layer is gone.
 	wantDone(t, a.send("DELETE", at, nil))
 	for _, gone := range []answer{

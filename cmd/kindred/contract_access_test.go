@@ -219,7 +219,7 @@ func TestTheClientAndItsSettings(t *testing.T) {
 	a := s.signUp()
 	got := a.get(a.under(""))
 	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "settings.webhook_user_ids string",
-		"settings.automatic_matching.on bool", "settings.automatic_matching.k number", "settings.automatic_matching.min_score number", "created_at string")
+		"settings.matching_requires_layer bool", "settings.automatic_matching.on bool", "settings.automatic_matching.k number", "settings.automatic_matching.min_score number", "created_at string")
 	wantTimestamps(t, got.Body)
 	before, tag := want[httpapi.Client](t, http.StatusOK, got), got.Header.Get("ETag")
 	if before.ID != a.Client.ID || before.Slug != a.Client.Slug || before.Settings.WebhookUserIds != "user_id" {

@@ -41,7 +41,7 @@ func (a *API) Signup(ctx context.Context, r httpapi.SignupRequestObject) (httpap
 func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObject) (httpapi.ChangeClientResponseObject, error) {
 	change := commands.ClientChange{Name: r.Body.Name}
 	if s := r.Body.Settings; s != nil {
-		change.Settings.WebhookUserIDs = (*string)(s.WebhookUserIds)
+		change.Settings.WebhookUserIDs, change.Settings.RequiresLayer = (*string)(s.WebhookUserIds), s.MatchingRequiresLayer
 		if m := s.AutomaticMatching; m != nil {
 			change.Settings.Automatic, change.Settings.K, change.Settings.MinScore = m.On, m.K, m.MinScore
 		}
@@ -54,8 +54,9 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 		Body: httpapi.Client{
 			ID: client.ID, Name: client.Name, Slug: client.Slug, Status: domain.ClientStatus, Tier: domain.ClientTier,
 			Settings: httpapi.ClientSettings{
-				WebhookUserIds:    httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs),
-				AutomaticMatching: httpapi.AutomaticMatching(client.Settings.AutomaticMatching),
+				WebhookUserIds:        httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs),
+				MatchingRequiresLayer: client.Settings.MatchingRequiresLayer,
+				AutomaticMatching:     httpapi.AutomaticMatching(client.Settings.AutomaticMatching),
 			},
 			CreatedAt: httpapi.Time{Time: client.Outcome.History[0].RecordedAt},
 		},

@@ -60,6 +60,8 @@ type Settings struct {
 	// WebhookUserIDs says how deliveries name users: "user_id" (usr_…, the
 	// default) or "external_id" (the client's own).
 	WebhookUserIDs string `json:"webhook_user_ids"`
+	// MatchingRequiresLayer refuses comparisons that name no consent layer.
+	MatchingRequiresLayer bool `json:"matching_requires_layer"`
 	// AutomaticMatching computes the matches of users who are created or change.
 	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
 }
@@ -97,7 +99,7 @@ var clientEvents = []definition{
 	define[ClientSignedUp]("client.signed_up", 1),
 	define[ClientAbandoned]("client.abandoned", 1),
 	define[ClientRenamed]("client.renamed", 1),
-	define[ClientSettingsChanged]("client.settings_changed", 2, lift(1, liftSettings1)),
+	define[ClientSettingsChanged]("client.settings_changed", 3, lift(1, liftSettings1)),
 	define[MemberAdded]("member.added", 1),
 	define[MemberRemoved]("member.removed", 1),
 	define[MemberAbandoned]("member.abandoned", 1),

@@ -59,7 +59,7 @@ func samples() []Event {
 		ClientSignedUp{Client: client, Name: "Acme & Söhne", Slug: "acme-s-hne"},
 		ClientAbandoned{Client: client},
 		ClientRenamed{Client: client, Name: "Acme"},
-		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id", AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}}},
+		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id", MatchingRequiresLayer: true, AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}}},
 		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
 		MemberRemoved{Member: member},
 		MemberAbandoned{Member: member},
