@@ -8,7 +8,7 @@ BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
-.PHONY: help run build test check lint vet generate generated fmt clean
+.PHONY: help run build test bench bench-compare check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -24,6 +24,15 @@ test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATAB
 	@scripts/install-postgres
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	bin/testpg go test $(RACE) -timeout 30m ./...
+
+bench: build ## measure bin/kindred beside its ceilings; BENCH="--quick" for less
+	@scripts/install-postgres
+	@$(BUILD) -o bin/bench ./scripts/bench
+	bin/bench $(BENCH)
+
+bench-compare: ## show two results of bench side by side: A=before.json B=after.json
+	@$(BUILD) -o bin/bench ./scripts/bench
+	@bin/bench compare "$(A)" "$(B)"
 
 check: lint vet generated test ## everything that has to pass: formats, linters, generated code, tests
 

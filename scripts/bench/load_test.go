@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// answers plays a server whose answers take every form that net/http gives them.
+func answers(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+func TestTheDriverReadsEveryAnswerToItsEnd(t *testing.T) {
+	t.Parallel()
+	addr := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) != `{"a":1}` || r.Header.Get("Authorization") != "Bearer token" || r.Header.Get(headerClient) != "client" {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		switch r.URL.Path {
+		case "/short":
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "short")
+		case "/chunked":
+			_, _ = io.WriteString(w, strings.Repeat("long", 20_000))
+		case "/empty":
+			w.WriteHeader(http.StatusNoContent)
+		case "/shed":
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/last":
+			w.Header().Set("Connection", "close")
+		}
+	})
+	c, err := dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, want := range []struct {
+		path string
+		answer
+	}{
+		{"/chunked", answer{status: http.StatusOK}},
+		{"/short", answer{status: http.StatusCreated}},
+		{"/empty", answer{status: http.StatusNoContent}},
+		{"/shed", answer{status: http.StatusServiceUnavailable, retryAfter: true}},
+		{"/last", answer{status: http.StatusOK, closed: true}},
+	} {
+		got, err := c.do(request(nil, "POST", want.path, "token", "client", []byte(`{"a":1}`)))
+		if err != nil || got != want.answer {
+			t.Errorf("%s: %+v, %v", want.path, got, err)
+		}
+	}
+}
+
+func TestALoopCountsWhatIsAnsweredAndFailsByWhatIsNotExpected(t *testing.T) {
+	t.Parallel()
+	addr := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/there" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	to := func(path string) workload {
+		return workload{http.StatusOK, func(_ *rand.Rand, buf []byte) []byte { return request(buf, "GET", path, "", "", nil) }}
+	}
+	got, err := closedLoop(t.Context(), addr, to("/there"), 2, 10*time.Millisecond, 50*time.Millisecond)
+	if err != nil || got.PerSecond < 20 || got.P50 <= 0 || got.P99 < got.P50 || got.P99 > 60 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := closedLoop(t.Context(), addr, to("/gone"), 2, 0, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("answers of 404: %v", err)
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// bench is a run under way.
+type bench struct {
+	o       options
+	say     io.Writer
+	stand   *stand
+	small   *population
+	ceiling *server
+}
+
+// row is a part of the run that can be asked for by its name.
+type row struct {
+	name    string
+	measure func(context.Context, *bench) ([]Figure, error)
+}
+
+func rows() []row {
+	var all []row
+	for _, r := range requestRows() {
+		all = append(all, row{r.row, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measure(ctx, r) }})
+	}
+	return all
+}
+
+func rowNames() []string {
+	var names []string
+	for _, r := range rows() {
+		names = append(names, r.name)
+	}
+	return slices.Compact(names)
+}
+
+// run measures all rows that are wanted. A row that fails is reported as
+// skipped, with its error, and does not keep the others from being measured.
+func run(ctx context.Context, o options, say io.Writer) (report Report, err error) {
+	report = newReport(ctx, o, time.Now())
+	b := &bench{o: o, say: say}
+	b.stand, err = build(ctx, o, say)
+	if b.stand != nil {
+		defer func() { err = errors.Join(err, b.stand.tearDown(context.WithoutCancel(ctx))) }()
+	}
+	if err != nil {
+		return report, err
+	}
+	if err := b.populate(ctx); err != nil {
+		return report, err
+	}
+	for _, r := range rows() {
+		if !o.wants(r.name) || ctx.Err() != nil {
+			continue
+		}
+		fmt.Fprintf(say, "%s\n", r.name)
+		figures, failed := r.measure(ctx, b)
+		if failed != nil {
+			figures = append(figures, skipped(r.name, r.name, failed.Error()))
+			err = errors.Join(err, fmt.Errorf("%s: %w", r.name, failed))
+		}
+		report.Figures = append(report.Figures, figures...)
+	}
+	return report, errors.Join(err, ctx.Err())
+}
+
+// populate starts kindred and the ceiling, with the same users in both.
+func (b *bench) populate(ctx context.Context) error {
+	fmt.Fprintf(b.say, "filling kindred with %s users of %s clients through its API\n", number(float64(b.o.users)), number(float64(b.o.clients)))
+	began := time.Now()
+	kindred, err := b.stand.kindred(ctx, "small")
+	if err != nil {
+		return err
+	}
+	if b.small, err = seed(ctx, b.say, kindred, b.o.clients, b.o.users, true); err != nil {
+		return err
+	}
+	database, err := b.stand.database(ctx, "ceiling")
+	if err != nil {
+		return err
+	}
+	if err := b.small.fill(ctx, database); err != nil {
+		return fmt.Errorf("fill the ceiling: %w", err)
+	}
+	if b.ceiling, err = b.stand.bare(ctx, database); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.say, "ready after %s\n", time.Since(began).Round(time.Second))
+	return nil
+}

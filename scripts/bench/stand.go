@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/postgres"
+)
+
+const (
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 30 * time.Second
+)
+
+// stand is where things are measured: a private PostgreSQL, flushing as in
+// production, with the servers that were started on it.
+type stand struct {
+	o       options
+	say     io.Writer
+	dir     string
+	local   *postgres.Local
+	servers []*server
+}
+
+// build starts the database on disk. Tear the stand down in any case.
+func build(ctx context.Context, o options, say io.Writer) (*stand, error) {
+	dir, err := os.MkdirTemp("/var/tmp", "kindred-bench-") // on disk where /tmp may not be
+	if err != nil {
+		return nil, err
+	}
+	s := &stand{o: o, say: say, dir: dir}
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the database's own account walks through
+		return s, err
+	}
+	// As kindred starts it, with room for the connections of both sides.
+	s.local, err = postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler), "max_connections=200")
+	return s, err
+}
+
+func (s *stand) tearDown(ctx context.Context) error {
+	var wrong []error
+	for _, server := range slices.Backward(s.servers) {
+		wrong = append(wrong, server.stop())
+	}
+	if s.local != nil {
+		wrong = append(wrong, s.local.Stop(ctx))
+	}
+	return errors.Join(append(wrong, os.RemoveAll(s.dir))...)
+}
+
+// database makes a database and returns its URL.
+func (s *stand) database(ctx context.Context, name string) (string, error) {
+	at, err := url.Parse(s.local.URL())
+	if err != nil {
+		return "", err
+	}
+	conn, err := pgx.Connect(ctx, s.local.URL())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+		return "", err
+	}
+	at.Path = "/" + name
+	return at.String(), nil
+}
+
+// server is a process that answers at an address.
+type server struct {
+	name, addr string
+	cmd        *exec.Cmd
+	ended      chan struct{}
+}
+
+func (s *server) PID() int { return s.cmd.Process.Pid }
+
+// kindred starts the binary as an operator would, on a database of its own,
+// with nothing but the rate limit turned off.
+func (s *stand) kindred(ctx context.Context, name string) (*server, error) {
+	database, err := s.database(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx, name, addr, exec.CommandContext(context.WithoutCancel(ctx), s.o.kindred, "serve"),
+		"KINDRED_LISTEN="+addr, "KINDRED_DATABASE_URL="+database, "KINDRED_DATA_DIR="+s.dir+"/"+name,
+		"KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h")
+}
+
+// bare starts this very program as the ceiling.
+func (s *stand) bare(ctx context.Context, database string) (*server, error) {
+	addr, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx, "the ceiling", addr, exec.CommandContext(context.WithoutCancel(ctx), own, "ceiling"), envCeilingListen+"="+addr, envCeilingURL+"="+database)
+}
+
+// start starts a server and returns once it is ready.
+func (s *stand) start(ctx context.Context, name, addr string, cmd *exec.Cmd, env ...string) (*server, error) {
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who end it in order
+	var log *os.File
+	if s.o.log != "" {
+		var err error
+		if log, err = os.OpenFile(s.o.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			return nil, err
+		}
+		defer log.Close()
+		cmd.Stdout, cmd.Stderr = log, log
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	server := &server{name: name, addr: addr, cmd: cmd, ended: make(chan struct{})}
+	s.servers = append(s.servers, server)
+	go func() {
+		_ = cmd.Wait() // that it ended is what counts
+		close(server.ended)
+	}()
+	return server, server.ready(ctx)
+}
+
+func (s *server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		if answer, err := http.DefaultClient.Do(r); err == nil {
+			_ = answer.Body.Close() // there is nothing in it
+			if answer.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("%s ended while it started; --log FILE keeps what it says", s.name)
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w", s.name, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *server) stop() error {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-s.ended:
+		return nil
+	case <-time.After(stopTimeout):
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+		return fmt.Errorf("%s did not stop within %s and was killed", s.name, stopTimeout)
+	}
+}
+
+func freeAddress(ctx context.Context) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}
