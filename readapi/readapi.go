@@ -34,6 +34,7 @@ type API struct {
 	History         *auditing.Auditor
 	Feeds           *feeds.Feeds
 	Deliveries      Deliveries
+	Imports         Imports
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none
 	Now             func() time.Time

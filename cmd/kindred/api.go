@@ -142,8 +142,8 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
 	reads := &readapi.API{
-		Deliveries: deliveryLog{deliveries},
-		Clients:    projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
+		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()},
+		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
 		Campaigns: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
@@ -152,7 +152,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	server := api{
 		writing: &writeapi.API{
-			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Login: login(issuer),
+			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: spooled{f.spool()}, Login: login(issuer),
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
 			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 			LayerOf:    layerOf(projections.Clusters{Reader: reader}),

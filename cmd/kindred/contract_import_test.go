@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
@@ -175,4 +176,36 @@ func TestImports(t *testing.T) {
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", "/api/v1/users/import?dry_run=true", line, ndjson))
 		wantUsers(t, a, "")
 	})
+}
+
+// imported waits until an import in the background has ended.
+func (a account) imported(named id.Import) (i httpapi.Import) {
+	a.Helper()
+	eventually(a, "the import has ended", func() bool {
+		i = want[httpapi.Import](a, http.StatusOK, a.get("/api/v1/users/imports/"+string(named)))
+		return i.EndedAt != nil
+	})
+	return i
+}
+
+func TestAnImportInTheBackground(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	a, other := s.signUp(), s.signUp()
+	body := `{"external_id":"ann","traits":{"a":1}}` + "\nnot json\n" + `{"external_id":"ann","traits":{"b":2}}`
+	got := a.send("POST", "/api/v1/users/import?async=true&mode=merge", body, ndjson)
+	accepted := want[httpapi.Import](t, http.StatusAccepted, got)
+	if at := got.Header.Get("Location"); at != "/api/v1/users/imports/"+string(accepted.ID) {
+		t.Errorf("it is said to be at %q", at)
+	}
+	if accepted.Lines != 3 || accepted.Mode != httpapi.ImportedMerge {
+		t.Errorf("%+v", accepted)
+	}
+	done := a.imported(accepted.ID)
+	if done.Status != httpapi.ImportCompleted || done.Progress != 1 || done.Created != 1 || done.Updated != 1 || done.Failed != 1 || done.Errors[0].Line != 2 {
+		t.Errorf("%+v", done)
+	}
+	wantJSON(t, `{"a":1,"b":2}`, want[httpapi.User](t, http.StatusOK, a.get("/api/v1/users/ext:ann")).Traits)
+	wantProblem(t, http.StatusNotFound, "import_unknown", other.get("/api/v1/users/imports/"+string(accepted.ID)))
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", "/api/v1/users/import?async=maybe", "", ndjson))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 )
 
@@ -120,4 +121,31 @@ func TestAServiceEndsWithItsPrivateDatabaseAndTheNextOneGoesOn(t *testing.T) {
 	storm.calm()
 	storm.audit(f, p.service)
 	checkRebuilt(t, f)
+}
+
+// An import that was accepted is applied to its end by whoever comes after.
+func TestAnAcceptedImportOutlivesAKill(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, func(c *Config) { c.DatabaseURL = pgtest.URL(t) })
+	a := p.signUp()
+	const users = 4_000
+	var body strings.Builder
+	for n := range users {
+		fmt.Fprintf(&body, `{"external_id":"u%d","traits":{"about":"%s"}}`+"\n", n, strings.Repeat("x", 600))
+	}
+	accepted := want[httpapi.Import](t, http.StatusAccepted, a.send("POST", "/api/v1/users/import?async=true", body.String(), ndjson))
+	eventually(t, "a part of it is applied", func() bool {
+		i := want[httpapi.Import](t, http.StatusOK, a.get("/api/v1/users/imports/"+string(accepted.ID)))
+		return i.LinesDone > 0
+	})
+	p.kill()
+	p.start()
+	p.serving()
+	done := a.imported(accepted.ID)
+	if done.Status != httpapi.ImportCompleted || done.LinesDone != users || done.Created+done.Updated != users || done.Failed != 0 {
+		t.Errorf("%+v", done)
+	}
+	if got := each[httpapi.User](t, a, "/api/v1/users", 200); len(got) != users {
+		t.Errorf("%d users are there, want %d", len(got), users)
+	}
 }

@@ -87,6 +87,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		group.Go(func() error { return f.runner.Run(behind, queue) })
 		group.Go(func() error { return run.Run(behind) })
 		group.Go(func() error { return f.clustering(c).Run(behind) })
+		group.Go(func() error { return f.imports(c).Run(behind) })
 	}
 	if config.has(roleDispatcher) {
 		f.dispatch(behind, group, guard)

@@ -24,26 +24,53 @@ func (a *API) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObjec
 	if r.Params.Mode != nil {
 		mode = *r.Params.Mode
 	}
-	lines := &lines{from: bufio.NewReaderSize(r.Body, maxLine), rules: a.Lines}
-	report, err := a.Commands.ImportUsers(ctx, call(ctx), string(mode), lines.next)
+	if r.Params.Async != nil && *r.Params.Async {
+		accepted, err := a.Imports.Accept(ctx, call(ctx), string(mode), r.Body, maxLine)
+		if err != nil {
+			return nil, err
+		}
+		return httpapi.ImportUsers202JSONResponse{
+			Body: accepted, Headers: httpapi.ImportUsers202ResponseHeaders{Location: "/api/v1/users/imports/" + string(accepted.ID)},
+		}, nil
+	}
+	report, err := a.ApplyLines(ctx, call(ctx), string(mode), r.Body)
 	if err != nil {
 		return nil, err
 	}
 	answer := httpapi.ImportUsers200JSONResponse{Body: httpapi.ImportResult{
 		Created: int64(report.Created), Updated: int64(report.Updated + report.Unchanged), Failed: int64(report.Failed),
-		Errors: make([]httpapi.ImportError, len(report.Errors)),
+		Errors: LineErrors(report.Errors),
 	}}
-	for i, e := range report.Errors {
-		answer.Body.Errors[i] = httpapi.ImportError{Line: int64(e.Line), Code: e.Fault.Code, Detail: e.Fault.Detail}
-		for _, f := range e.Fault.Fields {
-			answer.Body.Errors[i].Errors = append(answer.Body.Errors[i].Errors, httpapi.FieldError{Pointer: f.Pointer, Detail: f.Detail})
-		}
-	}
 	if report.Position != "" {
 		at := string(report.Position)
 		answer.Headers.XKindredPosition = &at
 	}
 	return answer, nil
+}
+
+// LineErrors puts the lines that were refused into the words of the contract.
+func LineErrors(refused []commands.LineError) []httpapi.ImportError {
+	out := make([]httpapi.ImportError, len(refused))
+	for i, e := range refused {
+		out[i] = httpapi.ImportError{Line: int64(e.Line), Code: e.Fault.Code, Detail: e.Fault.Detail}
+		for _, f := range e.Fault.Fields {
+			out[i].Errors = append(out[i].Errors, httpapi.FieldError{Pointer: f.Pointer, Detail: f.Detail})
+		}
+	}
+	return out
+}
+
+// Imports takes in what is applied behind the request.
+type Imports interface {
+	// Accept returns once the lines of body, at most maxLine bytes of each, are
+	// durable.
+	Accept(ctx context.Context, call commands.Call, mode string, body io.Reader, maxLine int) (httpapi.Import, error)
+}
+
+// ApplyLines upserts the users of body, one JSON object a line.
+func (a *API) ApplyLines(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
+	lines := &lines{from: bufio.NewReaderSize(body, maxLine), rules: a.Lines}
+	return a.Commands.ImportUsers(ctx, call, mode, lines.next)
 }
 
 // lines reads an import line by line.

@@ -19,6 +19,7 @@ type API struct {
 	Commands *commands.Commands
 	Cursors  httpapi.Cursors
 	Lines    httpapi.UserLines // the rules for the lines of an import
+	Imports  Imports
 	// Login makes the token of a member who has just signed up.
 	Login func(ctx context.Context, account commands.Account) (Login, error)
 	// ExternalIDs names users as their client does. Users who are gone are

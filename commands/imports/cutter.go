@@ -1,0 +1,62 @@
+package imports
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// cutter cuts a file into chunks of whole lines.
+type cutter struct {
+	from  *bufio.Reader
+	most  int // bytes of a line that are kept
+	chunk []byte
+}
+
+func newCutter(from io.Reader, maxLine int) *cutter {
+	return &cutter{from: bufio.NewReaderSize(from, maxLine+1), most: maxLine + 1}
+}
+
+// next returns the next chunk and how many lines it has, 0 at the end. The
+// chunk is the caller's until the next call. Of a line that is longer than it
+// may be, one byte more than it may have is kept: enough to be refused.
+func (c *cutter) next() (chunk []byte, lines int64, err error) {
+	c.chunk = c.chunk[:0]
+	for len(c.chunk) < chunkSize {
+		line, err := c.from.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			c.chunk = append(append(c.chunk, line[:c.most]...), '\n')
+			lines++
+			if err := c.skip(); err != nil {
+				return nil, 0, err
+			}
+			continue
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, 0, fmt.Errorf("receive an import: %w", err)
+		}
+		if len(line) > 0 {
+			c.chunk = append(c.chunk, line...)
+			lines++
+		}
+		if err != nil {
+			break
+		}
+	}
+	return c.chunk, lines, nil
+}
+
+// skip passes over the rest of a line.
+func (c *cutter) skip() error {
+	for {
+		_, err := c.from.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err == nil, errors.Is(err, io.EOF):
+			return nil
+		}
+		return fmt.Errorf("receive an import: %w", err)
+	}
+}

@@ -1,0 +1,150 @@
+// Package imports takes files of users in and applies them behind the request:
+// what was accepted is applied to its end, in the order of a client's imports,
+// however often processes crash meanwhile.
+package imports
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/commands"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// Bounds of what waits.
+const (
+	maxOpen   = 10      // imports of one client
+	chunkSize = 1 << 20 // bytes, unless one line is longer
+	maxSize   = 4 << 30 // bytes of an import
+)
+
+// Completed is the status of an import that was applied to its end.
+const Completed = "completed"
+
+// Import is how far an import has come.
+type Import struct {
+	ID        id.Import
+	Status    string // pending, running, completed or failed
+	Mode      string
+	Lines     int64 // in all, blank ones too
+	LinesDone int64
+	Created   int64
+	Updated   int64 // were there already
+	Failed    int64
+	Errors    []commands.LineError // the first 1,000
+	CreatedAt time.Time
+	EndedAt   *time.Time
+}
+
+// Secrets seals what waits to be applied.
+type Secrets interface {
+	SealSecret(ctx context.Context, name string, plain []byte) ([]byte, error)
+	OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error)
+}
+
+// Spool keeps imports in Postgres until they are applied. It may be used by
+// many goroutines.
+type Spool struct {
+	Pool    *pgxpool.Pool
+	Secrets Secrets
+	Entropy io.Reader
+}
+
+const open = `
+WITH waiting AS (SELECT count(*) AS n FROM imports WHERE client = $2 AND status IN ('receiving', 'pending', 'running'))
+INSERT INTO imports (id, client, status, mode, actor, member, correlation)
+SELECT $1, $2, 'receiving', $3, $4, $5, $6 FROM waiting WHERE n < $7`
+
+// Receive keeps the lines of body, at most maxLine bytes of each, and returns
+// once they are durable. What is not received to its end is dropped. It fails
+// with the faults too_many_imports and too_large.
+func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, body io.Reader, maxLine int) (Import, error) {
+	named := id.Next[id.Import](id.Random(s.Entropy))
+	tag, err := s.Pool.Exec(ctx, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, maxOpen)
+	if err != nil {
+		return Import{}, fmt.Errorf("open an import: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return Import{}, fault.New(fault.Limited, "too_many_imports", "%d imports of this client are under way. Wait for one to end.", maxOpen).After(time.Second)
+	}
+	if err := s.receive(ctx, named, body, maxLine); err != nil {
+		return Import{}, errors.Join(err, s.drop(context.WithoutCancel(ctx), named))
+	}
+	return s.Get(ctx, call.Client, named)
+}
+
+func (s *Spool) receive(ctx context.Context, named id.Import, body io.Reader, maxLine int) error {
+	cut := newCutter(body, maxLine)
+	for n, size := 0, 0; ; n++ {
+		chunk, lines, err := cut.next()
+		if err != nil {
+			return err
+		}
+		if lines == 0 {
+			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending' WHERE id = $1`, named)
+			return err
+		}
+		if size += len(chunk); size > maxSize {
+			return fault.New(fault.TooLarge, "too_large", "An import has at most %d bytes.", maxSize)
+		}
+		if err := s.keep(ctx, named, n, chunk, lines); err != nil {
+			return err
+		}
+	}
+}
+
+const keep = `
+WITH chunk AS (INSERT INTO import_chunks (import, chunk, lines, body) VALUES ($1, $2, $3, $4))
+UPDATE imports SET chunks = $2 + 1, lines = lines + $3, turn_at = now() WHERE id = $1`
+
+func (s *Spool) keep(ctx context.Context, named id.Import, n int, chunk []byte, lines int64) error {
+	sealed, err := s.Secrets.SealSecret(ctx, chunkName(named, n), chunk)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Pool.Exec(ctx, keep, named, n, lines, sealed); err != nil {
+		return fmt.Errorf("keep a chunk of %s: %w", named, err)
+	}
+	return nil
+}
+
+func chunkName(named id.Import, n int) string {
+	return "import " + string(named) + " " + strconv.Itoa(n)
+}
+
+func (s *Spool) drop(ctx context.Context, named id.Import) error {
+	if _, err := s.Pool.Exec(ctx, `DELETE FROM imports WHERE id = $1 AND status = 'receiving'`, named); err != nil {
+		return fmt.Errorf("drop %s: %w", named, err)
+	}
+	return nil
+}
+
+const get = `
+SELECT id, status, mode, lines, lines_done, created, updated, failed, errors, created_at, ended_at
+FROM imports WHERE client = $1 AND id = $2 AND status <> 'receiving'`
+
+// Get returns an import, or fails with a fault of kind Missing.
+func (s *Spool) Get(ctx context.Context, client id.Client, named id.Import) (i Import, err error) {
+	var written string
+	err = s.Pool.QueryRow(ctx, get, client, named).Scan(
+		&i.ID, &i.Status, &i.Mode, &i.Lines, &i.LinesDone, &i.Created, &i.Updated, &i.Failed, &written, &i.CreatedAt, &i.EndedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return i, fault.New(fault.Missing, "import_unknown", "There is no such import, or it ended more than %d days ago.", retentionDays)
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(written), &i.Errors)
+	}
+	if err != nil {
+		return i, fmt.Errorf("read an import: %w", err)
+	}
+	return i, nil
+}

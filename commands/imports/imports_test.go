@@ -1,0 +1,306 @@
+package imports_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"kindred/commands"
+	"kindred/commands/imports"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/postgres/pgtest"
+)
+
+// sealed is a seal that a look at the stored bytes can tell from none.
+type sealed struct{}
+
+func (sealed) SealSecret(_ context.Context, name string, plain []byte) ([]byte, error) {
+	out := []byte(name + "\x00")
+	for _, b := range plain {
+		out = append(out, ^b)
+	}
+	return out, nil
+}
+
+func (sealed) OpenSecret(_ context.Context, name string, kept []byte) ([]byte, error) {
+	inverted, found := bytes.CutPrefix(kept, []byte(name+"\x00"))
+	if !found {
+		return nil, errors.New("sealed under another name")
+	}
+	for i, b := range inverted {
+		inverted[i] = ^b
+	}
+	return inverted, nil
+}
+
+const maxLine = 64
+
+// world is a spool and a worker that writes down what it is told to apply.
+type world struct {
+	*imports.Worker
+	pool    *pgxpool.Pool
+	applied map[id.Client]string
+	order   []id.Client
+	broken  int // so many times, applying fails
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{pool: pgtest.New(t), applied: map[id.Client]string{}}
+	w.Worker = &imports.Worker{
+		Spool: &imports.Spool{Pool: w.pool, Secrets: sealed{}, Entropy: rand.Reader}, Apply: w.apply,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	return w
+}
+
+// apply creates a user for each line and refuses what begins with "bad".
+func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
+	if w.broken > 0 {
+		w.broken--
+		return commands.ImportReport{}, errors.New("broken")
+	}
+	all, err := io.ReadAll(body)
+	w.applied[call.Client] += string(all)
+	w.order = append(w.order, call.Client)
+	var report commands.ImportReport
+	for n, line := range strings.Split(strings.TrimSuffix(string(all), "\n"), "\n") {
+		if strings.HasPrefix(line, "bad") {
+			report.Failed++
+			report.Errors = append(report.Errors, commands.LineError{Line: n + 1, Fault: fault.New(fault.Invalid, "bad", "Bad.")})
+		} else {
+			report.Created++
+		}
+	}
+	return report, err
+}
+
+func (w *world) receive(t *testing.T, client id.Client, body string) imports.Import {
+	t.Helper()
+	i, err := w.Receive(t.Context(), commands.Call{Client: client, Actor: "key_1"}, "merge", strings.NewReader(body), maxLine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// finish lets the worker work until nothing waits, and returns how many turns
+// that took.
+func (w *world) finish(t *testing.T) (turns int) {
+	t.Helper()
+	for {
+		worked, err := w.Turn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !worked {
+			return turns
+		}
+		turns++
+	}
+}
+
+func (w *world) get(t *testing.T, client id.Client, named id.Import) imports.Import {
+	t.Helper()
+	i, err := w.Get(t.Context(), client, named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (w *world) rows(t *testing.T, query string) (n int) {
+	t.Helper()
+	if err := w.pool.QueryRow(t.Context(), query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestWhatWasReceivedIsAppliedInTurns(t *testing.T) {
+	w := newWorld(t)
+	var large strings.Builder
+	for n := range 60_000 { // more than two chunks
+		fmt.Fprintf(&large, "a user that is not large, number %d\n", n)
+	}
+	first := w.receive(t, "cli_a", large.String())
+	second := w.receive(t, "cli_a", "one more\nbad")
+	other := w.receive(t, "cli_b", "of somebody else\n")
+	if first.Status != "pending" || first.Lines != 60_000 || second.Lines != 2 {
+		t.Fatalf("%+v, %+v", first, second)
+	}
+	if n := w.rows(t, `SELECT count(*) FROM import_chunks WHERE position('large'::bytea IN body) > 0`); n != 0 {
+		t.Errorf("%d chunks are kept unsealed", n)
+	}
+	if _, err := w.Get(t.Context(), "cli_b", first.ID); !fault.Is(err, "import_unknown") {
+		t.Errorf("another client sees it: %v", err)
+	}
+	turns := w.finish(t)
+	if want := large.String() + "one more\nbad\n"; w.applied["cli_a"]+"\n" != want && w.applied["cli_a"] != want {
+		t.Errorf("%d bytes were applied, want %d in order", len(w.applied["cli_a"]), len(want))
+	}
+	if turns < 5 || w.order[1] != "cli_b" {
+		t.Errorf("turns went to %v", w.order)
+	}
+	done := w.get(t, "cli_a", second.ID)
+	if done.Status != imports.Completed || done.LinesDone != 2 || done.Created != 1 || done.Failed != 1 || done.Errors[0].Line != 2 || done.EndedAt == nil {
+		t.Errorf("%+v", done)
+	}
+	if done := w.get(t, "cli_a", first.ID); done.Status != imports.Completed || done.Created != 60_000 || done.LinesDone != 60_000 {
+		t.Errorf("%+v", done)
+	}
+	if done := w.get(t, "cli_b", other.ID); done.Status != imports.Completed {
+		t.Errorf("%+v", done)
+	}
+	if n := w.rows(t, `SELECT count(*) FROM import_chunks`); n != 0 {
+		t.Errorf("%d chunks are kept after they were applied", n)
+	}
+}
+
+func TestLinesThatAreRefusedAreNumberedAcrossChunks(t *testing.T) {
+	w := newWorld(t)
+	good := strings.Repeat("good\n", 250_000)
+	i := w.receive(t, "cli_a", good+strings.Repeat("bad\n", 1_500))
+	w.finish(t)
+	done := w.get(t, "cli_a", i.ID)
+	if done.Failed != 1_500 || len(done.Errors) != 1_000 || done.Errors[0].Line != 250_001 || done.Errors[999].Line != 251_000 {
+		t.Errorf("%d refused, %d told of, from line %d on", done.Failed, len(done.Errors), done.Errors[0].Line)
+	}
+}
+
+func TestAnEmptyImportIsComplete(t *testing.T) {
+	w := newWorld(t)
+	i := w.receive(t, "cli_a", "")
+	w.finish(t)
+	if done := w.get(t, "cli_a", i.ID); done.Status != imports.Completed || done.Lines != 0 {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestALineThatIsTooLongStaysTooLong(t *testing.T) {
+	w := newWorld(t)
+	just, over := strings.Repeat("x", maxLine), strings.Repeat("y", 10*maxLine)
+	w.receive(t, "cli_a", just+"\n"+over+"\nend")
+	w.finish(t)
+	got := strings.Split(w.applied["cli_a"], "\n")
+	if len(got) != 3 || got[0] != just || len(got[1]) != maxLine+1 || got[2] != "end" {
+		t.Errorf("applied %.200q", got)
+	}
+}
+
+// Of what does not arrive whole, or is too much at once, nothing is kept.
+func TestWhatIsNotReceivedIsNotKept(t *testing.T) {
+	w := newWorld(t)
+	gone := errors.New("the caller went away")
+	body := io.MultiReader(strings.NewReader(strings.Repeat("a user\n", 300_000)), iotest.ErrReader(gone))
+	if _, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", body, maxLine); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	if n := w.rows(t, `SELECT (SELECT count(*) FROM imports) + (SELECT count(*) FROM import_chunks)`); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	for range 10 {
+		w.receive(t, "cli_a", "one\n")
+	}
+	_, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", strings.NewReader("x"), maxLine)
+	if !fault.Is(err, "too_many_imports") {
+		t.Errorf("got %v", err)
+	}
+	w.receive(t, "cli_b", "one\n")
+}
+
+func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
+	w := newWorld(t)
+	i := w.receive(t, "cli_a", "one\n")
+	fail := func() {
+		t.Helper()
+		w.broken = 1
+		if _, err := w.Turn(t.Context()); err == nil {
+			t.Fatal("a failure is not told")
+		}
+	}
+	soon := func() {
+		t.Helper()
+		if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET turn_at = now()`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail()
+	if worked, err := w.Turn(t.Context()); worked || err != nil {
+		t.Errorf("it did not rest: %t, %v", worked, err)
+	}
+	soon()
+	w.finish(t)
+	if done := w.get(t, "cli_a", i.ID); done.Status != imports.Completed || done.Created != 1 {
+		t.Errorf("%+v", done)
+	}
+	i = w.receive(t, "cli_a", "one\n")
+	for range 10 {
+		soon()
+		fail()
+	}
+	if over := w.get(t, "cli_a", i.ID); over.Status != "failed" || over.EndedAt == nil {
+		t.Errorf("%+v", over)
+	}
+	if n := w.rows(t, `SELECT count(*) FROM import_chunks`); n != 0 {
+		t.Errorf("%d chunks of it are kept", n)
+	}
+}
+
+// A worker that was overtaken while it applied a chunk counts it no second time.
+func TestAChunkCountsOnce(t *testing.T) {
+	w := newWorld(t)
+	i := w.receive(t, "cli_a", "one\ntwo\n")
+	inner := w.Worker.Apply
+	w.Worker.Apply = func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
+		w.Worker.Apply = inner
+		if worked, err := w.Turn(ctx); !worked || err != nil {
+			t.Errorf("the other one: %t, %v", worked, err)
+		}
+		return inner(ctx, call, mode, body)
+	}
+	w.finish(t)
+	if done := w.get(t, "cli_a", i.ID); done.Created != 2 || done.LinesDone != 2 || done.Status != imports.Completed {
+		t.Errorf("%+v", done)
+	}
+}
+
+// However a file arrives, its lines are applied as they are.
+func TestLinesComeOutAsTheyWentIn(t *testing.T) {
+	w := newWorld(t)
+	rapid.Check(t, func(t *rapid.T) {
+		lines := rapid.SliceOfN(rapid.StringMatching(`[a-z]{0,64}`), 1, 20).Draw(t, "lines")
+		sent := strings.Join(lines, "\n") + rapid.SampledFrom([]string{"", "\n"}).Draw(t, "end")
+		delete(w.applied, "cli_a")
+		i, err := w.Receive(context.Background(), commands.Call{Client: "cli_a"}, "merge", iotest.OneByteReader(strings.NewReader(sent)), maxLine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := int64(strings.Count(strings.TrimSuffix(sent, "\n"), "\n") + 1); sent != "" && i.Lines != n {
+			t.Fatalf("%d lines, want %d", i.Lines, n)
+		}
+		for {
+			worked, err := w.Turn(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !worked {
+				break
+			}
+		}
+		if w.applied["cli_a"] != sent {
+			t.Fatalf("applied %q, want %q", w.applied["cli_a"], sent)
+		}
+	})
+}

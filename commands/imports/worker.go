@@ -1,0 +1,187 @@
+package imports
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/commands"
+	"kindred/domain/id"
+)
+
+const (
+	pause         = 200 * time.Millisecond // between looks for imports
+	maxAttempts   = 10                     // of a chunk
+	firstRest     = time.Second            // after a failed attempt; doubles
+	retentionDays = 30                     // of what became of an import
+	staleAfter    = time.Hour              // a receiver that keeps nothing for so long is gone
+	pruneEvery    = time.Hour
+	maxErrors     = 1_000
+)
+
+// Worker applies imports. One process does at a time; chunks of the clients'
+// imports take turns, so that a large one delays nobody for long.
+type Worker struct {
+	*Spool
+	// Apply upserts the users of body, one a line. Applying it again changes
+	// nothing.
+	Apply func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error)
+	// Lead does work whenever no other process does, until ctx ends.
+	Lead   func(ctx context.Context, name string, work func(context.Context) error) error
+	Logger *slog.Logger
+}
+
+// Run applies imports until ctx ends.
+func (w *Worker) Run(ctx context.Context) error {
+	return w.Lead(ctx, "policy_imports", w.drive)
+}
+
+func (w *Worker) drive(ctx context.Context) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	var pruned time.Time
+	for {
+		worked, err := w.Turn(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil && time.Since(pruned) > pruneEvery {
+			pruned, err = time.Now(), w.prune(ctx)
+		}
+		if err != nil {
+			w.Logger.WarnContext(ctx, "imports are not applied, trying again", "error", err)
+		}
+		if worked && err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// task is the next chunk of an import.
+type task struct {
+	Import
+	call     commands.Call
+	chunk    int
+	chunks   int
+	attempts int
+	accepted time.Time
+}
+
+const take = `
+SELECT id, client, mode, actor, member, correlation, applied, chunks, lines_done, attempts, created_at FROM (
+	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, accepted
+) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
+
+// Turn applies one chunk. It is false where none waits.
+func (w *Worker) Turn(ctx context.Context) (bool, error) {
+	var t task
+	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation,
+		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find an import: %w", err)
+	}
+	if t.chunk == t.chunks { // it had no lines
+		return true, w.note(ctx, t, 0, commands.ImportReport{})
+	}
+	lines, report, err := w.apply(ctx, t)
+	if err != nil {
+		return true, errors.Join(err, w.rest(context.WithoutCancel(ctx), t))
+	}
+	return true, w.note(ctx, t, lines, report)
+}
+
+func (w *Worker) apply(ctx context.Context, t task) (lines int64, report commands.ImportReport, err error) {
+	var sealed []byte
+	err = w.Pool.QueryRow(ctx, `SELECT lines, body FROM import_chunks WHERE import = $1 AND chunk = $2`, t.ID, t.chunk).Scan(&lines, &sealed)
+	if err != nil {
+		return 0, report, fmt.Errorf("read a chunk of %s: %w", t.ID, err)
+	}
+	body, err := w.Secrets.OpenSecret(ctx, chunkName(t.ID, t.chunk), sealed)
+	if err != nil {
+		return 0, report, err
+	}
+	report, err = w.Apply(ctx, t.call, t.Mode, bytes.NewReader(body))
+	if err != nil {
+		return 0, report, fmt.Errorf("apply a chunk of %s: %w", t.ID, err)
+	}
+	return lines, report, nil
+}
+
+// The chunk counts once, whoever else has applied it meanwhile.
+const note = `
+WITH noted AS (
+	UPDATE imports SET
+		applied = least($2 + 1, chunks), lines_done = lines_done + $3, attempts = 0, turn_at = now(),
+		created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
+		status = CASE WHEN $2 + 1 >= chunks THEN 'completed' ELSE 'running' END,
+		ended_at = CASE WHEN $2 + 1 >= chunks THEN now() END
+	WHERE id = $1 AND applied = $2 AND status IN ('pending', 'running') RETURNING id
+)
+DELETE FROM import_chunks USING noted WHERE import = noted.id AND chunk = $2`
+
+func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.ImportReport) error {
+	known, err := w.Get(ctx, t.call.Client, t.ID)
+	if err != nil {
+		return err
+	}
+	refused := known.Errors
+	for _, e := range report.Errors[:min(len(report.Errors), maxErrors-len(refused))] {
+		refused = append(refused, commands.LineError{Line: int(t.LinesDone) + e.Line, Fault: e.Fault})
+	}
+	written, err := json.Marshal(refused)
+	if err != nil {
+		return fmt.Errorf("write the errors of %s: %w", t.ID, err)
+	}
+	_, err = w.Pool.Exec(ctx, note, t.ID, t.chunk, lines,
+		report.Created, report.Updated+report.Unchanged, report.Failed, string(written))
+	if err != nil {
+		return fmt.Errorf("note a chunk of %s: %w", t.ID, err)
+	}
+	return nil
+}
+
+// rest lets an import wait after a failed attempt, and ends it after many.
+func (w *Worker) rest(ctx context.Context, t task) error {
+	const again = `UPDATE imports SET attempts = attempts + 1, turn_at = now() + $3::interval WHERE id = $1 AND applied = $2`
+	if t.attempts+1 < maxAttempts {
+		_, err := w.Pool.Exec(ctx, again, t.ID, t.chunk, firstRest<<t.attempts)
+		return err
+	}
+	return w.fail(ctx, t.ID)
+}
+
+// What is left of it is not kept.
+const fail = `
+WITH failed AS (UPDATE imports SET status = 'failed', ended_at = now() WHERE id = $1 AND status IN ('pending', 'running') RETURNING id)
+DELETE FROM import_chunks USING failed WHERE import = failed.id`
+
+func (w *Worker) fail(ctx context.Context, named id.Import) error {
+	_, err := w.Pool.Exec(ctx, fail, named)
+	return err
+}
+
+const prune = `DELETE FROM imports WHERE ended_at < now() - $1::interval OR status = 'receiving' AND turn_at < now() - $2::interval`
+
+// prune forgets imports that ended long ago, and those that were never
+// received to their end.
+func (w *Worker) prune(ctx context.Context) error {
+	if _, err := w.Pool.Exec(ctx, prune, retentionDays*24*time.Hour, staleAfter); err != nil {
+		return fmt.Errorf("forget old imports: %w", err)
+	}
+	return nil
+}
