@@ -337,48 +337,6 @@ func (e FeedItemType) Valid() bool {
 	}
 }
 
-// Defines values for ImportMode.
-const (
-	ImportedMerge   ImportMode = "merge"
-	ImportedReplace ImportMode = "replace"
-)
-
-// Valid indicates whether the value is a known member of the ImportMode enum.
-func (e ImportMode) Valid() bool {
-	switch e {
-	case ImportedMerge:
-		return true
-	case ImportedReplace:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for ImportStatus.
-const (
-	ImportCompleted ImportStatus = "completed"
-	ImportFailed    ImportStatus = "failed"
-	ImportPending   ImportStatus = "pending"
-	ImportRunning   ImportStatus = "running"
-)
-
-// Valid indicates whether the value is a known member of the ImportStatus enum.
-func (e ImportStatus) Valid() bool {
-	switch e {
-	case ImportCompleted:
-		return true
-	case ImportFailed:
-		return true
-	case ImportPending:
-		return true
-	case ImportRunning:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for InteractionType.
 const (
 	Click      InteractionType = "click"
@@ -472,6 +430,36 @@ func (e RunStatus) Valid() bool {
 	case RunPending:
 		return true
 	case RunRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StateKind.
+const (
+	StateAPIKeys       StateKind = "api_keys"
+	StateCampaigns     StateKind = "campaigns"
+	StateClusters      StateKind = "clusters"
+	StateConsentLayers StateKind = "consent_layers"
+	StateUsers         StateKind = "users"
+	StateWebhooks      StateKind = "webhooks"
+)
+
+// Valid indicates whether the value is a known member of the StateKind enum.
+func (e StateKind) Valid() bool {
+	switch e {
+	case StateAPIKeys:
+		return true
+	case StateCampaigns:
+		return true
+	case StateClusters:
+		return true
+	case StateConsentLayers:
+		return true
+	case StateUsers:
+		return true
+	case StateWebhooks:
 		return true
 	default:
 		return false
@@ -1647,41 +1635,54 @@ type HistoryProof struct {
 	Size int64       `json:"size"`
 }
 
-// Import An import that is applied in the background.
-type Import struct {
-	Created int64 `json:"created"`
+// HistoryState defines model for HistoryState.
+type HistoryState struct {
+	Data []HistoryStateItem `json:"data"`
 
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+
+	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt *Timestamp `json:"recorded_at,omitempty"`
+
+	// Size How many events the client had.
+	Size int64 `json:"size"`
+}
+
+// HistoryStateItem One of these.
+type HistoryStateItem struct {
+	APIKey       *APIKey       `json:"api_key,omitempty"`
+	Campaign     *Campaign     `json:"campaign,omitempty"`
+	Cluster      *Cluster      `json:"cluster,omitempty"`
+	ConsentLayer *ConsentLayer `json:"consent_layer,omitempty"`
+
+	// User A user as it was. Of one who was erased since, nothing personal is left.
+	User    *HistoryUser `json:"user,omitempty"`
+	Webhook *Webhook     `json:"webhook,omitempty"`
+}
+
+// HistoryUser A user as it was. Of one who was erased since, nothing personal is left.
+type HistoryUser struct {
 	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// EndedAt Example: 2026-01-31T12:00:00.123456Z
-	EndedAt *Timestamp `json:"ended_at,omitempty"`
+	// Erased Since.
+	Erased *bool `json:"erased,omitempty"`
 
-	// Errors The first 1,000.
-	Errors []ImportError `json:"errors"`
-	Failed int64         `json:"failed"`
+	// ExternalID Example: customer-4711
+	ExternalID *string `json:"external_id,omitempty"`
 
-	// ID Example: imp_0123456789abcdefghijklmnop
-	ID        id.Import  `json:"id"`
-	Lines     int64      `json:"lines"`
-	LinesDone int64      `json:"lines_done"`
-	Mode      ImportMode `json:"mode"`
+	// ID Example: usr_0123456789abcdefghijklmnop
+	ID UserID `json:"id"`
 
-	// Progress How much is done.
-	Progress float64 `json:"progress"`
+	// Traits Free-form attributes.
+	//
+	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
+	Traits Traits `json:"traits,omitempty"`
 
-	// Status `failed`: it was given up after repeated failures; what was applied until then stays.
-	Status ImportStatus `json:"status"`
-
-	// Updated Users that were there already; also those whose traits stayed the same.
-	Updated int64 `json:"updated"`
+	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	UpdatedAt Timestamp `json:"updated_at"`
 }
-
-// ImportMode defines model for Import.Mode.
-type ImportMode string
-
-// ImportStatus `failed`: it was given up after repeated failures; what was applied until then stays.
-type ImportStatus string
 
 // ImportError defines model for ImportError.
 type ImportError struct {
@@ -2180,6 +2181,9 @@ type Spend struct {
 	Status     CampaignStatus `json:"status"`
 }
 
+// StateKind defines model for StateKind.
+type StateKind string
+
 // Sweep defines model for Sweep.
 type Sweep struct {
 	// BeganAt Example: 2026-01-31T12:00:00.123456Z
@@ -2633,6 +2637,21 @@ type ProveHistoryParams struct {
 	FromSize *int64 `form:"from_size,omitempty" json:"from_size,omitempty"`
 }
 
+// GetHistoryStateParams defines parameters for GetHistoryState.
+type GetHistoryStateParams struct {
+	// At An ordinal (the event with which included), or a time that is not in the future.
+	At string `form:"at" json:"at"`
+
+	// Kind Only these.
+	Kind *StateKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Limit How many a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListMembersParams defines parameters for ListMembers.
 type ListMembersParams struct {
 	// Limit How many a page holds at most.
@@ -2750,9 +2769,6 @@ type ListUsersParams struct {
 type ImportUsersParams struct {
 	// Mode What becomes of a user that is there already: `merge` applies the traits as a JSON merge patch, `replace` puts them in place of the old ones.
 	Mode *ImportUsersParamsMode `form:"mode,omitempty" json:"mode,omitempty"`
-
-	// Async Answer 202 as soon as the lines are received, and apply them behind.
-	Async *bool `form:"async,omitempty" json:"async,omitempty"`
 }
 
 // ImportUsersParamsMode defines parameters for ImportUsers.
@@ -3031,6 +3047,9 @@ type ServerInterface interface {
 	// ProveHistory Prove what is in the history
 	// (GET /api/v1/clients/{client_id}/history/proof)
 	ProveHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ProveHistoryParams)
+	// GetHistoryState The client as it was
+	// (GET /api/v1/clients/{client_id}/history/state)
+	GetHistoryState(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params GetHistoryStateParams)
 	// ListMembers List the dashboard users
 	// (GET /api/v1/clients/{client_id}/members)
 	ListMembers(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListMembersParams)
@@ -3148,9 +3167,6 @@ type ServerInterface interface {
 	// ImportUsers Create or change many end users
 	// (POST /api/v1/users/import)
 	ImportUsers(w http.ResponseWriter, r *http.Request, params ImportUsersParams)
-	// GetImport See how far an import has come
-	// (GET /api/v1/users/imports/{import_id})
-	GetImport(w http.ResponseWriter, r *http.Request, importID string)
 	// EraseUser Erase an end user
 	// (DELETE /api/v1/users/{user_id})
 	EraseUser(w http.ResponseWriter, r *http.Request, userID UserInPath)
@@ -3812,6 +3828,87 @@ func (siw *ServerInterfaceWrapper) ProveHistory(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ProveHistory(w, r, clientID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetHistoryState operation middleware
+func (siw *ServerInterfaceWrapper) GetHistoryState(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetHistoryStateParams
+
+	// ------------- Required query parameter "at" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "at", r.URL.Query(), &params.At, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "at"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "at", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetHistoryState(w, r, clientID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5265,47 +5362,8 @@ func (siw *ServerInterfaceWrapper) ImportUsers(w http.ResponseWriter, r *http.Re
 		return
 	}
 
-	// ------------- Optional query parameter "async" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "async", r.URL.Query(), &params.Async, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "async"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "async", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ImportUsers(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// GetImport operation middleware
-func (siw *ServerInterfaceWrapper) GetImport(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "import_id" -------------
-	var importID string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "import_id", mux.Vars(r)["import_id"], &importID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "import_id", Err: err})
-		return
-	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetImport(w, r, importID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5699,6 +5757,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys/{key_id}", wrapper.RevokeAPIKey).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/api_keys/{key_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/history", wrapper.ListHistory).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history")
 	r.HandleFunc("/api/v1/clients/{client_id}/history/proof", wrapper.ProveHistory).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history/proof")
+	r.HandleFunc("/api/v1/clients/{client_id}/history/state", wrapper.GetHistoryState).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history/state")
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.ListMembers).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/members")
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.AddMember).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/members")
 	r.HandleFunc("/api/v1/clients/{client_id}/members/{member_id}", wrapper.RemoveMember).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/members/{member_id}")
@@ -5738,7 +5797,6 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
 	r.HandleFunc("/api/v1/users", wrapper.CreateUser).Methods(http.MethodPost).Name("POST /api/v1/users")
 	r.HandleFunc("/api/v1/users/import", wrapper.ImportUsers).Methods(http.MethodPost).Name("POST /api/v1/users/import")
-	r.HandleFunc("/api/v1/users/imports/{import_id}", wrapper.GetImport).Methods(http.MethodGet).Name("GET /api/v1/users/imports/{import_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.EraseUser).Methods(http.MethodDelete).Name("DELETE /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.GetUser).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.ChangeUser).Methods(http.MethodPatch).Name("PATCH /api/v1/users/{user_id}")
@@ -6249,6 +6307,29 @@ type ProveHistoryResponseObject interface {
 type ProveHistory200JSONResponse HistoryProof
 
 func (response ProveHistory200JSONResponse) VisitProveHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetHistoryStateRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Params   GetHistoryStateParams
+}
+
+type GetHistoryStateResponseObject interface {
+	VisitGetHistoryStateResponse(w http.ResponseWriter) error
+}
+
+type GetHistoryState200JSONResponse HistoryState
+
+func (response GetHistoryState200JSONResponse) VisitGetHistoryStateResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -7322,50 +7403,6 @@ func (response ImportUsers200JSONResponse) VisitImportUsersResponse(w http.Respo
 	return err
 }
 
-type ImportUsers202ResponseHeaders struct {
-	Location string
-}
-
-type ImportUsers202JSONResponse struct {
-	Body    Import
-	Headers ImportUsers202ResponseHeaders
-}
-
-func (response ImportUsers202JSONResponse) VisitImportUsersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetImportRequestObject struct {
-	ImportID string `json:"import_id"`
-}
-
-type GetImportResponseObject interface {
-	VisitGetImportResponse(w http.ResponseWriter) error
-}
-
-type GetImport200JSONResponse Import
-
-func (response GetImport200JSONResponse) VisitGetImportResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type EraseUserRequestObject struct {
 	UserID UserInPath `json:"user_id"`
 }
@@ -7689,6 +7726,9 @@ type StrictServerInterface interface {
 	// ProveHistory Prove what is in the history
 	// (GET /api/v1/clients/{client_id}/history/proof)
 	ProveHistory(ctx context.Context, request ProveHistoryRequestObject) (ProveHistoryResponseObject, error)
+	// GetHistoryState The client as it was
+	// (GET /api/v1/clients/{client_id}/history/state)
+	GetHistoryState(ctx context.Context, request GetHistoryStateRequestObject) (GetHistoryStateResponseObject, error)
 	// ListMembers List the dashboard users
 	// (GET /api/v1/clients/{client_id}/members)
 	ListMembers(ctx context.Context, request ListMembersRequestObject) (ListMembersResponseObject, error)
@@ -7806,9 +7846,6 @@ type StrictServerInterface interface {
 	// ImportUsers Create or change many end users
 	// (POST /api/v1/users/import)
 	ImportUsers(ctx context.Context, request ImportUsersRequestObject) (ImportUsersResponseObject, error)
-	// GetImport See how far an import has come
-	// (GET /api/v1/users/imports/{import_id})
-	GetImport(ctx context.Context, request GetImportRequestObject) (GetImportResponseObject, error)
 	// EraseUser Erase an end user
 	// (DELETE /api/v1/users/{user_id})
 	EraseUser(ctx context.Context, request EraseUserRequestObject) (EraseUserResponseObject, error)
@@ -8330,6 +8367,33 @@ func (sh *strictHandler) ProveHistory(w http.ResponseWriter, r *http.Request, cl
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ProveHistoryResponseObject); ok {
 		if err := validResponse.VisitProveHistoryResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetHistoryState operation middleware
+func (sh *strictHandler) GetHistoryState(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params GetHistoryStateParams) {
+	var request GetHistoryStateRequestObject
+
+	request.ClientID = clientID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetHistoryState(ctx, request.(GetHistoryStateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetHistoryState")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetHistoryStateResponseObject); ok {
+		if err := validResponse.VisitGetHistoryStateResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -9459,32 +9523,6 @@ func (sh *strictHandler) ImportUsers(w http.ResponseWriter, r *http.Request, par
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ImportUsersResponseObject); ok {
 		if err := validResponse.VisitImportUsersResponse(w); err != nil {
-			sh.options.ResponseErrorHandlerFunc(w, r, err)
-		}
-	} else if response != nil {
-		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
-	}
-}
-
-// GetImport operation middleware
-func (sh *strictHandler) GetImport(w http.ResponseWriter, r *http.Request, importID string) {
-	var request GetImportRequestObject
-
-	request.ImportID = importID
-
-	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.GetImport(ctx, request.(GetImportRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetImport")
-	}
-
-	response, err := handler(r.Context(), w, r, request)
-
-	if err != nil {
-		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(GetImportResponseObject); ok {
-		if err := validResponse.VisitGetImportResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

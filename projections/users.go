@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type User struct {
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 	Born       eventstore.Position // of its creation: its place in lists
+	Erased     bool                // since: nothing personal is left
 }
 
 // Name of the read model.
@@ -192,7 +194,20 @@ func (m Users) List(ctx context.Context, client id.Client, eventual bool, q User
 	if !q.UpdatedSince.IsZero() {
 		since = &q.UpdatedSince
 	}
-	return m.users(ctx, client, eventual, listUsers, string(q.Page.After), q.Page.Limit, ids, since)
+	found, err := m.users(ctx, client, eventual, listUsers, string(q.Page.After), q.Page.Limit, ids, since)
+	return readable(found), err
+}
+
+// ListAll returns users in order of creation, also those whose key was
+// destroyed since.
+func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
+	return m.users(ctx, client, true, listUsers, string(page.After), page.Limit, nil, nil)
+}
+
+// readable leaves out those whose key is destroyed already, and whose erasure
+// is on its way here.
+func readable(users []User) []User {
+	return slices.DeleteFunc(users, func(u User) bool { return u.Erased })
 }
 
 const getUsers = userColumns + `
@@ -204,7 +219,7 @@ func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id
 	if err != nil {
 		return User{}, err
 	}
-	if len(found) == 0 {
+	if found = readable(found); len(found) == 0 {
 		return User{}, errUserUnknown()
 	}
 	return found[0], nil
@@ -240,10 +255,7 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql s
 		if err != nil {
 			return nil, err
 		}
-		if external == nil || traits == nil {
-			continue // the key is destroyed, and the erasure is on its way here
-		}
-		r.ExternalID, r.Traits = string(external), traits
+		r.ExternalID, r.Traits, r.Erased = string(external), traits, external == nil || traits == nil
 		users = append(users, r.User)
 	}
 	return users, nil

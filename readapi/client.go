@@ -58,10 +58,12 @@ func (a *API) ListAPIKeys(ctx context.Context, r httpapi.ListAPIKeysRequestObjec
 		return nil, err
 	}
 	found, next := cut(a, client, "api_keys", page, found, func(k projections.APIKey) eventstore.Position { return k.Born })
-	return httpapi.ListAPIKeys200JSONResponse{NextCursor: next, Data: each(found, func(k projections.APIKey) httpapi.APIKey {
-		return httpapi.APIKey{
-			ID: k.ID, ClientID: k.Client, Name: k.Name, Fingerprint: k.Fingerprint, Scopes: k.Scopes,
-			CreatedBy: k.IssuedBy, Revoked: k.Revoked, CreatedAt: httpapi.Time{Time: k.CreatedAt},
-		}
-	})}, nil
+	return httpapi.ListAPIKeys200JSONResponse{NextCursor: next, Data: each(found, apiKeyBody)}, nil
+}
+
+func apiKeyBody(k projections.APIKey) httpapi.APIKey {
+	return httpapi.APIKey{
+		ID: k.ID, ClientID: k.Client, Name: k.Name, Fingerprint: k.Fingerprint, Scopes: k.Scopes,
+		CreatedBy: k.IssuedBy, Revoked: k.Revoked, CreatedAt: httpapi.Time{Time: k.CreatedAt},
+	}
 }

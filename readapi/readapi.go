@@ -15,6 +15,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
+	"kindred/projections/travel"
 )
 
 // API is the reading half of the generated server interface.
@@ -32,6 +33,7 @@ type API struct {
 	Campaigns projections.Campaigns
 
 	History         *auditing.Auditor
+	States          *travel.Traveller
 	Feeds           *feeds.Feeds
 	Deliveries      Deliveries
 	Imports         Imports

@@ -24,6 +24,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
+	"kindred/projections/travel"
 	"kindred/readapi"
 )
 
@@ -50,6 +51,7 @@ type web struct {
 	repeats     *idempotency.Store
 	feeds       *feeds.Feeds
 	auditor     *auditing.Auditor
+	states      *travel.Traveller
 }
 
 func (f *foundation) reader() projections.Reader {
@@ -76,6 +78,13 @@ func (f *foundation) auditor(ctx context.Context) (*auditing.Auditor, error) {
 		Now: time.Now, Entropy: rand.Reader, Logger: f.logger,
 	}
 	return auditor, auditor.Open(ctx)
+}
+
+// traveller shows clients as they were.
+func (f *foundation) traveller() *travel.Traveller {
+	return travel.New(travel.Sources{
+		Runner: f.runner, History: projections.History{Reader: f.reader()}, Log: f.log, Now: time.Now, Logger: f.logger,
+	})
 }
 
 // commands wires what changes things.
@@ -140,6 +149,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	if w.auditor, err = f.auditor(ctx); err != nil {
 		return nil, err
 	}
+	w.states = f.traveller()
 	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
 	reads := &readapi.API{
 		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()},
@@ -147,7 +157,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
 		Campaigns: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
-		Populations: f.populations, Feeds: w.feeds, History: w.auditor, MatchQueue: projections.MatchQueue{Reader: reader},
+		Populations: f.populations, Feeds: w.feeds, History: w.auditor, States: w.states, MatchQueue: projections.MatchQueue{Reader: reader},
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{

@@ -44,8 +44,9 @@ var rules = map[string][]string{
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
 	},
+	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "pgx"},
 	"readapi": {
-		"projections", "projections/auditing", "projections/feeds", "httpapi", "domain/id", "domain/fault", "domain/event",
+		"projections", "projections/auditing", "projections/feeds", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "eventstore/seal", "pgx"},

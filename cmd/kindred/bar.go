@@ -13,6 +13,15 @@ const (
 	barEvery = 200 * time.Millisecond
 )
 
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
 // bar shows progress on a terminal, with the rate and an estimate of what is
 // left; anywhere else it shows nothing.
 type bar struct {
@@ -25,10 +34,8 @@ type bar struct {
 
 func newBar(out io.Writer, verb string) *bar {
 	b := &bar{verb: verb, began: time.Now()}
-	if file, ok := out.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			b.out = out
-		}
+	if isTerminal(out) {
+		b.out = out
 	}
 	return b
 }

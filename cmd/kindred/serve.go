@@ -113,6 +113,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		group.Go(func() error { w.repeats.Run(behind, e.logger); return nil })
 		group.Go(func() error { w.feeds.Run(behind, e.logger); return nil })
 		group.Go(func() error { w.auditor.Run(behind); return nil })
+		group.Go(func() error { w.states.Run(behind); return nil })
 		handler = w.handler
 	}
 	if f.local != nil {

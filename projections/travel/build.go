@@ -1,0 +1,157 @@
+package travel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/projections"
+)
+
+const (
+	conns       = 2
+	readsAtOnce = 16 // of single events
+)
+
+// models are those that a state holds.
+func models() []feed.ReadModel {
+	return []feed.ReadModel{
+		projections.Users{}, projections.Webhooks{}, projections.Campaigns{}, projections.Clusters{},
+		projections.Consent{}, projections.APIKeys{},
+	}
+}
+
+// Build applies the first size events of a client to throw-away tables, and
+// runs work on the state that they make. Its memory is bounded. Report, which
+// may be nil, is called after each batch.
+func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, report func(feed.Rebuilding),
+	work func(context.Context, *State) error,
+) error {
+	err := t.Runner.Aside(ctx, models(), func(ctx context.Context, schema string) error {
+		pool, err := within(ctx, t.History.Pool, schema)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		b := building{Traveller: t, pool: pool, client: client, size: size, began: t.Now()}
+		if err := b.all(ctx, report); err != nil {
+			return err
+		}
+		reader := t.History.Reader
+		reader.Pool = pool
+		return work(ctx, &State{Client: client, Size: size, RecordedAt: b.recordedAt, reader: reader})
+	})
+	if err != nil {
+		return fmt.Errorf("build the state of %s after %d events: %w", client, size, err)
+	}
+	return nil
+}
+
+// within opens connections that find the tables of a schema first.
+func within(ctx context.Context, like *pgxpool.Pool, schema string) (*pgxpool.Pool, error) {
+	config := like.Config()
+	config.MaxConns, config.MinConns = conns, 0
+	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() + ", public"
+	config.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// building is a state on its way: all events below next are applied.
+type building struct {
+	*Traveller
+	pool       *pgxpool.Pool
+	client     id.Client
+	size, next int64
+	after      eventstore.Position
+	recordedAt time.Time
+	began      time.Time
+}
+
+func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	for b.next < b.size {
+		records, err := b.read(ctx)
+		if err != nil {
+			return err
+		}
+		if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+			for _, m := range models() {
+				if err := feed.Fold(ctx, tx, b.Log, m, records); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		b.next += int64(len(records))
+		if report != nil {
+			left := float64(b.Now().Sub(b.began)) * float64(b.size-b.next) / float64(b.next)
+			report(feed.Rebuilding{Events: b.next, Expected: b.size, Left: time.Duration(left)})
+		}
+	}
+	return nil
+}
+
+// read reads the next events that the history knows, as the log holds them.
+func (b *building) read(ctx context.Context) ([]eventstore.Record, error) {
+	entries, err := b.History.List(ctx, b.client, true, projections.Filter{After: b.next - 1, Below: b.size}, feed.MaxBatch)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, lost(b.next)
+	}
+	records, err := b.records(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range records {
+		if r.Position != entries[i].Position {
+			return nil, lost(entries[i].Ordinal)
+		}
+		if r.RecordedAt.After(b.recordedAt) {
+			b.recordedAt = r.RecordedAt
+		}
+	}
+	if len(records) < len(entries) {
+		return nil, lost(entries[len(records)].Ordinal)
+	}
+	b.after = entries[len(entries)-1].Position
+	return records, nil
+}
+
+func lost(ordinal int64) error {
+	return fault.New(fault.Conflict, "history_changed",
+		"The log does not hold event %d as the history knows it: it was changed behind the service's back.", ordinal)
+}
+
+// records reads what stands at entries, at once where the store can.
+func (b *building) records(ctx context.Context, entries []projections.Entry) ([]eventstore.Record, error) {
+	if store, ok := b.Log.Store.(eventstore.ClientReader); ok {
+		return store.ReadClient(ctx, b.client, b.after, entries[len(entries)-1].Position, len(entries))
+	}
+	records := make([]eventstore.Record, len(entries))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsAtOnce)
+	for i, entry := range entries {
+		group.Go(func() (err error) {
+			records[i], err = b.Log.Store.At(ctx, entry.Position)
+			if errors.Is(err, eventstore.ErrNotFound) {
+				return lost(entry.Ordinal)
+			}
+			return err
+		})
+	}
+	return records, group.Wait()
+}

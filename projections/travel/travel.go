@@ -1,0 +1,253 @@
+// Package travel shows clients as they were: it applies their events up to a
+// moment to throw-away tables, by the very code that keeps the live ones, and
+// reads these as the live ones are read. What was erased since stays erased.
+package travel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/projections"
+)
+
+const (
+	atOnce     = 3                // states of this process, being built or kept
+	patience   = 10 * time.Second // that a caller waits for one to be built
+	keepFor    = 2 * time.Minute  // after its last reader, so that pages are read from one state
+	sweepEvery = time.Minute
+	longest    = 30 * time.Minute // that a state may take to be built
+)
+
+// Sources are what states are built from, and with.
+type Sources struct {
+	Runner  *feed.Runner
+	History projections.History
+	Log     *eventstore.Log
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
+// Traveller builds states and keeps them for a moment. Any goroutine may use
+// it; Visit needs Run to run.
+type Traveller struct {
+	Sources
+
+	mu     sync.Mutex
+	states map[moment]*kept
+	begin  chan *kept
+}
+
+// New makes a Traveller.
+func New(s Sources) *Traveller {
+	return &Traveller{Sources: s, states: map[moment]*kept{}, begin: make(chan *kept, atOnce)}
+}
+
+// moment is when a client had so many events.
+type moment struct {
+	client id.Client
+	size   int64
+}
+
+// kept is a state that is being built, or is kept for its readers.
+type kept struct {
+	moment
+	ready chan struct{} // closed once state or err is set
+	leave chan struct{} // closed to have it dropped
+	state *State
+	err   error
+
+	readers  int
+	lastRead time.Time
+	progress feed.Rebuilding
+}
+
+// Resolve says how many events a client had at a moment: an ordinal, the event
+// with which included, or a time (RFC 3339). It fails with a fault.
+func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool, at string) (int64, error) {
+	if ordinal, err := strconv.ParseInt(at, 10, 64); err == nil {
+		tree, err := t.History.Tree(ctx, client, eventual)
+		if err != nil {
+			return 0, err
+		}
+		if ordinal < 0 || ordinal >= tree.Size {
+			return 0, wrongMoment("must be an ordinal below %d, which is the number of events", tree.Size)
+		}
+		return ordinal + 1, nil
+	}
+	moment, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		return 0, wrongMoment("must be an ordinal, or a time such as 2026-01-31T12:00:00Z")
+	}
+	if moment.After(t.Now()) {
+		return 0, wrongMoment("must not be in the future")
+	}
+	return t.History.SizeAt(ctx, client, eventual, moment)
+}
+
+func wrongMoment(detail string, args ...any) error {
+	return fault.NewInvalid(fault.Field{Pointer: "at", Detail: fmt.Sprintf(detail, args...)})
+}
+
+// Visit returns the state of a client when it had so many events; done must be
+// called after it was read. It fails with a fault of kind Unavailable where
+// building takes longer than a caller should wait, and goes on with it, or
+// where too much is being built.
+func (t *Traveller) Visit(ctx context.Context, client id.Client, size int64) (s *State, done func(), err error) {
+	k, err := t.enter(moment{client, size})
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { t.exit(k) }
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	select {
+	case <-k.ready:
+		err = k.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-wait.C:
+		err = t.stillBuilding(k)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return k.state, done, nil
+}
+
+func (t *Traveller) stillBuilding(k *kept) error {
+	t.mu.Lock()
+	p := k.progress
+	t.mu.Unlock()
+	return fault.New(fault.Unavailable, "building", "This state is being built: %d of %d events. Ask again.", p.Events, k.size).
+		After(min(max(p.Left, time.Second), keepFor/2).Round(time.Second))
+}
+
+// enter joins the readers of a state, and has it built where there is none.
+func (t *Traveller) enter(m moment) (*kept, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, found := t.states[m]
+	if !found {
+		if len(t.states) >= atOnce && !t.makeRoom() {
+			return nil, tooBusy()
+		}
+		k = &kept{moment: m, ready: make(chan struct{}), leave: make(chan struct{})}
+		select {
+		case t.begin <- k:
+		default:
+			return nil, tooBusy()
+		}
+		t.states[m] = k
+	}
+	k.readers++
+	return k, nil
+}
+
+func tooBusy() error {
+	return fault.New(fault.Unavailable, "busy", "Too many states of the past are being built; try again.").After(5 * time.Second)
+}
+
+// makeRoom drops the state that nobody has read for the longest time.
+func (t *Traveller) makeRoom() bool {
+	var oldest *kept
+	for _, k := range t.states {
+		if k.state != nil && k.readers == 0 && (oldest == nil || k.lastRead.Before(oldest.lastRead)) {
+			oldest = k
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	t.drop(oldest)
+	return true
+}
+
+// drop ends a state that has no readers. The lock is held.
+func (t *Traveller) drop(k *kept) {
+	if t.states[k.moment] == k {
+		delete(t.states, k.moment)
+		close(k.leave)
+	}
+}
+
+func (t *Traveller) exit(k *kept) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k.readers--
+	k.lastRead = t.Now()
+}
+
+// Run builds what is asked for, and drops what is not read any more, until ctx
+// ends.
+func (t *Traveller) Run(ctx context.Context) {
+	var building sync.WaitGroup
+	defer building.Wait()
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	t.sweep(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case k := <-t.begin:
+			building.Go(func() { t.keep(ctx, k) })
+		case <-sweep.C:
+			t.sweep(ctx)
+		}
+	}
+}
+
+func (t *Traveller) sweep(ctx context.Context) {
+	t.mu.Lock()
+	for _, k := range t.states {
+		if k.state != nil && k.readers == 0 && t.Now().Sub(k.lastRead) > keepFor {
+			t.drop(k)
+		}
+	}
+	t.mu.Unlock()
+	if err := t.Runner.SweepAsides(ctx); err != nil && ctx.Err() == nil {
+		t.Logger.WarnContext(ctx, "throw-away tables not swept", "error", err)
+	}
+}
+
+// keep builds a state and holds it until it may go.
+func (t *Traveller) keep(ctx context.Context, k *kept) {
+	report := func(p feed.Rebuilding) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		k.progress = p
+	}
+	err := t.Build(ctx, k.client, k.size, report, func(ctx context.Context, s *State) error {
+		t.mu.Lock()
+		k.state, k.lastRead = s, t.Now()
+		t.mu.Unlock()
+		close(k.ready)
+		select {
+		case <-k.leave:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(k)
+	if k.state == nil {
+		k.err = err
+		if errors.Is(err, feed.ErrBusy) {
+			k.err = tooBusy()
+		}
+		close(k.ready)
+	} else if err != nil && ctx.Err() == nil {
+		t.Logger.WarnContext(ctx, "state of the past not dropped in order", "client", k.client, "error", err)
+	}
+}

@@ -1,0 +1,160 @@
+package readapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kindred/domain/fault"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+	"kindred/projections/travel"
+)
+
+// GetHistoryState shows the client as it was.
+func (a *API) GetHistoryState(ctx context.Context, r httpapi.GetHistoryStateRequestObject) (httpapi.GetHistoryStateResponseObject, error) {
+	client, eventual := asked(ctx)
+	kinds := StateKinds()
+	list := filtered("history_state", r.Params.At)
+	if r.Params.Kind != nil {
+		kinds, list = []httpapi.StateKind{*r.Params.Kind}, filtered(list, string(*r.Params.Kind))
+	}
+	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	from := StatePlace{Kind: kinds[0]}
+	var size int64
+	if page.After == eventstore.Start {
+		size, err = a.States.Resolve(ctx, client, eventual, r.Params.At)
+	} else {
+		size, from, err = parseStatePlace(string(page.After))
+	}
+	if err != nil {
+		return nil, err
+	}
+	state, done, err := a.States.Visit(ctx, client, size)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	items, next, err := StateItems(ctx, state, kinds, from, page.Limit-1)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.GetHistoryState200JSONResponse{Size: size, Data: items}
+	if !state.RecordedAt.IsZero() {
+		answer.RecordedAt = &httpapi.Time{Time: state.RecordedAt}
+	}
+	if next != nil {
+		cursor := a.Cursors.Encode(client, list, fmt.Sprintf("%d/%s/%s", size, next.Kind, next.After))
+		answer.NextCursor = &cursor
+	}
+	return answer, nil
+}
+
+// StatePlace is a place in a state: after an item of a kind.
+type StatePlace struct {
+	Kind  httpapi.StateKind
+	After eventstore.Position
+}
+
+func parseStatePlace(text string) (size int64, p StatePlace, err error) {
+	parts := strings.SplitN(text, "/", 3)
+	if len(parts) == 3 {
+		p = StatePlace{httpapi.StateKind(parts[1]), eventstore.Position(parts[2])}
+		size, err = strconv.ParseInt(parts[0], 10, 64)
+	}
+	if len(parts) != 3 || err != nil {
+		err = fault.New(fault.Unreadable, "bad_cursor", "The cursor is not of this list.")
+	}
+	return size, p, err
+}
+
+// StateKinds are what a state holds, in the order in which it is shown.
+func StateKinds() []httpapi.StateKind {
+	return []httpapi.StateKind{
+		httpapi.StateUsers, httpapi.StateWebhooks, httpapi.StateCampaigns, httpapi.StateClusters,
+		httpapi.StateConsentLayers, httpapi.StateAPIKeys,
+	}
+}
+
+// StateItems shows at most limit items of the kinds after a place, and where
+// there are more.
+func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind, from StatePlace, limit int) (
+	items []httpapi.HistoryStateItem, next *StatePlace, err error,
+) {
+	items = []httpapi.HistoryStateItem{}
+	for _, kind := range kinds[max(0, slices.Index(kinds, from.Kind)):] {
+		page := projections.Page{Limit: limit - len(items) + 1} // one more tells of another page
+		if kind == from.Kind {
+			page.After = from.After
+		}
+		found, err := stateItems(ctx, s, kind, page)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, item := range found {
+			if len(items) == limit {
+				return items, &from, nil
+			}
+			items, from = append(items, item.HistoryStateItem), StatePlace{kind, item.born}
+		}
+	}
+	return items, nil, nil
+}
+
+type stateItem struct {
+	httpapi.HistoryStateItem
+	born eventstore.Position
+}
+
+func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, page projections.Page) ([]stateItem, error) {
+	switch kind {
+	case httpapi.StateUsers:
+		found, err := s.Users().ListAll(ctx, s.Client, page)
+		return each(found, func(u projections.User) stateItem {
+			return stateItem{httpapi.HistoryStateItem{User: pastUser(u)}, u.Born}
+		}), err
+	case httpapi.StateWebhooks:
+		found, err := s.Webhooks().List(ctx, s.Client, true, nil, page)
+		return each(found, func(w projections.Webhook) stateItem {
+			return stateItem{httpapi.HistoryStateItem{Webhook: new(webhookBody(w))}, w.Born}
+		}), err
+	case httpapi.StateCampaigns:
+		found, err := s.Campaigns().List(ctx, s.Client, true, nil, page)
+		return each(found, func(c projections.Campaign) stateItem {
+			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.Born}
+		}), err
+	case httpapi.StateClusters:
+		found, err := s.Clusters().List(ctx, s.Client, true, "", page)
+		return each(found, func(c projections.Cluster) stateItem {
+			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.Born}
+		}), err
+	case httpapi.StateConsentLayers:
+		found, err := s.Consent().Layers(ctx, s.Client, true, page)
+		return each(found, func(l projections.ConsentLayer) stateItem {
+			return stateItem{httpapi.HistoryStateItem{ConsentLayer: new(layerBody(l))}, l.Born}
+		}), err
+	case httpapi.StateAPIKeys:
+		found, err := s.APIKeys().List(ctx, s.Client, true, page)
+		return each(found, func(k projections.APIKey) stateItem {
+			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.Born}
+		}), err
+	}
+	return nil, fmt.Errorf("a state holds no %s", kind)
+}
+
+func pastUser(u projections.User) *httpapi.HistoryUser {
+	now := userBody(u)
+	past := httpapi.HistoryUser{ID: now.ID, CreatedAt: now.CreatedAt, UpdatedAt: now.UpdatedAt}
+	if u.Erased {
+		past.Erased = &u.Erased
+	} else {
+		past.ExternalID, past.Traits = &now.ExternalID, now.Traits
+	}
+	return &past
+}
