@@ -337,6 +337,48 @@ func (e FeedItemType) Valid() bool {
 	}
 }
 
+// Defines values for ImportMode.
+const (
+	ImportedMerge   ImportMode = "merge"
+	ImportedReplace ImportMode = "replace"
+)
+
+// Valid indicates whether the value is a known member of the ImportMode enum.
+func (e ImportMode) Valid() bool {
+	switch e {
+	case ImportedMerge:
+		return true
+	case ImportedReplace:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ImportStatus.
+const (
+	ImportCompleted ImportStatus = "completed"
+	ImportFailed    ImportStatus = "failed"
+	ImportPending   ImportStatus = "pending"
+	ImportRunning   ImportStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the ImportStatus enum.
+func (e ImportStatus) Valid() bool {
+	switch e {
+	case ImportCompleted:
+		return true
+	case ImportFailed:
+		return true
+	case ImportPending:
+		return true
+	case ImportRunning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InteractionType.
 const (
 	Click      InteractionType = "click"
@@ -1684,6 +1726,42 @@ type HistoryUser struct {
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
+// Import An import that is applied in the background.
+type Import struct {
+	Created int64 `json:"created"`
+
+	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	EndedAt *Timestamp `json:"ended_at,omitempty"`
+
+	// Errors The first 1,000.
+	Errors []ImportError `json:"errors"`
+	Failed int64         `json:"failed"`
+
+	// ID Example: imp_0123456789abcdefghijklmnop
+	ID        id.Import  `json:"id"`
+	Lines     int64      `json:"lines"`
+	LinesDone int64      `json:"lines_done"`
+	Mode      ImportMode `json:"mode"`
+
+	// Progress How much is done.
+	Progress float64 `json:"progress"`
+
+	// Status `failed`: it was given up after repeated failures; what was applied until then stays.
+	Status ImportStatus `json:"status"`
+
+	// Updated Users that were there already; also those whose traits stayed the same.
+	Updated int64 `json:"updated"`
+}
+
+// ImportMode defines model for Import.Mode.
+type ImportMode string
+
+// ImportStatus `failed`: it was given up after repeated failures; what was applied until then stays.
+type ImportStatus string
+
 // ImportError defines model for ImportError.
 type ImportError struct {
 	Code   string       `json:"code"`
@@ -2769,6 +2847,9 @@ type ListUsersParams struct {
 type ImportUsersParams struct {
 	// Mode What becomes of a user that is there already: `merge` applies the traits as a JSON merge patch, `replace` puts them in place of the old ones.
 	Mode *ImportUsersParamsMode `form:"mode,omitempty" json:"mode,omitempty"`
+
+	// Async Answer 202 as soon as the lines are received, and apply them behind.
+	Async *bool `form:"async,omitempty" json:"async,omitempty"`
 }
 
 // ImportUsersParamsMode defines parameters for ImportUsers.
@@ -3167,6 +3248,9 @@ type ServerInterface interface {
 	// ImportUsers Create or change many end users
 	// (POST /api/v1/users/import)
 	ImportUsers(w http.ResponseWriter, r *http.Request, params ImportUsersParams)
+	// GetImport See how far an import has come
+	// (GET /api/v1/users/imports/{import_id})
+	GetImport(w http.ResponseWriter, r *http.Request, importID string)
 	// EraseUser Erase an end user
 	// (DELETE /api/v1/users/{user_id})
 	EraseUser(w http.ResponseWriter, r *http.Request, userID UserInPath)
@@ -5362,8 +5446,47 @@ func (siw *ServerInterfaceWrapper) ImportUsers(w http.ResponseWriter, r *http.Re
 		return
 	}
 
+	// ------------- Optional query parameter "async" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "async", r.URL.Query(), &params.Async, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "async"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "async", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ImportUsers(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetImport operation middleware
+func (siw *ServerInterfaceWrapper) GetImport(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "import_id" -------------
+	var importID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "import_id", mux.Vars(r)["import_id"], &importID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "import_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetImport(w, r, importID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5797,6 +5920,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
 	r.HandleFunc("/api/v1/users", wrapper.CreateUser).Methods(http.MethodPost).Name("POST /api/v1/users")
 	r.HandleFunc("/api/v1/users/import", wrapper.ImportUsers).Methods(http.MethodPost).Name("POST /api/v1/users/import")
+	r.HandleFunc("/api/v1/users/imports/{import_id}", wrapper.GetImport).Methods(http.MethodGet).Name("GET /api/v1/users/imports/{import_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.EraseUser).Methods(http.MethodDelete).Name("DELETE /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.GetUser).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.ChangeUser).Methods(http.MethodPatch).Name("PATCH /api/v1/users/{user_id}")
@@ -7403,6 +7527,50 @@ func (response ImportUsers200JSONResponse) VisitImportUsersResponse(w http.Respo
 	return err
 }
 
+type ImportUsers202ResponseHeaders struct {
+	Location string
+}
+
+type ImportUsers202JSONResponse struct {
+	Body    Import
+	Headers ImportUsers202ResponseHeaders
+}
+
+func (response ImportUsers202JSONResponse) VisitImportUsersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetImportRequestObject struct {
+	ImportID string `json:"import_id"`
+}
+
+type GetImportResponseObject interface {
+	VisitGetImportResponse(w http.ResponseWriter) error
+}
+
+type GetImport200JSONResponse Import
+
+func (response GetImport200JSONResponse) VisitGetImportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type EraseUserRequestObject struct {
 	UserID UserInPath `json:"user_id"`
 }
@@ -7846,6 +8014,9 @@ type StrictServerInterface interface {
 	// ImportUsers Create or change many end users
 	// (POST /api/v1/users/import)
 	ImportUsers(ctx context.Context, request ImportUsersRequestObject) (ImportUsersResponseObject, error)
+	// GetImport See how far an import has come
+	// (GET /api/v1/users/imports/{import_id})
+	GetImport(ctx context.Context, request GetImportRequestObject) (GetImportResponseObject, error)
 	// EraseUser Erase an end user
 	// (DELETE /api/v1/users/{user_id})
 	EraseUser(ctx context.Context, request EraseUserRequestObject) (EraseUserResponseObject, error)
@@ -9523,6 +9694,32 @@ func (sh *strictHandler) ImportUsers(w http.ResponseWriter, r *http.Request, par
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ImportUsersResponseObject); ok {
 		if err := validResponse.VisitImportUsersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetImport operation middleware
+func (sh *strictHandler) GetImport(w http.ResponseWriter, r *http.Request, importID string) {
+	var request GetImportRequestObject
+
+	request.ImportID = importID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetImport(ctx, request.(GetImportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetImport")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetImportResponseObject); ok {
+		if err := validResponse.VisitGetImportResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
