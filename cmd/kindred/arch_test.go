@@ -64,7 +64,7 @@ var rules = map[string][]string{
 	"postgres/pgtest":               {"postgres", "pgx"},
 	"httpapi/httpapitest":           {"httpapi"},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
-	"scripts/bench":                 {"postgres", "domain/id", "mux", "pgx", "go-jose"}, // what it measures it meets over HTTP
+	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
 
 	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
 

@@ -120,71 +120,110 @@ func (c *conn) skipChunks() error {
 	}
 }
 
-// outcome is what a run of a workload gave.
+// outcome is what a run gave.
 type outcome struct {
+	Answers   int
 	PerSecond float64
 	P50, P99  float64 // ms
 }
 
-// closedLoop keeps connections busy with a workload: one run of the length
-// given after a warm-up that does not count. Any other answer than the
-// expected one fails it.
-func closedLoop(ctx context.Context, addr string, w workload, conns int, warm, length time.Duration) (outcome, error) {
+// worker is one of those who work side by side: do is called over and over, and
+// stop once at the end.
+type worker struct {
+	do   func() error
+	stop func()
+}
+
+// pace is how long and how fast workers work.
+type pace struct {
+	workers      int
+	warm, length time.Duration // what ends in warm does not count
+	every        time.Duration // from one beginning to the next of a worker; 0: at once
+}
+
+// together lets workers work until the time is up, or ctx ends. Whatever fails
+// fails it all.
+func together(ctx context.Context, p pace, hire func(context.Context) (worker, error)) (outcome, error) {
 	var (
 		group sync.WaitGroup
 		mu    sync.Mutex
 		took  []time.Duration
 		wrong error
-		start = time.Now().Add(warm)
-		end   = start.Add(length)
+		start = time.Now().Add(p.warm)
+		limit = start.Add(p.length)
 	)
-	for range conns {
+	for range p.workers {
 		group.Go(func() {
-			mine, err := drive(ctx, addr, w, start, end)
+			w, err := hire(ctx)
+			var mine []time.Duration
+			if err == nil {
+				mine, err = w.work(ctx, start, limit, p.every)
+				w.stop()
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			took, wrong = append(took, mine...), errors.Join(wrong, err)
 		})
 	}
 	group.Wait()
-	if wrong != nil {
+	length := min(p.length, time.Since(start))
+	switch {
+	case wrong != nil:
 		return outcome{}, wrong
-	}
-	if len(took) == 0 {
-		return outcome{}, errors.New("nothing was answered in a whole run")
+	case len(took) == 0:
+		return outcome{}, errors.New("nothing was done in a whole run")
 	}
 	slices.Sort(took)
-	return outcome{float64(len(took)) / length.Seconds(), milliseconds(percentile(took, 0.5)), milliseconds(percentile(took, 0.99))}, nil
+	return outcome{
+		Answers: len(took), PerSecond: float64(len(took)) / length.Seconds(),
+		P50: milliseconds(percentile(took, 0.5)), P99: milliseconds(percentile(took, 0.99)),
+	}, nil
+}
+
+// work returns how long the calls took that ended from start to limit.
+func (w worker) work(ctx context.Context, start, limit time.Time, every time.Duration) ([]time.Duration, error) {
+	var took []time.Duration
+	for began := time.Now(); began.Before(limit) && ctx.Err() == nil; {
+		if err := w.do(); err != nil {
+			return nil, fmt.Errorf("after %d that counted: %w", len(took), err)
+		}
+		ended := time.Now()
+		if ended.After(start) && !ended.After(limit) {
+			took = append(took, ended.Sub(began))
+		}
+		if wait := every - ended.Sub(began); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+			ended = time.Now()
+		}
+		began = ended
+	}
+	return took, nil
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-// drive returns how long the requests took that ended from start to end.
-func drive(ctx context.Context, addr string, w workload, start, end time.Time) ([]time.Duration, error) {
-	c, err := dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	random := draws(rand.Uint64())
-	var took []time.Duration
-	for began := time.Now(); began.Before(end) && ctx.Err() == nil; {
-		c.out = w.next(random, c.out[:0])
-		began = time.Now()
-		a, err := c.do(c.out)
+// requests lets connections send a workload, each its next request once the
+// last is answered: a closed loop. Any other answer than the expected one fails it.
+func requests(ctx context.Context, addr string, w workload, p pace) (outcome, error) {
+	return together(ctx, p, func(ctx context.Context) (worker, error) {
+		c, err := dial(ctx, addr)
 		if err != nil {
-			return nil, fmt.Errorf("after %d answers: %w", len(took), err)
+			return worker{}, err
 		}
-		if a.status != w.want || a.closed {
-			return nil, fmt.Errorf("answered %d (closed: %t) instead of %d", a.status, a.closed, w.want)
+		random := chance()
+		do := func() error {
+			c.out = w.next(random, c.out[:0])
+			a, err := c.do(c.out)
+			if err == nil && (a.status != w.want || a.closed) {
+				err = fmt.Errorf("answered %d (closed: %t) instead of %d", a.status, a.closed, w.want)
+			}
+			return err
 		}
-		ended := time.Now()
-		if ended.After(start) && !ended.After(end) {
-			took = append(took, ended.Sub(began))
-		}
-		began = ended
-	}
-	return took, ctx.Err()
+		return worker{do, func() { _ = c.Close() }}, nil
+	})
 }
 
 // request appends a request. The client is named for the bare handlers, which read

@@ -73,11 +73,11 @@ func TestALoopCountsWhatIsAnsweredAndFailsByWhatIsNotExpected(t *testing.T) {
 	to := func(path string) workload {
 		return workload{http.StatusOK, func(_ *rand.Rand, buf []byte) []byte { return request(buf, "GET", path, "", "", nil) }}
 	}
-	got, err := closedLoop(t.Context(), addr, to("/there"), 2, 10*time.Millisecond, 50*time.Millisecond)
+	got, err := requests(t.Context(), addr, to("/there"), pace{workers: 2, warm: 10 * time.Millisecond, length: 50 * time.Millisecond})
 	if err != nil || got.PerSecond < 20 || got.P50 <= 0 || got.P99 < got.P50 || got.P99 > 60 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := closedLoop(t.Context(), addr, to("/gone"), 2, 0, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "404") {
+	if _, err := requests(t.Context(), addr, to("/gone"), pace{workers: 2, length: 50 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("answers of 404: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (b *bench) measure(ctx context.Context, r requestRow) ([]Figure, error) {
 		if r.writes {
 			watch = watchLag(ctx, b.small)
 		}
-		got, err := closedLoop(ctx, b.small.addr, w, connections, b.o.warm, b.o.run)
+		got, err := requests(ctx, b.small.addr, w, b.pace(connections))
 		if watch != nil {
 			lag, lagErr := watch.end()
 			lags, err = append(lags, lag), errors.Join(err, lagErr)
@@ -84,7 +84,7 @@ func (b *bench) measure(ctx context.Context, r requestRow) ([]Figure, error) {
 				return nil, err
 			}
 		}
-		beside, err := closedLoop(ctx, b.ceiling.addr, w, connections, b.o.warm, b.o.run)
+		beside, err := requests(ctx, b.ceiling.addr, w, b.pace(connections))
 		if err != nil {
 			return nil, fmt.Errorf("the ceiling: %w", err)
 		}
@@ -102,6 +102,10 @@ func (b *bench) measure(ctx context.Context, r requestRow) ([]Figure, error) {
 		figures = append(figures, measured(r.row, r.name+", read model behind, p99", "ms", lags, nil, atMost(100)))
 	}
 	return figures, nil
+}
+
+func (b *bench) pace(workers int) pace {
+	return pace{workers: workers, warm: b.o.warm, length: b.o.run}
 }
 
 // settle waits until what follows the log has caught up, so that a run does
@@ -143,7 +147,7 @@ func watchLag(ctx context.Context, p *population) *lagWatch {
 }
 
 func (w *lagWatch) watch(ctx context.Context, p *population) error {
-	random := draws(rand.Uint64())
+	random := chance()
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
 	asking := context.WithoutCancel(ctx) // what was begun is ended

@@ -14,20 +14,32 @@ type bench struct {
 	o       options
 	say     io.Writer
 	stand   *stand
-	small   *population
+	kindred *server
+	small   *population // who kindred was filled with
 	ceiling *server
+	bulk    *bulk // nil until it is imported
+
+	signedUp int // clients that came after those who were seeded
 }
 
 // row is a part of the run that can be asked for by its name.
 type row struct {
 	name    string
+	full    bool // not with --quick, unless asked for
 	measure func(context.Context, *bench) ([]Figure, error)
 }
 
 func rows() []row {
 	var all []row
 	for _, r := range requestRows() {
-		all = append(all, row{r.row, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measure(ctx, r) }})
+		all = append(all, row{r.row, false, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measure(ctx, r) }})
+	}
+	all = append(all,
+		row{"append", false, measureAppend},
+		row{"import", false, measureImport},
+	)
+	for _, r := range goRows() {
+		all = append(all, row{r.row, r.full, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measureGo(ctx, r) }})
 	}
 	return all
 }
@@ -56,7 +68,7 @@ func run(ctx context.Context, o options, say io.Writer) (report Report, err erro
 		return report, err
 	}
 	for _, r := range rows() {
-		if !o.wants(r.name) || ctx.Err() != nil {
+		if !o.wants(r) || ctx.Err() != nil {
 			continue
 		}
 		fmt.Fprintf(say, "%s\n", r.name)
@@ -74,11 +86,11 @@ func run(ctx context.Context, o options, say io.Writer) (report Report, err erro
 func (b *bench) populate(ctx context.Context) error {
 	fmt.Fprintf(b.say, "filling kindred with %s users of %s clients through its API\n", number(float64(b.o.users)), number(float64(b.o.clients)))
 	began := time.Now()
-	kindred, err := b.stand.kindred(ctx, "small")
-	if err != nil {
+	var err error
+	if b.kindred, err = b.stand.kindred(ctx, "small"); err != nil {
 		return err
 	}
-	if b.small, err = seed(ctx, b.say, kindred, b.o.clients, b.o.users, true); err != nil {
+	if b.small, err = seed(ctx, b.say, b.kindred, b.o.clients, b.o.users, true); err != nil {
 		return err
 	}
 	database, err := b.stand.database(ctx, "ceiling")

@@ -144,6 +144,10 @@ func (p *population) send(ctx context.Context, method, path, token string, body 
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
+	return p.do(r, into)
+}
+
+func (p *population) do(r *http.Request, into any) error {
 	answer, err := p.http.Do(r)
 	if err != nil {
 		return err
@@ -154,15 +158,17 @@ func (p *population) send(ctx context.Context, method, path, token string, body 
 		return err
 	}
 	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %d: %.300s", method, path, answer.StatusCode, content)
+		return fmt.Errorf("%s %s: %d: %.300s", r.Method, r.URL.Path, answer.StatusCode, content)
 	}
 	return json.Unmarshal(content, into)
 }
 
 // draws is randomness of which nothing secret is made.
 func draws(seed uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // so it may be repeatable
+	return rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // repeatable where it is to be
 }
+
+func chance() *rand.Rand { return draws(rand.Uint64()) } //nolint:gosec // as above
 
 // person writes a user as imports and requests take one, with ten mixed traits.
 func person(random *rand.Rand, external string) []byte {
