@@ -125,6 +125,8 @@ type ClientReader interface {
 	// ReadClient reads at most limit events of a client, in total order,
 	// after one position and up to another.
 	ReadClient(ctx context.Context, client id.Client, after, upTo Position, limit int) ([]Record, error)
+	// CountClient counts the events of a client.
+	CountClient(ctx context.Context, client id.Client) (int64, error)
 }
 
 // Subscription follows the log. It serves one goroutine.

@@ -102,6 +102,7 @@ func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page
 
 const apiKeyByHash = `
 SELECT a.id, a.client, a.scopes, a.issued_by, a.revoked, c.position >= coalesce(h.position, '')
+	AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.client = a.client)
 FROM checkpoints c LEFT JOIN api_keys a ON a.hash = $2 LEFT JOIN heads h ON h.client = a.client
 WHERE c.name = $1 AND a.id IS NOT NULL`
 

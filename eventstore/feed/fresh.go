@@ -29,9 +29,10 @@ func Fresh(p Projection) string {
 }
 
 const fresh = `fresh AS (SELECT
-	coalesce((SELECT position FROM checkpoints WHERE name = SLOT), '') AS reached,
+	coalesce((SELECT position FROM quarantine WHERE projection = SLOT AND client = $1 AND held),
+		(SELECT position FROM checkpoints WHERE name = SLOT), '') AS reached,
 	coalesce((SELECT position FROM heads WHERE client = $1), '') AS head,
-	EXISTS (SELECT FROM quarantine WHERE projection = SLOT AND client = $1) AS quarantined)`
+	EXISTS (SELECT FROM quarantine WHERE projection = SLOT AND client = $1 AND NOT held) AS quarantined)`
 
 // Reader reads a projection's tables no earlier than they hold what was
 // acknowledged before.

@@ -125,7 +125,10 @@ type quarantining struct {
 }
 
 const insertQuarantine = `
-INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, $5)`
+INSERT INTO quarantine AS q (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (projection, client) DO UPDATE SET
+	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, held = false
+WHERE q.held`
 
 const maxReason = 1000 // bytes
 

@@ -57,17 +57,19 @@ func (p *Progress) Run(ctx context.Context) {
 	both.Wait()
 }
 
-// Wait waits, at most 2 s, until a projection has passed a position; then it
-// fails with a fault of kind Unavailable.
+// Wait waits, at most 2 s, until a projection has passed a position, for every
+// client; then it fails with a fault of kind Unavailable.
 func (p *Progress) Wait(ctx context.Context, of Projection, position eventstore.Position) error {
 	return p.await(ctx, Slot(of), func() (eventstore.Position, bool, error) {
 		var at eventstore.Position
-		err := p.Pool.QueryRow(ctx, selectReached, Slot(of)).Scan(&at)
+		err := p.Pool.QueryRow(ctx, selectPassed, Slot(of)).Scan(&at)
 		return position, at >= position, err
 	})
 }
 
-const selectReached = `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
+const selectPassed = `
+SELECT coalesce((SELECT least(position, (SELECT min(position) FROM quarantine WHERE projection = $1 AND held))
+	FROM checkpoints WHERE name = $1), '')`
 
 // await repeats a look at the database until it is content: whenever the slot
 // is known to have reached what the look asks for, and every now and then.

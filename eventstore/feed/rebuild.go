@@ -15,11 +15,25 @@ import (
 // ErrRebuilding: another process is building this read model already.
 var ErrRebuilding = errors.New("this read model is being rebuilt already")
 
+// Phases of a rebuild.
+const (
+	Building  = "building"
+	Replacing = "replacing"
+)
+
 // Rebuilding is how far a rebuild has come.
 type Rebuilding struct {
+	Phase    string
 	Events   int64         // applied
 	Expected int64         // to be applied: what the live model has passed; 0 where it has none
-	Left     time.Duration // estimated from this run's speed; 0 where there is nothing to estimate from
+	Rate     float64       // events per second of this run
+	Left     time.Duration // estimated from that; 0 where there is nothing to estimate from
+}
+
+func tell(report func(Rebuilding), now Rebuilding) {
+	if report != nil {
+		report(now)
+	}
 }
 
 // Rebuild builds a read model anew beside the live one, which serves
@@ -27,24 +41,30 @@ type Rebuilding struct {
 // goes on where it was. Quarantined clients get another chance. Report, which
 // may be nil, is called after each batch.
 func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	beside := Slot(m) + "_rebuild"
-	l, got, err := r.acquire(ctx, beside)
-	if err != nil {
-		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
-	}
-	if !got {
-		return fmt.Errorf("rebuild %s: %w", m.Name(), ErrRebuilding)
-	}
-	err = r.hold(ctx, l, func(ctx context.Context) error {
-		b, err := r.beginBeside(ctx, m, beside, l)
-		if err != nil {
-			return err
-		}
+	return r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
+		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
 		return b.takeOver(ctx, m)
 	})
+}
+
+// beside builds a read model under another name, if nobody else does so.
+func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
+	l, got, err := r.acquire(ctx, slot)
+	if err == nil && !got {
+		err = ErrRebuilding
+	}
+	if err == nil {
+		err = r.hold(ctx, l, func(ctx context.Context) error {
+			b, err := r.beginBeside(ctx, m, slot, l)
+			if err != nil {
+				return err
+			}
+			return build(ctx, b)
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
@@ -71,23 +91,21 @@ func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
 	if err != nil {
 		return err
 	}
-	tell := func() {
-		if report == nil {
-			return
+	told := func() {
+		now := Rebuilding{Phase: Building, Events: l.at.events, Expected: expected}
+		if took, done := l.Now().Sub(began), l.at.events-before; took > 0 && done > 0 {
+			now.Rate = float64(done) / took.Seconds()
+			now.Left = time.Duration(float64(max(0, expected-l.at.events)) / now.Rate * float64(time.Second))
 		}
-		now := Rebuilding{Events: l.at.events, Expected: expected}
-		if done := l.at.events - before; done > 0 && expected > l.at.events {
-			now.Left = time.Duration(float64(l.Now().Sub(began)) * float64(expected-l.at.events) / float64(done))
-		}
-		report(now)
+		tell(report, now)
 	}
 	for {
-		head, err := l.Log.Store.Head(ctx)
+		end, err := l.target(ctx)
 		if err != nil {
-			return fmt.Errorf("read the head of the log: %w", err)
+			return fmt.Errorf("read how far to go: %w", err)
 		}
 		start := l.at.events
-		if err := l.catchUpTo(ctx, head, tell); err != nil {
+		if err := l.catchUpTo(ctx, end, told); err != nil {
 			return err
 		}
 		if l.at.events-start < MaxBatch {
@@ -99,9 +117,12 @@ func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
 // catchUpTo applies events until the one at head has been.
 func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
 	for l.at.position < head {
-		page, err := l.Log.Store.ReadAll(ctx, l.at.position, MaxBatch)
+		page, err := l.next(ctx, head)
 		if err != nil {
 			return fmt.Errorf("read the log: %w", err)
+		}
+		if len(page) == 0 && l.only != "" {
+			return nil // the client's last event was before
 		}
 		if len(page) == 0 {
 			return fmt.Errorf("the log ends at %s, before %s", l.at.position, head)
@@ -117,6 +138,9 @@ func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell f
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
 
 func (l *leader) expected(ctx context.Context) (n int64, err error) {
+	if store, ok := l.Log.Store.(eventstore.ClientReader); ok && l.only != "" {
+		return store.CountClient(ctx, l.only)
+	}
 	err = l.Pool.QueryRow(ctx, selectEvents, Slot(l.projection)).Scan(&n)
 	return n, err
 }
@@ -124,18 +148,7 @@ func (l *leader) expected(ctx context.Context) (n int64, err error) {
 // takeOver stops the live model, catches up with it and takes its place.
 func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
 	slot := Slot(m)
-	live, _, err := l.seize(ctx, slot, true)
-	if err != nil {
-		return fmt.Errorf("take the lease: %w", err)
-	}
-	return l.hold(ctx, live, func(ctx context.Context) error {
-		var old checkpoint
-		if err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) (err error) {
-			old, err = claim(ctx, tx, slot, live.epoch, l.at.epoch)
-			return err
-		}); err != nil {
-			return fmt.Errorf("claim the checkpoint: %w", err)
-		}
+	return l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, live lease, old checkpoint) error {
 		// The live model stands still; the new one must not be behind it, nor
 		// behind what was noted in its tables before it came by in the log.
 		head, err := l.Log.Store.Head(ctx)
@@ -146,6 +159,25 @@ func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
 			return err
 		}
 		return l.replace(ctx, slot, live, old)
+	})
+}
+
+// inPlaceOf takes a slot's lease from whoever leads, who can write no more, and
+// works while the slot stands still.
+func (r *Runner) inPlaceOf(ctx context.Context, slot, logEpoch string, work func(context.Context, lease, checkpoint) error) error {
+	l, _, err := r.seize(ctx, slot, true)
+	if err != nil {
+		return fmt.Errorf("take the lease: %w", err)
+	}
+	return r.hold(ctx, l, func(ctx context.Context) error {
+		var at checkpoint
+		if err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) (err error) {
+			at, err = claim(ctx, tx, slot, l.epoch, logEpoch)
+			return err
+		}); err != nil {
+			return fmt.Errorf("claim the checkpoint: %w", err)
+		}
+		return work(ctx, l, at)
 	})
 }
 
@@ -237,20 +269,10 @@ func (r *Runner) skip(ctx context.Context, slot string) error {
 	if err != nil {
 		return err
 	}
-	l, _, err := r.seize(ctx, slot, true)
-	if err != nil {
-		return err
-	}
-	return r.hold(ctx, l, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-			old, err := claim(ctx, tx, slot, l.epoch, epoch)
-			if err != nil {
-				return err
-			}
-			next := old
-			next.epoch, next.position, next.event = epoch, end.Position, end.ID
-			return advance(ctx, tx, slot, l.epoch, old, next)
-		})
+	return r.inPlaceOf(ctx, slot, epoch, func(ctx context.Context, l lease, old checkpoint) error {
+		next := old
+		next.epoch, next.position, next.event = epoch, end.Position, end.ID
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, slot, l.epoch, old, next) })
 	})
 }
 

@@ -111,6 +111,8 @@ type leader struct {
 	start      string // begins a transaction that sees the projection's tables
 	at         checkpoint
 	skip       map[id.Client]bool // quarantined
+	only       id.Client          // the one whose events are applied; empty: all
+	held       bool               // its place is that of the client, who is held
 }
 
 // begin claims the checkpoint of a slot, makes the tables of a read model that
@@ -254,7 +256,7 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 	selective, _ := l.projection.(Selective)
 	_, verbatim := l.projection.(Verbatim)
 	for _, record := range records {
-		if selective != nil && !selective.Wants(record.Type) {
+		if l.only != "" && record.Client != l.only || selective != nil && !selective.Wants(record.Type) {
 			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
 			continue
 		}
@@ -283,6 +285,12 @@ func (l *leader) transact(ctx context.Context, items []item,
 		return Transient(fmt.Errorf("begin: %w", err))
 	}
 	defer rollback(ctx, tx)
+	next := l.at.after(len(items), items[len(items)-1].Record)
+	if l.held { // first: it may end as a quarantine
+		if err := exactlyOne(ctx, tx, moveHeld, l.slot, l.only, l.at.position, next.position); err != nil {
+			return Transient(err)
+		}
+	}
 	stopped, err := apply(ctx, tx, items)
 	if err != nil {
 		if tx.Conn().IsClosed() {
@@ -290,9 +298,10 @@ func (l *leader) transact(ctx context.Context, items []item,
 		}
 		return err
 	}
-	next := l.at.after(len(items), items[len(items)-1].Record)
-	if err := advance(ctx, tx, l.slot, l.lease.epoch, l.at, next); err != nil {
-		return Transient(err)
+	if !l.held {
+		if err := advance(ctx, tx, l.slot, l.lease.epoch, l.at, next); err != nil {
+			return Transient(err)
+		}
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return Transient(fmt.Errorf("commit: %w", err))

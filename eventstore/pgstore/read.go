@@ -22,6 +22,7 @@ SELECT position, stream, revision, event_id, type, version, client, recorded_at,
 	selectAfter  = selectEvents + `WHERE position > $1 ORDER BY position LIMIT $2`
 	selectClient = selectEvents + `WHERE client = $1 AND position > $2 AND position <= $3 ORDER BY position LIMIT $4`
 	selectAt     = selectEvents + `WHERE position = $1`
+	countClient  = `SELECT count(*) FROM public.events WHERE client = $1`
 	selectHead   = `SELECT coalesce(max(position), 0) FROM public.events`
 )
 
@@ -75,6 +76,14 @@ func (s *Store) ReadClient(ctx context.Context, client id.Client, after, upTo ev
 		return nil, fmt.Errorf("read the events of %s after %q: %w", client, after, err)
 	}
 	return records, nil
+}
+
+// CountClient implements [eventstore.ClientReader].
+func (s *Store) CountClient(ctx context.Context, client id.Client) (n int64, err error) {
+	if err := s.pool.QueryRow(ctx, countClient, string(client)).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the events of %s: %w", client, unavailable(err))
+	}
+	return n, nil
 }
 
 // At implements [eventstore.Store].

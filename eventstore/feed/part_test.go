@@ -1,0 +1,231 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+)
+
+// spoilt is a world whose live model holds of acme what the log does not say.
+func spoilt(t *testing.T) (w *world, stop func()) {
+	t.Helper()
+	w = newWorld(t)
+	stop = background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.rename(t, bolt, numbered("bolt", 20)...)
+	w.passed(t, "names_2", w.rename(t, acme, numbered("acme", 1200)...))
+	if _, err := w.pool.Exec(t.Context(), `UPDATE renamings SET name = 'wrong' WHERE name LIKE '%7'`); err != nil {
+		t.Fatal(err)
+	}
+	return w, stop
+}
+
+func (w *world) wrong(t *testing.T, client id.Client) int {
+	t.Helper()
+	return w.one(t, `SELECT count(*) FROM renamings WHERE name = 'wrong' AND client = $1`, client)
+}
+
+// TestAPartIsRebuiltWhileAllGoOn has both clients write and read what they
+// have just written, the one that is rebuilt as well as the other.
+func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
+	w, _ := spoilt(t)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for _, client := range []id.Client{acme, bolt} {
+		mine := newWorldOn(w.pool, w.log.Store)
+		mine.progress, mine.tips[client] = w.progress, w.tips[client]
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				want := fmt.Sprint(client, " writes ", i)
+				mine.rename(t, client, want)
+				if got, err := mine.newest(t.Context(), client, false); err != nil || got != want {
+					t.Errorf("%s got %q, %v; want %q", client, got, err, want)
+					return
+				}
+			}
+		})
+	}
+	for range 3 {
+		var last feed.Rebuilding
+		if err := w.runner("builder").RebuildClient(t.Context(), names{}, acme, func(r feed.Rebuilding) { last = r }); err != nil {
+			t.Error(err)
+		}
+		if last.Phase != feed.Replacing || last.Events < 1200 || last.Expected != last.Events {
+			t.Errorf("reported %+v", last)
+		}
+	}
+	close(stop)
+	all.Wait()
+	if w.wrong(t, acme) != 0 || w.wrong(t, bolt) != 2 {
+		t.Errorf("%d wrong rows of the client that was rebuilt, %d of the other", w.wrong(t, acme), w.wrong(t, bolt))
+	}
+	if _, err := w.pool.Exec(t.Context(), `DELETE FROM renamings WHERE name = 'wrong'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.runner("builder").RebuildClient(t.Context(), names{}, bolt, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.passed(t, "names_2", w.rename(t, "cli_new", "last"))
+	w.complete(t)
+	w.tidy(t)
+}
+
+// tidy checks that nothing is left of a rebuild.
+func (w *world) tidy(t *testing.T) {
+	t.Helper()
+	for _, sql := range []string{
+		`SELECT count(*) - 1 FROM pg_namespace WHERE nspname LIKE 'names%'`,
+		`SELECT count(*) - 1 FROM checkpoints`, `SELECT count(*) FROM quarantine`,
+	} {
+		if n := w.one(t, sql); n != 0 {
+			t.Errorf("%d more than there should be: %s", n, sql)
+		}
+	}
+}
+
+// TestAPartIsReplacedAfterACrash crashes at every commit on the way.
+func TestAPartIsReplacedAfterACrash(t *testing.T) {
+	w, stop := spoilt(t)
+	w.rename(t, acme, numbered("more", 900)...)
+	stop() // the part is ahead of the live model, which stands still for now
+	reached := 0
+	for ; ; reached++ {
+		config := w.pool.Config()
+		config.ConnConfig.Tracer = &crashing{commits: reached}
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := w.runner("crashes")
+		r.Pool = pool
+		err = r.RebuildClient(t.Context(), names{}, acme, nil)
+		pool.Close()
+		if err == nil {
+			break
+		}
+		if err := w.runner("operator").EndLeases(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if t.Logf("crashed %d times", reached); reached < 8 {
+		t.Error("it hardly ever crashed on the way")
+	}
+	stop = background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "last"))
+	stop()
+	if n := w.wrong(t, acme); n != 0 {
+		t.Errorf("%d rows are wrong", n)
+	}
+	if _, err := w.pool.Exec(t.Context(), `UPDATE renamings SET name = 'bolt 7' WHERE name = 'wrong'`); err != nil {
+		t.Fatal(err)
+	}
+	w.complete(t)
+	w.tidy(t)
+}
+
+// crashing is a process that dies just before it commits once too often.
+type crashing struct {
+	commits int
+	dead    atomic.Bool
+	mu      sync.Mutex
+}
+
+// TraceQueryStart implements [pgx.QueryTracer].
+func (c *crashing) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if query.SQL == "commit" {
+		c.commits--
+	}
+	if c.commits < 0 {
+		c.dead.Store(true)
+	}
+	if !c.dead.Load() {
+		return ctx
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// TraceQueryEnd implements [pgx.QueryTracer].
+func (*crashing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestRebuildingAPartLiftsAQuarantine also where the event that caused it
+// still cannot be applied: then the client stays where it is.
+func TestRebuildingAPartLiftsAQuarantine(t *testing.T) {
+	w := newWorld(t)
+	broken := names{before: always("bad", func() error { return errTest })}
+	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, broken) })
+	w.rename(t, acme, "good", "bad", "better")
+	w.passed(t, "names_2", w.rename(t, bolt, "x"))
+	if err := w.runner("a").RebuildClient(t.Context(), broken, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE projection = 'names_2' AND client = $1 AND NOT held AND event_id <> ''`, acme); n != 1 {
+		t.Errorf("%d clients quarantined by the same release", n)
+	}
+	w.passed(t, "names_2", w.rename(t, bolt, "y"))
+	stop()
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	if err := w.runner("a").RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.passed(t, "names_2", w.rename(t, acme, "best"))
+	w.complete(t)
+	w.tidy(t)
+}
+
+// TestAPartIsBuiltFromAStoreThatCannotTellClientsApart passes everything over
+// that is not the client's.
+func TestAPartIsBuiltFromAStoreThatCannotTellClientsApart(t *testing.T) {
+	w, _ := spoilt(t)
+	r := w.runner("a")
+	log := *w.log
+	log.Store = struct{ eventstore.Store }{w.log.Store}
+	r.Log = &log
+	if err := r.RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	if w.wrong(t, acme) != 0 || w.wrong(t, bolt) != 2 {
+		t.Errorf("%d wrong rows of the client that was rebuilt, %d of the other", w.wrong(t, acme), w.wrong(t, bolt))
+	}
+	w.passed(t, "names_2", w.rename(t, acme, "last"))
+	w.tidy(t)
+}
+
+// shared is a read model with rows that are no client's.
+type shared struct{ names }
+
+func (shared) Name() string   { return "shared" }
+func (shared) Schema() string { return `CREATE TABLE anybody (x integer)` }
+func (shared) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
+	return nil
+}
+
+func TestASharedModelHasNoParts(t *testing.T) {
+	w := newWorld(t)
+	if err := w.runner("a").RebuildClient(t.Context(), names{}, acme, nil); err == nil {
+		t.Error("a part of what was never built is rebuilt")
+	}
+	if err := w.runner("a").Rebuild(t.Context(), shared{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.runner("a").RebuildClient(t.Context(), shared{}, acme, nil); !errors.Is(err, feed.ErrShared) {
+		t.Errorf("got %v", err)
+	}
+}
