@@ -2128,6 +2128,74 @@ type Problem struct {
 	Type string `json:"type"`
 }
 
+// Projection defines model for Projection.
+type Projection struct {
+	// LagSeconds The age of the oldest event that is yet to be applied; 0 where there is none.
+	LagSeconds float64 `json:"lag_seconds"`
+
+	// Led A process applies events to it now.
+	Led bool `json:"led"`
+
+	// Name Example: users
+	Name string `json:"name"`
+
+	// Position Of the last event that was applied, to compare with `X-Kindred-Position`; empty before the first.
+	Position string `json:"position"`
+
+	// Quarantined Your part stopped at this event; reads of it answer 503 `quarantined`.
+	Quarantined *ProjectionQuarantine `json:"quarantined,omitempty"`
+	Rebuild     *Rebuild              `json:"rebuild,omitempty"`
+}
+
+// ProjectionList defines model for ProjectionList.
+type ProjectionList struct {
+	Data []Projection `json:"data"`
+}
+
+// ProjectionQuarantine Your part stopped at this event; reads of it answer 503 `quarantined`.
+type ProjectionQuarantine struct {
+	// EventID Example: evt_0123456789abcdefghijklmnop
+	EventID  string `json:"event_id"`
+	Position string `json:"position"`
+
+	// Since Example: 2026-01-31T12:00:00.123456Z
+	Since Timestamp `json:"since"`
+}
+
+// Rebuild defines model for Rebuild.
+type Rebuild struct {
+	// Done Events of yours that are applied.
+	Done int64 `json:"done"`
+
+	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	EndedAt *TimestampOrNull `json:"ended_at"`
+
+	// Error Why the last attempt failed.
+	Error *string `json:"error"`
+
+	// EtaSeconds How long it will still take, by its speed so far.
+	EtaSeconds      float64 `json:"eta_seconds"`
+	EventsPerSecond float64 `json:"events_per_second"`
+
+	// ID Example: rbd_0123456789abcdefghijklmnop
+	ID string `json:"id"`
+
+	// Phase `waiting`, `building` or `replacing`; at the end `done` or `failed`.
+	//
+	// Example: building
+	Phase string `json:"phase"`
+
+	// Projection Example: users
+	Projection string `json:"projection"`
+
+	// RequestedAt Example: 2026-01-31T12:00:00.123456Z
+	RequestedAt Timestamp `json:"requested_at"`
+	RequestedBy string    `json:"requested_by"`
+
+	// Total Events of yours that there are; 0 before it has begun.
+	Total int64 `json:"total"`
+}
+
 // Recovery defines model for Recovery.
 type Recovery struct {
 	// More Whether another request would find more.
@@ -2620,6 +2688,9 @@ type Limit = int
 
 // MemberInPath defines model for MemberInPath.
 type MemberInPath = string
+
+// ProjectionInPath defines model for ProjectionInPath.
+type ProjectionInPath = string
 
 // RunInPath defines model for RunInPath.
 type RunInPath = string
@@ -3233,6 +3304,15 @@ type ServerInterface interface {
 	// GetSweep See how far automatic matching has come
 	// (GET /api/v1/matching/sweep)
 	GetSweep(w http.ResponseWriter, r *http.Request)
+	// ListProjections How the read models do
+	// (GET /api/v1/projections)
+	ListProjections(w http.ResponseWriter, r *http.Request)
+	// GetRebuild Your newest rebuild of a read model
+	// (GET /api/v1/projections/{projection}/rebuild)
+	GetRebuild(w http.ResponseWriter, r *http.Request, projection ProjectionInPath)
+	// RebuildProjection Build your part of a read model anew
+	// (POST /api/v1/projections/{projection}/rebuild)
+	RebuildProjection(w http.ResponseWriter, r *http.Request, projection ProjectionInPath)
 	// GetTraits Get what was learnt about the users' traits
 	// (GET /api/v1/traits)
 	GetTraits(w http.ResponseWriter, r *http.Request)
@@ -5297,6 +5377,72 @@ func (siw *ServerInterfaceWrapper) GetSweep(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
+// ListProjections operation middleware
+func (siw *ServerInterfaceWrapper) ListProjections(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListProjections(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRebuild operation middleware
+func (siw *ServerInterfaceWrapper) GetRebuild(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "projection" -------------
+	var projection ProjectionInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "projection", mux.Vars(r)["projection"], &projection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "projection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRebuild(w, r, projection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RebuildProjection operation middleware
+func (siw *ServerInterfaceWrapper) RebuildProjection(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "projection" -------------
+	var projection ProjectionInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "projection", mux.Vars(r)["projection"], &projection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "projection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RebuildProjection(w, r, projection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetTraits operation middleware
 func (siw *ServerInterfaceWrapper) GetTraits(w http.ResponseWriter, r *http.Request) {
 
@@ -5915,6 +6061,9 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GrantConsent).Methods(http.MethodPut).Name("PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/withdrawals", wrapper.WithdrawConsents).Methods(http.MethodPost).Name("POST /api/v1/consent_layers/{consent_layer_id}/withdrawals")
 	r.HandleFunc("/api/v1/matching/sweep", wrapper.GetSweep).Methods(http.MethodGet).Name("GET /api/v1/matching/sweep")
+	r.HandleFunc("/api/v1/projections", wrapper.ListProjections).Methods(http.MethodGet).Name("GET /api/v1/projections")
+	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.GetRebuild).Methods(http.MethodGet).Name("GET /api/v1/projections/{projection}/rebuild")
+	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.RebuildProjection).Methods(http.MethodPost).Name("POST /api/v1/projections/{projection}/rebuild")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
 	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
@@ -7375,6 +7524,79 @@ func (response GetSweep200JSONResponse) VisitGetSweepResponse(w http.ResponseWri
 	return err
 }
 
+type ListProjectionsRequestObject struct {
+}
+
+type ListProjectionsResponseObject interface {
+	VisitListProjectionsResponse(w http.ResponseWriter) error
+}
+
+type ListProjections200JSONResponse ProjectionList
+
+func (response ListProjections200JSONResponse) VisitListProjectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRebuildRequestObject struct {
+	Projection ProjectionInPath `json:"projection"`
+}
+
+type GetRebuildResponseObject interface {
+	VisitGetRebuildResponse(w http.ResponseWriter) error
+}
+
+type GetRebuild200JSONResponse Rebuild
+
+func (response GetRebuild200JSONResponse) VisitGetRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectionRequestObject struct {
+	Projection ProjectionInPath `json:"projection"`
+}
+
+type RebuildProjectionResponseObject interface {
+	VisitRebuildProjectionResponse(w http.ResponseWriter) error
+}
+
+type RebuildProjection202ResponseHeaders struct {
+	Location string
+}
+
+type RebuildProjection202JSONResponse struct {
+	Body    Rebuild
+	Headers RebuildProjection202ResponseHeaders
+}
+
+func (response RebuildProjection202JSONResponse) VisitRebuildProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetTraitsRequestObject struct {
 }
 
@@ -7999,6 +8221,15 @@ type StrictServerInterface interface {
 	// GetSweep See how far automatic matching has come
 	// (GET /api/v1/matching/sweep)
 	GetSweep(ctx context.Context, request GetSweepRequestObject) (GetSweepResponseObject, error)
+	// ListProjections How the read models do
+	// (GET /api/v1/projections)
+	ListProjections(ctx context.Context, request ListProjectionsRequestObject) (ListProjectionsResponseObject, error)
+	// GetRebuild Your newest rebuild of a read model
+	// (GET /api/v1/projections/{projection}/rebuild)
+	GetRebuild(ctx context.Context, request GetRebuildRequestObject) (GetRebuildResponseObject, error)
+	// RebuildProjection Build your part of a read model anew
+	// (POST /api/v1/projections/{projection}/rebuild)
+	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
 	// GetTraits Get what was learnt about the users' traits
 	// (GET /api/v1/traits)
 	GetTraits(ctx context.Context, request GetTraitsRequestObject) (GetTraitsResponseObject, error)
@@ -9554,6 +9785,82 @@ func (sh *strictHandler) GetSweep(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetSweepResponseObject); ok {
 		if err := validResponse.VisitGetSweepResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListProjections operation middleware
+func (sh *strictHandler) ListProjections(w http.ResponseWriter, r *http.Request) {
+	var request ListProjectionsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListProjections(ctx, request.(ListProjectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListProjections")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListProjectionsResponseObject); ok {
+		if err := validResponse.VisitListProjectionsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetRebuild operation middleware
+func (sh *strictHandler) GetRebuild(w http.ResponseWriter, r *http.Request, projection ProjectionInPath) {
+	var request GetRebuildRequestObject
+
+	request.Projection = projection
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRebuild(ctx, request.(GetRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRebuild")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetRebuildResponseObject); ok {
+		if err := validResponse.VisitGetRebuildResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RebuildProjection operation middleware
+func (sh *strictHandler) RebuildProjection(w http.ResponseWriter, r *http.Request, projection ProjectionInPath) {
+	var request RebuildProjectionRequestObject
+
+	request.Projection = projection
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RebuildProjection(ctx, request.(RebuildProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RebuildProjection")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RebuildProjectionResponseObject); ok {
+		if err := validResponse.VisitRebuildProjectionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -37,6 +37,7 @@ type API struct {
 	Feeds           *feeds.Feeds
 	Deliveries      Deliveries
 	Imports         Imports
+	Projections     Projections
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none
 	Now             func() time.Time

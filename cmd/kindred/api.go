@@ -151,8 +151,9 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	w.states = f.traveller()
 	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
+	models := readModels{jobs: f.rebuilds(), now: time.Now}
 	reads := &readapi.API{
-		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()},
+		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()}, Projections: models,
 		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
 		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader},
 		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
@@ -165,6 +166,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: spooled{f.spool()}, Login: login(issuer),
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
 			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
+			Rebuilds:   models,
 			LayerOf:    layerOf(projections.Clusters{Reader: reader}),
 		},
 		reading: reads,

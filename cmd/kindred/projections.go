@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"kindred/domain/id"
 	"kindred/eventstore/feed"
 	"kindred/projections"
 )
@@ -28,15 +30,6 @@ func (e environ) projectionsCommand() *cobra.Command {
 			return printStatuses(e.out, statuses)
 		}),
 	}
-	rebuild := &cobra.Command{
-		Use:       "rebuild NAME…",
-		Short:     "Build read models anew beside the live ones, and put them in their place",
-		ValidArgs: modelNames(),
-		Args:      cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			return e.with(func(ctx context.Context, f *foundation) error { return e.rebuild(ctx, f, names) })(cmd, names)
-		},
-	}
 	skip := &cobra.Command{
 		Use:   "skip NAME",
 		Short: "Let a policy or the dispatcher go on from the end of the log, without what it has not seen",
@@ -49,7 +42,7 @@ func (e environ) projectionsCommand() *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	group.AddCommand(list, rebuild, e.verifyModelsCommand(), skip)
+	group.AddCommand(list, e.rebuildCommand(), e.verifyModelsCommand(), skip)
 	return group
 }
 
@@ -103,32 +96,52 @@ func (e environ) verifyModels(ctx context.Context, f *foundation, names []string
 	return nil
 }
 
-func (e environ) rebuild(ctx context.Context, f *foundation, names []string) error {
+func (e environ) rebuildCommand() *cobra.Command {
+	var client string
+	cmd := &cobra.Command{
+		Use:   "rebuild NAME…",
+		Short: "Build read models anew beside the live ones, and put them in their place",
+		Long: "Build read models anew beside the live ones, which serve meanwhile, and put them in their place.\n" +
+			"Broken off, it goes on where it was when it is run again. No webhook is sent.",
+		ValidArgs: modelNames(),
+		Args:      cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			var of id.Client
+			if client != "" {
+				var err error
+				if of, err = id.Parse[id.Client](client); err != nil {
+					return err
+				}
+			}
+			return e.with(func(ctx context.Context, f *foundation) error {
+				return e.rebuild(ctx, f, names, of, cmd.ErrOrStderr())
+			})(cmd, names)
+		},
+	}
+	cmd.Flags().StringVar(&client, "client", "", "only this client's part; everybody else's stays as it is")
+	return cmd
+}
+
+func (e environ) rebuild(ctx context.Context, f *foundation, names []string, client id.Client, progress io.Writer) error {
 	for _, model := range projections.All() {
 		if !slices.Contains(names, model.Name()) {
 			continue
 		}
-		if err := f.runner.Rebuild(ctx, model, reportRebuild(e.out, model.Name())); err != nil {
-			return fmt.Errorf("rebuild %s: %w", model.Name(), err)
+		bar := newBar(progress, "applied to "+model.Name())
+		report := func(r feed.Rebuilding) { bar.show(r.Events, r.Expected) }
+		var err error
+		if client == "" {
+			err = f.runner.Rebuild(ctx, model, report)
+		} else {
+			err = f.runner.RebuildClient(ctx, model, client, report)
 		}
-		fmt.Fprintln(e.out, "rebuilt", model.Name())
+		bar.end()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(e.out, strings.TrimSpace("rebuilt "+model.Name()+" "+string(client)))
 	}
 	return nil
-}
-
-// reportEvery is how many events a rebuild applies between two lines.
-const reportEvery = 100_000
-
-// reportRebuild prints a line every now and then.
-func reportRebuild(out io.Writer, name string) func(feed.Rebuilding) {
-	told := int64(0)
-	return func(r feed.Rebuilding) {
-		if r.Events-told < reportEvery {
-			return
-		}
-		told = r.Events
-		fmt.Fprintf(out, "%s: %d of about %d events, %s left\n", name, r.Events, r.Expected, r.Left.Round(time.Second))
-	}
 }
 
 func modelNames() []string {

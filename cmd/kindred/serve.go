@@ -76,6 +76,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		for _, model := range projections.All() {
 			group.Go(func() error { return f.runner.Run(behind, model) })
 		}
+		group.Go(func() error { return f.rebuilds().Run(behind) })
 	}
 	if config.has(rolePolicies) {
 		queue := projections.MatchQueue{Reader: f.reader()}

@@ -28,6 +28,7 @@ type API struct {
 	// TraitSchema is a client's trait schema as it is now, and its entity tag.
 	TraitSchema func(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error)
 	Deliveries  Deliveries
+	Rebuilds    Rebuilds
 	// LayerOf finds the consent layer of a clustering run, or fails with a
 	// fault of kind Missing.
 	LayerOf func(ctx context.Context, client id.Client, run id.Run) (id.ConsentLayer, error)

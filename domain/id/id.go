@@ -26,6 +26,7 @@ type (
 	Delivery     string // dlv_
 	Event        string // a recorded event: evt_
 	Import       string // a bulk import of users: imp_
+	Rebuild      string // of a read model, asked for over the API: rbd_
 	Request      string // an HTTP request, the correlation of all it causes: req_
 )
 
@@ -42,6 +43,7 @@ func (Impression) prefix() string   { return "ipr_" }
 func (Delivery) prefix() string     { return "dlv_" }
 func (Event) prefix() string        { return "evt_" }
 func (Import) prefix() string       { return "imp_" }
+func (Rebuild) prefix() string      { return "rbd_" }
 func (Request) prefix() string      { return "req_" }
 
 // Typed is any identifier of this package.

@@ -31,6 +31,27 @@ type Quarantined struct {
 	At       time.Time
 }
 
+const selectQuarantinesOf = `
+SELECT projection, client, position, event_id, reason, at FROM quarantine WHERE client = $1 AND NOT held`
+
+// QuarantinesOf tells where one client's part has stopped, by slot.
+func QuarantinesOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]Quarantined, error) {
+	found := map[string]Quarantined{}
+	rows, err := pool.Query(ctx, selectQuarantinesOf, client)
+	if err == nil {
+		var slot string
+		var q Quarantined
+		_, err = pgx.ForEachRow(rows, []any{&slot, &q.Client, &q.Position, &q.Event, &q.Reason, &q.At}, func() error {
+			found[slot] = q
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list quarantines of %s: %w", client, err)
+	}
+	return found, nil
+}
+
 const selectStatus = `
 SELECT c.name, c.position, c.events, c.updated_at,
 	coalesce((SELECT holder FROM leases l WHERE l.name = c.name AND l.expires_at > clock_timestamp()), '')

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"kindred/httpapi"
+	"kindred/postgres/pgtest"
+)
+
+// spoilUsers changes each row of a client's users behind the service's back.
+func spoilUsers(t testing.TB, f *foundation, a account) {
+	t.Helper()
+	done, err := f.pool.Exec(t.Context(), `UPDATE users SET revision = revision + 1000 WHERE client = $1`, a.Client.ID)
+	if err != nil || done.RowsAffected() == 0 {
+		t.Fatal(done, err)
+	}
+}
+
+// spoilt counts the rows of a client's users that were changed so.
+func spoilt(t testing.TB, f *foundation, a account) (n int) {
+	t.Helper()
+	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM users WHERE client = $1 AND revision >= 1000`, a.Client.ID).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const usersRebuild = "/api/v1/projections/users/rebuild"
+
+// rebuiltUsers waits until the newest rebuild of a client's users has ended.
+func (a account) rebuiltUsers() (ended httpapi.Rebuild) {
+	a.Helper()
+	eventually(a, "the rebuild has ended", func() bool {
+		ended = want[httpapi.Rebuild](a, http.StatusOK, a.get(usersRebuild))
+		return ended.EndedAt != nil
+	})
+	return ended
+}
+
+func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	a, other := s.signUp(), s.signUp()
+	a.importUsers(30, func(i int) string { return fmt.Sprintf(`{"age":%d}`, i) })
+	other.importUsers(3, func(i int) string { return `{}` })
+	f := openFoundation(t, s.Config)
+	spoilUsers(t, f, a)
+	spoilUsers(t, f, other)
+
+	wantProblem(t, http.StatusNotFound, "rebuild_unknown", a.get(usersRebuild))
+	asked := a.send("POST", usersRebuild, nil, idempotent("once"))
+	first := want[httpapi.Rebuild](t, http.StatusAccepted, asked)
+	if asked.Header.Get("Location") != usersRebuild {
+		t.Errorf("Location %q", asked.Header.Get("Location"))
+	}
+	a.createUser("comes meanwhile", map[string]any{})
+	ended := a.rebuiltUsers()
+	if ended.Phase != "done" || ended.ID != first.ID || ended.Error != nil || ended.Total < 30 || ended.Done != ended.Total || ended.RequestedBy != string(a.User.ID) {
+		t.Errorf("%+v", ended)
+	}
+	if again := want[httpapi.Rebuild](t, http.StatusAccepted, a.send("POST", usersRebuild, nil, idempotent("once"))); again.ID != first.ID {
+		t.Errorf("the same request made %s as well", again.ID)
+	}
+	if spoilt(t, f, a) != 0 || spoilt(t, f, other) != 3 {
+		t.Errorf("%d rows are spoilt of the client that was rebuilt, %d of the other", spoilt(t, f, a), spoilt(t, f, other))
+	}
+	if users := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?limit=200")).Data; len(users) != 31 {
+		t.Errorf("%d users", len(users))
+	}
+
+	listed := want[httpapi.ProjectionList](t, http.StatusOK, a.get("/api/v1/projections")).Data
+	i := slices.IndexFunc(listed, func(p httpapi.Projection) bool { return p.Name == "users" })
+	if len(listed) != len(modelNames()) || i < 0 || listed[i].Rebuild == nil || listed[i].Rebuild.ID != first.ID || !listed[0].Led || listed[i].Position == "" || listed[i].Quarantined != nil {
+		t.Errorf("%+v", listed)
+	}
+	if theirs := other.get("/api/v1/projections"); bytes.Contains(theirs.Body, []byte(first.ID)) {
+		t.Error("another client is shown the rebuild")
+	}
+	wantProblem(t, http.StatusNotFound, "rebuild_unknown", other.get(usersRebuild))
+	wantProblem(t, http.StatusNotFound, "projection_unknown", a.send("POST", "/api/v1/projections/nonesuch/rebuild", nil))
+	wantProblem(t, http.StatusConflict, "projection_shared", a.send("POST", "/api/v1/projections/revocations/rebuild", nil))
+	wantProblem(t, http.StatusForbidden, "missing_scope", a.with(s.exchange(a.createAPIKey("read", "write").RawKey)).send("POST", usersRebuild, nil))
+
+	getenv := func(name string) string {
+		return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
+	}
+	var out bytes.Buffer
+	c := command(getenv, &out, io.Discard)
+	c.SetArgs([]string{"projections", "rebuild", "users", "webhooks", "--client", string(other.Client.ID)})
+	if err := c.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "rebuilt users "+string(other.Client.ID)) {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	if n := spoilt(t, f, other); n != 0 {
+		t.Errorf("%d rows are spoilt after the command", n)
+	}
+	other.createUser("goes on", map[string]any{})
+	s.stop()
+	checkRebuilt(t, f)
+}
+
+// TestARebuildOverTheAPISurvivesKill9 kills the service while the client is
+// held: its part is about to be replaced.
+func TestARebuildOverTheAPISurvivesKill9(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, func(c *Config) { c.DatabaseURL = pgtest.URL(t) })
+	a := p.signUp()
+	a.importUsers(30, func(i int) string { return `{}` })
+	f := openFoundation(t, p.Config)
+	caughtUp(t, f)
+	spoilUsers(t, f, a)
+	blocking, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blocking.Rollback(t.Context()) }()
+	if _, err := blocking.Exec(t.Context(), `LOCK TABLE users IN SHARE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	first := want[httpapi.Rebuild](t, http.StatusAccepted, a.send("POST", usersRebuild, nil))
+	eventually(t, "the client is held", func() bool {
+		var held bool
+		err := f.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM quarantine WHERE held AND client = $1)`, a.Client.ID).Scan(&held)
+		return err == nil && held
+	})
+	wantProblem(t, http.StatusConflict, "rebuild_in_progress", a.send("POST", usersRebuild, nil))
+	if users := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data; len(users) != 30 {
+		t.Errorf("%d users are listed while the part is replaced", len(users))
+	}
+	p.kill()
+	if err := blocking.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	p.serving()
+	if ended := a.rebuiltUsers(); ended.ID != first.ID || ended.Phase != "done" {
+		t.Errorf("%+v", ended)
+	}
+	if n := spoilt(t, f, a); n != 0 {
+		t.Errorf("%d rows are spoilt", n)
+	}
+	a.createUser("goes on", map[string]any{})
+	if users := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data; len(users) != 31 {
+		t.Errorf("%d users", len(users))
+	}
+}
