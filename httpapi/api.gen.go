@@ -739,6 +739,29 @@ type APIKeyList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
+// AnalyticsCluster defines model for AnalyticsCluster.
+type AnalyticsCluster struct {
+	// ClusterID Example: clu_0123456789abcdefghijklmnop
+	ClusterID ClusterID `json:"cluster_id"`
+
+	// ClusterSize How many members it has now.
+	ClusterSize int64 `json:"cluster_size"`
+
+	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+	Engaged        int64          `json:"engaged"`
+
+	// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
+	EngagementRate EngagementRate `json:"engagement_rate"`
+	Impressions    int64          `json:"impressions"`
+
+	// Label Example: plan=pro (82 % v. 31 %), high age
+	Label string `json:"label"`
+
+	// Reach How many of them have seen the campaign.
+	Reach int64 `json:"reach"`
+}
+
 // AnalyticsInterval defines model for AnalyticsInterval.
 type AnalyticsInterval struct {
 	Clicks      int64 `json:"clicks"`
@@ -823,9 +846,12 @@ type CampaignAnalytics struct {
 	BudgetMinor int64 `json:"budget_minor"`
 
 	// CampaignID Example: cam_0123456789abcdefghijklmnop
-	CampaignID  CampaignID `json:"campaign_id"`
-	Clicks      int64      `json:"clicks"`
-	Conversions int64      `json:"conversions"`
+	CampaignID CampaignID `json:"campaign_id"`
+	Clicks     int64      `json:"clicks"`
+
+	// Clusters By the clusters that those who have seen it are in now, the most impressions first; those it is aimed at also without any; at most 200. Who is in clusters of several layers counts in each, who is in none in none.
+	Clusters    []AnalyticsCluster `json:"clusters"`
+	Conversions int64              `json:"conversions"`
 
 	// Currency Example: EUR
 	Currency string `json:"currency"`

@@ -73,11 +73,15 @@ func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAna
 	if err != nil {
 		return nil, err
 	}
+	shares, err := a.Campaigns.Shares(ctx, client, eventual, c)
+	if err != nil {
+		return nil, err
+	}
 	return httpapi.GetCampaignAnalytics200JSONResponse{
 		CampaignID: c.ID, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
 		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
 		Spends: c.Spends, Impressions: c.Impressions, Engaged: c.Engaged, Clicks: c.Clicks, Conversions: c.Conversions,
-		EngagementRate: c.EngagementRate(), Reach: c.Reach, Pacing: paced(c, a.Now()),
+		EngagementRate: c.EngagementRate(), Reach: c.Reach, Pacing: paced(c, a.Now()), Clusters: each(shares, shareBody),
 		Interval: string(interval), Timezone: zone.String(), Series: each(series, intervalBody),
 	}, nil
 }
@@ -88,6 +92,13 @@ func paced(c projections.Campaign, now time.Time) httpapi.Pacing {
 		spending.EndsAt = *c.EndsAt
 	}
 	return httpapi.Pacing{Ratio: pacing.Ratio(spending, now), Probability: pacing.Probability(spending, now)}
+}
+
+func shareBody(s projections.ClusterShare) httpapi.AnalyticsCluster {
+	return httpapi.AnalyticsCluster{
+		ClusterID: s.Cluster, ConsentLayerID: s.Layer, Label: s.Label, ClusterSize: s.Size,
+		Reach: s.Reach, Impressions: s.Impressions, Engaged: s.Engaged, EngagementRate: s.EngagementRate(),
+	}
 }
 
 func intervalBody(i projections.Interval) httpapi.AnalyticsInterval {

@@ -143,6 +143,21 @@ func TestClusteringStory(t *testing.T) {
 		}
 	}
 
+	// What came of it is divided by the clusters that its viewers are in.
+	want[httpapi.Engagement](t, http.StatusCreated, a.engage(campaign, map[string]any{"type": "conversion", "user_id": "ext:" + names[5]}))
+	for _, user := range []string{names[0], names[6], names[6], others[5]} {
+		want[httpapi.Engagement](t, http.StatusCreated, a.engage(campaign, map[string]any{"type": "impression", "user_id": "ext:" + user}))
+	}
+	split := func(c httpapi.Cluster, size, reach, impressions, engaged int64) httpapi.AnalyticsCluster {
+		return httpapi.AnalyticsCluster{
+			ClusterID: c.ID, ConsentLayerID: layer.ID, Label: c.Label, ClusterSize: size, Reach: reach, Impressions: impressions,
+			Engaged: engaged, EngagementRate: float64(engaged) / float64(max(impressions, 1)),
+		}
+	}
+	if diff := cmp.Diff([]httpapi.AnalyticsCluster{split(cluster, 100, 3, 4, 1), split(listed[1], 100, 1, 1, 0)}, a.analytics(campaign, "").Clusters); diff != "" {
+		t.Errorf("by cluster (-want +got):\n%s", diff)
+	}
+
 	// Who withdraws or is erased is a member no more.
 	wantDone(t, a.send("DELETE", layersPath+"/"+string(layer.ID)+"/users/ext:"+names[0], nil))
 	wantDone(t, a.send("DELETE", "/api/v1/users/ext:"+names[1], nil))
@@ -151,6 +166,9 @@ func TestClusteringStory(t *testing.T) {
 	}
 	if c := want[httpapi.Cluster](t, http.StatusOK, a.get("/api/v1/clusters/"+string(cluster.ID))); c.ClusterSize != 98 {
 		t.Errorf("the size is %d", c.ClusterSize)
+	}
+	if diff := cmp.Diff([]httpapi.AnalyticsCluster{split(cluster, 98, 2, 3, 1), split(listed[1], 100, 1, 1, 0)}, a.analytics(campaign, "").Clusters); diff != "" {
+		t.Errorf("by cluster, after a withdrawal (-want +got):\n%s", diff)
 	}
 
 	// Another run, with another seed, finds the same clusters again.
