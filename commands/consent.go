@@ -28,6 +28,12 @@ type Directory interface {
 	// NotConsenting returns the others, of those who were created before a
 	// position and are still there.
 	NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error)
+	// CountUsers counts the users who were created before a position and are
+	// still there.
+	CountUsers(ctx context.Context, client id.Client, before eventstore.Position) (int, error)
+	// CountChanged counts those who have granted a layer, or withdrawn that,
+	// since a position.
+	CountChanged(ctx context.Context, client id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error)
 }
 
 // ConsentLayer is a layer as it is after a command.
@@ -147,7 +153,8 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 
 // ChangeConsents changes the consent of many users before it returns. Users
 // who are unknown are refused before anything is changed. Where it breaks off,
-// a repetition does what is left, and no more.
+// a repetition does what is left, and no more; it answers for the whole, as
+// the first would have.
 func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConsents) (Consents, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Consents{}, err
@@ -161,42 +168,97 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 		err = work.each(ctx, users)
 		return work.result(), err
 	}
-	now, err := c.declareAll(ctx, call, in)
+	declared, err := c.declareAll(ctx, call, in)
 	if err != nil {
 		return Consents{}, err
 	}
-	for after := id.User(""); ; {
-		var users []id.User
-		if in.Grant {
-			users, err = c.Directory.NotConsenting(ctx, call.Client, in.Layer, now, after, usersAtOnce)
-		} else {
-			users, err = c.Directory.Consenting(ctx, call.Client, in.Layer, after, usersAtOnce)
-		}
-		if err == nil {
-			err = work.each(ctx, users)
-		}
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			return Consents{}, fault.New(fault.Unavailable, "not_finished",
-				"There was no time for all users; %d are done. Repeat the request to go on from there.", work.changed.Load()).After(time.Second)
-		}
-		if err != nil || len(users) < usersAtOnce {
-			return work.result(), err
-		}
-		after = users[len(users)-1]
+	if declared.Repeated {
+		return c.resumeAll(ctx, work, declared.Position)
 	}
+	return c.changeAll(ctx, work, declared.Position, 0)
 }
 
 // declareAll writes down that all users are meant, and when. A repetition
 // finds that moment, so that it does not speak for users who came since.
-func (c *Commands) declareAll(ctx context.Context, call Call, in ChangeConsents) (eventstore.Position, error) {
-	outcome, err := execute[nothing](ctx, c, call, allConsentsStream(call.Client, in.Layer), false,
+func (c *Commands) declareAll(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
+	return execute[nothing](ctx, c, call, allConsentsStream(call.Client, in.Layer), false,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
 			if in.Grant {
 				return []event.Event{event.ConsentGrantedToAll{Layer: in.Layer}}, nil
 			}
 			return []event.Event{event.ConsentWithdrawnFromAll{Layer: in.Layer}}, nil
 		})
-	return outcome.Position, err
+}
+
+// resumeAll answers what came of an earlier try, or does what that has left.
+func (c *Commands) resumeAll(ctx context.Context, work *consenting, declared eventstore.Position) (Consents, error) {
+	ended, err := c.endAll(ctx, work, nil)
+	if err != nil || len(ended.Recorded) > 0 {
+		return consentsAfter(ended), err
+	}
+	before, err := c.Directory.CountChanged(ctx, work.call.Client, work.in.Layer, work.in.Grant, declared)
+	if err != nil {
+		return Consents{}, err
+	}
+	return c.changeAll(ctx, work, declared, before)
+}
+
+// changeAll changes the consents of all who were there when that was declared;
+// so many had been changed before.
+func (c *Commands) changeAll(ctx context.Context, work *consenting, declared eventstore.Position, before int) (Consents, error) {
+	client, layer := work.call.Client, work.in.Layer
+	for after := id.User(""); ; {
+		var users []id.User
+		var err error
+		if work.in.Grant {
+			users, err = c.Directory.NotConsenting(ctx, client, layer, declared, after, usersAtOnce)
+		} else {
+			users, err = c.Directory.Consenting(ctx, client, layer, after, usersAtOnce)
+		}
+		if err == nil {
+			err = work.each(ctx, users)
+		}
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			return Consents{}, fault.New(fault.Unavailable, "not_finished",
+				"There was no time for all users; %d are done. Repeat the request to go on from there.",
+				before+int(work.changed.Load())).After(time.Second)
+		}
+		if err != nil {
+			return Consents{}, err
+		}
+		if len(users) < usersAtOnce {
+			break
+		}
+		after = users[len(users)-1]
+	}
+	there, err := c.Directory.CountUsers(ctx, client, declared)
+	if err != nil {
+		return Consents{}, err
+	}
+	changed := before + int(work.changed.Load())
+	ended, err := c.endAll(ctx, work, []event.Event{event.ConsentOfAllChanged{
+		Layer: layer, Granted: work.in.Grant, Changed: changed, Unchanged: max(0, there-changed),
+	}})
+	return consentsAfter(ended), err
+}
+
+// endAll writes down what came of it, unless an earlier try has: then it
+// returns what that one wrote.
+func (c *Commands) endAll(ctx context.Context, work *consenting, events []event.Event) (Outcome, error) {
+	call := work.call
+	if call.Seed != nil {
+		call.Seed = append(slices.Clone(call.Seed), "ended")
+	}
+	return execute[nothing](ctx, c, call, allConsentsStream(call.Client, work.in.Layer), false,
+		func(*nothing, []eventstore.Recorded) ([]event.Event, error) { return events, nil })
+}
+
+func consentsAfter(ended Outcome) Consents {
+	if len(ended.Recorded) == 0 {
+		return Consents{}
+	}
+	total := ended.Recorded[0].Event.(event.ConsentOfAllChanged)
+	return Consents{total.Changed, total.Unchanged, ended.Position}
 }
 
 // nothing is the fold of a stream whose events do not depend on each other.

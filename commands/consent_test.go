@@ -3,6 +3,7 @@ package commands_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,24 @@ func (d directory) NotConsenting(_ context.Context, _ id.Client, layer id.Consen
 	return d.list(d.consents(d.T, layer, before), false, after, limit), nil //nolint:contextcheck // it is the test that reads the log
 }
 
+func (d directory) CountUsers(_ context.Context, _ id.Client, before eventstore.Position) (int, error) {
+	return len(d.consents(d.T, "", before)), nil //nolint:contextcheck // it is the test that reads the log
+}
+
+func (d directory) CountChanged(_ context.Context, _ id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
+	changed := map[id.User]bool{}
+	for _, r := range d.records(d.T) { //nolint:contextcheck // it is the test that reads the log
+		switch e := r.Event.(type) {
+		case event.ConsentGranted:
+			changed[e.User] = granted && r.Position > since
+		case event.ConsentWithdrawn:
+			changed[e.User] = !granted && r.Position > since
+		}
+	}
+	maps.DeleteFunc(changed, func(_ id.User, counts bool) bool { return !counts })
+	return len(changed), nil
+}
+
 func (d directory) list(users map[id.User]bool, granted bool, after id.User, limit int) (found []id.User) {
 	for _, u := range slices.Sorted(maps.Keys(users)) {
 		if users[u] == granted && u > after && len(found) < limit {
@@ -89,26 +108,28 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 		return done
 	}
 	for _, tt := range []struct {
-		name      string
-		done      func() commands.Consents
-		want      int
-		thenCount int // grants in the log
+		name            string
+		done            func() commands.Consents
+		want, unchanged int
+		thenCount       int // grants in the log
 	}{
-		{"some", func() commands.Consents { return change("some", true, false, users[1], users[3], users[1]) }, 2, 2},
-		{"all", func() commands.Consents { return change("all", true, true) }, 3, 5},
-		{"all once more", func() commands.Consents { return change("more", true, true) }, 0, 5},
+		{"some", func() commands.Consents { return change("some", true, false, users[1], users[3], users[1]) }, 2, 0, 2},
+		{"some repeated", func() commands.Consents { return change("some", true, false, users[1], users[3], users[1]) }, 2, 0, 2},
+		{"all", func() commands.Consents { return change("all", true, true) }, 3, 2, 5},
+		{"all once more", func() commands.Consents { return change("more", true, true) }, 0, 5, 5},
 		{"all repeated, with a newcomer", func() commands.Consents {
 			if _, err := w.CreateUser(t.Context(), call, "newcomer", json.RawMessage(`{}`)); err != nil {
 				t.Fatal(err)
 			}
 			return change("all", true, true)
-		}, 0, 5},
-		{"all anew, with the newcomer", func() commands.Consents { return change("anew", true, true) }, 1, 6},
-		{"withdrawn from some", func() commands.Consents { return change("back", false, false, users[0]) }, 1, 6},
-		{"withdrawn from all", func() commands.Consents { return change("back all", false, true) }, 5, 6},
+		}, 3, 2, 5},
+		{"all anew, with the newcomer", func() commands.Consents { return change("anew", true, true) }, 1, 5, 6},
+		{"withdrawn from some", func() commands.Consents { return change("back", false, false, users[0]) }, 1, 0, 6},
+		{"withdrawn from all", func() commands.Consents { return change("back all", false, true) }, 5, 1, 6},
+		{"withdrawn from all, repeated", func() commands.Consents { return change("back all", false, true) }, 5, 1, 6},
 	} {
-		if got := tt.done(); got.Changed != tt.want {
-			t.Errorf("%s: changed %d, want %d", tt.name, got.Changed, tt.want)
+		if got := tt.done(); got.Changed != tt.want || got.Unchanged != tt.unchanged {
+			t.Errorf("%s: changed %d and not %d, want %d and %d", tt.name, got.Changed, got.Unchanged, tt.want, tt.unchanged)
 		}
 		if n := w.count(t, "consent.granted"); n != tt.thenCount {
 			t.Errorf("%s: %d grants in the log, want %d", tt.name, n, tt.thenCount)
@@ -117,6 +138,50 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 	if n := w.count(t, "consent.withdrawn"); n != 6 {
 		t.Errorf("%d withdrawals in the log", n)
 	}
+}
+
+func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
+	w := newWorld(t)
+	reading := directory{t, w}
+	w.Directory = reading
+	_, call := w.client(t, "ada@example.com")
+	for i := range 5 {
+		if _, err := w.CreateUser(t.Context(), call, fmt.Sprint("u", i), json.RawMessage(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := commands.ChangeConsents{Layer: layer.ID, Grant: true, All: true}
+	w.Directory = breaksOff{reading}
+	if _, err := w.ChangeConsents(t.Context(), seeded(call, "all", ""), all); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	if n := w.count(t, "consent.granted"); n != 2 {
+		t.Fatalf("%d were granted before it broke off", n)
+	}
+	w.Directory = reading
+	for range 2 {
+		got, err := w.ChangeConsents(t.Context(), seeded(call, "all", ""), all)
+		if err != nil || got.Changed != 5 || got.Unchanged != 0 {
+			t.Errorf("answered %+v, %v", got, err)
+		}
+	}
+}
+
+var errBroken = errors.New("broken")
+
+// breaksOff is a directory that knows two users, and then nothing any more.
+type breaksOff struct{ directory }
+
+func (d breaksOff) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, _ int) ([]id.User, error) {
+	return d.directory.NotConsenting(ctx, client, layer, before, after, 2)
+}
+
+func (d breaksOff) CountUsers(context.Context, id.Client, eventstore.Position) (int, error) {
+	return 0, errBroken
 }
 
 func TestConsentIsRefusedForWhatIsNotThere(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 	"kindred/eventstore/seal"
 )
 
@@ -189,4 +190,29 @@ ORDER BY u.id LIMIT $5`
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
 	return query(ctx, m.Reader, Users{}, client, false, notConsentingUsers, []any{string(layer), string(before), string(after), limit},
 		func(u *id.User) []any { return []any{text(u)} })
+}
+
+const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND NOT u.erased AND u.born < $2`
+
+// CountUsers counts the users who were created before a position and are still
+// there.
+func (m Consent) CountUsers(ctx context.Context, client id.Client, before eventstore.Position) (int, error) {
+	return m.count(ctx, Users{}, client, countUsersBefore, string(before))
+}
+
+const countConsents = `
+SELECT count(*) FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4`
+
+// CountChanged counts those who have granted a layer, or withdrawn that, since
+// a position.
+func (m Consent) CountChanged(ctx context.Context, client id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
+	return m.count(ctx, m, client, countConsents, string(layer), granted, string(since))
+}
+
+func (m Consent) count(ctx context.Context, of feed.Projection, client id.Client, sql string, args ...any) (int, error) {
+	found, err := query(ctx, m.Reader, of, client, false, sql, args, func(n *int) []any { return []any{n} })
+	if err != nil {
+		return 0, err
+	}
+	return found[0], nil
 }

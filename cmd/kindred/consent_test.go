@@ -78,11 +78,14 @@ func TestConsent(t *testing.T) {
 	everybody := func() httpapi.ConsentsChanged {
 		return want[httpapi.ConsentsChanged](t, http.StatusOK, a.send("POST", at+"/grants", map[string]any{"all": true}, idempotent("everybody")))
 	}
-	if done := everybody(); done.Changed != 6 {
-		t.Errorf("got %+v", done)
+	first := everybody()
+	if first.Changed != 6 || first.Unchanged != 2 {
+		t.Errorf("got %+v", first)
 	}
 	a.createUser("newcomer", map[string]any{"age": 24, "plan": "p0"})
-	everybody()
+	if again := everybody(); again != first {
+		t.Errorf("the repetition answers %+v, the first %+v", again, first)
+	}
 	if names := a.consenting(layer, ""); len(names) != 8 {
 		t.Errorf("granted by %v", names)
 	}

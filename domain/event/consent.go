@@ -35,6 +35,15 @@ type (
 		fact
 		Layer id.ConsentLayer `json:"consent_layer_id"`
 	}
+	// ConsentOfAllChanged: what came of such a declaration, once all users are
+	// done.
+	ConsentOfAllChanged struct {
+		fact
+		Layer     id.ConsentLayer `json:"consent_layer_id"`
+		Granted   bool            `json:"granted"`
+		Changed   int             `json:"changed"`   // users
+		Unchanged int             `json:"unchanged"` // users who had said so before
+	}
 	// ConsentGranted: a user's traits may be looked at under a layer.
 	ConsentGranted struct {
 		fact
@@ -62,6 +71,7 @@ var consentEvents = []definition{
 	define[ConsentLayerRetired]("consent_layer.retired", 1),
 	define[ConsentGrantedToAll]("consent.granted_to_all", 1),
 	define[ConsentWithdrawnFromAll]("consent.withdrawn_from_all", 1),
+	define[ConsentOfAllChanged]("consent.of_all_changed", 1),
 	define[ConsentGranted]("consent.granted", 1),
 	define[ConsentWithdrawn]("consent.withdrawn", 1),
 }

@@ -79,6 +79,7 @@ func samples() []Event {
 		ConsentLayerChanged{Layer: layer, Name: "Research", TraitPaths: []string{"city"}},
 		ConsentLayerRetired{Layer: layer},
 		ConsentGrantedToAll{Layer: layer},
+		ConsentOfAllChanged{Layer: layer, Granted: true, Changed: 120, Unchanged: 3},
 		ConsentWithdrawnFromAll{Layer: layer},
 		ConsentGranted{Layer: layer, User: user, Source: box(1)},
 		ConsentWithdrawn{Layer: layer, User: user, Source: box(1)},
