@@ -26,6 +26,7 @@ func BenchmarkTop(b *testing.B) {
 }
 
 func benchmarkTop(b *testing.B, p *Population, people []person) {
+	b.Helper()
 	random := rand.New(rand.NewPCG(2, 2))
 	var took []time.Duration
 	for b.Loop() {

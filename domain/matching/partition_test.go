@@ -119,9 +119,9 @@ func TestAPartitionFindsWhatIsThere(t *testing.T) {
 		"structureless":              {0.2, document, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := multitude(t, 6000, c.missing, c.write)
+			p := multitude(t, 3000, c.missing, c.write)
 			p.Partition(1)
-			if len(p.cells) != 78 || p.Len() != 6000 {
+			if len(p.cells) != 55 || p.Len() != 3000 {
 				t.Fatalf("%d users in %d cells", p.Len(), len(p.cells))
 			}
 			if c.probed && (p.partition.probes[0] == 0 || p.partition.probes[0] > len(p.cells)/3) {
@@ -129,7 +129,7 @@ func TestAPartitionFindsWhatIsThere(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(3, 3))
 			for _, limit := range []int{5, 20, 100} {
-				if got := recall(p, someRows(p, random, 100), limit); got < 0.95 {
+				if got := recall(p, someRows(p, random, 60), limit); got < 0.95 {
 					t.Errorf("recall %.3f of %d", got, limit)
 				}
 			}

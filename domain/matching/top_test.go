@@ -19,10 +19,10 @@ func TestTopIsThatOfTheDefinition(t *testing.T) {
 		for i, overrides := range []map[string]traits.Override{nil, weights} {
 			t.Run(fmt.Sprintf("missing %v overrides %d", missing, i), func(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(missing*100), uint64(i)))
-				people := crowd(t, random, 2500, missing)
+				people := crowd(t, random, 1300, missing)
 				s := learn(people, overrides)
 				p := populate(s, people)
-				for range 8 {
+				for range 3 {
 					user := people[random.IntN(len(people))].id
 					sameTop(t, s, people, p, Query{User: user, Limit: 20})
 					sameTop(t, s, people, p, Query{User: user, Limit: 3000})
@@ -42,7 +42,7 @@ func TestTopIsThatOfTheDefinition(t *testing.T) {
 // for one kind would lose matches here.
 func TestTopOfEachTraitAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
-	people := crowd(t, random, 2000, 0.05)
+	people := crowd(t, random, 1200, 0.05)
 	s := learn(people, nil)
 	p := populate(s, people)
 	if len(p.traits) != 10 {
@@ -50,7 +50,7 @@ func TestTopOfEachTraitAlone(t *testing.T) {
 	}
 	for _, c := range p.traits {
 		t.Run(c.Path, func(t *testing.T) {
-			for range 25 {
+			for range 10 {
 				user := people[random.IntN(len(people))].id
 				sameTop(t, s, people, p, Query{User: user, Limit: 15, Permit: func(path string) bool { return path == c.Path }})
 			}

@@ -50,7 +50,7 @@ func (s Schema) Encoder(asOf time.Time) *Encoder {
 		et := encodedTrait{Trait: t, root: math.Sqrt(t.Weight), first: len(e.dimensions)}
 		switch t.Type {
 		case TypeNumber:
-			et.scale = t.Numbers.scale()
+			et.scale = t.scale()
 		case TypeDate:
 			et.scale = t.Numbers.ages(daysOf(asOf)).scale()
 			et.scale.asOf, et.scale.age = daysOf(asOf), true
@@ -156,6 +156,19 @@ func (s scale) z(x float64) float64 {
 		x = math.Log1p(max(x, 0))
 	}
 	return min(max((x-s.centre)/s.spread, -clip), clip)
+}
+
+// scale is that of its series, which has an end and needs no log scale, or else
+// its own.
+func (t Trait) scale() scale {
+	if t.Series == (Numbers{}) || t.Numbers.Min == t.Numbers.Max {
+		return t.Numbers.scale()
+	}
+	s := scale{centre: t.Series.P50, spread: (t.Series.P75 - t.Series.P25) / normalIQR}
+	if s.spread == 0 {
+		s.spread = t.Series.SD
+	}
+	return s
 }
 
 // scale chooses the centre and the spread; a spread of 0 means that the values

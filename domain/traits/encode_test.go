@@ -3,6 +3,9 @@ package traits
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,5 +120,51 @@ func TestRestrictKeepsPermittedPaths(t *testing.T) {
 	got := s.Restrict(func(path string) bool { return path != "b" })
 	if len(got.Traits) != 2 || got.Traits[0].Path != "a" || got.Traits[1].Path != "c" || len(s.Traits) != 3 {
 		t.Errorf("got %+v", got.Traits)
+	}
+}
+
+func TestNumbersOfOneUnitShareAScale(t *testing.T) {
+	random := rand.New(rand.NewPCG(8, 8))
+	var users []Flat
+	for range 300 {
+		var parts []string
+		for i := range 9 { // the last hardly varies
+			answer := random.IntN(6)
+			if i == 8 {
+				answer = random.IntN(100) / 99
+			}
+			parts = append(parts, fmt.Sprintf(`"answer_%d":%d,"height_%d":%g`, i, answer, i, random.NormFloat64()))
+			if i < 7 {
+				parts = append(parts, fmt.Sprintf(`"few_%d":%d`, i, random.IntN(6)))
+			}
+		}
+		parts = append(parts, fmt.Sprintf(`"age":%d`, 18+random.IntN(60)))
+		f, err := Flatten([]byte("{" + strings.Join(parts, ",") + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users = append(users, f)
+	}
+	s := Infer(func(yield func(string, Flat) bool) {
+		for i, u := range users {
+			if !yield(fmt.Sprint(i), u) {
+				return
+			}
+		}
+	}, nil)
+	for _, trait := range s.Traits {
+		if shares := strings.HasPrefix(trait.Path, "answer_"); shares != (trait.Series != Numbers{}) {
+			t.Errorf("%s is in a series: %t", trait.Path, !shares)
+		}
+	}
+	e := s.Encoder(time.Time{})
+	dims := e.Dimensions()
+	at := func(path string) int {
+		return slices.IndexFunc(dims, func(d Dimension) bool { return d.Path == path })
+	}
+	first, last := Flat{Values: []Value{{Path: "answer_0", Kind: Number, Number: 5}}}, Flat{Values: []Value{{Path: "answer_8", Kind: Number, Number: 5}}}
+	a, b := e.Append(nil, first)[at("answer_0")], e.Append(nil, last)[at("answer_8")]
+	if a != b || a <= 0 {
+		t.Errorf("the same answer is encoded as %v and as %v", a, b)
 	}
 }

@@ -48,6 +48,7 @@ func Infer(users iter.Seq2[string, Flat], overrides map[string]Override) Schema 
 	for _, path := range slices.Sorted(slices.Values(kept)) {
 		s.Traits = append(s.Traits, describe(path, columns[path], overrides))
 	}
+	findSeries(s.Traits, columns)
 	return s
 }
 
@@ -243,6 +244,11 @@ func (t Trait) measure(values []Value) Numbers {
 			xs = append(xs, v.Number)
 		}
 	}
+	return describeNumbers(xs)
+}
+
+// describeNumbers sorts xs, and changes them.
+func describeNumbers(xs []float64) Numbers {
 	if len(xs) == 0 {
 		return Numbers{}
 	}

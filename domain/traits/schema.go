@@ -44,6 +44,7 @@ type Trait struct {
 	Sensitive bool    `json:"sensitive,omitempty"`
 	Known     int     `json:"known"`             // sampled users with a value of any kind
 	Numbers   Numbers `json:"numbers,omitzero"`  // of number and date
+	Series    Numbers `json:"series,omitzero"`   // of all numbers of its series together, where it is in one
 	Levels    []Level `json:"levels,omitempty"`  // of category and set: the most frequent, then by name
 	Distinct  int     `json:"distinct,omitzero"` // levels before they were cut
 }

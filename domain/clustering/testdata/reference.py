@@ -7,6 +7,9 @@ import json
 import os
 import sys
 
+# How a python without scikit-learn ends.
+NO_REFERENCE = 77
+
 
 def known(folder):
     from sklearn import datasets
@@ -33,4 +36,7 @@ def fit(file, dims, k, threads):
     print(json.dumps({"inertia": inertia, "cpu": cpu, "wall": wall}))
 
 
-{"known": known, "fit": fit}[sys.argv[1]](*sys.argv[2:])
+try:
+    {"known": known, "fit": fit}[sys.argv[1]](*sys.argv[2:])
+except ModuleNotFoundError:
+    sys.exit(NO_REFERENCE)
