@@ -4,7 +4,7 @@ GOLANGCI_LINT := v2.15.0
 
 # Git may distrust a clone that somebody else owns; a build then goes without its revision.
 BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
-# The race detector needs a C compiler.
+# The race detector needs a C compiler. It also makes every process linger at its end, by default for 1 s.
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
@@ -23,7 +23,7 @@ build: ## build bin/kindred
 test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
 	@scripts/install-postgres
 	@$(BUILD) -o bin/testpg ./scripts/testpg
-	bin/testpg go test $(RACE) -timeout 30m ./...
+	GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -timeout 30m ./...
 
 bench: build ## measure bin/kindred beside its ceilings; BENCH="--quick" for less
 	@scripts/install-postgres

@@ -6,18 +6,19 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// loadContract reads openapi.yaml.
-func loadContract() (*openapi3.T, error) {
+// loadContract reads openapi.yaml, once. Nobody may change what it returns.
+var loadContract = sync.OnceValues(func() (*openapi3.T, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(contract)
 	if err != nil {
 		return nil, fmt.Errorf("read the contract: %w", err)
 	}
 	return doc, nil
-}
+})
 
 // publicContract is the contract as callers get it: JSON, without what is
 // meant for the generator alone.

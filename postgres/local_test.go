@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/postgres"
+	"kindred/postgres/pgtest"
 )
 
 // ownerDir names, to a child process of these tests, the directory that it shall own.
@@ -32,7 +33,9 @@ const ownerDir = "KINDRED_TEST_OWNER_DIR"
 func TestMain(m *testing.M) {
 	dir, isOwner := os.LookupEnv(ownerDir)
 	if !isOwner {
-		os.Exit(m.Run())
+		code := m.Run()
+		removeModel()
+		os.Exit(code)
 	}
 	local, err := postgres.StartLocal(context.Background(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -81,16 +84,39 @@ func (o *owner) kill() {
 	_ = o.cmd.Wait()
 }
 
-// newDir returns a directory that every account can walk to.
-func newDir(t *testing.T) string {
+// model is a directory with a cluster, to be copied: making one takes much longer.
+var model = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "kindred-model-"); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // another account runs the server
+		return dir, err
+	}
+	local, err := postgres.StartLocal(context.Background(), dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return dir, err
+	}
+	return dir, local.Stop(context.Background())
+})
+
+func removeModel() {
+	if dir, _ := model(); dir != "" { // what went wrong with it was told by a test
+		os.RemoveAll(dir)
+	}
+}
+
+// newCluster is a directory with a cluster that has run and stopped in order.
+func newCluster(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kindred-local-") //nolint:usetesting // TempDir is closed to other accounts
+	from, err := model()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
+	dir := pgtest.Dir(t)
+	for _, part := range []string{"data", "socket"} {
+		if out, err := exec.Command("cp", "-Rp", filepath.Join(from, part), dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	return dir
 }
@@ -155,7 +181,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 func TestAFreshServerIsOutOfReachOfTheNetworkAndFlushes(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := pgtest.Dir(t)
 	local := start(t, dir)
 	got := map[string]string{}
 	for _, setting := range []string{
@@ -183,7 +209,7 @@ func TestAFreshServerIsOutOfReachOfTheNetworkAndFlushes(t *testing.T) {
 
 func TestDataOutlivesAStopInOrder(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := pgtest.Dir(t)
 	local := start(t, dir)
 	ask(t, local, `CREATE TABLE kept AS SELECT 'yes' AS it`)
 	stop(t, local)
@@ -203,7 +229,7 @@ func TestDataOutlivesAStopInOrder(t *testing.T) {
 
 func TestASecondStartRefusesAndNamesTheFirst(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := newCluster(t)
 	local := start(t, dir)
 	if err := local.Announce("http://127.0.0.1:8080"); err != nil {
 		t.Fatal(err)
@@ -222,7 +248,7 @@ func TestASecondStartRefusesAndNamesTheFirst(t *testing.T) {
 
 func TestOfManyStartsOneWins(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := pgtest.Dir(t)
 	const starts = 6
 	errs := make([]error, starts)
 	var all sync.WaitGroup
@@ -249,7 +275,7 @@ func TestAServerEndsWithItsKilledOwner(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells a child of its parent's death")
 	}
-	dir := newDir(t)
+	dir := newCluster(t)
 	owner := startOwner(t, dir)
 	pid := owner.serverPID(t)
 	owner.kill()
@@ -268,7 +294,7 @@ func TestAServerThatIsOnItsWayOutIsSeenOff(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells a child of its parent's death")
 	}
-	dir := newDir(t)
+	dir := newCluster(t)
 	owner := startOwner(t, dir)
 	pid := owner.serverPID(t)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // so that it learns of the death late
@@ -301,8 +327,7 @@ func TestAServerThatIsOnItsWayOutIsSeenOff(t *testing.T) {
 
 func TestAServerThatOutlivedItsOwnerIsAdopted(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	stop(t, start(t, dir)) // makes the cluster
+	dir := newCluster(t)
 	pid := postgres.StartOrphan(t.Context(), t, dir, false)
 	local := start(t, dir)
 	if local.PID() != pid {
@@ -320,7 +345,7 @@ func TestAServerThatOutlivedItsOwnerIsAdopted(t *testing.T) {
 
 func TestAServerThatIsNotKnownForOneIsNeverJoinedByAnother(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := pgtest.Dir(t)
 	local := start(t, dir)
 	stop(t, local)
 	pid := postgres.StartOrphan(t.Context(), t, dir, true)
@@ -358,7 +383,7 @@ func killed(t *testing.T, local *postgres.Local) {
 
 func TestAKilledServerIsNoticedAndRecovers(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := newCluster(t)
 	local := start(t, dir)
 	ask(t, local, `CREATE TABLE kept AS SELECT 'yes' AS it`)
 	// A busy session outlives the server for a while, and is in the way of a new one.
@@ -387,8 +412,7 @@ func TestAStaleNoteOfAProcessDoesNotKeepTheServerFromStarting(t *testing.T) {
 	for name, keepsRunning := range map[string]bool{"dead": false, "alive and another": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := newDir(t)
-			stop(t, start(t, dir))
+			dir := newCluster(t)
 			data := filepath.Join(dir, "data")
 			owner := ownerOf(t, data)
 
@@ -438,7 +462,7 @@ func ownerOf(t *testing.T, path string) *syscall.Stat_t {
 
 func TestACrashWhileTheClusterIsMadeLeavesNoHalfOfOne(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := pgtest.Dir(t)
 	owner := startOwner(t, dir)
 	halves := func() []string {
 		found, err := filepath.Glob(filepath.Join(dir, "data.new-*", "global"))
@@ -467,7 +491,7 @@ func TestAwkwardPathsWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			local := start(t, filepath.Join(newDir(t), part))
+			local := start(t, filepath.Join(pgtest.Dir(t), part))
 			socket := ask(t, local, `SHOW unix_socket_directories`)
 			ask(t, local, `SELECT 'up'`)
 			stop(t, local)
@@ -489,7 +513,7 @@ func TestADirectoryThatSomebodyElseHasPutInOurPlaceIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(newDir(t), strings.Repeat("long/", 30))
+			dir := filepath.Join(pgtest.Dir(t), strings.Repeat("long/", 30))
 			local := start(t, dir)
 			socket := strings.Trim(ask(t, local, `SHOW unix_socket_directories`), `"`)
 			stop(t, local)
@@ -513,8 +537,7 @@ func TestAClusterOfAnotherVersionIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := newDir(t)
-			stop(t, start(t, dir))
+			dir := newCluster(t)
 			data := filepath.Join(dir, "data")
 			if err := edit(filepath.Join(data, "PG_VERSION")); err != nil {
 				t.Fatal(err)
@@ -579,7 +602,7 @@ func TestRootUsesAnotherDirectoryWhereTheServersAccountCannotWalk(t *testing.T) 
 func TestTheServerSeesNothingOfOurEnvironment(t *testing.T) {
 	t.Setenv("KINDRED_MASTER_KEY", "a secret")
 	t.Setenv("PGPORT", "1") // nor do its settings come from there
-	local := start(t, newDir(t))
+	local := start(t, newCluster(t))
 	if got := ask(t, local, `SHOW port`); got != "5432" {
 		t.Errorf("port %s", got)
 	}
@@ -594,7 +617,7 @@ func TestTheServerSeesNothingOfOurEnvironment(t *testing.T) {
 
 func TestWithoutAServerToStartTheErrorSaysWhatToDo(t *testing.T) {
 	t.Setenv("PG_BINDIR", t.TempDir())
-	dir := newDir(t)
+	dir := pgtest.Dir(t)
 	_, err := tryStart(t, dir)
 	if err == nil || !strings.Contains(err.Error(), "scripts/install-postgres") {
 		t.Errorf("the start says: %v", err)
@@ -607,7 +630,7 @@ func TestWithoutAServerToStartTheErrorSaysWhatToDo(t *testing.T) {
 
 func TestTheServersLogHoldsNoValues(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir := newCluster(t)
 	local := start(t, dir)
 	conn, err := pgx.Connect(t.Context(), local.URL())
 	if err != nil {

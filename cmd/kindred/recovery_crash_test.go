@@ -85,7 +85,7 @@ func TestAServiceOutlivesItsDatabase(t *testing.T) {
 
 func TestAServiceEndsWithItsPrivateDatabaseAndTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
-	dir := openDir(t)
+	dir := pgtest.Dir(t)
 	p := startProcess(t, impatient, func(c *Config) { c.DataDir = dir })
 	storm := newStorm(t, p.service, 2)
 	storm.blow()

@@ -166,17 +166,3 @@ func (p *process) wait() *os.ProcessState {
 	}
 	return p.cmd.ProcessState
 }
-
-// openDir makes a directory that the account of a private server can reach.
-func openDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "kindred-recovery-") //nolint:usetesting // TempDir is closed to other accounts
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kindred/postgres/pgtest"
 )
 
 // TestItStartsSoonAndStaysSmall measures the program as it is shipped, without
@@ -18,7 +20,7 @@ func TestItStartsSoonAndStaysSmall(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	p := newProcess(t, func(c *Config) { c.DataDir = openDir(t) })
+	p := newProcess(t, func(c *Config) { c.DataDir = pgtest.Dir(t) })
 	p.program = program
 	p.start()
 	p.serving()
@@ -64,7 +66,7 @@ func residentMiB(t testing.TB, pid int) int {
 
 func TestASecondStartOnTheSameDataIsRefused(t *testing.T) {
 	t.Parallel()
-	dir := openDir(t)
+	dir := pgtest.Dir(t)
 	first := startProcess(t, func(c *Config) { c.DataDir = dir })
 	second := newProcess(t, func(c *Config) { c.DataDir, c.MasterKey = dir, first.Config.MasterKey })
 	second.start()
@@ -81,8 +83,8 @@ func TestASecondStartOnTheSameDataIsRefused(t *testing.T) {
 
 func TestAPortInUseIsToldAndNothingIsStarted(t *testing.T) {
 	t.Parallel()
-	first := startProcess(t, func(c *Config) { c.DataDir = openDir(t) })
-	dir := filepath.Join(openDir(t), "data")
+	first := startProcess(t, func(c *Config) { c.DataDir = pgtest.Dir(t) })
+	dir := filepath.Join(pgtest.Dir(t), "data")
 	second := newProcess(t, func(c *Config) { c.DataDir, c.Listen = dir, first.Config.Listen })
 	second.start()
 	if state := second.wait(); state.ExitCode() != 1 {

@@ -32,7 +32,7 @@ func TestTheQuickWayReadsTheSame(t *testing.T) {
 	}
 	alphabet := []byte(`{}[]",:\0129eE.-+truenlhda ` + "\x00\x1f\x7f\xc3\xa9")
 	accepted := 0
-	for range 200_000 {
+	for range 40_000 {
 		mutated := bytes.Clone(text)
 		for range 1 + random.IntN(2) {
 			i := random.IntN(len(mutated))

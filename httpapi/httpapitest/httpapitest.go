@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -22,12 +23,7 @@ import (
 // Client returns a client that checks every answer; base may be nil.
 func Client(t testing.TB, base http.RoundTripper) *http.Client {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc.Servers = nil // whatever the host
-	router, err := gorillamux.NewRouter(doc)
+	router, err := loadRouter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +32,16 @@ func Client(t testing.TB, base http.RoundTripper) *http.Client {
 	}
 	return &http.Client{Transport: &checked{t: t, base: base, router: router}}
 }
+
+// loadRouter reads the contract, once for all clients.
+var loadRouter = sync.OnceValues(func() (routers.Router, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		return nil, err
+	}
+	doc.Servers = nil // whatever the host
+	return gorillamux.NewRouter(doc)
+})
 
 type checked struct {
 	t      testing.TB

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -89,6 +90,18 @@ func roomiest() string {
 		return "/dev/shm"
 	}
 	return os.TempDir()
+}
+
+// Dir returns a directory for a private server of one test, in memory where there is
+// room. Every account can walk to it; it goes with the test.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := makeDir(roomiest())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // makeDir makes a directory that every account can walk through: the server may run
