@@ -135,7 +135,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		return nil, err
 	}
 	reader := f.reader()
-	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool}}
+	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool, Leases: f.control}}
 	w.revocations = &auth.Revocations{
 		Source:   revocationSource{f.revocations()},
 		TokenTTL: f.config.TokenTTL, Now: time.Now, Logger: f.logger,

@@ -5,10 +5,12 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,14 +21,22 @@ import (
 )
 
 const (
-	lease     = time.Minute    // longer than a request may take
-	retention = 48 * time.Hour // promised are 24 hours
-	batch     = 1_000          // rows to a DELETE
-	maxRounds = 1_000          // batches to a Prune
+	lease     = 3 * time.Second // prolonged while the request runs
+	retention = 48 * time.Hour  // promised are 24 hours
+	batch     = 1_000           // rows to a DELETE
+	maxRounds = 1_000           // batches to a Prune
 )
 
-// Store is the table idempotency.
-type Store struct{ Pool *pgxpool.Pool }
+// Store is the table idempotency. [Store.Run] must run beside it: it keeps the keys
+// of slow requests from being taken for those of a dead process.
+type Store struct {
+	Pool   *pgxpool.Pool
+	Leases *pgxpool.Pool // for prolonging leases, which must not wait; nil: Pool
+	Lease  time.Duration // how long a process that died keeps its keys; 0: 3 s
+
+	mu   sync.Mutex
+	held map[string]httpapi.Repeat // requests under way, by the holder of the key
+}
 
 // A dead holder's key goes to the next request with the same body.
 const reserve = `
@@ -42,12 +52,12 @@ SELECT body, done FROM idempotency WHERE client = $1 AND route = $2 AND key = $3
 
 // Reserve takes the key of r, or refuses with a fault of the code
 // "idempotency_key_reused" (another body used it) or "in_flight" (the request
-// is under way). A request that succeeded before may run again, any number of
+// is under way, or its process has just died). A request that succeeded before may run again, any number of
 // times at once.
 func (s *Store) Reserve(ctx context.Context, r httpapi.Repeat) (httpapi.Settle, error) {
 	for range 3 { // the row may go away between the two statements
 		var holder string
-		err := s.Pool.QueryRow(ctx, reserve, r.Client, r.Route, r.Key, r.Body, lease).Scan(&holder)
+		err := s.Pool.QueryRow(ctx, reserve, r.Client, r.Route, r.Key, r.Body, s.lease()).Scan(&holder)
 		if err == nil {
 			return s.settle(r, holder), nil
 		}
@@ -86,7 +96,16 @@ const (
 )
 
 func (s *Store) settle(r httpapi.Repeat, holder string) httpapi.Settle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = map[string]httpapi.Repeat{}
+	}
+	s.held[holder] = r
 	return func(ctx context.Context, succeeded bool) error {
+		s.mu.Lock()
+		delete(s.held, holder)
+		s.mu.Unlock()
 		statement := release
 		if succeeded {
 			statement = finish
@@ -115,20 +134,63 @@ func (s *Store) Prune(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// Run prunes every hour until ctx ends.
+// Run keeps the keys of requests under way, and prunes every hour, until ctx ends.
 func (s *Store) Run(ctx context.Context, log *slog.Logger) {
-	ticker := time.NewTicker(time.Hour)
-	defer ticker.Stop()
-	for {
-		if n, err := s.Prune(ctx); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "idempotency keys not pruned", slog.Any("error", err))
-		} else if n > 0 {
-			log.InfoContext(ctx, "idempotency keys pruned", slog.Int64("keys", n))
+	var pruning sync.WaitGroup
+	defer pruning.Wait()
+	pruning.Go(func() {
+		every(ctx, time.Hour, func() {
+			if n, err := s.Prune(ctx); err != nil && ctx.Err() == nil {
+				log.WarnContext(ctx, "idempotency keys not pruned", slog.Any("error", err))
+			} else if n > 0 {
+				log.InfoContext(ctx, "idempotency keys pruned", slog.Int64("keys", n))
+			}
+		})
+	})
+	every(ctx, s.lease()/4, func() {
+		if err := s.prolong(ctx); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "idempotency keys not prolonged", slog.Any("error", err))
 		}
+	})
+}
+
+const prolong = `
+UPDATE idempotency SET lease_until = now() + $1::interval
+WHERE NOT done AND (client, route, key, holder) IN (SELECT * FROM unnest($2::text[], $3::text[], $4::bytea[], $5::uuid[]))`
+
+// prolong prolongs the leases of all requests under way.
+func (s *Store) prolong(ctx context.Context) error {
+	var (
+		clients, routes, holders []string
+		keys                     [][]byte
+	)
+	s.mu.Lock()
+	for holder, r := range s.held {
+		clients, routes = append(clients, string(r.Client)), append(routes, r.Route)
+		keys, holders = append(keys, r.Key), append(holders, holder)
+	}
+	s.mu.Unlock()
+	if len(holders) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.lease())
+	defer cancel()
+	_, err := cmp.Or(s.Leases, s.Pool).Exec(ctx, prolong, s.lease(), clients, routes, keys, holders)
+	return err
+}
+
+func (s *Store) lease() time.Duration { return cmp.Or(s.Lease, lease) }
+
+// every does something at once, and then in a rhythm until ctx ends.
+func every(ctx context.Context, period time.Duration, do func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		do()
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-tick.C:
 		}
 	}
 }

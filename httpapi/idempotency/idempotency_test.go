@@ -3,9 +3,11 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -45,7 +47,7 @@ func refused(t *testing.T, s *idempotency.Store, r httpapi.Repeat, code string) 
 
 func TestReserve(t *testing.T) {
 	pool := pgtest.New(t)
-	s := &idempotency.Store{Pool: pool}
+	s := &idempotency.Store{Pool: pool, Lease: time.Hour}
 	exec := func(sql string) {
 		t.Helper()
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
@@ -97,10 +99,55 @@ func TestReserve(t *testing.T) {
 	})
 }
 
+func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	first := &idempotency.Store{Pool: pool, Lease: 1500 * time.Millisecond}
+	second := &idempotency.Store{Pool: pool, Lease: time.Hour}
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	var living sync.WaitGroup
+	living.Go(func() { first.Run(ctx, slog.New(slog.DiscardHandler)) })
+
+	reserve(t, first, repeat("a", "1"))
+	until := func() (at time.Time) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), `SELECT lease_until FROM idempotency`).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	reserved := until()
+	eventually(t, "the lease is prolonged", func() bool { return until().After(reserved) })
+	refused(t, second, repeat("a", "1"), "in_flight")
+
+	die()
+	living.Wait()
+	var settle httpapi.Settle
+	eventually(t, "the key is free", func() (free bool) {
+		var err error
+		settle, err = second.Reserve(t.Context(), repeat("a", "1"))
+		if err != nil && !fault.Is(err, "in_flight") {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	settled(t, settle, true)
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
 // Twenty requests with one key at once: they never run side by side, and when
 // the first success is in, no refusal undoes it.
 func TestOneAtATime(t *testing.T) {
-	s := &idempotency.Store{Pool: pgtest.New(t)}
+	s := &idempotency.Store{Pool: pgtest.New(t), Lease: time.Hour}
 	var round atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
 		outcomes := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "outcomes")
