@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -203,34 +202,6 @@ func TestRateLimitsCanBeOff(t *testing.T) {
 		if answer, _ := e.send("GET", users, nil, token("full")...); answer.StatusCode != 200 || answer.Header.Get("RateLimit") != "" {
 			t.Fatalf("%d, RateLimit %s", answer.StatusCode, answer.Header.Get("RateLimit"))
 		}
-	}
-}
-
-func TestTooManyAtOnce(t *testing.T) {
-	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
-	entered, leave := make(chan struct{}), make(chan struct{})
-	e.service.listUsers = func(context.Context, httpapi.ListUsersRequestObject) error {
-		close(entered)
-		<-leave
-		return nil
-	}
-	done := make(chan int)
-	go func() {
-		answer, _ := e.send("GET", users, nil, token("full")...)
-		done <- answer.StatusCode
-	}()
-	<-entered
-	e.problem(503, "overloaded", "GET", users, "", token("full")...)
-	if answer, _ := e.send("GET", "/healthz", nil); answer.StatusCode != 200 {
-		t.Errorf("health under load: %d", answer.StatusCode)
-	}
-	close(leave)
-	if got := <-done; got != 200 {
-		t.Errorf("the first request: %d", got)
-	}
-	e.service.listUsers = nil
-	if answer, _ := e.send("GET", users, nil, token("full")...); answer.StatusCode != http.StatusOK {
-		t.Errorf("afterwards: %d", answer.StatusCode)
 	}
 }
 

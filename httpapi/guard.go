@@ -28,13 +28,6 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			return
 		}
 		x.op = op
-		select {
-		case e.slots <- struct{}{}:
-			defer func() { <-e.slots }()
-		default:
-			e.fail(w, r, fault.New(fault.Unavailable, "overloaded", "Too much is going on. Try again."))
-			return
-		}
 		x.call.Lines = op.exports && acceptsLines(r)
 		if !op.streams && !x.call.Lines {
 			ctx, cancel := context.WithTimeout(r.Context(), e.o.Timeout)

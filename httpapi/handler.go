@@ -42,7 +42,6 @@ type edge struct {
 	o          Options
 	router     *mux.Router
 	operations map[string]*operation
-	slots      chan struct{} // one for each request under way
 	tokens     *limiter
 	clients    *limiter
 	ratePolicy string
@@ -62,7 +61,6 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 		o:          o,
 		router:     mux.NewRouter().UseEncodedPath().SkipClean(true),
 		operations: must(operations(doc)),
-		slots:      make(chan struct{}, o.Limits.InFlight),
 		tokens:     must(newLimiter("token", o.Limits.TokenRate)),
 		clients:    must(newLimiter("client", o.Limits.ClientRate)),
 		metrics:    newMetrics(o.Metrics),
@@ -79,10 +77,10 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
 	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
 	handler := e.observe(http.HandlerFunc(e.route))
-	if o.Tracing == nil {
-		return handler
+	if o.Tracing != nil {
+		handler = otelhttp.NewHandler(handler, "request", otelhttp.WithTracerProvider(o.Tracing))
 	}
-	return otelhttp.NewHandler(handler, "request", otelhttp.WithTracerProvider(o.Tracing))
+	return e.admission(handler)
 }
 
 // must is for what can only fail when the binary itself is broken.

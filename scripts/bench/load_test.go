@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -79,5 +80,46 @@ func TestALoopCountsWhatIsAnsweredAndFailsByWhatIsNotExpected(t *testing.T) {
 	}
 	if _, err := requests(t.Context(), addr, to("/gone"), pace{workers: 2, length: 50 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("answers of 404: %v", err)
+	}
+}
+
+// A service that answers every second request, and sheds the others in every
+// way that there is.
+func TestAnOpenLoopTellsTheGoodFromTheShedAndTheWrong(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int64
+	addr := answers(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n.Add(1) % 4 {
+		case 0:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable) // without Retry-After
+		}
+	})
+	w := workload{http.StatusOK, func(_ *rand.Rand, buf []byte) []byte { return request(buf, "GET", "/", "", "", nil) }}
+	f := &flood{addr: addr, w: w, random: chance()}
+	defer f.close()
+	all, err := f.run(t.Context(), 1000, 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := count(all, http.StatusOK)
+	if len(all) != 100 || got.good+got.late < 40 || got.good > 50 || got.shed > 25 || got.wrong > 25 || got.good+got.shed+got.wrong+got.late != 100 {
+		t.Errorf("of %d: %+v", len(all), got)
+	}
+}
+
+func TestRecoveryEndsWithTheLastThatIsNotAsItShouldBe(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	at := func(seconds int, status int, took time.Duration) arrival {
+		return arrival{due: start.Add(time.Duration(seconds) * time.Second), took: took, answer: answer{status: status}}
+	}
+	all := []arrival{at(0, 503, 0), at(1, 200, time.Minute), at(2, 200, time.Second), at(3, 200, 0)}
+	for patience, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: 0, 0: 2 * time.Second} {
+		if got := recovered(all, 200, patience); got != want {
+			t.Errorf("with a patience of %s: %s, want %s", patience, got, want)
+		}
 	}
 }

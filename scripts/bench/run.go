@@ -37,6 +37,7 @@ func rows() []row {
 	all = append(all,
 		row{"append", false, measureAppend},
 		row{"import", false, measureImport},
+		row{"overload", false, measureOverload},
 	)
 	for _, r := range goRows() {
 		all = append(all, row{r.row, r.full, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measureGo(ctx, r) }})

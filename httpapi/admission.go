@@ -1,0 +1,169 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// waitForTurn is how long a request may wait before it is turned away: a
+	// stall passes unnoticed, a load that lasts does not pile up.
+	waitForTurn = 200 * time.Millisecond
+	// queuePerSlot is how many may wait for each one who is answered.
+	queuePerSlot = 2
+	// retryAfter is what those who are turned away are told to wait, in seconds.
+	retryAfter = "1"
+	// tellEvery is how often the log says that requests are turned away.
+	tellEvery = time.Second
+)
+
+// admission answers a bounded number of requests at a time, lets a bounded
+// number wait for a moment, and turns the others away at once, before anything
+// is read or checked, so that under any load the service does what it can do
+// at its best. Reads cannot keep writes out, nor long streams either; the
+// service's own pages are always answered.
+type admission struct {
+	edge                   *edge
+	next                   http.Handler
+	reads, writes, streams *lane
+	imports                map[string]bool // paths that take streams
+	problem                [2][]byte       // the answer, around the request's id
+	turnedAway             atomic.Int64    // since the log told
+	told                   atomic.Int64    // when it did, in Unix nanoseconds
+}
+
+// admission puts the bounds before a handler.
+func (e *edge) admission(next http.Handler) *admission {
+	shed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kindred_http_requests_shed_total",
+		Help: "Requests that were turned away because too many were being answered.",
+	}, []string{"lane"})
+	e.o.Metrics.MustRegister(shed)
+	n := e.o.Limits.InFlight
+	a := &admission{
+		edge: e, next: next, imports: map[string]bool{},
+		reads:   newLane(n, queuePerSlot*n, shed.WithLabelValues("reads")),
+		writes:  newLane(n, queuePerSlot*n, shed.WithLabelValues("writes")),
+		streams: newLane(max(n/4, 1), 0, shed.WithLabelValues("streams")),
+	}
+	for _, op := range e.operations {
+		if op.streams {
+			a.imports[op.path] = true
+		}
+	}
+	const mark = "id"
+	body := must(json.Marshal(Problem{
+		Type: "about:blank", Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
+		Detail: "Too much is going on. Try again.", Code: "overloaded", RequestID: mark,
+	}))
+	before, after, _ := bytes.Cut(body, []byte(`"`+mark+`"`))
+	a.problem = [2][]byte{append(before, '"'), append([]byte{'"'}, after...)}
+	return a
+}
+
+func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l := a.lane(r)
+	switch {
+	case l == nil:
+	case !l.enter(r.Context()):
+		a.turnAway(w, r)
+		return
+	default:
+		defer l.leave()
+	}
+	a.next.ServeHTTP(w, r)
+}
+
+// lane is where a request belongs, or nil for one of the service's own pages.
+func (a *admission) lane(r *http.Request) *lane {
+	switch path := r.URL.Path; {
+	case !strings.HasPrefix(path, "/api/") && !strings.HasPrefix(path, "/auth/"):
+		return nil
+	case a.imports[path] || acceptsLines(r):
+		return a.streams
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return a.reads
+	default:
+		return a.writes
+	}
+}
+
+func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
+	request := a.edge.requestID(r)
+	header := w.Header()
+	header.Set(headerRequestID, string(request))
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Retry-After", retryAfter)
+	w.WriteHeader(http.StatusServiceUnavailable)
+	body := make([]byte, 0, len(a.problem[0])+len(request)+len(a.problem[1]))
+	body = append(append(append(body, a.problem[0]...), request...), a.problem[1]...)
+	_, _ = w.Write(body) //nolint:gosec // the id is of harmless characters: requestID; and nobody there is no trouble
+	a.tell(r.Context())
+}
+
+// tell logs how many were turned away, now and then: a line for each would be
+// a load of its own.
+func (a *admission) tell(ctx context.Context) {
+	a.turnedAway.Add(1)
+	now, last := a.edge.o.Now().UnixNano(), a.told.Load()
+	if now-last < int64(tellEvery) || !a.told.CompareAndSwap(last, now) {
+		return
+	}
+	a.edge.o.Logger.WarnContext(ctx, "overloaded: requests are turned away", slog.Int64("requests", a.turnedAway.Swap(0)))
+}
+
+// lane is a bounded number of requests that are answered, and of those that
+// wait for it, first come, first served.
+type lane struct {
+	slots chan struct{}
+	queue chan struct{}
+	shed  prometheus.Counter
+}
+
+func newLane(slots, queue int, shed prometheus.Counter) *lane {
+	return &lane{make(chan struct{}, slots), make(chan struct{}, queue), shed}
+}
+
+// enter says whether a request may go on; then it must leave.
+func (l *lane) enter(ctx context.Context) bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+	}
+	if l.wait(ctx) {
+		return true
+	}
+	l.shed.Inc()
+	return false
+}
+
+func (l *lane) leave() { <-l.slots }
+
+func (l *lane) wait(ctx context.Context) bool {
+	select {
+	case l.queue <- struct{}{}:
+		defer func() { <-l.queue }()
+	default:
+		return false
+	}
+	patience := time.NewTimer(waitForTurn)
+	defer patience.Stop()
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return false
+}

@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLane(1, 2, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+		turns := make(chan bool, 2)
+		wait := func(ctx context.Context) {
+			go func() { turns <- l.enter(ctx) }()
+			synctest.Wait()
+		}
+		if !l.enter(t.Context()) {
+			t.Fatal("nobody is there, yet there is no slot")
+		}
+
+		began := time.Now()
+		wait(t.Context())
+		wait(t.Context())
+		if l.enter(t.Context()) || time.Since(began) > 0 {
+			t.Error("a third one waits")
+		}
+		l.leave()
+		if !<-turns || time.Since(began) > 0 {
+			t.Error("the turn of the first who waits has not come")
+		}
+		if <-turns || time.Since(began) != waitForTurn {
+			t.Errorf("the second one was let in, or waited for %s", time.Since(began))
+		}
+
+		ctx, goAway := context.WithCancel(t.Context())
+		wait(ctx)
+		goAway()
+		if <-turns {
+			t.Error("who has gone away was let in")
+		}
+		l.leave()
+		if !l.enter(t.Context()) {
+			t.Error("the slot is lost")
+		}
+	})
+}
