@@ -8,7 +8,7 @@ BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
-.PHONY: help run build test bench bench-compare check lint vet generate generated fmt clean
+.PHONY: help run build test bench bench-compare bench-webhooks check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -33,6 +33,11 @@ bench: build ## measure bin/kindred beside its ceilings; BENCH="--quick" for les
 bench-compare: ## show two results of bench side by side: A=before.json B=after.json
 	@$(BUILD) -o bin/bench ./scripts/bench
 	@bin/bench compare "$(A)" "$(B)"
+
+bench-webhooks: build ## measure webhook deliveries (20 min; FLAGS=-quick takes 5), on a private PostgreSQL that flushes to disk
+	@scripts/install-postgres
+	@$(BUILD) -o bin/benchwebhooks ./scripts/benchwebhooks
+	bin/benchwebhooks $(FLAGS)
 
 check: lint vet generated test ## everything that has to pass: formats, linters, generated code, tests
 

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,33 +13,34 @@ import (
 	"kindred/eventstore"
 )
 
-// endingsBack is how far back a repetition of RecordEndings looks for itself.
-// Batches are recorded one after another, so it stands at the very end, or
-// just before what another process has recorded meanwhile.
-const endingsBack = 20
+// EndingsTip is where the stream of a webhook's day ends. Whoever records a batch
+// there keeps it from before the first try, for RecordEndings.
+func (c *Commands) EndingsTip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
+	tip, err := c.Log.Tip(ctx, endingsStream(client, webhook, day))
+	return tip.Revision, err
+}
 
 // RecordEndings records how deliveries to a webhook ended on a day. A batch is
-// known by its deliveries: recorded again, it adds nothing.
-func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, ended event.DeliveriesEnded) error {
+// known by its deliveries: recorded again, it adds nothing, whatever was
+// recorded behind it. after is where its stream ended before the first try.
+func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
 	stream := endingsStream(call.Client, ended.Webhook, day)
 	seed := []string{"deliveries.ended"}
 	for _, e := range ended.Deliveries {
 		seed = append(seed, string(e.Delivery))
 	}
 	eventID := id.Next[id.Event](id.Derived(seed...))
+	tip, err := c.tipAt(ctx, stream, after)
+	if err != nil {
+		return err
+	}
 	for range maxConflicts {
-		last, err := c.Log.ReadBack(ctx, stream, eventstore.End, endingsBack)
-		if err != nil {
+		var since []eventstore.Recorded
+		if since, tip, err = c.Log.LoadAfter(ctx, tip); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(last, func(r eventstore.Recorded) bool { return r.ID == eventID }) {
+		if slices.ContainsFunc(since, func(r eventstore.Recorded) bool { return r.ID == eventID }) {
 			return nil
-		}
-		tip := eventstore.NewTip(stream)
-		if len(last) > 0 {
-			if tip, err = last[0].Tip(); err != nil {
-				return err
-			}
 		}
 		_, err = c.Log.Append(ctx, tip, call.origin(), id.Derived(seed...), ended)
 		if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {
@@ -46,6 +48,22 @@ func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, 
 		}
 	}
 	return fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+}
+
+// tipAt is the tip that a stream had at a revision.
+func (c *Commands) tipAt(ctx context.Context, stream eventstore.Stream, at eventstore.Revision) (eventstore.Tip, error) {
+	tip := eventstore.NewTip(stream)
+	if at == tip.Revision {
+		return tip, nil
+	}
+	last, err := c.Log.ReadBack(ctx, stream, at, 1)
+	if err != nil {
+		return tip, err
+	}
+	if len(last) == 0 || last[0].Revision != at {
+		return tip, fmt.Errorf("%s holds no revision %d", stream, at)
+	}
+	return last[0].Tip()
 }
 
 func endingsStream(client id.Client, webhook id.Webhook, day time.Time) eventstore.Stream {

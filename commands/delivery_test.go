@@ -19,21 +19,34 @@ func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
 			{Delivery: id.From[id.Delivery]([16]byte{n}), Event: id.From[id.Event]([16]byte{n}), State: "dropped", Attempts: 6},
 		}}
 	}
-	for _, n := range []byte{1, 1, 2, 1, 2, 3} { // a crash repeats the last; a process that was held up, what is before it
-		if err := w.RecordEndings(t.Context(), commands.Call{Client: client, Actor: "policy:endings"}, day, ended(n)); err != nil {
+	record := func(n byte, after eventstore.Revision) {
+		t.Helper()
+		if err := w.RecordEndings(t.Context(), commands.Call{Client: client, Actor: "policy:endings"}, day, after, ended(n)); err != nil {
 			t.Fatal(err)
+		}
+	}
+	const total = 60
+	for n := range byte(total) {
+		after, err := w.EndingsTip(t.Context(), client, webhook, day)
+		if err != nil || after != eventstore.Revision(n)-1 {
+			t.Fatalf("the stream ends at %d: %v", after, err)
+		}
+		record(n, after)
+		record(n, after)                    // a crash repeats it
+		for m := byte(0); m <= n; m += 10 { // so does a process that was held up, however long
+			record(m, eventstore.Revision(m)-1)
 		}
 	}
 	history, _, err := w.log.Load(t.Context(), eventstore.Stream("deliveries-"+string(client)+"-"+string(webhook)+"-20260301"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(history) != 3 {
+	if len(history) != total {
 		t.Fatalf("%d events", len(history))
 	}
 	for i, r := range history {
 		got := r.Event.(event.DeliveriesEnded)
-		if r.Revision != eventstore.Revision(i) || got.Deliveries[0] != ended(byte(i + 1)).Deliveries[0] {
+		if r.Revision != eventstore.Revision(i) || got.Deliveries[0] != ended(byte(i)).Deliveries[0] {
 			t.Errorf("%d: %+v", i, got)
 		}
 	}

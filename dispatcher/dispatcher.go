@@ -5,7 +5,7 @@
 // It follows the log as a projection does, with a queue in Postgres that is
 // filled in the same transaction as its checkpoint. Whether an event falls into
 // a pause is decided by the order of the log. Any number of processes work the
-// queue; what a dead one held is taken over when its leases end.
+// queue; what a dead one held is taken over within seconds.
 package dispatcher
 
 import (
@@ -28,6 +28,7 @@ import (
 // (Name, Version, Apply), and Run sends.
 type Dispatcher struct {
 	Pool    *pgxpool.Pool
+	Control *pgxpool.Pool // for signs of life alone, so that no work keeps them waiting; nil: Pool
 	Secrets Secrets
 	Guard   *Guard
 	Metrics *Metrics
@@ -84,11 +85,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("prepare the delivery log: %w", err)
 	}
 	w := newWorker(d, config)
+	if err := (&roll{queue: w.queue}).join(ctx); err != nil {
+		return err
+	}
 
 	var background, completer sync.WaitGroup
 	background.Go(func() { w.listen(ctx) })
 	background.Go(func() { w.maintain(ctx) })
 	background.Go(func() { w.noteHealth(ctx) })
+	background.Go(func() { w.live(ctx) })
 	completer.Go(func() { w.complete(ctx) })
 
 	w.work(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // Endings hands out how deliveries ended, for the log.
@@ -40,15 +41,24 @@ SELECT client, webhook, day, json_agg(json_build_object(
 	'delivery_id', delivery, 'event_id', event, 'state', state, 'attempts', attempts) ORDER BY id)::text
 FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
 
-	selectBatches = `SELECT id, client, webhook, day, endings FROM dispatch_ending_batches ORDER BY id LIMIT $1`
+	selectBatches = `SELECT id, client, webhook, day, endings, after FROM dispatch_ending_batches ORDER BY id LIMIT $1`
+	noteAfter     = `UPDATE dispatch_ending_batches SET after = $2 WHERE id = $1`
 	deleteBatch   = `DELETE FROM dispatch_ending_batches WHERE id = $1`
 )
 
-// Settle hands what has ended to record, in batches, each until record has
+// EndingsLog records batches of endings, each in a stream of its webhook and day.
+type EndingsLog interface {
+	// Tip is where the stream of a batch ends.
+	Tip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error)
+	// Record records a batch, unless it stands in its stream behind a revision.
+	Record(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error
+}
+
+// Settle hands what has ended to a log, in batches, each until the log has
 // taken it: a batch that is handed over again, after a crash, is the same as
-// before. It says whether there is more. While another process settles, there
-// is nothing to do.
-func (e Endings) Settle(ctx context.Context, record func(ctx context.Context, client id.Client, day time.Time, ended event.DeliveriesEnded) error) (more bool, err error) {
+// before, and told where to look for itself. It says whether there is more.
+// While another process settles, there is nothing to do.
+func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endingsTimeout)
 	defer cancel()
 	guard, err := e.Pool.Begin(ctx) // holds the lock alone; the work is committed step by step
@@ -73,6 +83,7 @@ func (e Endings) Settle(ctx context.Context, record func(ctx context.Context, cl
 		Webhook id.Webhook
 		Day     time.Time
 		Endings string
+		After   *eventstore.Revision
 	}
 	batches, err := pgx.CollectRows(rows, pgx.RowToStructByPos[batch])
 	if err != nil {
@@ -83,7 +94,17 @@ func (e Endings) Settle(ctx context.Context, record func(ctx context.Context, cl
 		if err := json.Unmarshal([]byte(b.Endings), &ended.Deliveries); err != nil {
 			return false, fmt.Errorf("read a batch of endings: %w", err)
 		}
-		if err := record(ctx, b.Client, b.Day, ended); err != nil {
+		if b.After == nil {
+			tip, err := log.Tip(ctx, b.Client, b.Webhook, b.Day)
+			if err != nil {
+				return false, err
+			}
+			if _, err := e.Pool.Exec(ctx, noteAfter, b.ID, tip); err != nil {
+				return false, fmt.Errorf("note where a batch of endings begins: %w", err)
+			}
+			b.After = &tip
+		}
+		if err := log.Record(ctx, b.Client, b.Day, *b.After, ended); err != nil {
 			return false, err
 		}
 		if _, err := e.Pool.Exec(ctx, deleteBatch, b.ID); err != nil {

@@ -38,6 +38,20 @@ func (r *rig) endAs(v verdict, n int) {
 	}
 }
 
+// told is a log that only listens.
+type told func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error
+
+func (told) Tip(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
+	return 7, nil
+}
+
+func (l told) Record(ctx context.Context, c id.Client, day time.Time, after eventstore.Revision, e event.DeliveriesEnded) error {
+	if after != 7 {
+		return fmt.Errorf("looks for itself from %d on", after)
+	}
+	return l(ctx, c, day, e)
+}
+
 func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	r := newRig(t, Config{})
 	client := r.client()
@@ -47,7 +61,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	r.endAs(delivered, 3)
 	endings := Endings{Pool: r.pool}
 	var first, again []id.Delivery
-	names := func(into *[]id.Delivery) func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+	names := func(into *[]id.Delivery) told {
 		return func(_ context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 			if c != client || e.Webhook != webhook || day.Format(time.DateOnly) != time.Now().UTC().Format(time.DateOnly) {
 				t.Errorf("%s %s %s", c, e.Webhook, day)
@@ -58,18 +72,18 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 			return nil
 		}
 	}
-	_, err := endings.Settle(t.Context(), func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+	_, err := endings.Settle(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 		return errors.Join(names(&first)(ctx, c, day, e), errCrashed)
-	})
+	}))
 	if !errors.Is(err, errCrashed) {
 		t.Fatal(err)
 	}
 	r.endAs(failed, 2) // meanwhile
 	batches := 0
-	if _, err := endings.Settle(t.Context(), func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+	if _, err := endings.Settle(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 		batches++
 		return names(&again)(ctx, c, day, e)
-	}); err != nil {
+	})); err != nil {
 		t.Fatal(err)
 	}
 	if batches != 2 || len(again) != 5 {
@@ -93,14 +107,14 @@ func TestOneProcessSettlesAtATime(t *testing.T) {
 	r.apply(subscribed, r.match(client))
 	r.endAs(delivered, 1)
 	endings, calls := Endings{Pool: r.pool}, 0
-	_, err := endings.Settle(t.Context(), func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
+	_, err := endings.Settle(t.Context(), told(func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
 		calls++
-		_, err := endings.Settle(ctx, func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+		_, err := endings.Settle(ctx, told(func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
 			t.Error("two settle at once")
 			return nil
-		})
+		}))
 		return err
-	})
+	}))
 	if err != nil || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}

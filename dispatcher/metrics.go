@@ -14,6 +14,7 @@ type Metrics struct {
 	attempts   *prometheus.CounterVec
 	seconds    prometheus.Histogram
 	delay      prometheus.Histogram
+	claims     prometheus.Histogram
 	deliveries *prometheus.CounterVec
 	inFlight   *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
@@ -35,6 +36,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "kindred_webhook_first_attempt_delay_seconds", Help: "From the recording of an event to its first attempt.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 3, 14),
 		}),
+		claims: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kindred_webhook_claim_seconds", Help: "How long it took to claim deliveries from the queue.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kindred_webhook_deliveries_total", Help: "Deliveries that ended, by state (delivered, dropped, cancelled).",
 		}, []string{"state"}),
@@ -51,7 +56,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "kindred_webhook_endpoints_failing", Help: "Active endpoints that have accepted nothing for an hour or more; over all processes.",
 		}),
 	}
-	r.MustRegister(m.attempts, m.seconds, m.delay, m.deliveries, m.inFlight, m.oldest, m.endpoints, m.failing)
+	r.MustRegister(m.attempts, m.seconds, m.delay, m.claims, m.deliveries, m.inFlight, m.oldest, m.endpoints, m.failing)
 	return m
 }
 

@@ -80,7 +80,7 @@ func (d *Dispatcher) makePartitions(ctx context.Context) error {
 					continue
 				}
 				// Identifiers and bounds cannot be parameters.
-				sql := fmt.Sprintf(`CREATE TABLE %[1]s (LIKE %[2]s INCLUDING ALL); ALTER TABLE %[2]s ATTACH PARTITION %[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
+				sql := fmt.Sprintf(`CREATE TABLE public.%[1]s (LIKE %[2]s INCLUDING ALL); ALTER TABLE %[2]s ATTACH PARTITION public.%[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
 					name, table, day.Format("2006-01-02Z"), day.AddDate(0, 0, 1).Format("2006-01-02Z"))
 				if _, err := tx.Exec(ctx, sql); err != nil {
 					return fmt.Errorf("make partition %s: %w", name, err)
@@ -106,7 +106,7 @@ func (d *Dispatcher) dropExpired(ctx context.Context, retention time.Duration) e
 				if err != nil || !day.AddDate(0, 0, 1).Before(keepFrom) {
 					continue // not one of ours, or still to be kept
 				}
-				if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{name}.Sanitize()); err != nil {
+				if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{"public", name}.Sanitize()); err != nil {
 					return fmt.Errorf("drop partition %s: %w", name, err)
 				}
 			}

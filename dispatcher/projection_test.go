@@ -19,7 +19,12 @@ var _ feed.Projection = (*Dispatcher)(nil)
 // claim takes n deliveries of whatever webhook waits, as a worker does.
 func (r *rig) claim(n int) []job {
 	r.Helper()
-	q := r.queue(30 * time.Second)
+	return r.claimBy(r.queue(30*time.Second), n)
+}
+
+// claimBy claims as the process whose queue it is.
+func (r *rig) claimBy(q *queue, n int) []job {
+	r.Helper()
 	found, err := q.discover(r.Context(), [lanes]id.Webhook{})
 	if err != nil {
 		r.Fatal(err)
@@ -38,7 +43,9 @@ func (r *rig) claim(n int) []job {
 	return jobs
 }
 
-func (r *rig) queue(lease time.Duration) *queue { return &queue{pool: r.pool, lease: lease} }
+func (r *rig) queue(lease time.Duration) *queue {
+	return &queue{pool: r.pool, control: r.pool, lease: lease}
+}
 
 // fates says which of the queued deliveries would be sent, and which cancelled,
 // by their events.

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +15,10 @@ import (
 
 // queue is the durable queue; its table explains why a claim stays cheap.
 type queue struct {
-	pool  *pgxpool.Pool
-	lease time.Duration
+	pool    *pgxpool.Pool
+	control *pgxpool.Pool // for what must not wait behind the work
+	lease   time.Duration
+	holder  atomic.Int64 // whose claims these are
 }
 
 // planAfresh has each statement planned for the queue as it is. It is empty now
@@ -62,7 +65,7 @@ WITH turns AS (
 ), picked AS (
 	SELECT delivery, 0 AS lane FROM first UNION ALL SELECT delivery, 1 FROM retry
 )
-UPDATE dispatch_queue q SET token = q.token + 1, leased = true, due_at = now() + $4
+UPDATE dispatch_queue q SET token = q.token + 1, leased = true, due_at = now() + $4, holder = $5
 FROM picked p, dispatch_endpoints e
 WHERE q.delivery = p.delivery AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
@@ -83,7 +86,7 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 	var jobs []job
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
-		b.Queue(claimQueue, webhooks, first, retry, q.lease).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load()).Query(func(rows pgx.Rows) (err error) {
 			jobs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[job])
 			return err
 		})

@@ -57,31 +57,6 @@ func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
 	}
 }
 
-func TestADeadProcessIsTakenOver(t *testing.T) {
-	r := newRig(t, Config{})
-	rx := newReceiver(t, nil)
-	client := r.client()
-	_, subscribed := r.subscribe(client, rx.URL, "")
-	r.apply(subscribed)
-	r.apply(r.matches(client, 10)...)
-	jobs := r.claim(10) // by a process that dies
-	if len(jobs) != 10 {
-		t.Fatal("claimed", len(jobs))
-	}
-	r.exec(`UPDATE dispatch_queue SET due_at = now() + interval '300 ms'`)
-	r.start(r.Dispatcher)
-	seen := map[string]bool{}
-	for range 10 {
-		seen[rx.next(t).header.Get("Webhook-Id")] = true
-	}
-	r.ended("delivered", 10)
-	for _, j := range jobs {
-		if !seen[string(j.Delivery)] {
-			t.Errorf("%s was not delivered", j.Delivery)
-		}
-	}
-}
-
 func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
 	r := newRig(t, Config{})
 	client := r.client()
@@ -207,7 +182,7 @@ SELECT n, 'c', 'v' || n, n, n, 'match.computed', '{}', now(), n % 2, now() + int
 		sql, args string
 		most      float64 // blocks
 	}{
-		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min'`, 800},
+		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min', 1`, 800},
 		"first":    {discoverFirst, `'', 2000`, 100},
 		"retries":  {discoverRetry, `'', 2000`, 100},
 		"complete": {completeQueue, `'{d1` + string(webhook) + `}', '{1}', '{delivered}', '{NULL}', '{1}', '{0}', '{5}', '{200}', '{NULL}', '{NULL}'`, 300},

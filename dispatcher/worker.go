@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -47,7 +48,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 	return &worker{
 		Dispatcher: d,
 		config:     c,
-		queue:      &queue{pool: d.Pool, lease: c.Lease},
+		queue:      &queue{pool: d.Pool, control: cmp.Or(d.Control, d.Pool), lease: c.Lease},
 		transport:  newTransport(d.Guard, c, d.resolver),
 		secrets:    newOpenedSecrets(d.Secrets),
 		agenda:     newAgenda(c),
@@ -172,7 +173,9 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
+	began := w.Now()
 	jobs, err := w.queue.claim(bounded, turns)
+	w.Metrics.claims.Observe(w.Now().Sub(began).Seconds())
 	w.mu.Lock()
 	w.agenda.claimed(turns, jobs)
 	w.mu.Unlock()

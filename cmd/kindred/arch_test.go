@@ -65,6 +65,7 @@ var rules = map[string][]string{
 	"httpapi/httpapitest":           {"httpapi"},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
+	"scripts/benchwebhooks":         {"postgres", "pgx"},
 
 	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
 

@@ -81,7 +81,10 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	if config.has(rolePolicies) {
 		queue := projections.MatchQueue{Reader: f.reader()}
 		run := policies.Policies{
-			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Matching: queue, Endings: dispatcher.Endings{Pool: f.pool},
+			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Matching: queue,
+			Settle: func(ctx context.Context, log policies.EndedDeliveries) (bool, error) {
+				return dispatcher.Endings{Pool: f.pool}.Settle(ctx, log)
+			},
 			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger,
 			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
 		}
@@ -153,7 +156,7 @@ func stopped(stop context.CancelFunc, group *errgroup.Group) error {
 // dispatch runs the queue of deliveries and those who work it.
 func (f *foundation) dispatch(ctx context.Context, group *errgroup.Group, guard *dispatcher.Guard) {
 	d := &dispatcher.Dispatcher{
-		Pool: f.pool, Secrets: f.vault, Guard: guard, Metrics: dispatcher.NewMetrics(f.metrics),
+		Pool: f.pool, Control: f.control, Secrets: f.vault, Guard: guard, Metrics: dispatcher.NewMetrics(f.metrics),
 		Logger: f.logger, Now: time.Now, ExternalIDs: externalIDs(projections.Users{Reader: f.reader()}),
 		Config: dispatcher.Config{RetryDelays: f.config.RetryDelays, Timeout: f.config.WebhookTimeout},
 	}

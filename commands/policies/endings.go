@@ -7,13 +7,24 @@ import (
 	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
-// Endings hands out how deliveries to webhooks ended.
-type Endings interface {
-	// Settle hands what has ended to record, in batches, each again until
-	// record has taken it. It says whether there is more.
-	Settle(ctx context.Context, record func(ctx context.Context, client id.Client, day time.Time, ended event.DeliveriesEnded) error) (more bool, err error)
+// Settle hands how deliveries to webhooks ended to a log, in batches, each again
+// until the log has taken it. It says whether there is more.
+type Settle func(ctx context.Context, log EndedDeliveries) (more bool, err error)
+
+// EndedDeliveries records how deliveries ended.
+type EndedDeliveries struct{ commands *commands.Commands }
+
+// Tip is where the stream of a webhook's day ends.
+func (e EndedDeliveries) Tip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
+	return e.commands.EndingsTip(ctx, client, webhook, day)
+}
+
+// Record records a batch, unless it stands in its stream behind a revision.
+func (e EndedDeliveries) Record(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
+	return e.commands.RecordEndings(ctx, commands.Call{Client: client, Actor: "policy:endings"}, day, after, ended)
 }
 
 // endingsPause is how long ends of deliveries gather for company.
@@ -29,7 +40,7 @@ func (p *Policies) recordEndings(ctx context.Context) {
 			return
 		case <-pause.C:
 		}
-		more, err := p.Endings.Settle(ctx, p.recordEnded)
+		more, err := p.Settle(ctx, EndedDeliveries{p.Commands})
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "ends of deliveries not recorded, trying again", "error", err)
 		}
@@ -39,8 +50,4 @@ func (p *Policies) recordEndings(ctx context.Context) {
 		}
 		pause.Reset(next)
 	}
-}
-
-func (p *Policies) recordEnded(ctx context.Context, client id.Client, day time.Time, ended event.DeliveriesEnded) error {
-	return p.Commands.RecordEndings(ctx, commands.Call{Client: client, Actor: "policy:endings"}, day, ended)
 }

@@ -43,7 +43,7 @@ type Policies struct {
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
 	Matching   MatchTurns
-	Endings    Endings
+	Settle     Settle
 	Now        func() time.Time
 	Logger     *slog.Logger
 }

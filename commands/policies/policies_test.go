@@ -74,7 +74,7 @@ func newOffice(t *testing.T) *office {
 	}
 	o := &office{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
-		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, Endings: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, Settle: nothingEnded, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }
@@ -96,10 +96,7 @@ func (o *office) OpenSince(_ context.Context, before time.Time, _ int) ([]events
 	return o.open, nil
 }
 
-// Settle implements [Endings]: nothing has ended.
-func (*office) Settle(context.Context, func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error) (bool, error) {
-	return false, nil
-}
+func nothingEnded(context.Context, EndedDeliveries) (bool, error) { return false, nil }
 
 // leave erases a user and removes a member in a process that dies before it
 // has destroyed their keys, and returns what that recorded.

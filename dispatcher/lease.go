@@ -1,0 +1,136 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// What a process holds is free when its leases end, and long before that when
+// it is dead. It is dead to another one that saw its beats stand still for
+// deadAfter of its own: where none of them reaches the database, nobody dies,
+// and clocks that jump mean nothing.
+const (
+	beatEvery = 400 * time.Millisecond
+	deadAfter = 6 // beats
+)
+
+// roll is what one process knows of all that deliver.
+type roll struct {
+	queue *queue
+	seen  map[int64]beats
+}
+
+// beats is where another's count stood when it was last seen to move, and for
+// how many of our own it has stood there.
+type beats struct {
+	count int64
+	stood int
+}
+
+const (
+	register = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
+	beat     = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1`
+	roster   = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
+
+	// Leases end within their length, so the index finds them. A worker that is
+	// alive after all finds its row gone and its claims taken by a newer token.
+	release = `
+WITH dead AS (
+	DELETE FROM dispatch_workers WHERE id = $1 AND beat = $2 RETURNING id
+), held AS (
+	SELECT q.delivery FROM dead d CROSS JOIN dispatch_endpoints e CROSS JOIN LATERAL (
+		SELECT delivery FROM dispatch_queue
+		WHERE webhook = e.webhook AND token > 0 AND due_at > now() AND due_at <= now() + $3 AND leased AND holder = d.id
+		FOR UPDATE SKIP LOCKED) q
+)
+UPDATE dispatch_queue q SET due_at = now() FROM held h WHERE q.delivery = h.delivery`
+)
+
+// join makes the queue's claims those of a new member of the roll.
+func (r *roll) join(ctx context.Context) error {
+	var me int64
+	if err := r.queue.control.QueryRow(ctx, register).Scan(&me); err != nil {
+		return fmt.Errorf("join those who deliver: %w", err)
+	}
+	r.queue.holder.Store(me)
+	return nil
+}
+
+// call counts up our beat and looks at those of the others. It returns how many
+// deliveries of dead ones it has set free.
+func (r *roll) call(ctx context.Context) (freed int64, err error) {
+	me := r.queue.holder.Load()
+	tag, err := r.queue.control.Exec(ctx, beat, me)
+	if err != nil {
+		return 0, fmt.Errorf("beat: %w", err)
+	}
+	if tag.RowsAffected() == 0 { // we stood still for so long that we were given up
+		return 0, r.join(ctx)
+	}
+	rows, err := r.queue.control.Query(ctx, roster, me)
+	if err != nil {
+		return 0, fmt.Errorf("read the beats of others: %w", err)
+	}
+	type other struct{ ID, Count int64 }
+	others, err := pgx.CollectRows(rows, pgx.RowToStructByPos[other])
+	if err != nil {
+		return 0, fmt.Errorf("read the beats of others: %w", err)
+	}
+	seen := make(map[int64]beats, len(others))
+	for _, o := range others {
+		b, known := r.seen[o.ID]
+		if known && b.count == o.Count {
+			b.stood++
+		} else {
+			b = beats{count: o.Count}
+		}
+		if b.stood >= deadAfter {
+			n, err := r.bury(ctx, o.ID, o.Count)
+			if err != nil {
+				return freed, err
+			}
+			freed += n
+		}
+		seen[o.ID] = b
+	}
+	r.seen = seen
+	return freed, nil
+}
+
+// bury sets free what a dead worker holds.
+func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error) {
+	err = pgx.BeginFunc(ctx, r.queue.control, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, planAfresh); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, release, dead, count, r.queue.lease)
+		if n = tag.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, notifyQueue)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("set free what a dead process holds: %w", err)
+	}
+	return n, nil
+}
+
+// live beats until ctx ends.
+func (w *worker) live(ctx context.Context) {
+	r := &roll{queue: w.queue}
+	for sleep(ctx, beatEvery) {
+		bounded, cancel := context.WithTimeout(ctx, dbTimeout)
+		freed, err := r.call(bounded)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			w.Logger.WarnContext(ctx, "those who deliver cannot be called", "error", err)
+		case freed > 0:
+			w.Logger.InfoContext(ctx, "deliveries of a dead process are taken over", "deliveries", freed)
+		}
+	}
+}
