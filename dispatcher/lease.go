@@ -35,18 +35,31 @@ const (
 	beat     = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1`
 	roster   = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
-	// Leases end within their length, so the index finds them. A worker that is
-	// alive after all finds its row gone and its claims taken by a newer token.
+	// What is held stands at the head of each index, so a bounded part of them is
+	// looked at. A worker that is alive after all finds its row gone and its claims
+	// taken by a newer token.
 	release = `
 WITH dead AS (
 	DELETE FROM dispatch_workers WHERE id = $1 AND beat = $2 RETURNING id
-), held AS (
+), first AS (
 	SELECT q.delivery FROM dead d CROSS JOIN dispatch_endpoints e CROSS JOIN LATERAL (
-		SELECT delivery FROM dispatch_queue
-		WHERE webhook = e.webhook AND token > 0 AND due_at > now() AND due_at <= now() + $3 AND leased AND holder = d.id
-		FOR UPDATE SKIP LOCKED) q
+		SELECT delivery, holder, leased_until FROM dispatch_queue
+		WHERE webhook = e.webhook AND failed = 0 ORDER BY made LIMIT $3) q
+	WHERE q.holder = d.id AND q.leased_until > now()
+), retry AS (
+	SELECT q.delivery FROM dead d CROSS JOIN dispatch_endpoints e CROSS JOIN LATERAL (
+		SELECT delivery, holder, leased_until FROM dispatch_queue
+		WHERE webhook = e.webhook AND failed > 0 AND due_at <= now() ORDER BY due_at LIMIT $3) q
+	WHERE q.holder = d.id AND q.leased_until > now()
+), held AS (
+	SELECT delivery FROM dispatch_queue
+	WHERE delivery IN (SELECT delivery FROM first UNION ALL SELECT delivery FROM retry) AND holder = $1
+	FOR UPDATE SKIP LOCKED
 )
-UPDATE dispatch_queue q SET due_at = now() FROM held h WHERE q.delivery = h.delivery`
+UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.delivery = h.delivery`
+
+	// maxHeld is how far into an endpoint's work the claims of all processes reach.
+	maxHeld = 2_000
 )
 
 // join makes the queue's claims those of a new member of the roll.
@@ -106,7 +119,7 @@ func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error)
 		if _, err := tx.Exec(ctx, planAfresh); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, release, dead, count, r.queue.lease)
+		tag, err := tx.Exec(ctx, release, dead, count, maxHeld)
 		if n = tag.RowsAffected(); err != nil || n == 0 {
 			return err
 		}

@@ -84,7 +84,7 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 		t.Error("it claims under the name of the dead")
 	}
 	taken := r.claimBy(quick.queue, 10)
-	if len(taken) != 3 || taken[0].Lane != retryLane {
+	if len(taken) != 3 || taken[0].Token != 2 {
 		t.Fatalf("claimed %d of what was set free", len(taken))
 	}
 	if states := r.note(delivered, held...); len(states) != 0 {

@@ -97,8 +97,8 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 }
 
 const selectHealth = `
-SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND token = 0 LIMIT $2) q),
-	(SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND token > 0 LIMIT $2) q),
+SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND failed = 0 LIMIT $2) q),
+	(SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND failed > 0 LIMIT $2) q),
 	h.last_success_at, h.last_failure_at, h.failing_since
 FROM (SELECT) one LEFT JOIN dispatch_health h ON h.webhook = $1`
 
@@ -120,11 +120,11 @@ func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, e
 // The parts of a list, each in the order of its own index, up to the limit.
 const (
 	deliveryColumns = `made, delivery, webhook, event, event_type, test, redelivery_of, occurred_at, queued_at AS created_at, `
-	pendingColumns  = deliveryColumns + `'pending' AS state, CASE WHEN token > 0 AND NOT leased THEN due_at END AS next_at, NULL::timestamptz AS ended_at FROM dispatch_queue `
+	pendingColumns  = deliveryColumns + `'pending' AS state, CASE WHEN failed > 0 AND leased_until IS NULL THEN due_at END AS next_at, NULL::timestamptz AS ended_at FROM dispatch_queue `
 	endedColumns    = deliveryColumns + `state, NULL::timestamptz AS next_at, ended_at FROM dispatch_deliveries `
 
-	listFresh   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND token = 0 ORDER BY made LIMIT $4)`
-	listTried   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND abs(token) > 0 ORDER BY made LIMIT $4)`
+	listFresh   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND failed = 0 ORDER BY made LIMIT $4)`
+	listTried   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND abs(failed) > 0 ORDER BY made LIMIT $4)`
 	listEnded   = `(SELECT ` + endedColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 ORDER BY made LIMIT $4)`
 	listArrived = `(SELECT ` + endedColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND state = $5 ORDER BY made LIMIT $4)`
 	listFailed  = `(SELECT ` + endedColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND state <> 'delivered' AND state = $5 ORDER BY made LIMIT $4)`

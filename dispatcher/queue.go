@@ -55,17 +55,17 @@ WITH turns AS (
 ), first AS (
 	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND token = 0
+		WHERE webhook = t.webhook AND failed = 0 AND (leased_until IS NULL OR leased_until <= now())
 		ORDER BY made LIMIT t.first FOR UPDATE SKIP LOCKED) q
 ), retry AS (
 	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND token > 0 AND due_at <= now()
+		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now())
 		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
 ), picked AS (
 	SELECT delivery, 0 AS lane FROM first UNION ALL SELECT delivery, 1 FROM retry
 )
-UPDATE dispatch_queue q SET token = q.token + 1, leased = true, due_at = now() + $4, holder = $5
+UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, holder = $5
 FROM picked p, dispatch_endpoints e
 WHERE q.delivery = p.delivery AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
@@ -111,11 +111,11 @@ const (
 	discoverFirst = `
 WITH RECURSIVE found AS (
 	(SELECT webhook, queued_at FROM dispatch_queue
-	 WHERE token = 0 AND webhook > $1 ORDER BY webhook, made LIMIT 1)
+	 WHERE failed = 0 AND webhook > $1 AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, made LIMIT 1)
 	UNION ALL
 	SELECT n.webhook, n.queued_at FROM found f CROSS JOIN LATERAL (
 		SELECT webhook, queued_at FROM dispatch_queue
-		WHERE token = 0 AND webhook > f.webhook ORDER BY webhook, made LIMIT 1) n
+		WHERE failed = 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, made LIMIT 1) n
 )
 SELECT f.webhook, e.client, now() - f.queued_at
 FROM (SELECT webhook, queued_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
@@ -123,11 +123,11 @@ FROM (SELECT webhook, queued_at FROM found LIMIT $2) f JOIN dispatch_endpoints e
 	discoverRetry = `
 WITH RECURSIVE found AS (
 	(SELECT webhook, due_at FROM dispatch_queue
-	 WHERE token > 0 AND webhook > $1 ORDER BY webhook, due_at LIMIT 1)
+	 WHERE failed > 0 AND webhook > $1 AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1)
 	UNION ALL
 	SELECT n.webhook, n.due_at FROM found f CROSS JOIN LATERAL (
 		SELECT webhook, due_at FROM dispatch_queue
-		WHERE token > 0 AND webhook > f.webhook ORDER BY webhook, due_at LIMIT 1) n
+		WHERE failed > 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1) n
 )
 SELECT f.webhook, e.client, now() - f.due_at
 FROM (SELECT webhook, due_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
@@ -168,7 +168,7 @@ WITH stopped AS (
 ), waiting AS (
 	SELECT q.delivery FROM stopped s CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
-		WHERE webhook = s.webhook AND token > 0 AND due_at > now() AND NOT leased AND position < s.cancelled_through
+		WHERE webhook = s.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND position < s.cancelled_through
 		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) q
 ), pulled AS (
 	UPDATE dispatch_queue q SET due_at = now() FROM waiting w WHERE q.delivery = w.delivery RETURNING q.webhook
@@ -230,7 +230,8 @@ WITH done AS (
 	FOR UPDATE OF q
 ), again AS (
 	UPDATE dispatch_queue q
-	SET failed = q.failed + (h.state = 'failed')::int, leased = false, due_at = now() + h.retry_in
+	SET failed = q.failed + (h.state = 'failed')::int, due_at = now() + h.retry_in,
+		leased_until = CASE WHEN h.state = 'returned' THEN now() + h.retry_in END
 	FROM held h WHERE q.delivery = h.delivery AND h.state IN ('failed', 'returned')
 	RETURNING q.delivery, h.state
 ), gone AS (
@@ -273,8 +274,9 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time)
 		if o.verdict == delivered || o.verdict == failed {
 			attempts[i] = int32(o.job.Failed + 1) //nolint:gosec // at most the schedule's length
 		}
-		if o.retryIn >= 0 {
-			retries[i] = &o.retryIn
+		if o.retryIn >= 0 { // it counts from the attempt's end, not from now
+			left := max(0, o.retryIn-now.Sub(o.began.Add(o.latency)))
+			retries[i] = &left
 		}
 		statuses[i] = pgtype.Int4{Int32: int32(o.status), Valid: o.status != 0} //nolint:gosec // three digits
 		errs[i] = pgtype.Text{String: o.err, Valid: o.err != ""}

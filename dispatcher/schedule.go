@@ -8,11 +8,15 @@ import (
 	"kindred/domain/id"
 )
 
-const maxJitter = time.Second
+// Jitter leaves most of a second to whoever is late for other reasons.
+const (
+	maxJitter   = 300 * time.Millisecond
+	jitterShare = 100 // 1 % of the delay
+)
 
 // retryIn returns how long after its latest failure a delivery is tried again;
 // failed counts its failures, that one included. It is the delay of the
-// schedule (section 8 of the interface specification) and up to 2 % or 1 s
+// schedule (section 8 of the interface specification) and up to 1 % or 0.3 s
 // more, whichever is less: never early. False: the schedule is exhausted.
 //
 // The jitter follows from the delivery, so that what failed together does not
@@ -24,5 +28,5 @@ func retryIn(delays []time.Duration, delivery id.Delivery, failed int) (time.Dur
 	delay := delays[failed-1]
 	sum := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(delivery), uint32(failed))) //nolint:gosec // failed is at most len(delays)
 	share := float64(binary.BigEndian.Uint32(sum[:4])) / (1 << 32)
-	return delay + time.Duration(share*float64(min(delay/50, maxJitter))), true
+	return delay + time.Duration(share*float64(min(delay/jitterShare, maxJitter))), true
 }

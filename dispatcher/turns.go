@@ -8,8 +8,8 @@ import (
 	"kindred/domain/id"
 )
 
-// laneKind tells first attempts from what was claimed before: retries, and what
-// another process left behind. Each has a budget of its own.
+// laneKind tells what has never failed from retries. Each has a budget of its
+// own.
 type laneKind int
 
 const (
@@ -24,8 +24,9 @@ func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 //
 // Slots go round by client, and within a client by endpoint. No client takes
 // more slots than it leaves free, so that a newcomer finds room however many
-// endpoints hang. An endpoint that fails gets fewer slots, down to minCap, and
-// more again, one for each success. The caller holds a lock.
+// endpoints hang. An endpoint that takes long to fail gets fewer slots, down to
+// minCap, and more again, one for each success; one that fails at once is in
+// nobody's way, and keeps what it has. The caller holds a lock.
 type agenda struct {
 	budget [lanes]int
 	perEnd int
@@ -51,6 +52,7 @@ type place struct {
 
 const (
 	minCap    = 4
+	failsLate = 500 * time.Millisecond
 	maxAgenda = 10_000 // endpoints
 )
 
@@ -219,16 +221,18 @@ func (a *agenda) claimed(turns []turn, jobs []job) {
 	}
 }
 
-// learn adjusts the slots of an endpoint to how an attempt ended. It says, once,
-// that the endpoint has failed for long.
-func (a *agenda) learn(webhook id.Webhook, accepted bool, now time.Time) bool {
+// learn adjusts the slots of an endpoint to how an attempt ended, and after how
+// long. It says, once, that the endpoint has failed for long.
+func (a *agenda) learn(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
 	p := a.endpoints[webhook]
 	if accepted {
 		p.cap = min(p.cap+1, a.perEnd)
 		p.failingSince, p.warned = time.Time{}, false
 		return false
 	}
-	p.cap = max(p.cap/2, min(minCap, a.perEnd))
+	if took >= failsLate {
+		p.cap = max(p.cap/2, min(minCap, a.perEnd))
+	}
 	if p.failingSince.IsZero() {
 		p.failingSince = now
 	}

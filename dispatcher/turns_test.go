@@ -85,7 +85,7 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 		return n
 	}
 	for range 200 {
-		a.learn("c/0", true, now)
+		a.learn("c/0", true, time.Millisecond, now)
 	}
 	for range 10 {
 		a.turns(now)
@@ -95,12 +95,18 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 	}
 	a.release(firstLane, "c/0", 64)
 	for range 10 {
-		a.learn("c/0", false, now)
+		a.learn("c/0", false, time.Millisecond, now)
+	}
+	if n := a.endpoints["c/0"].cap; n != 64 {
+		t.Errorf("%d slots for one that fails at once, not 64", n)
+	}
+	for range 10 {
+		a.learn("c/0", false, failsLate, now)
 	}
 	if n := used(); n != minCap {
-		t.Errorf("%d slots for one that fails, not %d", n, minCap)
+		t.Errorf("%d slots for one that fails late, not %d", n, minCap)
 	}
-	a.learn("c/0", true, now)
+	a.learn("c/0", true, time.Millisecond, now)
 	if n := used(); n != minCap+1 {
 		t.Errorf("%d slots after a success, not %d", n, minCap+1)
 	}

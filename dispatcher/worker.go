@@ -13,7 +13,7 @@ import (
 
 const (
 	// pace is the least time between two claims, so that each takes many.
-	pace = 4 * time.Millisecond
+	pace = 2 * time.Millisecond
 	// restBetweenLooks keeps the share of time that is spent on looking low.
 	restBetweenLooks = 3
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
@@ -203,7 +203,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	w.agenda.release(j.Lane, j.Webhook, 1)
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
-		warn = w.agenda.learn(j.Webhook, o.verdict == delivered, now)
+		warn = w.agenda.learn(j.Webhook, o.verdict == delivered, o.latency, now)
 		w.health.learn(j.Webhook, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
