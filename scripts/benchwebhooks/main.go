@@ -3,7 +3,7 @@
 // it needs: a PostgreSQL server that flushes to disk, kindred, and receivers
 // that are fast, slow, hanging, failing or worse.
 //
-//	benchwebhooks [-quick] [-only name,…] [-json file]
+//	benchwebhooks [-quick] [-runs n] [-only name,…] [-json file]
 //
 // It ends with one table: what was aimed at, what was reached, and beside it
 // how long the same disk takes to flush and how much a bare client reaches.
@@ -53,6 +53,7 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"steady", steadyRate},
+		{"drain", drains},
 		{"burst", bursts},
 		{"isolation", isolation},
 		{"crowd", badCompany},
@@ -71,7 +72,8 @@ func run(ctx context.Context) (err error) {
 	only := flag.String("only", "", "names of scenarios, with commas: "+strings.Join(names, ","))
 	out := flag.String("json", "bench-webhooks.json", "file for the figures")
 	program := flag.String("kindred", "bin/kindred", "the program to measure")
-	profile := flag.Bool("profile", false, "print what kindred logs")
+	talk := flag.Bool("log", false, "show what kindred logs")
+	runs := flag.Int("runs", 0, "runs of what is compared (default 5, and 3 of quick ones)")
 	flag.Parse()
 	chosen := names
 	if *only != "" {
@@ -87,7 +89,10 @@ func run(ctx context.Context) (err error) {
 	if *quick {
 		b.runs, b.steady, b.shorter, b.outage = 3, 10*time.Second, 4*time.Second, 3*time.Second
 	}
-	if b.stack, err = startStack(ctx, *program, *profile); err != nil {
+	if *runs > 0 {
+		b.runs = *runs
+	}
+	if b.stack, err = startStack(ctx, *program, *talk); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()

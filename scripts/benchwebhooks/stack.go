@@ -105,7 +105,7 @@ func (s *stack) startKindred(ctx context.Context, listen string) error {
 		s.url = "http://" + address
 		return nil
 	case <-ended:
-		return errors.New("kindred ended before it served; see -profile")
+		return errors.New("kindred ended before it served; see -log")
 	case <-time.After(patience):
 		return errors.New("kindred does not serve")
 	case <-ctx.Done():
