@@ -38,6 +38,9 @@ type Dispatcher struct {
 	// It knows every user that was ever created; those who are erased are left out.
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
 	Config      Config
+	// Silent queues nothing: what the log holds was another's to deliver. The
+	// subscriptions are followed all the same.
+	Silent bool
 
 	resolver *net.Resolver // nil: the system's
 }

@@ -56,6 +56,9 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 		if err := b.enqueue(rec, public); err != nil {
 			return err
 		}
+		if d.Silent {
+			b.rows = b.rows[:0]
+		}
 		if len(b.rows) >= maxInsert {
 			if err := b.flush(ctx, tx); err != nil {
 				return err

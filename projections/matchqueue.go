@@ -99,6 +99,22 @@ func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 	return send(ctx, tx, "match_queue", &q.b)
 }
 
+const (
+	forgetQueue  = `DELETE FROM match_queue`
+	forgetSweeps = `UPDATE match_sweeps SET began_at = NULL WHERE began_at IS NOT NULL`
+)
+
+// Forget empties the queue: who waits in it is another's to match.
+func (m MatchQueue) Forget(ctx context.Context) error {
+	var b pgx.Batch
+	b.Queue(forgetQueue)
+	b.Queue(forgetSweeps)
+	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("empty the match queue: %w", err)
+	}
+	return nil
+}
+
 // queueing is one batch on its way into the queue.
 type queueing struct {
 	b       pgx.Batch

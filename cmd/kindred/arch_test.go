@@ -28,6 +28,7 @@ var rules = map[string][]string{
 	"eventstore":        {"domain/event", "domain/id", "eventstore/seal"},
 	"eventstore/seal":   {"domain/event", "domain/id"},
 	"eventstore/audit":  {"domain/id", "eventstore", "go-jose"},
+	"eventstore/replay": {"domain/id", "eventstore", "eventstore/audit"},
 	"eventstore/feed":   {"eventstore", "domain/event", "domain/id", "domain/fault", "pgx", "watermill"},
 	"commands":          {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
 	"commands/policies": {

@@ -78,6 +78,7 @@ func TestOnAnEventStoreNothingIsLost(t *testing.T) {
 	caughtUp(t, f)
 	s.stop()
 	checkRebuilt(t, f)
+	storm.checkSecond(s.Config)
 }
 
 func TestOnAnEventStoreAServiceThatIsKilledLosesNothing(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 
 func (e environ) historyCommand() *cobra.Command {
 	group := &cobra.Command{Use: "history", Short: "Show, export and verify what happened to a client"}
-	group.AddCommand(e.historyListCommand(), e.historyExportCommand(), e.historyVerifyCommand(), e.historyStateCommand())
+	group.AddCommand(e.historyListCommand(), e.historyExportCommand(), e.historyVerifyCommand(), e.historyStateCommand(), e.historyReplayCommand())
 	return group
 }
 

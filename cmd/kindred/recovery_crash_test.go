@@ -50,6 +50,24 @@ func TestAServiceThatIsKilledLosesNothing(t *testing.T) {
 	caughtUp(t, f)
 	p.stop()
 	checkRebuilt(t, f)
+	storm.checkSecond(p.Config)
+}
+
+// checkSecond checks that a kindred which is built from the log of a storm is
+// equal to the one that went through it, serves the same and delivers nothing.
+func (s *storm) checkSecond(c Config) {
+	s.Helper()
+	delivered := len(s.inbox.all())
+	second := checkReplayed(s, c)
+	t := startService(s, impatient, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey })
+	for _, c := range s.clients {
+		c.account = c.logIn(t)
+		c.read()
+	}
+	t.stop()
+	if now := len(s.inbox.all()); now != delivered {
+		s.Errorf("%d deliveries became %d", delivered, now)
+	}
 }
 
 func TestAServiceOutlivesItsDatabase(t *testing.T) {

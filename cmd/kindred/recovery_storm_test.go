@@ -120,6 +120,9 @@ type stormy struct {
 	signedUp       []map[string]any     // bodies, answered or not
 	positions      map[string]id.Client // of acknowledged events, and whose they are
 	serial         int
+	campaign       id.Campaign // "": not drafted yet
+	spent          int64
+	layer          id.ConsentLayer
 }
 
 type stormUser struct {
@@ -228,6 +231,10 @@ func (c *stormy) step() bool {
 		return c.rotateKeys()
 	case n < 90:
 		return c.anotherSignUp()
+	case n < 93:
+		return c.spendSome()
+	case n < 96 && found:
+		return c.consent(user)
 	default:
 		return c.read()
 	}
@@ -306,10 +313,45 @@ func (c *stormy) anotherSignUp() bool {
 	})
 }
 
+// spendSome spends from a campaign that is far from exhausted.
+func (c *stormy) spendSome() bool {
+	if c.campaign == "" {
+		return c.do(change{
+			method: "POST", path: "/api/v1/campaigns", ok: 201, keyed: true,
+			body: map[string]any{"name": "Storm", "budget_minor": 1_000_000, "currency": "EUR"},
+			then: func(a answer) { c.campaign = decoded[httpapi.Campaign](c, a).ID },
+		}) && c.do(change{
+			method: "PATCH", path: "/api/v1/campaigns/" + string(c.campaign), body: map[string]any{"status": "running"}, ok: 200,
+		})
+	}
+	amount := int64(1 + c.random.IntN(9))
+	return c.do(change{
+		method: "POST", path: "/api/v1/campaigns/" + string(c.campaign) + "/spend", ok: 201, repeated: 200,
+		body: map[string]any{"amount_minor": amount, "spend_id": fmt.Sprint("spend ", c.serial)},
+		then: func(answer) { c.spent += amount },
+	})
+}
+
+// consent lets a user grant a layer, or withdraw.
+func (c *stormy) consent(user stormUser) bool {
+	if c.layer == "" {
+		return c.do(change{
+			method: "POST", path: layersPath, ok: 201, keyed: true, body: map[string]any{"name": "Storm", "trait_paths": []string{"age"}},
+			then: func(a answer) { c.layer = decoded[httpapi.ConsentLayer](c, a).ID },
+		})
+	}
+	path := layersPath + "/" + string(c.layer) + "/users/" + string(user.id)
+	if c.random.IntN(3) == 0 {
+		return c.do(change{method: "DELETE", path: path, ok: 204})
+	}
+	return c.do(change{method: "PUT", path: path, ok: 204, body: map[string]any{}})
+}
+
 // read compares all that the client can list with what it was told.
 func (c *stormy) read() bool {
 	return c.get("/api/v1/users?limit=200", c.readUsers) && c.get(c.under("/api_keys?limit=200"), c.readKeys) &&
-		c.get(c.under("/webhooks"), c.readWebhooks) && c.get(c.under(""), c.readClient)
+		c.get(c.under("/webhooks"), c.readWebhooks) && c.get(c.under(""), c.readClient) &&
+		(c.campaign == "" || c.get("/api/v1/campaigns/"+string(c.campaign), c.readCampaign))
 }
 
 // get reads until there is an answer, and lets check say what is wrong with it.
@@ -367,6 +409,10 @@ func (c *stormy) readWebhooks(a answer) string {
 		listed[w.ID] = w.Status == httpapi.WebhookPaused
 	}
 	return cmp.Diff(told, listed)
+}
+
+func (c *stormy) readCampaign(a answer) string {
+	return cmp.Diff(c.spent, decoded[httpapi.Campaign](c, a).SpentMinor)
 }
 
 func (c *stormy) readClient(a answer) string {

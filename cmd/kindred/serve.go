@@ -58,6 +58,9 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		return err
 	}
 	defer f.close()
+	if err := f.refuseReplay(ctx); err != nil {
+		return err
+	}
 	guard := dispatcher.NewGuard(config.AllowNetworks...)
 	passwords := auth.NewPasswords(rand.Reader)
 	c, err := f.commands(passwords, guard)

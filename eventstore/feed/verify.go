@@ -158,6 +158,11 @@ func (l *leader) compareTable(ctx context.Context, live pgx.Tx, slot, table stri
 		return err
 	}
 	defer b.rows.Close()
+	return merge(a, b, table, checked, found)
+}
+
+// merge goes through the rows of two tables in the order of their digests.
+func merge(a, b *digested, table string, checked *Checked, found func(Difference)) error {
 	differ := func(missing bool, row string) {
 		checked.Differences++
 		found(Difference{Table: table, Missing: missing, Row: row})

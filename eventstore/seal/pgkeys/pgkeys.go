@@ -191,6 +191,24 @@ func (k Keys) Destroy(ctx context.Context, client id.Client, subject string) err
 	return nil
 }
 
+const burySubjects = `
+INSERT INTO subject_keys (client, subject, id, client_key, destroyed_at)
+SELECT DISTINCT client, subject, '', '', now() FROM unnest($1::text[], $2::text[]) AS b (client, subject)
+ON CONFLICT (client, subject) DO NOTHING`
+
+// Bury leaves tombstones of keys that are not here, for what they sealed
+// elsewhere: none is made anew.
+func (k Keys) Bury(ctx context.Context, keys []seal.SubjectKey) error {
+	clients, subjects := make([]string, len(keys)), make([]string, len(keys))
+	for i, key := range keys {
+		clients[i], subjects[i] = string(key.Client), key.Subject
+	}
+	if _, err := k.Pool.Exec(ctx, burySubjects, clients, subjects); err != nil {
+		return fmt.Errorf("bury keys: %w", err)
+	}
+	return nil
+}
+
 func (k Keys) one(ctx context.Context, sql string, args ...any) (key seal.WrappedKey, err error) {
 	err = k.Pool.QueryRow(ctx, sql, args...).Scan(&key.ID, &key.Under, &key.Wrapped)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/replay"
+	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/pgkeys"
+	"kindred/postgres"
+)
+
+// keyTables hold what is wrapped or signed, and nothing that the log could
+// give again. An export takes those of its client alone.
+func keyTables(client id.Client) map[string]string {
+	tables := map[string]string{
+		"client_keys":  "client, id, master, wrapped, created_at",
+		"peppers":      "client, id, master, wrapped, created_at",
+		"subject_keys": "client, subject, id, client_key, wrapped, created_at, destroyed_at",
+	}
+	if client == "" {
+		tables["audit_keys"] = "kid, public_jwk, sealed_seed, created_at"
+		tables["audit_heads"] = "client, size, root, signed_at, jws"
+	}
+	return tables
+}
+
+// A head of what was not copied would say that something is missing.
+const dropHeads = `
+DELETE FROM audit_heads h WHERE size > coalesce((SELECT t.size FROM history_trees t WHERE t.client = h.client), 0)`
+
+// copyKeys copies wrapped keys as they are, in place of those that an earlier
+// run has copied. It comes after the events and the history: no event is without
+// its key then, and who was erased meanwhile is erased here too.
+func (r *replaying) copyKeys(ctx context.Context, from *pgxpool.Pool, client id.Client) error {
+	err := pgx.BeginFunc(ctx, r.to.pool, func(tx pgx.Tx) error {
+		tables := keyTables(client)
+		for _, table := range slices.Sorted(maps.Keys(tables)) {
+			if err := copyTable(ctx, from, tx, table, tables[table], client); err != nil {
+				return fmt.Errorf("%s: %w", table, err)
+			}
+		}
+		if client != "" {
+			return nil
+		}
+		_, err := tx.Exec(ctx, dropHeads)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("copy the keys: %w", err)
+	}
+	return nil
+}
+
+func copyTable(ctx context.Context, from *pgxpool.Pool, to pgx.Tx, table, columns string, client id.Client) error {
+	if _, err := to.Exec(ctx, `DELETE FROM public.`+table); err != nil {
+		return err
+	}
+	where := ""
+	if client != "" {
+		where = ` WHERE client = '` + string(client) + `'` // an id was parsed: letters, digits and an underscore
+	}
+	source, err := from.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer source.Release()
+	reader, writer := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := source.Conn().PgConn().CopyTo(ctx, writer, `COPY (SELECT `+columns+` FROM public.`+table+where+`) TO STDOUT BINARY`)
+		writer.CloseWithError(err)
+		sent <- err
+	}()
+	_, err = to.Conn().PgConn().CopyFrom(ctx, reader, `COPY public.`+table+` (`+columns+`) FROM STDIN BINARY`)
+	reader.CloseWithError(errors.New("the copy has ended"))
+	return errors.Join(err, <-sent)
+}
+
+// copyKeysOf copies the keys of one client from another database.
+func (r *replaying) copyKeysOf(ctx context.Context, url string, client id.Client) error {
+	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 2})
+	if err != nil {
+		return fmt.Errorf("--keys: %w", err)
+	}
+	defer pool.Close()
+	return r.copyKeys(ctx, pool, client)
+}
+
+// buryKeys notes for everybody of whom something is sealed that the key is
+// gone, so that none is made anew beside what it does not open.
+func (r *replaying) buryKeys(ctx context.Context, export replay.Source) error {
+	keys := pgkeys.Keys{Pool: r.to.pool}
+	_, err := replay.Grow(ctx, export, func(page []eventstore.Record) error {
+		var found []seal.SubjectKey
+		for _, record := range page {
+			recorded, err := r.to.log.Decode(record)
+			if err != nil {
+				return err
+			}
+			bearer, ok := recorded.Event.(event.Bearer)
+			if !ok {
+				continue
+			}
+			found = append(found, seal.SubjectKey{Client: record.Client, Subject: bearer.Subject()})
+		}
+		return keys.Bury(ctx, found)
+	})
+	if err != nil {
+		return fmt.Errorf("note the keys that are gone: %w", err)
+	}
+	return nil
+}

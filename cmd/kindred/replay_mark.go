@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/eventstore"
+)
+
+// replayMark is how far a replay has come.
+type replayMark struct {
+	position eventstore.Position // in the source
+	events   int64
+}
+
+var errNotEmpty = errors.New("a replay needs an empty database, and an empty event store: this one holds something already")
+
+const selectForeign = `
+SELECT to_regclass('public.replay') IS NULL AND EXISTS (
+	SELECT FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND schemaname NOT LIKE 'pg\_%')`
+
+// refuseForeign looks, before anything is changed, whether a database is
+// another's.
+func refuseForeign(ctx context.Context, url string) error {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return errors.New("--into is not a PostgreSQL connection URL")
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("reach the database of --into: %w", err)
+	}
+	var foreign bool
+	err = conn.QueryRow(ctx, selectForeign).Scan(&foreign)
+	switch err := errors.Join(err, conn.Close(ctx)); {
+	case err != nil:
+		return fmt.Errorf("look into the database of --into: %w", err)
+	case foreign:
+		return errNotEmpty
+	}
+	return nil
+}
+
+const (
+	selectMark = `SELECT source, position, events, finished_at FROM replay`
+	selectUsed = `
+SELECT EXISTS (SELECT FROM events) OR EXISTS (SELECT FROM client_keys) OR EXISTS (SELECT FROM peppers)
+	OR EXISTS (SELECT FROM subject_keys) OR EXISTS (SELECT FROM checkpoints)`
+	insertMark = `INSERT INTO replay (source) VALUES ($1)`
+	updateMark = `UPDATE replay SET position = $1, events = $2 WHERE position = $3 AND events = $4 AND finished_at IS NULL`
+	finishMark = `UPDATE replay SET finished_at = now() WHERE finished_at IS NULL`
+	unfinished = `SELECT EXISTS (SELECT FROM replay WHERE finished_at IS NULL)`
+)
+
+// begin goes on with a replay of a source that was broken off, or begins it in
+// what must be empty.
+func (r *replaying) begin(ctx context.Context, source string) error {
+	var (
+		begun    string
+		finished *time.Time
+	)
+	err := r.to.pool.QueryRow(ctx, selectMark).Scan(&begun, &r.mark.position, &r.mark.events, &finished)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return r.beginAnew(ctx, source)
+	case err != nil:
+		return fmt.Errorf("read how far the replay has come: %w", err)
+	case finished != nil || begun != source:
+		return errNotEmpty
+	}
+	return nil
+}
+
+func (r *replaying) beginAnew(ctx context.Context, source string) error {
+	var used bool
+	if err := r.to.pool.QueryRow(ctx, selectUsed).Scan(&used); err != nil {
+		return fmt.Errorf("look into the database of --into: %w", err)
+	}
+	head, err := r.to.log.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if used || head != eventstore.Start {
+		return errNotEmpty
+	}
+	if _, err := r.to.pool.Exec(ctx, insertMark, source); err != nil {
+		return fmt.Errorf("begin the replay: %w", err)
+	}
+	return nil
+}
+
+// note notes what was copied.
+func (r *replaying) note(ctx context.Context, events int, last eventstore.Position) error {
+	next := replayMark{last, r.mark.events + int64(events)}
+	done, err := r.to.pool.Exec(ctx, updateMark, next.position, next.events, r.mark.position, r.mark.events)
+	if err != nil {
+		return fmt.Errorf("note how far the replay has come: %w", err)
+	}
+	if done.RowsAffected() == 0 {
+		return errors.New("another process replays into this database")
+	}
+	r.mark = next
+	return nil
+}
+
+// finish lets the second kindred serve.
+func (r *replaying) finish(ctx context.Context) error {
+	if _, err := r.to.pool.Exec(ctx, finishMark); err != nil {
+		return fmt.Errorf("finish the replay: %w", err)
+	}
+	_, err := fmt.Fprintln(r.out, "equal")
+	return err
+}
+
+// refuseReplay keeps a service from a database that is not whole yet: it would
+// deliver what the other kindred has delivered.
+func (f *foundation) refuseReplay(ctx context.Context) error {
+	var is bool
+	if err := f.pool.QueryRow(ctx, unfinished).Scan(&is); err != nil {
+		return fmt.Errorf("look for a replay: %w", err)
+	}
+	if is {
+		return errors.New("a replay into this database has not ended well: run kindred history replay again, or begin with an empty database")
+	}
+	return nil
+}
+
+const selectExpected = `SELECT coalesce(max(events), 0) FROM checkpoints`
+
+// expectedEvents is how many events a kindred has followed.
+func expectedEvents(ctx context.Context, pool *pgxpool.Pool) (n int64, err error) {
+	err = pool.QueryRow(ctx, selectExpected).Scan(&n)
+	return n, err
+}

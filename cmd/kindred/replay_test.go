@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/eventstore/esdbstore/esdbtest"
+	"kindred/httpapi"
+	"kindred/postgres/pgtest"
+)
+
+// replayed runs kindred history replay in the environment of a kindred.
+func replayed(t testing.TB, c Config, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	tool := command(settingsOf(c), &out, io.Discard)
+	tool.SetArgs(append([]string{"history", "replay"}, args...))
+	err := tool.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// checkReplayed checks that a kindred that stands still is equal to one that is
+// built from its log, and returns how that is configured.
+func checkReplayed(t testing.TB, c Config, args ...string) Config {
+	t.Helper()
+	second := c
+	second.DatabaseURL, second.EventStoreURL = pgtest.URL(t), ""
+	said, err := replayed(t, c, append([]string{"--into", second.DatabaseURL}, args...)...)
+	if err != nil || !strings.HasSuffix(said, "\nequal\n") || strings.Count(said, ", 0 differences\n") != len(modelNames()) {
+		t.Fatalf("replayed: %v\n%s", err, said)
+	}
+	return second
+}
+
+// lists is all that a client can list.
+func (a account) lists() map[string][]any {
+	a.Helper()
+	all := map[string][]any{"history": each[any](a, a, a.under("/history?personal=open"), 200)}
+	for key, path := range stateLists(a) {
+		all[key] = each[any](a, a, path, 200)
+	}
+	return all
+}
+
+// logIn gives an account a token of another kindred.
+func (a account) logIn(s *service) account {
+	a.Helper()
+	session := want[httpapi.LoggedIn](a, http.StatusOK, s.send("POST", "/auth/token", map[string]string{"email": a.Email, "password": a.Password}))
+	s.Logs.keepOut(a.Email, a.Password, session.Token)
+	return a.at(s).with(session.Token)
+}
+
+func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
+	t.Parallel()
+	inbox := openInbox(t)
+	s := startService(t, impatient)
+	a := s.signUp()
+	one := a.createUser("one", map[string]any{"town": "Ghent"})
+	a.createUser("two", map[string]any{"town": "Ghent"})
+	gone := a.createUser("gone", map[string]any{"town": "Ghent"})
+	a.subscribe(inbox.URL+"/steady", stormSecret)
+	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/"+string(one.ID)+"/matches", nil))
+	a.spend(a.run(nil), "s", 10)
+	wantDone(t, a.send("DELETE", "/api/v1/users/"+string(gone.ID), nil))
+	eventually(t, "it is delivered, and the log says so", func() bool {
+		return bytes.Count(a.get(a.under("/history?type=deliveries.ended")).Body, []byte("delivery_id")) == 2
+	})
+	jwks := s.send("GET", "/.well-known/audit-jwks.json", nil).Body
+	kept := lastHead(t, a.export())
+	lists := a.lists()
+
+	// The first one serves meanwhile; the second is not empty any more then.
+	second := checkReplayed(t, s.Config)
+	if said, err := replayed(t, s.Config, "--into", second.DatabaseURL); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("replayed twice: %v\n%s", err, said)
+	}
+	if said, err := replayed(t, s.Config, "--into", s.Config.DatabaseURL); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("replayed into itself: %v\n%s", err, said)
+	}
+	s.stop()
+
+	s = startService(t, impatient, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey })
+	b := a.logIn(s)
+	if diff := cmp.Diff(lists, b.lists()); diff != "" {
+		t.Errorf("the second kindred (-first +second):\n%s", diff)
+	}
+	if found := findings(t, jwks, b.export(), kept); len(found) > 0 {
+		t.Errorf("a head of the first kindred: %q", found)
+	}
+	three := b.createUser("three", map[string]any{"town": "Ghent"})
+	want[httpapi.ComputedMatches](t, http.StatusOK, b.send("POST", "/api/v1/users/"+string(three.ID)+"/matches", nil))
+	eventually(t, "what is new is delivered", func() bool { return len(inbox.all()) == 4 })
+	for what, times := range inbox.all() {
+		if times > 1 {
+			t.Errorf("delivered %d times: %+v", times, what)
+		}
+	}
+}
+
+func TestALogMovesBetweenStores(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := storied(s)
+	storied(s)
+	a.spend(a.run(nil), "s", 10)
+	layer := a.createLayer("age")
+	a.grantAll(layer)
+	first := a.lists()
+	s.stop()
+
+	cluster := esdbtest.Start(t)
+	second := checkReplayed(t, s.Config, "--into-store", cluster.URL())
+	second.EventStoreURL = cluster.URL()
+	third := checkReplayed(t, second)
+	forth := checkReplayed(t, third)
+	if said, err := replayed(t, s.Config, "--into", pgtest.URL(t), "--into-store", cluster.URL()); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("into a store that is not empty: %v\n%s", err, said)
+	}
+	for _, config := range []Config{second, forth} {
+		s := startService(t, func(c *Config) {
+			c.DatabaseURL, c.EventStoreURL, c.MasterKey = config.DatabaseURL, config.EventStoreURL, config.MasterKey
+		})
+		lists := a.logIn(s).lists()
+		for _, all := range []map[string][]any{first, lists} {
+			for _, e := range all["history"] {
+				delete(e.(map[string]any), "position")
+			}
+		}
+		if diff := cmp.Diff(first, lists); diff != "" {
+			t.Errorf("after the move (-first +moved):\n%s", diff)
+		}
+		s.stop()
+	}
+}
+
+func TestAReplayNamesWhatDiffers(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := storied(s)
+	f := openFoundation(t, s.Config)
+	caughtUp(t, f)
+	s.stop()
+	if _, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET paused = NOT paused`); err != nil {
+		t.Fatal(err)
+	}
+	into := pgtest.URL(t)
+	said, err := replayed(t, s.Config, "--into", into)
+	if err == nil || strings.Count(said, "\nwebhooks: webhooks ") != 2 || !strings.Contains(said, string(a.Client.ID)) || !strings.Contains(said, "users: 2 rows compared, 0 differences") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	c := s.Config
+	c.DatabaseURL = into
+	env := environ{out: io.Discard, logger: f.logger}
+	if err := env.serve(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "replay") {
+		t.Errorf("it serves from what is not equal: %v", err)
+	}
+	if _, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET paused = NOT paused`); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := replayed(t, s.Config, "--into", into); err != nil || !strings.HasSuffix(said, "\nequal\n") {
+		t.Errorf("once it is repaired: %v\n%s", err, said)
+	}
+}
+
+func TestAnExportBecomesAKindred(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := storied(s)
+	storied(s)
+	key := a.createAPIKey("read", "write").RawKey
+	lists := a.lists()
+	export := a.export()
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	jwks := file("jwks", s.send("GET", "/.well-known/audit-jwks.json", nil).Body)
+	whole := file("export", export)
+
+	withKeys := s.Config
+	withKeys.DatabaseURL = pgtest.URL(t)
+	said, err := replayed(t, s.Config, "--into", withKeys.DatabaseURL, "--from", whole, "--keys", s.Config.DatabaseURL, "--jwks", jwks)
+	if err != nil || !strings.HasSuffix(said, "\nequal\n") || !strings.Contains(said, "genuine: ") || strings.Count(said, ", 0 differences\n") != len(modelNames()) {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	sealed := s.Config
+	sealed.DatabaseURL = pgtest.URL(t)
+	if said, err := replayed(t, s.Config, "--into", sealed.DatabaseURL, "--from", whole); err != nil || !strings.HasSuffix(said, "\nequal\n") {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for name, content := range map[string][]byte{
+		"cut":     export[:bytes.LastIndexByte(bytes.TrimSpace(export), '\n')+1],
+		"changed": bytes.Replace(export, []byte("api_key.issued"), []byte("api_key.issues"), 1),
+	} {
+		into := pgtest.URL(t)
+		if said, err := replayed(t, s.Config, "--into", into, "--from", file(name, content)); err == nil || !strings.Contains(err.Error(), "not whole") {
+			t.Errorf("an export that is %s: %v\n%s", name, err, said)
+		}
+	}
+	s.stop()
+
+	for config, opened := range map[*Config]bool{&withKeys: true, &sealed: false} {
+		s := startService(t, func(c *Config) { c.DatabaseURL, c.MasterKey = config.DatabaseURL, config.MasterKey })
+		b := a.at(s).with(s.exchange(key))
+		users := each[any](t, b, "/api/v1/users", 200)
+		if diff := cmp.Diff(lists["user"], users); opened && diff != "" {
+			t.Errorf("users (-exported +replayed):\n%s", diff)
+		}
+		if !opened && len(users) > 0 {
+			t.Errorf("without keys there is %v", users)
+		}
+		b.createUser("somebody new", map[string]any{"age": 1})
+		if again := each[any](t, b, "/api/v1/users", 200); len(again) != len(users)+1 {
+			t.Errorf("%d users, and one more makes %d", len(users), len(again))
+		}
+		s.stop()
+	}
+}
+
+// TestAReplayThatIsKilledGoesOn kills it again and again, at random.
+func TestAReplayThatIsKilledGoesOn(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	for range 3 {
+		a := storied(s)
+		a.importUsers(1500, func(int) string { return `{}` })
+	}
+	s.stop()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	into := pgtest.URL(t)
+	for range 5 {
+		tool := exec.Command(os.Args[0], "history", "replay", "--into", into)
+		tool.Env = append(os.Environ(), asKindred+"=1", "KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey)
+		hold, err := tool.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tool.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond) // how far it comes is the point
+		_ = tool.Process.Kill()                                         // it may have ended
+		_ = tool.Wait()
+		_ = hold.Close()
+	}
+	said, err := replayed(t, s.Config, "--into", into)
+	if errors.Is(err, errNotEmpty) { // the last one had ended
+		t.Skip("none was killed in time")
+	}
+	if err != nil || !strings.HasSuffix(said, "\nequal\n") {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}

@@ -1,0 +1,154 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+const (
+	lockLog       = `SELECT pg_advisory_xact_lock(hashtextextended('kindred log', 0))`
+	selectCurrent = `SELECT stream, revision FROM public.streams WHERE stream = ANY($1)`
+	countStanding = `
+SELECT count(*) FROM unnest($1::text[], $2::bigint[], $3::uuid[]) AS r (stream, revision, event_id)
+JOIN public.events e ON e.stream = r.stream AND e.revision = r.revision AND e.event_id = r.event_id`
+	upsertStreams = `
+INSERT INTO public.streams (stream, client, revision) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+ON CONFLICT (stream) DO UPDATE SET revision = excluded.revision`
+	upsertHeads = `
+INSERT INTO public.heads (client, position) SELECT * FROM unnest($1::text[], $2::text[])
+ON CONFLICT (client) DO UPDATE SET position = excluded.position`
+	tellFollowers = `SELECT pg_notify('kindred_log', '')`
+)
+
+// Load appends events of another log as they are, in their order, all or none;
+// only their positions are new. Those that stand here already are passed over.
+// It fails with a *ConflictError where a stream is elsewhere.
+func (s *Store) Load(ctx context.Context, records []eventstore.Record) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockLog); err != nil {
+			return err
+		}
+		var base int64
+		if err := tx.QueryRow(ctx, selectHead).Scan(&base); err != nil {
+			return err
+		}
+		l := loading{at: base, streams: map[eventstore.Stream]eventstore.Revision{}}
+		if err := l.lookUp(ctx, tx, records); err != nil {
+			return err
+		}
+		fresh, err := l.fresh(ctx, tx, records)
+		if err != nil || len(fresh) == 0 {
+			return err
+		}
+		return l.write(ctx, tx, fresh)
+	})
+	if err != nil {
+		return fmt.Errorf("load %d events: %w", len(records), unavailable(err))
+	}
+	s.grown.ring()
+	return nil
+}
+
+// loading is a batch on its way in.
+type loading struct {
+	at      int64 // the last position that is taken
+	streams map[eventstore.Stream]eventstore.Revision
+}
+
+func (l *loading) lookUp(ctx context.Context, tx pgx.Tx, records []eventstore.Record) error {
+	names := make([]string, len(records))
+	for i, r := range records {
+		names[i], l.streams[r.Stream] = string(r.Stream), eventstore.NoStream
+	}
+	rows, err := tx.Query(ctx, selectCurrent, names)
+	if err != nil {
+		return err
+	}
+	var (
+		stream   eventstore.Stream
+		revision eventstore.Revision
+	)
+	_, err = pgx.ForEachRow(rows, []any{&stream, &revision}, func() error {
+		l.streams[stream] = revision
+		return nil
+	})
+	return err
+}
+
+// fresh leaves out what stands here already, which must be the same.
+func (l *loading) fresh(ctx context.Context, tx pgx.Tx, records []eventstore.Record) ([]eventstore.Record, error) {
+	var fresh []eventstore.Record
+	var streams []string
+	var revisions []int64
+	var ids [][16]byte
+	for _, r := range records {
+		raw, err := id.Bytes(r.ID)
+		if err != nil {
+			return nil, err
+		}
+		switch at := l.streams[r.Stream]; {
+		case r.Revision == at+1:
+			l.streams[r.Stream] = r.Revision
+			fresh = append(fresh, r)
+		case r.Revision <= at:
+			streams, revisions, ids = append(streams, string(r.Stream)), append(revisions, int64(r.Revision)), append(ids, raw)
+		default:
+			return nil, &eventstore.ConflictError{Stream: r.Stream, Expected: r.Revision - 1, Actual: at}
+		}
+	}
+	if len(streams) == 0 {
+		return fresh, nil
+	}
+	var same int
+	if err := tx.QueryRow(ctx, countStanding, streams, revisions, ids).Scan(&same); err != nil {
+		return nil, err
+	}
+	if same != len(streams) {
+		return nil, fmt.Errorf("%d other events stand where these belong", len(streams)-same)
+	}
+	return fresh, nil
+}
+
+func (l *loading) write(ctx context.Context, tx pgx.Tx, fresh []eventstore.Record) error {
+	heads, owners := map[id.Client]int64{}, map[eventstore.Stream]id.Client{}
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"public", "events"},
+		[]string{"position", "client", "stream", "revision", "event_id", "type", "version", "data", "meta", "recorded_at"},
+		pgx.CopyFromSlice(len(fresh), func(i int) ([]any, error) {
+			r := fresh[i]
+			raw, err := id.Bytes(r.ID)
+			l.at++
+			owners[r.Stream] = r.Client
+			if r.Client != "" {
+				heads[r.Client] = l.at
+			}
+			return []any{
+				l.at, string(r.Client), string(r.Stream), int64(r.Revision), raw, r.Type, int32(r.Version), //nolint:gosec // versions are small
+				notNil(r.Data), notNil(r.Meta), r.RecordedAt,
+			}, err
+		}))
+	if err != nil {
+		return err
+	}
+	var streams, clients, headed, positions []string
+	var revisions []int64
+	for stream, client := range owners {
+		streams, clients = append(streams, string(stream)), append(clients, string(client))
+		revisions = append(revisions, int64(l.streams[stream]))
+	}
+	for client, at := range heads {
+		headed, positions = append(headed, string(client)), append(positions, string(positionOf(at)))
+	}
+	if _, err := tx.Exec(ctx, upsertStreams, streams, clients, revisions); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, upsertHeads, headed, positions); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, tellFollowers)
+	return err
+}
