@@ -19,7 +19,7 @@ type bench struct {
 	ceiling *server
 	bulk    *bulk // nil until it is imported
 
-	signedUp int // clients that came after those who were seeded
+	imported []Figure // what it was like to import it
 }
 
 // row is a part of the run that can be asked for by its name.
@@ -30,13 +30,16 @@ type row struct {
 }
 
 func rows() []row {
-	var all []row
+	// What makes the smaller one grow comes after the growth.
+	all := []row{{"grow", true, measureGrowth}}
 	for _, r := range requestRows() {
 		all = append(all, row{r.row, false, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measure(ctx, r) }})
 	}
 	all = append(all,
 		row{"append", false, measureAppend},
+		row{"rebuild", false, measureRebuild},
 		row{"import", false, measureImport},
+		row{"history", false, measureHistory},
 		row{"overload", false, measureOverload},
 	)
 	for _, r := range goRows() {

@@ -83,6 +83,7 @@ func (s *stand) database(ctx context.Context, name string) (string, error) {
 // server is a process that answers at an address.
 type server struct {
 	name, addr string
+	database   string // URL
 	cmd        *exec.Cmd
 	ended      chan struct{}
 }
@@ -100,9 +101,13 @@ func (s *stand) kindred(ctx context.Context, name string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.start(ctx, name, addr, exec.CommandContext(context.WithoutCancel(ctx), s.o.kindred, "serve"),
+	server, err := s.start(ctx, name, addr, exec.CommandContext(context.WithoutCancel(ctx), s.o.kindred, "serve"),
 		"KINDRED_LISTEN="+addr, "KINDRED_DATABASE_URL="+database, "KINDRED_DATA_DIR="+s.dir+"/"+name,
 		"KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h")
+	if server != nil {
+		server.database = database
+	}
+	return server, err
 }
 
 // bare starts this very program as the ceiling.
