@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	requestTimeout = 30 * time.Second
+	requestTimeout = 40 * time.Second // more than the service takes to say that it has no time
 	maxAnswer      = 16 << 20 // bytes
 )
 
@@ -111,6 +111,9 @@ func (a *api) do(ctx context.Context, r request, into any) error {
 			return err
 		}
 		wait, later := comeBack(answer)
+		if bytes.Contains(answer.body, []byte(`"not_finished"`)) {
+			deadline = time.Now().Add(a.patience) // each time it gets further
+		}
 		if !later || r.want == answer.status || time.Now().Add(wait).After(deadline) {
 			return answer.as(r, into)
 		}

@@ -60,7 +60,7 @@ type feedItem struct {
 	Score        float64
 }
 
-// readFeed reads the first page of a person's feed.
+// readFeed reads the first page of a person's feed, in which the campaign is.
 func (s *story) readFeed(ctx context.Context) error {
 	of := clusterMember{s.asker.ID, s.asker.ExternalID}
 	if s.run.ID != "" {
@@ -98,6 +98,9 @@ func (s *story) readFeed(ctx context.Context) error {
 			what = s.campaign.Name
 		}
 		rows = append(rows, []string{strconv.Itoa(i + 1), item.Type, what, fixed(item.Score, 4), item.Reason})
+	}
+	if !seen[s.campaign.ID] {
+		return fmt.Errorf("the feed of %s does not show the campaign that is meant for them", of.ExternalID)
 	}
 	s.page.say("What %s sees first:", of.ExternalID)
 	s.page.table([]string{"", "item", "what", "score", "reason"}, rows)
@@ -187,6 +190,7 @@ func (s *story) analyze(ctx context.Context) error {
 		Impressions, Engaged, Clicks, Conversions, Reach, Spends int
 		Spent                                                    int64   `json:"spent_minor"`
 		Rate                                                     float64 `json:"engagement_rate"`
+		Clusters                                                 []clusterShare
 	}
 	if err := s.api.do(ctx, request{method: "GET", path: s.campaignPath() + "/analytics", want: 200}, &a); err != nil {
 		return err
@@ -206,5 +210,33 @@ func (s *story) analyze(ctx context.Context) error {
 		{"engagement rate", fixed(a.Rate, 3)},
 		{"spent", euros(a.Spent) + " of " + euros(budget) + ", " + a.Status},
 	})
+	return s.split(a.Clusters, a.Impressions)
+}
+
+type clusterShare struct {
+	ID                          string `json:"cluster_id"`
+	Label                       string
+	Reach, Impressions, Engaged int
+	Rate                        float64 `json:"engagement_rate"`
+}
+
+// split shows what each cluster has made of the campaign. The feed has shown it
+// to a member of the one that it is meant for.
+func (s *story) split(shares []clusterShare, impressions int) error {
+	if s.run.ID == "" {
+		return nil
+	}
+	var rows [][]string
+	sum, shown := 0, false
+	for _, c := range shares {
+		sum += c.Impressions
+		shown = shown || c.ID == s.cluster.ID && c.Impressions > 0
+		rows = append(rows, []string{cut(c.Label, 58), count(c.Reach), count(c.Impressions), count(c.Engaged), fixed(c.Rate, 3)})
+	}
+	if !shown || sum > impressions {
+		return fmt.Errorf("of %d impressions the clusters have %d (%+v), and %s must be among them", impressions, sum, shares, s.cluster.ID)
+	}
+	s.page.blank()
+	s.page.table([]string{"cluster", "reach", "impressions", "engaged", "rate"}, rows)
 	return nil
 }

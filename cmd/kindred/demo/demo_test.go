@@ -103,6 +103,7 @@ func TestWhateverIsNotAsItShouldBeIsToldInASentence(t *testing.T) {
 		"exhausts a budget twice":        "campaign.budget_exhausted of cam_1 happened once, but was told as two events",
 		"gives another reason":           `clustering.failed says "Nobody."`,
 		"feeds people themselves":        "whose it is or who has seen it",
+		"feeds no campaign":              "does not show the campaign",
 		"takes spend after the end":      "a campaign that has spent its budget",
 		"miscounts engagement":           "the engagement rate of 2 in 5 is said to be 0.9",
 		"still finds the erased":         "the user can still be found",

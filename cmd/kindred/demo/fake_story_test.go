@@ -46,10 +46,13 @@ func (f *fake) feed(w http.ResponseWriter, q *http.Request) {
 	if f.fault == "feeds people themselves" {
 		first.ID = of
 	}
-	f.answer(w, 200, map[string]any{"data": []any{
+	items := []any{
 		map[string]any{"type": "match", "user_id": first.ID, "external_id": first.ExternalID, "score": 0.5, "reason": "similar"},
-		map[string]any{"type": "campaign", "campaign_id": "cam_1", "score": 0.1, "reason": "campaign"},
-	}})
+	}
+	if f.fault != "feeds no campaign" {
+		items = append(items, map[string]any{"type": "campaign", "campaign_id": "cam_1", "score": 0.1, "reason": "campaign"})
+	}
+	f.answer(w, 200, map[string]any{"data": items})
 }
 
 // spend counts three records, and the third twice.
