@@ -12,11 +12,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
 
 // MatchQueue holds the users whose matches are to be computed automatically:
-// those who were created or changed while their client wanted it. A user
-// stands in it once, however often it has changed. Clients take turns.
+// those who were there when their client began to want it, and those who were
+// created or changed while it did. A user stands in it once, however often it
+// has changed. Clients take turns.
 type MatchQueue struct{ Reader }
 
 const (
@@ -50,7 +52,12 @@ const (
 	setSweep      = `
 INSERT INTO match_sweeps (client, enabled, k, min_score) VALUES ($1, $2, $3, $4)
 ON CONFLICT (client) DO UPDATE SET enabled = excluded.enabled, k = excluded.k, min_score = excluded.min_score`
-	emptyQueue   = `DELETE FROM match_queue WHERE client = $1`
+	emptyQueue = `
+WITH over AS (UPDATE match_sweeps SET everyone_before = NULL, began_at = NULL WHERE client = $1)
+DELETE FROM match_queue WHERE client = $1`
+	sweepEveryone = `
+UPDATE match_sweeps SET everyone_before = $2, everyone_after = '', everyone_event = $3, began_at = $4, done = 0, recorded = 0
+WHERE client = $1`
 	leaveQueue   = `DELETE FROM match_queue WHERE client = $1 AND user_id = $2`
 	enqueueMatch = `
 INSERT INTO match_queue (client, user_id, position, event) SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[])
@@ -127,9 +134,13 @@ func (q *queueing) follow(r eventstore.Recorded) {
 	case event.ClientSettingsChanged:
 		chosen := e.Settings.AutomaticMatching
 		q.b.Queue(setSweep, string(r.Client), chosen.On, chosen.K, chosen.MinScore)
-		if q.enabled[r.Client] = chosen.On; !chosen.On {
+		was := q.enabled[r.Client]
+		switch q.enabled[r.Client] = chosen.On; {
+		case !chosen.On:
 			q.b.Queue(emptyQueue, string(r.Client))
 			delete(q.waiting, r.Client)
+		case !was:
+			q.b.Queue(sweepEveryone, string(r.Client), string(r.Position), string(r.ID), r.RecordedAt)
 		}
 	case event.EndUserCreated:
 		q.wait(e.User, r)
@@ -170,6 +181,47 @@ RETURNING client, k, min_score, turn`
 	nextQueued = `SELECT user_id, position, event FROM match_queue WHERE client = $1 ORDER BY attempts, position LIMIT $2`
 )
 
+// everyoneAtOnce is how many users who were there before are queued at once,
+// whenever fewer than so many wait.
+const everyoneAtOnce = 500
+
+// Who waits already has a newer reason.
+const (
+	someSweepEveryone = `
+SELECT EXISTS (SELECT FROM match_sweeps WHERE enabled AND everyone_before <= (SELECT position FROM checkpoints WHERE name = $1))`
+	queueNextOfEveryone = `
+WITH next AS (
+	SELECT s.client, s.everyone_before, s.everyone_after, s.everyone_event FROM match_sweeps s
+	WHERE s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $2)
+		AND (SELECT count(*) FROM (SELECT FROM match_queue q WHERE q.client = s.client LIMIT $1) waiting) < $1
+	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED
+), page AS (
+	SELECT u.id FROM next n JOIN users u ON u.client = n.client AND NOT u.erased AND u.born < n.everyone_before AND u.id > n.everyone_after
+	ORDER BY u.id LIMIT $1
+), queued AS (
+	INSERT INTO match_queue (client, user_id, position, event)
+	SELECT n.client, p.id, n.everyone_before, n.everyone_event FROM next n CROSS JOIN page p ON CONFLICT DO NOTHING
+)
+UPDATE match_sweeps s SET everyone_after = coalesce((SELECT max(id) FROM page), s.everyone_after),
+	everyone_before = CASE WHEN (SELECT count(*) FROM page) = $1 THEN s.everyone_before END,
+	began_at = CASE WHEN EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM match_queue q WHERE q.client = s.client) THEN s.began_at END
+FROM next WHERE s.client = next.client`
+)
+
+// queueEveryone queues the next of those who were there before, of one client,
+// once the users model knows them all.
+func (m MatchQueue) queueEveryone(ctx context.Context) error {
+	var some bool
+	err := m.Pool.QueryRow(ctx, someSweepEveryone, feed.Slot(Users{})).Scan(&some)
+	if err == nil && some {
+		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, everyoneAtOnce, feed.Slot(Users{}))
+	}
+	if err != nil {
+		return fmt.Errorf("queue those who were there: %w", err)
+	}
+	return nil
+}
+
 // queuedUser is a user that waits in the queue.
 type queuedUser struct {
 	user     id.User
@@ -186,6 +238,9 @@ type queuedUser struct {
 func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, client id.Client, k int, minScore float64,
 	user id.User, cause id.Event) (int, error),
 ) (bool, error) {
+	if err := m.queueEveryone(ctx); err != nil {
+		return false, err
+	}
 	var t turn
 	err := m.Pool.QueryRow(ctx, takeTurn, turnLease).Scan(&t.client, &t.k, &t.minScore, &t.number)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -229,7 +284,7 @@ WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position`
 	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2`
 	finishTurn   = `
 UPDATE match_sweeps SET done = done + $3, recorded = recorded + $4, free_at = clock_timestamp() + $5::interval,
-	began_at = CASE WHEN EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
+	began_at = CASE WHEN everyone_before IS NOT NULL OR EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
 WHERE client = $1 AND turn = $2`
 )
 
@@ -266,7 +321,9 @@ type Sweep struct {
 }
 
 const getSweep = `
-SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) AS pending, coalesce(s.done, 0) AS done,
+SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) + (
+		SELECT count(*) FROM users u JOIN match_sweeps e ON e.client = $1 AND e.everyone_before IS NOT NULL
+		WHERE u.client = $1 AND NOT u.erased AND u.born < e.everyone_before AND u.id > e.everyone_after) AS pending, coalesce(s.done, 0) AS done,
 	coalesce(s.recorded, 0) AS recorded, s.began_at, coalesce(extract(epoch FROM clock_timestamp() - s.began_at), 0)::float8 AS seconds
 FROM (SELECT) one LEFT JOIN match_sweeps s ON s.client = $1`
 

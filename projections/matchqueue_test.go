@@ -24,6 +24,7 @@ type waiting struct {
 func newWaiting(t *testing.T) *waiting {
 	t.Helper()
 	w := newWorld(t)
+	w.follow(projections.Users{})
 	return &waiting{world: w, queue: projections.MatchQueue{Reader: w.reader}}
 }
 
@@ -34,13 +35,18 @@ func (w *waiting) want(client id.Client, on bool, k int) {
 	}})
 }
 
-// fill applies what was recorded, in batches of a size.
+// fill applies what was recorded, in batches of a size, and waits until the
+// users are known.
 func (w *waiting) fill(size int) {
 	w.Helper()
 	for {
 		records, err := w.log.Store.ReadAll(w.Context(), w.after, size)
 		if err != nil || len(records) == 0 {
 			w.check(err)
+			for _, client := range []id.Client{w.acme, w.bolt} {
+				_, err = w.users().List(w.Context(), client, false, projections.UserQuery{Page: projections.Page{Limit: 1}})
+				w.check(err)
+			}
 			return
 		}
 		var batch []eventstore.Recorded
@@ -96,20 +102,20 @@ func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
 		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
 			t.Parallel()
 			w := newWaiting(t)
-			w.create(w.acme, "before", `{}`)
+			before := w.create(w.acme, "before", `{}`)
 			w.want(w.acme, true, 3)
 			first, second, gone := w.create(w.acme, "first", `{}`), w.create(w.acme, "second", `{}`), w.create(w.acme, "gone", `{}`)
 			w.create(w.bolt, "of a client that does not want it", `{}`)
 			w.change(w.acme, first, `{"a":1}`) // waits once, as of its last change
 			w.erase(w.acme, gone)
 			w.fill(size)
-			if s := w.sweep(w.acme); s.Pending != 2 || s.BeganAt == nil {
+			if s := w.sweep(w.acme); s.Pending != 3 || s.BeganAt == nil {
 				t.Errorf("%+v", s)
 			}
-			if client, users := w.take(1); client != w.acme || !slices.Equal(users, []id.User{second, first}) {
+			if client, users := w.take(1); client != w.acme || !slices.Equal(users, []id.User{before, second, first}) {
 				t.Errorf("%s %v", client, users)
 			}
-			if s := w.sweep(w.acme); s.Pending != 0 || s.Done != 2 || s.Recorded != 2 || s.BeganAt != nil {
+			if s := w.sweep(w.acme); s.Pending != 0 || s.Done != 3 || s.Recorded != 3 || s.BeganAt != nil {
 				t.Errorf("%+v", s)
 			}
 			w.change(w.acme, first, `{"a":2}`)
@@ -123,10 +129,47 @@ func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
 			w.want(w.acme, true, 3)
 			w.change(w.acme, first, `{"a":3}`)
 			w.fill(size)
-			if _, users := w.take(1); !slices.Equal(users, []id.User{first}) {
+			_, users := w.take(1)
+			if slices.Sort(users[:min(2, len(users))]); !slices.Equal(users, []id.User{min(before, second), max(before, second), first}) {
 				t.Errorf("%v", users)
 			}
 		})
+	}
+}
+
+func TestThoseWhoWereThereAreQueuedPageByPage(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	const there = 520 // more than a page
+	for n := range there {
+		w.create(w.acme, fmt.Sprint("person ", n), `{}`)
+	}
+	w.want(w.acme, true, 3)
+	w.fill(1000)
+	seen := map[id.User]bool{}
+	for len(seen) < there {
+		if s := w.sweep(w.acme); s.Pending != int64(there-len(seen)) || s.Done != int64(len(seen)) || s.BeganAt == nil {
+			t.Fatalf("%d are done: %+v", len(seen), s)
+		}
+		_, users := w.take(0)
+		if len(users) == 0 {
+			t.Fatalf("only %d of %d", len(seen), there)
+		}
+		for _, u := range users {
+			if seen[u] {
+				t.Fatalf("%s twice", u)
+			}
+			seen[u] = true
+		}
+		var queued int
+		w.check(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM match_queue`).Scan(&queued))
+		if queued > 500 {
+			t.Fatalf("%d are queued at once", queued)
+		}
+	}
+	w.take(0)
+	if s := w.sweep(w.acme); s.Pending != 0 || s.Done != there || s.BeganAt != nil {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -45,6 +45,11 @@ func TestAutomaticMatching(t *testing.T) {
 	if m := client.Settings.AutomaticMatching; !m.On || m.K != 3 || m.MinScore != 0.6 {
 		t.Errorf("%+v", m)
 	}
+	// Those who are there are matched once it is on.
+	if swept := a.swept(); swept.Done != 10 || swept.Recorded < 10 || len(a.recordedFor("ext:old4")) == 0 {
+		t.Errorf("after it was switched on: %+v", swept)
+	}
+	before := len(a.recordedFor("ext:old4"))
 	kept := want[httpapi.Client](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"k":4}}}`))
 	if m := kept.Settings.AutomaticMatching; !m.On || m.K != 4 || m.MinScore != 0.6 {
 		t.Errorf("%+v", m)
@@ -57,7 +62,7 @@ func TestAutomaticMatching(t *testing.T) {
 	if len(told) == 0 || len(told) > 4 || told["old4"] != 1 {
 		t.Errorf("told of %v", told)
 	}
-	if got := a.recordedFor("ext:old4"); len(got) != 0 {
+	if got := a.recordedFor("ext:old4"); len(got) != before {
 		t.Errorf("old4, who did not change, was matched with %v", got)
 	}
 	var lines strings.Builder
