@@ -19,10 +19,11 @@ import (
 const (
 	clusteringMemory = 2 << 30 // bytes of vectors: 8 million users of 64 dimensions
 	clusteringLimit  = 30 * time.Minute
+	clusteringSlots  = 4 // at least: a large run leaves room for small ones
 )
 
 // clustering wires what carries out clustering runs.
-func (f *foundation) clustering(c *commands.Commands) *policies.Clustering {
+func (f *foundation) clustering(c *commands.Commands, metrics *policies.Metrics) *policies.Clustering {
 	reader := f.reader()
 	clusters := projections.Clusters{Reader: reader}
 	return &policies.Clustering{
@@ -31,8 +32,8 @@ func (f *foundation) clustering(c *commands.Commands) *policies.Clustering {
 			progress: f.progress, clusters: clusters,
 			consent: projections.Consent{Reader: reader}, users: projections.Users{Reader: reader},
 		},
-		Lead: f.runner.Lead, Now: time.Now, Logger: f.logger,
-		Slots: runtime.NumCPU(), Memory: clusteringMemory, Limit: clusteringLimit,
+		Lead: f.runner.Lead, Now: time.Now, Logger: f.logger, Metrics: metrics,
+		Slots: max(clusteringSlots, runtime.NumCPU()), Memory: clusteringMemory, Limit: clusteringLimit,
 	}
 }
 

@@ -83,17 +83,18 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	}
 	if config.has(rolePolicies) {
 		queue := projections.MatchQueue{Reader: f.reader()}
+		metrics := policies.NewMetrics(f.metrics)
 		run := policies.Policies{
 			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Matching: queue,
 			Settle: func(ctx context.Context, log policies.EndedDeliveries) (bool, error) {
 				return dispatcher.Endings{Pool: f.pool}.Settle(ctx, log)
 			},
-			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger,
+			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger, Metrics: metrics,
 			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
 		}
 		group.Go(func() error { return f.runner.Run(behind, queue) })
 		group.Go(func() error { return run.Run(behind) })
-		group.Go(func() error { return f.clustering(c).Run(behind) })
+		group.Go(func() error { return f.clustering(c, metrics).Run(behind) })
 		group.Go(func() error { return f.imports(c).Run(behind) })
 	}
 	if config.has(roleDispatcher) {

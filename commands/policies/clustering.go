@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,8 +80,9 @@ type Clustering struct {
 	Inputs   Inputs
 	// Lead does work whenever no other process does, until ctx ends.
 	Lead   func(ctx context.Context, name string, work func(context.Context) error) error
-	Now    func() time.Time
-	Logger *slog.Logger
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Metrics *Metrics // nil: nothing is counted
 
 	Slots  int           // runs at once
 	Memory int64         // bytes that the vectors of all runs may take; at least one of this size
@@ -125,8 +127,8 @@ type outcome struct {
 	again bool // the attempt came to no end
 }
 
-// Drive carries out runs until ctx ends: at most Slots at once, the clients in
-// turn.
+// Drive carries out runs until ctx ends: at most Slots at once and half of them
+// for one client, the clients in turn.
 func (c *Clustering) Drive(ctx context.Context) error {
 	t := &turns{
 		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
@@ -178,10 +180,13 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 	}
 	for len(t.active) < c.Slots {
 		waiting, err := c.Runs.Next(ctx, t.busy(c.Now()))
-		if err != nil || len(waiting) == 0 {
+		if err != nil {
 			return err
 		}
-		next := t.choose(waiting)
+		next, ok := t.choose(waiting, max(1, c.Slots/2))
+		if !ok {
+			return nil
+		}
 		t.count++
 		t.served[next.Client] = t.count
 		running, cancel := context.WithCancel(ctx)
@@ -234,21 +239,24 @@ func (t *turns) busy(now time.Time) []id.Run {
 }
 
 // choose takes the run of the client that has the fewest under way; among
-// those, of the one that has waited for its turn the longest.
-func (t *turns) choose(waiting []OpenRun) OpenRun {
+// those, of the one that has waited for its turn the longest. A client that has
+// most already waits, so that there is room for others.
+func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
 	under := map[id.Client]int{}
 	for _, a := range t.active {
 		under[a.client]++
 	}
+	waiting = slices.DeleteFunc(waiting, func(r OpenRun) bool { return under[r.Client] >= most })
+	if len(waiting) == 0 {
+		return OpenRun{}, false
+	}
 	return slices.MinFunc(waiting, func(a, b OpenRun) int {
-		if under[a.Client] != under[b.Client] {
-			return under[a.Client] - under[b.Client]
-		}
-		if t.served[a.Client] != t.served[b.Client] {
-			return t.served[a.Client] - t.served[b.Client]
-		}
-		return a.CreatedAt.Compare(b.CreatedAt)
-	})
+		return cmp.Or(
+			cmp.Compare(under[a.Client], under[b.Client]),
+			cmp.Compare(t.served[a.Client], t.served[b.Client]),
+			a.CreatedAt.Compare(b.CreatedAt),
+		)
+	}), true
 }
 
 // carryOut makes one attempt at a run. again says that it came to no end.
@@ -259,6 +267,8 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphor
 	if err == nil && number == 0 {
 		return false
 	}
+	status, ended := runInterrupted, c.Metrics.runs(c.Now())
+	defer func() { ended(status, c.Now()) }()
 	var code, why string
 	if err == nil {
 		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
@@ -267,7 +277,11 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphor
 	}
 	if err != nil && code != "" {
 		log.InfoContext(ctx, "clustering run failed", "code", code)
-		err = c.Commands.FailRun(ctx, call, run.Layer, run.Run, number, code, why)
+		if err = c.Commands.FailRun(ctx, call, run.Layer, run.Run, number, code, why); err == nil {
+			status = runFailed
+		}
+	} else if err == nil {
+		status = runCompleted
 	}
 	if err != nil && ctx.Err() == nil {
 		log.WarnContext(ctx, "clustering run interrupted, trying again", "attempt", number, "error", err)

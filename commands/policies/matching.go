@@ -24,6 +24,7 @@ func (p *Policies) matchAutomatically(ctx context.Context) {
 		}
 		worked, err := p.Matching.Take(ctx, p.match)
 		if err != nil && ctx.Err() == nil {
+			p.Metrics.notMatched()
 			p.Logger.WarnContext(ctx, "not matched automatically, trying again", "error", err)
 		}
 		if worked && err == nil {
@@ -39,5 +40,9 @@ func (p *Policies) matchAutomatically(ctx context.Context) {
 func (p *Policies) match(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error) {
 	const policy = "policy:matching"
 	call := commands.Call{Client: client, Actor: policy, Causation: cause, Seed: []string{policy, string(client), string(cause)}}
-	return p.Commands.MatchAutomatically(ctx, call, user, k, minScore)
+	recorded, err := p.Commands.MatchAutomatically(ctx, call, user, k, minScore)
+	if err == nil {
+		p.Metrics.matched(recorded)
+	}
+	return recorded, err
 }

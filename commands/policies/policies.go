@@ -46,6 +46,7 @@ type Policies struct {
 	Settle     Settle
 	Now        func() time.Time
 	Logger     *slog.Logger
+	Metrics    *Metrics // nil: nothing is counted
 }
 
 const closeTimeout = 5 * time.Second
