@@ -72,22 +72,47 @@ func sealedOf(r eventstore.Recorded, p *event.Personal) (sealed, error) {
 	return sealed{box, r.ID}, err
 }
 
-// open opens a field with the subject's key, which the same statement read. A
-// field that was erased, or was never set, is nil.
-func (r Reader) open(ctx context.Context, key seal.WrappedKey, subject string, s sealed, client id.Client, stream eventstore.Stream, field string) ([]byte, error) {
-	if s.Box == nil || key.Wrapped == nil {
+// subject is whose fields a stream holds.
+type subject struct {
+	client id.Client
+	stream eventstore.Stream
+	key    seal.Opener
+	gone   bool
+}
+
+// subject takes the key that the same statement read.
+func (r Reader) subject(ctx context.Context, key seal.WrappedKey, client id.Client, of string, stream eventstore.Stream) (subject, error) {
+	s := subject{client: client, stream: stream, gone: key.Wrapped == nil}
+	if s.gone {
+		return s, nil
+	}
+	var err error
+	s.key, err = r.Vault.With(ctx, key, client, of)
+	if errors.Is(err, seal.ErrErased) {
+		s.gone, err = true, nil
+	}
+	return s, err
+}
+
+// open opens a field. One that was erased, or was never set, is nil.
+func (s subject) open(field string, f sealed) ([]byte, error) {
+	if f.Box == nil || s.gone {
 		return nil, nil
 	}
 	var box event.Box
-	if err := json.Unmarshal(s.Box, &box); err != nil {
+	if err := box.UnmarshalJSON(f.Box); err != nil {
 		return nil, fmt.Errorf("decode sealed %s: %w", field, err)
 	}
-	place := seal.Place{Client: client, Stream: string(stream), Event: s.Event, Field: field}
-	plain, err := r.Vault.OpenWith(ctx, key, subject, place, &box)
-	if errors.Is(err, seal.ErrErased) {
-		return nil, nil
+	return s.key.Open(seal.Place{Client: s.client, Stream: string(s.stream), Event: f.Event, Field: field}, &box)
+}
+
+// open opens one field with the subject's key, which the same statement read.
+func (r Reader) open(ctx context.Context, key seal.WrappedKey, of string, f sealed, client id.Client, stream eventstore.Stream, field string) ([]byte, error) {
+	s, err := r.subject(ctx, key, client, of, stream)
+	if err != nil {
+		return nil, err
 	}
-	return plain, err
+	return s.open(field, f)
 }
 
 // sortedValues returns the values of a map in the order of its keys, so that

@@ -41,22 +41,27 @@ func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fie
 		return at, nil, err
 	}
 	defer rows.Close()
-	head := make([]any, len(rows.FieldDescriptions()))
+	var row R
 	var present *bool
-	copy(head, []any{&at.Reached, &at.Head, &at.Quarantined, &present})
-	for rows.Next() {
-		if err := rows.Scan(head...); err != nil {
-			return at, nil, err
+	into := append([]any{nil, nil, nil, nil}, fields(&row)...)
+	for first := true; rows.Next(); first = false {
+		if first { // what every row says
+			head := make([]any, len(into))
+			copy(head, []any{&at.Reached, &at.Head, &at.Quarantined, &present})
+			if err := rows.Scan(head...); err != nil {
+				return at, nil, err
+			}
+			if present == nil {
+				break // nothing but how fresh that is
+			}
 		}
-		if present == nil {
-			continue // nothing but how fresh that is
-		}
-		var row R
-		if err := rows.Scan(append(make([]any, 4, len(head)), fields(&row)...)...); err != nil {
+		row = *new(R)
+		if err := rows.Scan(into...); err != nil {
 			return at, nil, err
 		}
 		found = append(found, row)
 	}
+	rows.Close()
 	return at, found, rows.Err()
 }
 

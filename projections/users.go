@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,35 +174,54 @@ type UserQuery struct {
 	Page         Page
 }
 
-// keyed are the columns of a user's row with the key that opens it.
-const userColumns = `
+// selectUsers selects the rows of users that a condition names, with the key
+// that opens each. Keys are looked up user by user,
+// however long a page the planner expects: it plans once for all of them.
+func selectUsers(where string) string {
+	return `
 SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at,
 	k.id AS key, k.client_key, k.wrapped
-FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id`
+FROM (
+	SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at
+	FROM users u WHERE u.client = $1 AND NOT u.erased AND ` + where + `
+) u LEFT JOIN LATERAL (
+	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = $1 AND k.subject = u.id LIMIT 1
+) k ON true`
+}
 
-const listUsers = userColumns + `
-WHERE u.client = $1 AND NOT u.erased AND u.born > $2
-	AND ($4::text[] IS NULL OR u.id = ANY($4)) AND ($5::timestamptz IS NULL OR u.updated_at >= $5)
-ORDER BY u.born LIMIT $3`
+// Each combination of filters is a statement of its own: one for all would be
+// planned anew for every request.
+const (
+	userNamed    = `u.id = $2`
+	usersAmong   = `u.id = ANY($2::text[])`
+	usersAfter   = `u.born > $2`
+	usersNamed   = ` AND u.id = ANY($%d::text[])`
+	usersSince   = ` AND u.updated_at >= $%d::timestamptz`
+	usersInPages = ` ORDER BY u.born LIMIT $3`
+	inOrder      = ` ORDER BY u.born`
+)
 
 // List returns users in order of creation.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
-	var ids []string
+	where, args := usersAfter, []any{string(q.Page.After), q.Page.Limit}
+	filter := func(condition string, arg any) {
+		args = append(args, arg)
+		where += fmt.Sprintf(condition, len(args)+1)
+	}
 	if q.IDs != nil {
-		ids = column(q.IDs, func(u id.User) string { return string(u) })
+		filter(usersNamed, column(q.IDs, func(u id.User) string { return string(u) }))
 	}
-	var since *time.Time
 	if !q.UpdatedSince.IsZero() {
-		since = &q.UpdatedSince
+		filter(usersSince, q.UpdatedSince)
 	}
-	found, err := m.users(ctx, client, eventual, listUsers, string(q.Page.After), q.Page.Limit, ids, since)
+	found, err := m.users(ctx, client, eventual, selectUsers(where+usersInPages)+inOrder, args...)
 	return readable(found), err
 }
 
 // ListAll returns users in order of creation, also those whose key was
 // destroyed since.
 func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
-	return m.users(ctx, client, true, listUsers, string(page.After), page.Limit, nil, nil)
+	return m.users(ctx, client, true, selectUsers(usersAfter+usersInPages)+inOrder, string(page.After), page.Limit)
 }
 
 // readable leaves out those whose key is destroyed already, and whose erasure
@@ -210,12 +230,9 @@ func readable(users []User) []User {
 	return slices.DeleteFunc(users, func(u User) bool { return u.Erased })
 }
 
-const getUsers = userColumns + `
-WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
-
 // Get returns one user, or fails with a fault of kind Missing.
 func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
-	found, err := m.users(ctx, client, eventual, getUsers, []string{string(user)})
+	found, err := m.users(ctx, client, eventual, selectUsers(userNamed), string(user))
 	if err != nil {
 		return User{}, err
 	}
@@ -246,12 +263,15 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql s
 	}
 	users := make([]User, 0, len(rows))
 	for _, r := range rows {
-		stream := userStream(client, r.ID)
-		external, err := m.open(ctx, r.key, string(r.ID), r.external, client, stream, "external_id")
+		user, err := m.subject(ctx, r.key, client, string(r.ID), userStream(client, r.ID))
 		if err != nil {
 			return nil, err
 		}
-		traits, err := m.open(ctx, r.key, string(r.ID), r.traits, client, stream, "traits")
+		external, err := user.open("external_id", r.external)
+		if err != nil {
+			return nil, err
+		}
+		traits, err := user.open("traits", r.traits)
 		if err != nil {
 			return nil, err
 		}

@@ -100,15 +100,22 @@ func (v *Vault) Open(ctx context.Context, subject string, p Place, b *event.Box)
 	return key.open(p, b)
 }
 
-// OpenWith is Open with a row of the key table that the caller has just read
-// in a statement of its own, so that no further one is needed.
-func (v *Vault) OpenWith(ctx context.Context, row WrappedKey, subject string, p Place, b *event.Box) ([]byte, error) {
-	key, err := v.unwrapSubject(ctx, SubjectKey{p.Client, subject, row})
+// Opener opens the fields of one subject.
+type Opener struct{ key subjectKey }
+
+// With makes an Opener of a row of the key table that the caller has just read
+// in a statement of its own, so that no further one is needed. It fails with
+// ErrErased where the key was destroyed.
+func (v *Vault) With(ctx context.Context, row WrappedKey, client id.Client, subject string) (Opener, error) {
+	key, err := v.unwrapSubject(ctx, SubjectKey{client, subject, row})
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", p.Field, err)
+		return Opener{}, fmt.Errorf("open with a key: %w", err)
 	}
-	return key.open(p, b)
+	return Opener{key}, nil
 }
+
+// Open opens a field, or fails with ErrRefused.
+func (o Opener) Open(p Place, b *event.Box) ([]byte, error) { return o.key.open(p, b) }
 
 // Destroy removes the key of a subject for good: here at once, and within a
 // second in every other process. The server overwrites the row's old bytes

@@ -65,7 +65,7 @@ func TestNoProcessOpensWhatAnotherErased(t *testing.T) {
 		client, subject).Scan(&row.ID, &row.Under, &row.Wrapped); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fresh.OpenWith(t.Context(), row, subject, place, box); !errors.Is(err, seal.ErrErased) {
+	if _, err := fresh.With(t.Context(), row, client, subject); !errors.Is(err, seal.ErrErased) {
 		t.Fatalf("with the row: got %v", err)
 	}
 }

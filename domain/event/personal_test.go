@@ -1,0 +1,58 @@
+package event
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestABoxIsReadAsJSONWouldReadIt(t *testing.T) {
+	t.Parallel()
+	type plain Box // has no reader of its own
+	for name, text := range map[string]string{
+		"as it is written":     `{"key":"k1","commitment":"AQI=","cipher":"AwQF"}`,
+		"empty":                `{"key":"","commitment":"","cipher":""}`,
+		"in another order":     `{"cipher":"AwQF","key":"k1","commitment":"AQI="}`,
+		"with space":           `{ "key":"k1", "commitment":"AQI=", "cipher":"AwQF" }`,
+		"with more":            `{"key":"k1","commitment":"AQI=","cipher":"AwQF","more":"x"}`,
+		"with a name twice":    `{"key":"k1","commitment":"AQI=","cipher":"AwQF","cipher":"AA=="}`,
+		"with less":            `{"key":"k1","commitment":"AQI="}`,
+		"with escapes":         `{"key":"k\u0031\"","commitment":"AQI=","cipher":"AwQF"}`,
+		"beyond ASCII":         `{"key":"schlüssel","commitment":"AQI=","cipher":"AwQF"}`,
+		"no text in it":        `{"key":"k1","commitment":null,"cipher":"AwQF"}`,
+		"null":                 `null`,
+		"not base64":           `{"key":"k1","commitment":"AQI=","cipher":"?"}`,
+		"another alphabet":     `{"key":"k1","commitment":"AQI=","cipher":"_-8="}`,
+		"without its end":      `{"key":"k1","commitment":"AQI=","cipher":"AwQF"`,
+		"with a raw character": "{\"key\":\"k\n\",\"commitment\":\"AQI=\",\"cipher\":\"AwQF\"}",
+	} {
+		var want plain
+		wantErr := json.Unmarshal([]byte(text), &want)
+		var got Box
+		err := got.UnmarshalJSON([]byte(text))
+		if (err == nil) != (wantErr == nil) {
+			t.Errorf("%s: %v, not %v", name, err, wantErr)
+		}
+		if err != nil {
+			continue
+		}
+		if diff := cmp.Diff(Box(want), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func BenchmarkReadBox(b *testing.B) {
+	text, err := json.Marshal(Box{"0123456789abcdef", make([]byte, 32), make([]byte, 200)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var box Box
+		if err := box.UnmarshalJSON(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
