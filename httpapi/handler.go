@@ -40,7 +40,8 @@ type Options struct {
 // edge is the handler's state.
 type edge struct {
 	o          Options
-	router     *mux.Router
+	router     *mux.Router // of all routes
+	routes     *routes
 	operations map[string]*operation
 	tokens     *limiter
 	clients    *limiter
@@ -59,7 +60,7 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	o.Limits = o.Limits.orDefault()
 	e := &edge{
 		o:          o,
-		router:     mux.NewRouter().UseEncodedPath().SkipClean(true),
+		router:     newRouter(),
 		operations: must(operations(doc)),
 		tokens:     must(newLimiter("token", o.Limits.TokenRate)),
 		clients:    must(newLimiter("client", o.Limits.ClientRate)),
@@ -76,6 +77,7 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	e.router.Use(e.guard)
 	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
 	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
+	e.routes = must(newRoutes(e.router, e.guard))
 	handler := e.observe(http.HandlerFunc(e.route))
 	if o.Tracing != nil {
 		handler = otelhttp.NewHandler(handler, "request", otelhttp.WithTracerProvider(o.Tracing))
@@ -98,7 +100,7 @@ func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 		get.Method = http.MethodGet
 		r = &get
 	}
-	e.router.ServeHTTP(w, r)
+	e.routes.ServeHTTP(w, r)
 }
 
 func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
