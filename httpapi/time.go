@@ -10,8 +10,10 @@ const timeLayout = `"2006-01-02T15:04:05.000000Z"`
 
 // MarshalJSON cuts off what is finer than a microsecond.
 func (t Time) MarshalJSON() ([]byte, error) {
-	return t.UTC().AppendFormat(make([]byte, 0, len(timeLayout)), timeLayout), nil
+	return t.append(make([]byte, 0, len(timeLayout))), nil
 }
+
+func (t Time) append(b []byte) []byte { return t.UTC().AppendFormat(b, timeLayout) }
 
 // TimeOrNull is a moment that may not be known.
 func TimeOrNull(t *time.Time) *Time {

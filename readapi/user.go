@@ -30,7 +30,7 @@ func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (
 		return nil, err
 	}
 	found, next := cut(a, client, list, query.Page, found, func(u projections.User) eventstore.Position { return u.Born })
-	return httpapi.ListUsers200JSONResponse{NextCursor: next, Data: each(found, userBody)}, nil
+	return httpapi.UsersAnswer{NextCursor: next, Data: each(found, userBody)}, nil
 }
 
 // userQuery reads the filters of a list of users, and names the list by them.
@@ -76,10 +76,7 @@ func (a *API) GetUser(ctx context.Context, r httpapi.GetUserRequestObject) (http
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.GetUser200JSONResponse{
-		Body:    userBody(found),
-		Headers: httpapi.GetUser200ResponseHeaders{ETag: httpapi.ETag(int64(found.Revision))},
-	}, nil
+	return httpapi.UserAnswer{User: userBody(found), ETag: httpapi.ETag(int64(found.Revision))}, nil
 }
 
 // ListMatches lists the matches that were recorded for a user.

@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// UserAnswer answers with one user, as GetUser200JSONResponse does, without
+// reading the traits once more to write them down.
+type UserAnswer struct {
+	User User
+	ETag string
+}
+
+// VisitGetUserResponse answers a request for a user.
+func (a UserAnswer) VisitGetUserResponse(w http.ResponseWriter) error {
+	w.Header().Set("ETag", a.ETag)
+	return answerJSON(w, appendUser(make([]byte, 0, userSize(a.User)+1), a.User))
+}
+
+// UsersAnswer is UserAnswer for a page of users.
+type UsersAnswer UserList
+
+// VisitListUsersResponse answers a request for users.
+func (a UsersAnswer) VisitListUsersResponse(w http.ResponseWriter) error {
+	size := 256
+	for _, u := range a.Data {
+		size += userSize(u) + 1
+	}
+	b := append(make([]byte, 0, size), `{"data":[`...)
+	for i, u := range a.Data {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendUser(b, u)
+	}
+	b = append(b, `],"next_cursor":`...)
+	if a.NextCursor == nil {
+		b = append(b, `null`...)
+	} else {
+		b = appendString(b, *a.NextCursor)
+	}
+	return answerJSON(w, append(b, '}'))
+}
+
+func answerJSON(w http.ResponseWriter, body []byte) error {
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(http.StatusOK)
+	_, err := w.Write(append(body, '\n'))
+	return err
+}
+
+// userSize is about how many bytes a user takes.
+func userSize(u User) int { return 160 + len(u.ExternalID) + len(u.ID) + len(u.Traits) }
+
+func appendUser(b []byte, u User) []byte {
+	b = append(b, `{"created_at":`...)
+	b = u.CreatedAt.append(b)
+	b = append(b, `,"external_id":`...)
+	b = appendString(b, u.ExternalID)
+	b = append(b, `,"id":`...)
+	b = appendString(b, string(u.ID))
+	b = append(b, `,"traits":`...)
+	if u.Traits == nil {
+		b = append(b, `null`...)
+	} else {
+		b = append(b, u.Traits...)
+	}
+	b = append(b, `,"updated_at":`...)
+	b = u.UpdatedAt.append(b)
+	return append(b, '}')
+}
+
+// appendString writes text as a JSON string.
+func appendString(b []byte, text string) []byte {
+	for _, c := range []byte(text) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				panic(err) // no string fails
+			}
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, text...)
+	return append(b, '"')
+}
