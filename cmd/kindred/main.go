@@ -21,8 +21,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(os.Getenv, os.Stdout, os.Stderr).ExecuteContext(ctx)
+	lines := &logLines{out: os.Stderr}
+	err := command(os.Getenv, os.Stdout, lines).ExecuteContext(ctx)
 	stop()
+	_ = lines.flush() // there is nowhere else to tell of it
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kindred:", err)
 		os.Exit(1)
@@ -41,7 +43,7 @@ func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
-	env := environ{getenv: getenv, out: out, logger: slog.New(slog.NewTextHandler(errs, nil))}
+	env := environ{getenv: getenv, out: out, logger: newLogger(errs)}
 	root.AddCommand(
 		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), demo.Command(),
 	)

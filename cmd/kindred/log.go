@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	logDelay  = 100 * time.Millisecond // of a line that is no warning
+	logAtOnce = 32 << 10               // bytes of such lines
+)
+
+// logLines gathers lines of the log, so that not each costs a system call.
+// What is written is whole lines; it reaches the output at once where it is
+// urgent, and soon otherwise. Flush it at the end.
+type logLines struct {
+	out io.Writer
+
+	mu      sync.Mutex
+	waiting []byte
+	soon    *time.Timer
+}
+
+// newLogger writes to out, and lets no warning wait in it.
+func newLogger(out io.Writer) *slog.Logger {
+	var handler slog.Handler = slog.NewTextHandler(out, nil)
+	if lines, ok := out.(*logLines); ok {
+		handler = logHandler{handler, lines}
+	}
+	return slog.New(handler)
+}
+
+// Write takes a line.
+func (l *logLines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		if l.soon == nil {
+			l.soon = time.AfterFunc(logDelay, func() { _ = l.flush() }) // there is nowhere to tell of it
+		} else {
+			l.soon.Reset(logDelay)
+		}
+	}
+	l.waiting = append(l.waiting, line...)
+	if len(l.waiting) < logAtOnce {
+		return len(line), nil
+	}
+	return len(line), l.drain()
+}
+
+func (l *logLines) flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drain()
+}
+
+func (l *logLines) drain() error {
+	if len(l.waiting) == 0 {
+		return nil
+	}
+	_, err := l.out.Write(l.waiting)
+	l.waiting = l.waiting[:0]
+	return err
+}
+
+// logHandler does not let a warning wait.
+type logHandler struct {
+	slog.Handler
+	lines *logLines
+}
+
+func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	err := h.Handler.Handle(ctx, r)
+	if r.Level >= slog.LevelWarn {
+		err = errors.Join(err, h.lines.flush())
+	}
+	return err
+}
+
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logHandler{h.Handler.WithAttrs(attrs), h.lines}
+}
+
+func (h logHandler) WithGroup(name string) slog.Handler {
+	return logHandler{h.Handler.WithGroup(name), h.lines}
+}
