@@ -1,6 +1,7 @@
 package domain_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,13 +182,13 @@ func TestMembers(t *testing.T) {
 		"a removed member is not added again":          {given: signedUp(added(bob, "viewer"), removed(bob)), when: add(ada, bob, "viewer"), fault: "add_again"},
 		"an abandoned member is not added any more":    {given: signedUp(event.MemberAbandoned{Member: bob}), when: add(ada, bob, "viewer"), fault: "add_again"},
 		"the 1,001st member is refused":                {given: full, when: add(ada, bob, "viewer"), fault: "too_many_members"},
-		"a removal makes room":                         {given: append(full[:len(full):len(full)], removed(full[5].(event.MemberAdded).Member)), when: add(ada, bob, "viewer"), then: []event.Event{added(bob, "viewer")}},
+		"a removal makes room":                         {given: append(slices.Clip(full), removed(full[5].(event.MemberAdded).Member)), when: add(ada, bob, "viewer"), then: []event.Event{added(bob, "viewer")}},
 		"an admin removes itself":                      {given: admin, when: remove(bob, bob), then: []event.Event{removed(bob)}},
 		"an admin removes no owner":                    {given: admin, when: remove(bob, ada), fault: "owner_only"},
 		"one of two owners can be removed":             {given: owners, when: remove(bob, ada), then: []event.Event{removed(ada)}},
 		"the last owner stays":                         {given: admin, when: remove(ada, ada), fault: "last_owner"},
-		"the last owner stays once the other was gone": {given: append(owners[:len(owners):len(owners)], removed(ada)), when: remove(bob, bob), fault: "last_owner"},
-		"a removed owner acts as one no more":          {given: append(owners[:len(owners):len(owners)], removed(bob)), when: remove(bob, ada), fault: "owner_only"},
+		"the last owner stays once the other was gone": {given: append(slices.Clip(owners), removed(ada)), when: remove(bob, bob), fault: "last_owner"},
+		"a removed owner acts as one no more":          {given: append(slices.Clip(owners), removed(bob)), when: remove(bob, ada), fault: "owner_only"},
 		"who is not there is not removed":              {given: signedUp(), when: remove(ada, bob), fault: "member_unknown"},
 		"nobody is removed where there is no client":   {when: remove(ada, bob), fault: "member_unknown"},
 		"who was removed is not removed again":         {given: signedUp(added(bob, "viewer"), removed(bob)), when: remove(ada, bob), fault: "member_unknown"},

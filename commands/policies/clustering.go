@@ -79,7 +79,7 @@ type Clustering struct {
 	Runs     Runs
 	Inputs   Inputs
 	// Lead does work whenever no other process does, until ctx ends.
-	Lead   func(ctx context.Context, name string, work func(context.Context) error) error
+	Lead    func(ctx context.Context, name string, work func(context.Context) error) error
 	Now     func() time.Time
 	Logger  *slog.Logger
 	Metrics *Metrics // nil: nothing is counted

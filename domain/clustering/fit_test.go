@@ -61,6 +61,7 @@ func besideReference(t testing.TB, set known, tight bool) reference {
 
 // findK asks that the number of clusters is right on six of seven sets.
 func findK(t *testing.T, sets []known) {
+	t.Helper()
 	for _, k := range []int{4, 5, 6, 8} {
 		sets = append(sets, madeUp(600, k, 0.5, 0.6, uint64(k)))
 	}

@@ -19,7 +19,7 @@ import (
 
 const (
 	requestTimeout = 40 * time.Second // more than the service takes to say that it has no time
-	maxAnswer      = 16 << 20 // bytes
+	maxAnswer      = 16 << 20         // bytes
 )
 
 // api calls the service as a careful caller does: it renews its token before

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -93,9 +94,7 @@ func (s *story) defineLayer(ctx context.Context) error {
 // runOf starts a run and waits until it has ended.
 func (s *story) runOf(ctx context.Context, ask map[string]any) (run, error) {
 	body := map[string]any{"consent_layer_id": s.layer.ID}
-	for name, value := range ask {
-		body[name] = value
-	}
+	maps.Copy(body, ask)
 	var r run
 	if err := s.api.do(ctx, request{method: "POST", path: "/api/v1/clustering_runs", want: 202, body: body}, &r); err != nil {
 		return r, err
