@@ -42,7 +42,12 @@ type rig struct {
 
 func newRig(t testing.TB, config Config) *rig {
 	t.Helper()
-	pool := pgtest.New(t)
+	return newRigOn(t, pgtest.New(t), config)
+}
+
+// newRigOn is newRig on a database of the test's choice.
+func newRigOn(t testing.TB, pool *pgxpool.Pool, config Config) *rig {
+	t.Helper()
 	keys := seal.NewMemory()
 	master, err := seal.ParseMasterKeys("m1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
 	if err != nil {

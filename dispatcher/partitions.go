@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -122,6 +123,12 @@ func (d *Dispatcher) dropExpired(ctx context.Context, retention time.Duration) e
 		}
 		return nil
 	})
+}
+
+// noPartition says that there is no partition for a row.
+func noPartition(err error) bool {
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && failed.Code == "23514" // check_violation
 }
 
 func partitions(ctx context.Context, tx pgx.Tx, table string) ([]string, error) {

@@ -21,10 +21,13 @@ type queue struct {
 	holder  atomic.Int64 // whose claims these are
 }
 
-// planAfresh has each statement planned for the queue as it is. It is empty now
-// and has a million rows a minute later: a plan that was kept from when it was
-// empty would read all of them. It ends with the transaction.
-const planAfresh = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)`
+// planAfresh has each statement planned for the queue as it is, by its indexes
+// alone. It is empty now and has a million rows a minute later: a plan that was
+// kept from when it was empty, or that is made by what was known of it then, would
+// read all of them. It ends with the transaction.
+const planAfresh = `
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
 // A claim that a crash of the database forgets was never made: no need to wait for the disk.
 const commitLazily = `SELECT set_config('synchronous_commit', 'off', true)`
@@ -45,22 +48,24 @@ type job struct {
 	URL       string
 	Secrets   []secret
 	Age       time.Duration // since the event was recorded
+	Made      int64         // its place among all that were queued
 }
 
 // claimQueue reads the state of the subscription in the statement that takes the
-// delivery, right before it is sent.
+// delivery, right before it is sent. Whatever the clock says, it takes nothing
+// from another process that lives.
 const claimQueue = `
 WITH turns AS (
-	SELECT * FROM unnest($1::text[], $2::int[], $3::int[]) AS t (webhook, first, retry)
+	SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[]) AS t (webhook, first, retry, made)
 ), first AS (
 	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND failed = 0 AND (leased_until IS NULL OR leased_until <= now())
+		WHERE webhook = t.webhook AND failed = 0 AND made >= t.made AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY made LIMIT t.first FOR UPDATE SKIP LOCKED) q
 ), retry AS (
 	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now())
+		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
 ), picked AS (
 	SELECT delivery, 0 AS lane FROM first UNION ALL SELECT delivery, 1 FROM retry
@@ -69,24 +74,28 @@ UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, hold
 FROM picked p, dispatch_endpoints e
 WHERE q.delivery = p.delivery AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
-	q.position < e.cancelled_through, q.external_ids, e.url, e.secrets, now() - q.occurred_at`
+	q.position < e.cancelled_through, q.external_ids, e.url, e.secrets, now() - q.occurred_at, q.made`
 
-// turn is how many deliveries of each kind an endpoint may begin.
+// turn is how many deliveries of each kind an endpoint may begin, and from where
+// on those that have never failed are to be looked for: before that all are held.
 type turn struct {
 	webhook id.Webhook
 	n       [lanes]int
+	made    int64
 }
 
 // claim takes what is ready, up to each turn's numbers, under a lease.
 func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 	webhooks, first, retry := make([]string, len(turns)), make([]int32, len(turns)), make([]int32, len(turns))
+	made := make([]int64, len(turns))
 	for i, t := range turns {
 		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstLane]), int32(t.n[retryLane]) //nolint:gosec // bounded by the budgets
+		made[i] = t.made
 	}
 	var jobs []job
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
-		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load()).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made).Query(func(rows pgx.Rows) (err error) {
 			jobs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[job])
 			return err
 		})
@@ -110,15 +119,15 @@ func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
 const (
 	discoverFirst = `
 WITH RECURSIVE found AS (
-	(SELECT webhook, queued_at FROM dispatch_queue
+	(SELECT webhook, queued_at, made FROM dispatch_queue
 	 WHERE failed = 0 AND webhook > $1 AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, made LIMIT 1)
 	UNION ALL
-	SELECT n.webhook, n.queued_at FROM found f CROSS JOIN LATERAL (
-		SELECT webhook, queued_at FROM dispatch_queue
+	SELECT n.webhook, n.queued_at, n.made FROM found f CROSS JOIN LATERAL (
+		SELECT webhook, queued_at, made FROM dispatch_queue
 		WHERE failed = 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, made LIMIT 1) n
 )
-SELECT f.webhook, e.client, now() - f.queued_at
-FROM (SELECT webhook, queued_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
+SELECT f.webhook, e.client, now() - f.queued_at, f.made
+FROM (SELECT webhook, queued_at, made FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
 
 	discoverRetry = `
 WITH RECURSIVE found AS (
@@ -129,7 +138,7 @@ WITH RECURSIVE found AS (
 		SELECT webhook, due_at FROM dispatch_queue
 		WHERE failed > 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1) n
 )
-SELECT f.webhook, e.client, now() - f.due_at
+SELECT f.webhook, e.client, now() - f.due_at, 0::bigint
 FROM (SELECT webhook, due_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
 )
 
@@ -137,7 +146,8 @@ FROM (SELECT webhook, due_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON
 type waiting struct {
 	Webhook id.Webhook
 	Client  id.Client
-	Overdue time.Duration // of its first entry; negative where that is not due yet
+	Overdue time.Duration // of its first entry that nobody holds; negative where that is not due yet
+	Made    int64         // the place of that entry; 0 for retries
 }
 
 // maxDiscovered bounds the endpoints of one look; the next look goes on behind them.
@@ -270,12 +280,16 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time)
 	)
 	for i, o := range outcomes {
 		deliveries[i], verdicts[i], tokens[i] = string(o.job.Delivery), string(o.verdict), int32(o.job.Token) //nolint:gosec // counted from 0
-		began[i], latencies[i] = now.Sub(o.began), o.latency.Microseconds()
+		began[i], latencies[i] = min(max(0, now.Sub(o.began)), time.Hour), max(0, o.latency).Microseconds()
 		if o.verdict == delivered || o.verdict == failed {
 			attempts[i] = int32(o.job.Failed + 1) //nolint:gosec // at most the schedule's length
 		}
 		if o.retryIn >= 0 { // it counts from the attempt's end, not from now
-			left := max(0, o.retryIn-now.Sub(o.began.Add(o.latency)))
+			since := now.Sub(o.began.Add(o.latency))
+			if since < 0 || since > dbTimeout { // the clock has jumped
+				since = 0
+			}
+			left := max(0, o.retryIn-since)
 			retries[i] = &left
 		}
 		statuses[i] = pgtype.Int4{Int32: int32(o.status), Valid: o.status != 0} //nolint:gosec // three digits

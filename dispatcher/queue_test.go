@@ -27,7 +27,9 @@ func (r *rig) note(v verdict, jobs ...job) map[id.Delivery]string {
 	return states
 }
 
-func (r *rig) endLeases() { r.exec(`UPDATE dispatch_queue SET leased_until = now() WHERE leased_until IS NOT NULL`) }
+func (r *rig) endLeases() {
+	r.exec(`UPDATE dispatch_queue SET leased_until = now() WHERE leased_until IS NOT NULL`)
+}
 
 func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
 	r := newRig(t, Config{})
@@ -183,7 +185,7 @@ SELECT n, 'c', 'v' || n, n, n, 'match.computed', '{}', now(), n % 2, 1, now() + 
 		sql, args string
 		most      float64 // blocks
 	}{
-		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min', 1`, 800},
+		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min', 1, '{0}'`, 800},
 		"first":    {discoverFirst, `'', 2000`, 100},
 		"retries":  {discoverRetry, `'', 2000`, 100},
 		"complete": {completeQueue, `'{d1` + string(webhook) + `}', '{1}', '{delivered}', '{NULL}', '{1}', '{0}', '{5}', '{200}', '{NULL}', '{NULL}'`, 300},

@@ -29,7 +29,7 @@ type openedKey struct {
 
 type openedSecret struct {
 	plain []byte
-	until time.Time
+	at    time.Time // when it was opened
 }
 
 func newOpenedSecrets(vault Secrets) *openedSecrets {
@@ -57,7 +57,7 @@ func (s *openedSecrets) open(ctx context.Context, j job, sealed secret, at time.
 	s.mu.Lock()
 	kept, found := s.kept[key]
 	s.mu.Unlock()
-	if found && at.Before(kept.until) {
+	if age := at.Sub(kept.at); found && age >= 0 && age < secretTTL {
 		return kept.plain, nil
 	}
 	plain, err := s.vault.Open(ctx, string(j.Webhook), sealed.place(j.Client), sealed.Box)
@@ -69,6 +69,6 @@ func (s *openedSecrets) open(ctx context.Context, j job, sealed secret, at time.
 	if len(s.kept) >= maxOpened {
 		clear(s.kept)
 	}
-	s.kept[key] = openedSecret{plain, at.Add(secretTTL)}
+	s.kept[key] = openedSecret{plain, at}
 	return plain, nil
 }

@@ -42,6 +42,7 @@ type place struct {
 	webhook id.Webhook
 	client  id.Client
 	ready   [lanes]time.Time // from when on it may have work; zero: none is known
+	made    int64            // where a claim begins: what was made before is held
 	used    [lanes]int
 	cap     int
 	served  uint64 // when it last had a turn
@@ -66,17 +67,20 @@ func newAgenda(c Config) *agenda {
 }
 
 // expect notes that an endpoint may have work from a time on.
-func (a *agenda) expect(lane laneKind, webhook id.Webhook, client id.Client, from time.Time) {
-	p := a.endpoints[webhook]
+func (a *agenda) expect(lane laneKind, w waiting, from time.Time) {
+	p := a.endpoints[w.Webhook]
 	if p == nil {
 		if len(a.endpoints) >= maxAgenda {
 			return // a later look finds it again
 		}
-		p = &place{webhook: webhook, client: client, cap: max(min(minCap, a.perEnd), a.perEnd/4)}
-		a.endpoints[webhook] = p
+		p = &place{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, a.perEnd), a.perEnd/4)}
+		a.endpoints[w.Webhook] = p
 	}
 	if p.ready[lane].IsZero() || from.Before(p.ready[lane]) {
 		p.ready[lane] = from
+	}
+	if lane == firstLane {
+		p.made = w.Made
 	}
 }
 
@@ -190,7 +194,7 @@ func (a *agenda) turns(now time.Time) []turn {
 			if !found {
 				i = len(turns)
 				index[p.webhook] = i
-				turns = append(turns, turn{webhook: p.webhook})
+				turns = append(turns, turn{webhook: p.webhook, made: p.made})
 			}
 			turns[i].n[lane]++
 		})
@@ -207,6 +211,9 @@ func (a *agenda) claimed(turns []turn, jobs []job) {
 			got[j.Webhook] = new([lanes]int)
 		}
 		got[j.Webhook][j.Lane]++
+		if p := a.endpoints[j.Webhook]; j.Lane == firstLane {
+			p.made = max(p.made, j.Made+1)
+		}
 	}
 	for _, t := range turns {
 		for lane, n := range t.n {

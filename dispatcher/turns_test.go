@@ -13,7 +13,7 @@ func ready(c Config, now time.Time, endpoints map[id.Client]int) *agenda {
 	a := newAgenda(c.withDefaults())
 	for client, n := range endpoints {
 		for i := range n {
-			a.expect(firstLane, id.Webhook(fmt.Sprintf("%s/%d", client, i)), client, now)
+			a.expect(firstLane, waiting{Webhook: id.Webhook(fmt.Sprintf("%s/%d", client, i)), Client: client}, now)
 		}
 	}
 	return a
@@ -67,7 +67,7 @@ func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
 	if wait := a.next(now, time.Minute); wait != time.Minute {
 		t.Errorf("asks again after %s, although nobody may have a slot", wait)
 	}
-	a.expect(firstLane, "newcomer", "other", now)
+	a.expect(firstLane, waiting{Webhook: "newcomer", Client: "other"}, now)
 	if got := handed(a, a.turns(now))["other"]; got != 16 {
 		t.Errorf("the newcomer got %d slots", got)
 	}
@@ -115,14 +115,14 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
 	now := time.Now()
 	a := newAgenda(Config{FirstAttempts: 1000, Retries: 10, PerEndpoint: 1000}.withDefaults())
-	a.expect(retryLane, "w", "c", now)
+	a.expect(retryLane, waiting{Webhook: "w", Client: "c"}, now)
 	for range 50 {
 		a.turns(now)
 	}
 	if a.used[retryLane] > 10 {
 		t.Errorf("%d retries in flight, not 10", a.used[retryLane])
 	}
-	a.expect(firstLane, "w", "c", now)
+	a.expect(firstLane, waiting{Webhook: "w", Client: "c"}, now)
 	if turns := a.turns(now); len(turns) != 1 || turns[0].n[firstLane] == 0 {
 		t.Error("retries keep first attempts from being made")
 	}
@@ -131,7 +131,7 @@ func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
 func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
 	now := time.Now()
 	a := newAgenda(Config{}.withDefaults())
-	a.expect(retryLane, "w", "c", now.Add(time.Minute))
+	a.expect(retryLane, waiting{Webhook: "w", Client: "c"}, now.Add(time.Minute))
 	if turns := a.turns(now); len(turns) != 0 {
 		t.Error("a turn before its time")
 	}

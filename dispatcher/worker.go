@@ -36,6 +36,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	agenda *agenda
+	flying map[id.Delivery]int // the token of each attempt in flight
 	health *health
 
 	look     chan struct{} // something new is in the queue
@@ -52,6 +53,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		transport:  newTransport(d.Guard, c, d.resolver),
 		secrets:    newOpenedSecrets(d.Secrets),
 		agenda:     newAgenda(c),
+		flying:     map[id.Delivery]int{},
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
 		freed:      make(chan struct{}, 1),
@@ -76,6 +78,9 @@ func (w *worker) work(ctx context.Context) {
 	)
 	for ctx.Err() == nil {
 		now := w.Now()
+		if most := now.Add(w.config.Poll + dbTimeout*restBetweenLooks); poll.After(most) || lookFrom.After(most) {
+			poll, lookFrom = now, now // the clock has gone back
+		}
 		if (wanted || !now.Before(poll)) && !now.Before(lookFrom) {
 			// Statements outlive ctx: a claim must not be lost between the database and us.
 			next, more, err := w.discover(context.WithoutCancel(ctx), after)
@@ -152,7 +157,7 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 	w.agenda.forget()
 	for lane, endpoints := range found {
 		for _, e := range endpoints {
-			w.agenda.expect(laneKind(lane), e.Webhook, e.Client, now.Add(-e.Overdue))
+			w.agenda.expect(laneKind(lane), e, now.Add(-e.Overdue))
 		}
 		if len(endpoints) == maxDiscovered {
 			next[lane], more = endpoints[maxDiscovered-1].Webhook, true
@@ -178,6 +183,7 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	w.Metrics.claims.Observe(w.Now().Sub(began).Seconds())
 	w.mu.Lock()
 	w.agenda.claimed(turns, jobs)
+	jobs = w.take(jobs)
 	w.mu.Unlock()
 	if err != nil {
 		return true, err
@@ -191,11 +197,34 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// take returns the jobs that are to be begun. What is in flight here already, its
+// lease ended by a clock that jumped, goes on under its new token. The caller
+// holds the lock.
+func (w *worker) take(jobs []job) []job {
+	fresh := jobs[:0]
+	for _, j := range jobs {
+		_, flies := w.flying[j.Delivery]
+		w.flying[j.Delivery] = j.Token
+		if flies {
+			w.agenda.release(j.Lane, j.Webhook, 1)
+			continue
+		}
+		fresh = append(fresh, j)
+	}
+	return fresh
+}
+
 // deliver makes one attempt, hands on how it ended, and frees the slot.
 func (w *worker) deliver(ctx context.Context, j job) {
 	done := w.Metrics.started(j)
 	o := w.attempt(ctx, j)
 	done(o)
+	w.mu.Lock()
+	if token, flies := w.flying[j.Delivery]; flies {
+		o.job.Token = token
+	}
+	delete(w.flying, j.Delivery)
+	w.mu.Unlock()
 	w.outcomes <- o
 
 	now := w.Now()
@@ -237,7 +266,7 @@ func (w *worker) complete(ctx context.Context) {
 	}
 }
 
-const noteTries = 3
+const noteTries = 60 // one a second, or more slowly
 
 // note writes outcomes. Where the database stays away, the leases of these
 // deliveries end, and they are sent again.
@@ -255,6 +284,11 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 			return
 		}
 		w.Logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
+		if noPartition(err) { // the database's clock has jumped
+			if err := w.makePartitions(context.WithoutCancel(ctx)); err != nil {
+				w.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
+			}
+		}
 		if try == noteTries || !sleep(ctx, pauseAfterTrouble) {
 			return
 		}
