@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 )
@@ -73,12 +75,26 @@ func TestABurstOfDeliveriesOutlivesAKill(t *testing.T) {
 		}
 		return found
 	}
-	const ended = `SELECT delivery FROM dispatch_deliveries WHERE state = 'delivered' ORDER BY 1`
+	const (
+		ended = `SELECT delivery FROM dispatch_deliveries WHERE state = 'delivered' ORDER BY 1`
+		made  = `SELECT encode(uuid_send(event_id), 'hex') FROM events WHERE type = 'match.computed'`
+	)
 	eventually(t, "every match is delivered", func() bool { return len(column(ended)) >= callers*each })
 	delivered := column(ended)
-	events := column(`SELECT DISTINCT event FROM dispatch_deliveries`)
-	if len(delivered) != callers*each || len(events) != callers*each {
-		t.Errorf("%d deliveries of %d events, not of %d", len(delivered), len(events), callers*each)
+	var acknowledged []string
+	for _, text := range column(made) {
+		var raw [16]byte
+		if _, err := hex.Decode(raw[:], []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		acknowledged = append(acknowledged, string(id.From[id.Event](raw)))
+	}
+	slices.Sort(acknowledged)
+	if len(delivered) != callers*each || len(acknowledged) != callers*each {
+		t.Errorf("%d deliveries of %d events, not of %d", len(delivered), len(acknowledged), callers*each)
+	}
+	if diff := cmp.Diff(acknowledged, column(`SELECT DISTINCT event FROM dispatch_deliveries WHERE state = 'delivered' ORDER BY 1`)); diff != "" {
+		t.Errorf("what was acknowledged and what was delivered differ: %s", diff)
 	}
 	got := map[string]bool{}
 	for range len(r.got) {
