@@ -34,7 +34,7 @@ bench-compare: ## show two results of bench side by side: A=before.json B=after.
 	@$(BUILD) -o bin/bench ./scripts/bench
 	@bin/bench compare "$(A)" "$(B)"
 
-bench-webhooks: build ## measure webhook deliveries (20 min; FLAGS=-quick takes 5), on a private PostgreSQL that flushes to disk
+bench-webhooks: build ## measure webhook deliveries for half an hour; FLAGS=-quick for less
 	@scripts/install-postgres
 	@$(BUILD) -o bin/benchwebhooks ./scripts/benchwebhooks
 	bin/benchwebhooks $(FLAGS)
