@@ -178,6 +178,21 @@ var overloadOf = []struct {
 	workload func(*population) workload
 }{{"GET user", getUser}, {"POST users", createUser}}
 
+// peak is the best that a workload is met with, by few callers or by many:
+// appends that wait together share a commit.
+func (b *bench) peak(ctx context.Context, w workload) (best outcome, err error) {
+	for _, callers := range []int{connections, 8 * connections} {
+		got, err := requests(ctx, b.small.addr, w, b.pace(callers))
+		if err != nil {
+			return outcome{}, err
+		}
+		if got.PerSecond > best.PerSecond {
+			best = got
+		}
+	}
+	return best, nil
+}
+
 // measureOverload finds out what can be done at best, asks for twice as much,
 // and then for half of it.
 func measureOverload(ctx context.Context, b *bench) ([]Figure, error) {
@@ -187,7 +202,7 @@ func measureOverload(ctx context.Context, b *bench) ([]Figure, error) {
 		var peaks, good, p99s, recoveries, wrong, driver []float64
 		w := of.workload(b.small)
 		for round := range b.o.rounds {
-			peak, err := requests(ctx, b.small.addr, w, b.pace(connections))
+			peak, err := b.peak(ctx, w)
 			if err != nil {
 				return figures, err
 			}
