@@ -79,12 +79,10 @@ func copyTable(ctx context.Context, from *pgxpool.Pool, to pgx.Tx, table, column
 	sent := make(chan error, 1)
 	go func() {
 		_, err := source.Conn().PgConn().CopyTo(ctx, writer, `COPY (SELECT `+columns+` FROM public.`+table+where+`) TO STDOUT BINARY`)
-		writer.CloseWithError(err)
-		sent <- err
+		sent <- errors.Join(err, writer.CloseWithError(err))
 	}()
 	_, err = to.Conn().PgConn().CopyFrom(ctx, reader, `COPY public.`+table+` (`+columns+`) FROM STDIN BINARY`)
-	reader.CloseWithError(errors.New("the copy has ended"))
-	return errors.Join(err, <-sent)
+	return errors.Join(err, reader.Close(), <-sent)
 }
 
 // copyKeysOf copies the keys of one client from another database.

@@ -25,8 +25,12 @@ const (
 // models are those that a state holds.
 func models() []feed.ReadModel {
 	return []feed.ReadModel{
-		projections.Users{}, projections.Webhooks{}, projections.Campaigns{}, projections.Clusters{},
-		projections.Consent{}, projections.APIKeys{},
+		projections.Users{},
+		projections.Webhooks{},
+		projections.Campaigns{},
+		projections.Clusters{},
+		projections.Consent{},
+		projections.APIKeys{},
 	}
 }
 
