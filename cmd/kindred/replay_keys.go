@@ -68,7 +68,7 @@ func copyTable(ctx context.Context, from *pgxpool.Pool, to pgx.Tx, table, column
 	}
 	where := ""
 	if client != "" {
-		where = ` WHERE client = '` + string(client) + `'` // an id was parsed: letters, digits and an underscore
+		where = ` WHERE client = '` + string(client) + `'` // an export's head was parsed: letters, digits and an underscore
 	}
 	source, err := from.Acquire(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
 )
@@ -15,10 +16,11 @@ import (
 // those that the export's last head commits to. Whether that head is genuine,
 // only its signature tells: audit.Verify.
 type Export struct {
-	lines *audit.Reader
-	tree  audit.Tree
-	head  string // the last that was read
-	ended bool
+	lines  *audit.Reader
+	tree   audit.Tree
+	client id.Client
+	head   string // the last that was read
+	ended  bool
 }
 
 // NewExport reads an export from its beginning.
@@ -70,6 +72,10 @@ func (x *Export) record(e *audit.Event) (r eventstore.Record, err error) {
 	if err != nil {
 		return r, err
 	}
+	if x.tree.Size > 0 && meta.Client != x.client {
+		return r, errors.New("it is another client's")
+	}
+	x.client = meta.Client
 	x.tree.Append(hash, nil)
 	return eventstore.Record{
 		Position: e.Position, Stream: e.Stream, Revision: e.Revision,
@@ -92,6 +98,9 @@ func (x *Export) Head() (audit.Head, error) {
 	}
 	if head.Size != x.tree.Size || head.Root != x.tree.Root() {
 		return head, fmt.Errorf("%w: its last head does not commit to the %d events before it", ErrExport, x.tree.Size)
+	}
+	if _, err := id.Parse[id.Client](string(head.Client)); err != nil || x.tree.Size > 0 && head.Client != x.client {
+		return head, fmt.Errorf("%w: its last head is another client's", ErrExport)
 	}
 	return head, nil
 }
