@@ -14,21 +14,15 @@ import (
 
 // ListCampaigns lists the campaigns of the client.
 func (a *API) ListCampaigns(ctx context.Context, r httpapi.ListCampaignsRequestObject) (httpapi.ListCampaignsResponseObject, error) {
-	client, eventual := asked(ctx)
-	list, status := "campaigns", (*string)(r.Params.Status)
+	name, status := "campaigns", (*string)(r.Params.Status)
 	if status != nil {
-		list = filtered(list, *status)
+		name = filtered(name, *status)
 	}
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Campaigns.List(ctx, client, eventual, status, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(c projections.Campaign) eventstore.Position { return c.Born })
-	return httpapi.ListCampaigns200JSONResponse{NextCursor: next, Data: each(found, campaignBody)}, nil
+	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Campaign, error) {
+			return a.Campaigns.List(ctx, client, eventual, status, page)
+		}, func(c projections.Campaign) eventstore.Position { return c.Born }, campaignBody)
+	return httpapi.ListCampaigns200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // GetCampaign shows a campaign.

@@ -31,34 +31,20 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 
 // ListMembers lists the members of the client.
 func (a *API) ListMembers(ctx context.Context, r httpapi.ListMembersRequestObject) (httpapi.ListMembersResponseObject, error) {
-	client, eventual := asked(ctx)
-	page, err := a.page(client, "members", r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Clients.Members(ctx, client, eventual, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, "members", page, found, func(m projections.Member) eventstore.Position { return m.Born })
-	return httpapi.ListMembers200JSONResponse{NextCursor: next, Data: each(found, func(m projections.Member) httpapi.Member {
-		return httpapi.Member{ID: m.ID, Email: m.Email, Role: httpapi.Role(m.Role), CreatedAt: httpapi.Time{Time: m.CreatedAt}}
-	})}, nil
+	data, next, err := list(ctx, a, "members", r.Params.Limit, r.Params.Cursor, a.Clients.Members,
+		func(m projections.Member) eventstore.Position { return m.Born }, memberBody)
+	return httpapi.ListMembers200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // ListAPIKeys lists the API keys of the client, revoked ones too.
 func (a *API) ListAPIKeys(ctx context.Context, r httpapi.ListAPIKeysRequestObject) (httpapi.ListAPIKeysResponseObject, error) {
-	client, eventual := asked(ctx)
-	page, err := a.page(client, "api_keys", r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.APIKeys.List(ctx, client, eventual, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, "api_keys", page, found, func(k projections.APIKey) eventstore.Position { return k.Born })
-	return httpapi.ListAPIKeys200JSONResponse{NextCursor: next, Data: each(found, apiKeyBody)}, nil
+	data, next, err := list(ctx, a, "api_keys", r.Params.Limit, r.Params.Cursor, a.APIKeys.List,
+		func(k projections.APIKey) eventstore.Position { return k.Born }, apiKeyBody)
+	return httpapi.ListAPIKeys200JSONResponse{Data: data, NextCursor: next}, err
+}
+
+func memberBody(m projections.Member) httpapi.Member {
+	return httpapi.Member{ID: m.ID, Email: m.Email, Role: httpapi.Role(m.Role), CreatedAt: httpapi.Time{Time: m.CreatedAt}}
 }
 
 func apiKeyBody(k projections.APIKey) httpapi.APIKey {

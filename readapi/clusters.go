@@ -14,7 +14,6 @@ import (
 
 // ListClusteringRuns lists the clustering runs of the client.
 func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRunsRequestObject) (httpapi.ListClusteringRunsResponseObject, error) {
-	client, eventual := asked(ctx)
 	var query projections.RunQuery
 	if r.Params.Status != nil {
 		query.Status = string(*r.Params.Status)
@@ -22,17 +21,12 @@ func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRu
 	if r.Params.ConsentLayerID != nil {
 		query.Layer = id.ConsentLayer(*r.Params.ConsentLayerID)
 	}
-	list := filtered("clustering_runs", query.Status, string(query.Layer))
-	var err error
-	if query.Page, err = a.page(client, list, r.Params.Limit, r.Params.Cursor); err != nil {
-		return nil, err
-	}
-	found, err := a.Clusters.Runs(ctx, client, eventual, query)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, query.Page, found, func(r projections.Run) eventstore.Position { return r.Born })
-	return httpapi.ListClusteringRuns200JSONResponse{NextCursor: next, Data: each(found, runBody)}, nil
+	data, next, err := list(ctx, a, filtered("clustering_runs", query.Status, string(query.Layer)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Run, error) {
+			query.Page = page
+			return a.Clusters.Runs(ctx, client, eventual, query)
+		}, func(r projections.Run) eventstore.Position { return r.Born }, runBody)
+	return httpapi.ListClusteringRuns200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // GetClusteringRun shows a clustering run.
@@ -51,22 +45,15 @@ func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRe
 
 // ListClusters lists the clusters that the last runs have found.
 func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObject) (httpapi.ListClustersResponseObject, error) {
-	client, eventual := asked(ctx)
 	var layer id.ConsentLayer
 	if r.Params.ConsentLayerID != nil {
 		layer = id.ConsentLayer(*r.Params.ConsentLayerID)
 	}
-	list := filtered("clusters", string(layer))
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Clusters.List(ctx, client, eventual, layer, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(c projections.Cluster) eventstore.Position { return c.Born })
-	return httpapi.ListClusters200JSONResponse{NextCursor: next, Data: each(found, clusterBody)}, nil
+	data, next, err := list(ctx, a, filtered("clusters", string(layer)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Cluster, error) {
+			return a.Clusters.List(ctx, client, eventual, layer, page)
+		}, func(c projections.Cluster) eventstore.Position { return c.Born }, clusterBody)
+	return httpapi.ListClusters200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // GetCluster shows a cluster.
@@ -78,49 +65,34 @@ func (a *API) GetCluster(ctx context.Context, r httpapi.GetClusterRequestObject)
 	return httpapi.GetCluster200JSONResponse(clusterBody(found)), nil
 }
 
-// ListClusterMembers lists who is in a cluster.
+// ListClusterMembers lists who is in a cluster, in the order of their ids.
 func (a *API) ListClusterMembers(ctx context.Context, r httpapi.ListClusterMembersRequestObject) (httpapi.ListClusterMembersResponseObject, error) {
-	client, eventual := asked(ctx)
 	cluster, err := a.cluster(ctx, r.ClusterID)
 	if err != nil {
 		return nil, err
 	}
-	list := filtered("members", string(cluster.ID))
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Clusters.Members(ctx, client, eventual, cluster.ID, page)
-	if err != nil {
-		return nil, err
-	}
-	// The list is in the order of the users' ids.
-	found, next := cut(a, client, list, page, found, func(m projections.ClusterMember) eventstore.Position {
-		return eventstore.Position(m.User)
-	})
-	return httpapi.ListClusterMembers200JSONResponse{NextCursor: next, Data: each(found, func(m projections.ClusterMember) httpapi.ClusterMember {
-		return httpapi.ClusterMember{UserID: m.User, ExternalID: m.ExternalID}
-	})}, nil
+	data, next, err := list(ctx, a, filtered("members", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterMember, error) {
+			return a.Clusters.Members(ctx, client, eventual, cluster.ID, page)
+		}, func(m projections.ClusterMember) eventstore.Position { return eventstore.Position(m.User) }, clusterMemberBody)
+	return httpapi.ListClusterMembers200JSONResponse{Data: data, NextCursor: next}, err
+}
+
+func clusterMemberBody(m projections.ClusterMember) httpapi.ClusterMember {
+	return httpapi.ClusterMember{UserID: m.User, ExternalID: m.ExternalID}
 }
 
 // ListClusterDrift lists what became of a cluster from run to run.
 func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRequestObject) (httpapi.ListClusterDriftResponseObject, error) {
-	client, eventual := asked(ctx)
 	cluster, err := a.cluster(ctx, r.ClusterID)
 	if err != nil {
 		return nil, err
 	}
-	list := filtered("drift", string(cluster.ID))
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Clusters.Drift(ctx, client, eventual, cluster.ID, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(d projections.ClusterDrift) eventstore.Position { return d.Born })
-	return httpapi.ListClusterDrift200JSONResponse{NextCursor: next, Data: each(found, driftBody)}, nil
+	data, next, err := list(ctx, a, filtered("drift", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterDrift, error) {
+			return a.Clusters.Drift(ctx, client, eventual, cluster.ID, page)
+		}, func(d projections.ClusterDrift) eventstore.Position { return d.Born }, driftBody)
+	return httpapi.ListClusterDrift200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, error) {

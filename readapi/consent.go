@@ -12,18 +12,9 @@ import (
 
 // ListConsentLayers lists the consent layers of the client.
 func (a *API) ListConsentLayers(ctx context.Context, r httpapi.ListConsentLayersRequestObject) (httpapi.ListConsentLayersResponseObject, error) {
-	client, eventual := asked(ctx)
-	const list = "consent_layers"
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Consent.Layers(ctx, client, eventual, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(l projections.ConsentLayer) eventstore.Position { return l.Born })
-	return httpapi.ListConsentLayers200JSONResponse{NextCursor: next, Data: each(found, layerBody)}, nil
+	data, next, err := list(ctx, a, "consent_layers", r.Params.Limit, r.Params.Cursor, a.Consent.Layers,
+		func(l projections.ConsentLayer) eventstore.Position { return l.Born }, layerBody)
+	return httpapi.ListConsentLayers200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // GetConsentLayer shows a consent layer.
@@ -40,7 +31,6 @@ func (a *API) GetConsentLayer(ctx context.Context, r httpapi.GetConsentLayerRequ
 
 // ListConsents lists the users who have granted a layer.
 func (a *API) ListConsents(ctx context.Context, r httpapi.ListConsentsRequestObject) (httpapi.ListConsentsResponseObject, error) {
-	client, eventual := asked(ctx)
 	layer, err := a.layer(ctx, r.ConsentLayerID)
 	if err != nil {
 		return nil, err
@@ -49,21 +39,17 @@ func (a *API) ListConsents(ctx context.Context, r httpapi.ListConsentsRequestObj
 	if r.Params.Status != nil {
 		status = *r.Params.Status
 	}
-	list := filtered("consents", string(layer.ID), string(status))
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
+	data, next, err := list(ctx, a, filtered("consents", string(layer.ID), string(status)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.UserConsent, error) {
+			return a.Consent.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)
+		}, func(c projections.UserConsent) eventstore.Position { return c.Changed }, consentingBody)
+	return httpapi.ListConsents200JSONResponse{Data: data, NextCursor: next}, err
+}
+
+func consentingBody(c projections.UserConsent) httpapi.ConsentingUser {
+	return httpapi.ConsentingUser{
+		UserID: c.User, ExternalID: c.ExternalID, Status: consentStatus(c.Granted), ChangedAt: httpapi.Time{Time: c.ChangedAt},
 	}
-	found, err := a.Consent.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(c projections.UserConsent) eventstore.Position { return c.Changed })
-	return httpapi.ListConsents200JSONResponse{NextCursor: next, Data: each(found, func(c projections.UserConsent) httpapi.ConsentingUser {
-		return httpapi.ConsentingUser{
-			UserID: c.User, ExternalID: c.ExternalID, Status: consentStatus(c.Granted), ChangedAt: httpapi.Time{Time: c.ChangedAt},
-		}
-	})}, nil
 }
 
 // GetConsent shows what a user has said under a layer.

@@ -48,6 +48,26 @@ func asked(ctx context.Context) (client id.Client, eventual bool) {
 	return httpapi.PrincipalFrom(ctx).Client, httpapi.CallFrom(ctx).Eventual
 }
 
+// list answers with a page of a list: what find finds, written as body says,
+// from the place on where the page before ended.
+func list[M, C any](
+	ctx context.Context, a *API, name string, limit *httpapi.Limit, cursor *httpapi.Cursor,
+	find func(context.Context, id.Client, bool, projections.Page) ([]M, error),
+	place func(M) eventstore.Position, body func(M) C,
+) (data []C, next *httpapi.NextCursor, err error) {
+	client, eventual := asked(ctx)
+	page, err := a.page(client, name, limit, cursor)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := find(ctx, client, eventual, page)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, next = cut(a, client, name, page, found, place)
+	return each(found, body), next, nil
+}
+
 // page reads the limit and the cursor of a list. The list's name holds its
 // filters, so that a cursor fits no other list.
 func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *httpapi.Cursor) (projections.Page, error) {

@@ -17,24 +17,20 @@ import (
 
 // ListUsers lists the end users of the client.
 func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (httpapi.ListUsersResponseObject, error) {
-	client, eventual := asked(ctx)
-	query, list, err := a.userQuery(ctx, r.Params)
+	query, name, err := a.userQuery(ctx, r.Params)
 	if err != nil {
 		return nil, err
 	}
-	if query.Page, err = a.page(client, list, r.Params.Limit, r.Params.Cursor); err != nil {
-		return nil, err
-	}
-	found, err := a.Users.List(ctx, client, eventual, query)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, query.Page, found, func(u projections.User) eventstore.Position { return u.Born })
-	return httpapi.UsersAnswer{NextCursor: next, Data: each(found, userBody)}, nil
+	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.User, error) {
+			query.Page = page
+			return a.Users.List(ctx, client, eventual, query)
+		}, func(u projections.User) eventstore.Position { return u.Born }, userBody)
+	return httpapi.UsersAnswer{Data: data, NextCursor: next}, err
 }
 
 // userQuery reads the filters of a list of users, and names the list by them.
-func (a *API) userQuery(ctx context.Context, p httpapi.ListUsersParams) (query projections.UserQuery, list string, err error) {
+func (a *API) userQuery(ctx context.Context, p httpapi.ListUsersParams) (query projections.UserQuery, name string, err error) {
 	var external, since string
 	if p.Ids != nil {
 		query.IDs = []id.User{}
@@ -89,17 +85,11 @@ func (a *API) ListMatches(ctx context.Context, r httpapi.ListMatchesRequestObjec
 	if _, err := a.Users.Get(ctx, client, eventual, user); err != nil {
 		return nil, err
 	}
-	list := filtered("matches", string(user))
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Matches.List(ctx, client, eventual, user, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(m projections.Match) eventstore.Position { return m.Born })
-	return httpapi.ListMatches200JSONResponse{NextCursor: next, Data: each(found, matchBody)}, nil
+	data, next, err := list(ctx, a, filtered("matches", string(user)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Match, error) {
+			return a.Matches.List(ctx, client, eventual, user, page)
+		}, func(m projections.Match) eventstore.Position { return m.Born }, matchBody)
+	return httpapi.ListMatches200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // user reads a reference to a user: an id, or "ext:" and the client's own.

@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -10,23 +11,17 @@ import (
 
 // ListWebhooks lists the subscriptions of the client.
 func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObject) (httpapi.ListWebhooksResponseObject, error) {
-	client, eventual := asked(ctx)
-	list, paused := "webhooks", (*bool)(nil)
+	name, paused := "webhooks", (*bool)(nil)
 	if r.Params.Status != nil {
-		list = filtered(list, string(*r.Params.Status))
+		name = filtered(name, string(*r.Params.Status))
 		is := *r.Params.Status == httpapi.WebhookPaused
 		paused = &is
 	}
-	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Webhooks.List(ctx, client, eventual, paused, page)
-	if err != nil {
-		return nil, err
-	}
-	found, next := cut(a, client, list, page, found, func(w projections.Webhook) eventstore.Position { return w.Born })
-	return httpapi.ListWebhooks200JSONResponse{NextCursor: next, Data: each(found, webhookBody)}, nil
+	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Webhook, error) {
+			return a.Webhooks.List(ctx, client, eventual, paused, page)
+		}, func(w projections.Webhook) eventstore.Position { return w.Born }, webhookBody)
+	return httpapi.ListWebhooks200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // GetWebhook shows a subscription.
