@@ -6,7 +6,7 @@ package feed
 import (
 	"context"
 	"fmt"
-	"regexp"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,17 +49,28 @@ type ReadModel interface {
 	Schema() string
 }
 
-var projectionName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
+// isName says whether s can name a projection. Reads ask that of every request.
+func isName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (i == 0 || c != '_' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= maxName
+}
+
+const maxName = 41 // bytes of a projection's name
 
 // Slot names the checkpoint of a projection and, for a read model, the schema
 // of its tables: "<name>_<version>". What is no read model keeps its place
 // from version to version, under its bare name.
 func Slot(p Projection) string {
-	if !projectionName.MatchString(p.Name()) {
+	if !isName(p.Name()) {
 		panic(fmt.Sprintf("feed: %q is not a name for a projection", p.Name()))
 	}
 	if _, ok := p.(ReadModel); ok {
-		return fmt.Sprintf("%s_%d", p.Name(), p.Version())
+		return p.Name() + "_" + strconv.Itoa(p.Version())
 	}
 	return p.Name()
 }

@@ -3,7 +3,6 @@ package feed
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,14 +24,20 @@ type At struct {
 //	WITH ` + feed.Fresh(p) + ` SELECT f.reached, f.head, f.quarantined, u.id …
 //	FROM fresh f LEFT JOIN users u ON u.client = $1 …
 func Fresh(p Projection) string {
-	return strings.ReplaceAll(fresh, "SLOT", "'"+Slot(p)+"'")
+	slot := `'` + Slot(p) + `'` // letters, digits and underscores
+	return freshHeld + slot + freshReached + slot + freshHead + slot + freshQuarantined
 }
 
-const fresh = `fresh AS (SELECT
-	coalesce((SELECT position FROM quarantine WHERE projection = SLOT AND client = $1 AND held),
-		(SELECT position FROM checkpoints WHERE name = SLOT), '') AS reached,
+const (
+	freshHeld = `fresh AS (SELECT
+	coalesce((SELECT position FROM quarantine WHERE projection = `
+	freshReached = ` AND client = $1 AND held),
+		(SELECT position FROM checkpoints WHERE name = `
+	freshHead = `), '') AS reached,
 	coalesce((SELECT position FROM heads WHERE client = $1), '') AS head,
-	EXISTS (SELECT FROM quarantine WHERE projection = SLOT AND client = $1 AND NOT held) AS quarantined)`
+	EXISTS (SELECT FROM quarantine WHERE projection = `
+	freshQuarantined = ` AND client = $1 AND NOT held) AS quarantined)`
+)
 
 // Reader reads a projection's tables no earlier than they hold what was
 // acknowledged before.

@@ -60,7 +60,7 @@ func Handle(handle func(context.Context, eventstore.Recorded) error) message.NoP
 // Subscriber is closed; then the channel is closed, as it is when the log does
 // not fit the policy's checkpoint.
 func (s *Subscriber) Subscribe(ctx context.Context, policy string) (<-chan *message.Message, error) {
-	if !projectionName.MatchString(policy) {
+	if !isName(policy) {
 		return nil, fmt.Errorf("%q is not a name for a policy", policy)
 	}
 	s.mu.Lock()
