@@ -10,7 +10,6 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/seal"
 )
 
 // Run is a clustering run.
@@ -211,31 +210,20 @@ WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 ORDER BY 
 func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterMember, error) {
 	type row struct {
 		ClusterMember
-		external sealed
-		key      seal.WrappedKey
+		named
 	}
 	rows, err := query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
-		func(r *row) []any {
-			return []any{
-				text(&r.User), &r.external.Box, text(&r.external.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
-			}
-		})
+		func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
 	if err != nil {
 		return nil, err
 	}
 	members := make([]ClusterMember, 0, len(rows))
-	for _, r := range rows {
-		external, err := m.open(ctx, r.key, string(r.User), r.external, client, userStream(client, r.User), "external_id")
-		if err != nil {
-			return nil, err
-		}
-		if external == nil {
-			continue // erased just now
-		}
-		r.ExternalID = string(external)
-		members = append(members, r.ClusterMember)
-	}
-	return members, nil
+	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
+		func(r *row, external string) {
+			r.ExternalID = external
+			members = append(members, r.ClusterMember)
+		})
+	return members, err
 }
 
 // ClusterDrift is how a cluster compares with what it was, as a run found it.

@@ -74,32 +74,22 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 ORDER
 func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page Page) ([]UserConsent, error) {
 	type row struct {
 		UserConsent
-		external sealed
-		key      seal.WrappedKey
+		named
 	}
 	rows, err := query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
 		func(r *row) []any {
-			return []any{
-				text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed), &r.external.Box, text(&r.external.Event),
-				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
-			}
+			return append([]any{text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed)}, r.columns()...)
 		})
 	if err != nil {
 		return nil, err
 	}
 	found := make([]UserConsent, 0, len(rows))
-	for _, r := range rows {
-		external, err := m.open(ctx, r.key, string(r.User), r.external, client, userStream(client, r.User), "external_id")
-		if err != nil {
-			return nil, err
-		}
-		if external == nil {
-			continue // erased just now
-		}
-		r.ExternalID = string(external)
-		found = append(found, r.UserConsent)
-	}
-	return found, nil
+	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
+		func(r *row, external string) {
+			r.ExternalID = external
+			found = append(found, r.UserConsent)
+		})
+	return found, err
 }
 
 // ConsentEntry is one thing that a user has said under a layer.

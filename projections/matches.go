@@ -11,7 +11,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/seal"
 )
 
 // Matches is the read model of computed matches: of each pair the newest one.
@@ -138,34 +137,27 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 	type row struct {
 		Match
 		explanation string
-		external    sealed
-		key         seal.WrappedKey
+		named
 	}
 	args := []any{string(user), string(page.After), page.Limit}
 	rows, err := query(ctx, m.Reader, m, client, eventual, listMatches, args, func(r *row) []any {
-		return []any{
+		return append([]any{
 			text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
-			&r.external.Box, text(&r.external.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
-		}
+		}, r.columns()...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	matches := make([]Match, 0, len(rows))
-	for _, r := range rows {
-		stream := userStream(client, r.Matched)
-		external, err := m.open(ctx, r.key, string(r.Matched), r.external, client, stream, "external_id")
-		if err != nil {
-			return nil, err
-		}
-		if external == nil {
-			continue
-		}
-		if err := json.Unmarshal([]byte(r.explanation), &r.Explanation); err != nil {
+	for i, r := range rows {
+		if err := json.Unmarshal([]byte(r.explanation), &rows[i].Explanation); err != nil {
 			return nil, fmt.Errorf("decode an explanation: %w", err)
 		}
-		r.ExternalID = string(external)
-		matches = append(matches, r.Match)
 	}
-	return matches, nil
+	matches := make([]Match, 0, len(rows))
+	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.Matched, &r.named },
+		func(r *row, external string) {
+			r.ExternalID = external
+			matches = append(matches, r.Match)
+		})
+	return matches, err
 }

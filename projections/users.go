@@ -392,6 +392,36 @@ func userStream(client id.Client, user id.User) eventstore.Stream {
 	return eventstore.Stream("user-" + string(client) + "-" + string(user))
 }
 
+// named is what a statement reads of a user to say how the client names it:
+// the columns u.external, u.external_event, k.id AS key, k.client_key and
+// k.wrapped, in this order.
+type named struct {
+	external sealed
+	key      seal.WrappedKey
+}
+
+func (n *named) columns() []any {
+	return []any{&n.external.Box, text(&n.external.Event), text(&n.key.ID), text(&n.key.Under), &n.key.Wrapped}
+}
+
+// eachNamed gives keep each row with the external id of its user. It leaves out
+// users who were erased just now.
+func eachNamed[R any](ctx context.Context, r Reader, client id.Client, rows []R,
+	user func(*R) (id.User, *named), keep func(row *R, external string),
+) error {
+	for i := range rows {
+		user, n := user(&rows[i])
+		external, err := r.open(ctx, n.key, string(user), n.external, client, userStream(client, user), "external_id")
+		if err != nil {
+			return err
+		}
+		if external != nil {
+			keep(&rows[i], string(external))
+		}
+	}
+	return nil
+}
+
 const externalIDs = `
 SELECT u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM users u JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
@@ -401,32 +431,20 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
 // out.
 func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
 	type row struct {
-		id       id.User
-		external sealed
-		key      seal.WrappedKey
+		id id.User
+		named
 	}
 	names := make(map[id.User]string, len(users))
 	if len(users) == 0 {
 		return names, nil
 	}
 	rows, err := query(ctx, m.Reader, m, client, eventual, externalIDs,
-		[]any{column(users, func(u id.User) string { return string(u) })}, func(r *row) []any {
-			return []any{
-				text(&r.id), &r.external.Box, text(&r.external.Event),
-				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
-			}
-		})
+		[]any{column(users, func(u id.User) string { return string(u) })},
+		func(r *row) []any { return append([]any{text(&r.id)}, r.columns()...) })
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range rows {
-		external, err := m.open(ctx, r.key, string(r.id), r.external, client, userStream(client, r.id), "external_id")
-		if err != nil {
-			return nil, err
-		}
-		if external != nil {
-			names[r.id] = string(external)
-		}
-	}
-	return names, nil
+	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.id, &r.named },
+		func(r *row, external string) { names[r.id] = external })
+	return names, err
 }
