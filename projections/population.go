@@ -306,7 +306,7 @@ func (p *Populations) infer(ctx context.Context, client id.Client, overrides map
 	flats := map[string]traits.Flat{}
 	for ids := sample.IDs(); len(ids) > 0; {
 		n := min(len(ids), sampledAtOnce)
-		found, err := p.Users.users(ctx, client, false, selectUsers(usersAmong), ids[:n])
+		found, err := p.Users.users(ctx, client, false, n, selectUsers(usersAmong), ids[:n])
 		if err != nil {
 			return traits.Schema{}, 0, err
 		}

@@ -192,36 +192,47 @@ FROM (
 // Each combination of filters is a statement of its own: one for all would be
 // planned anew for every request.
 const (
-	userNamed    = `u.id = $2`
-	usersAmong   = `u.id = ANY($2::text[])`
-	usersAfter   = `u.born > $2`
-	usersNamed   = ` AND u.id = ANY($%d::text[])`
-	usersSince   = ` AND u.updated_at >= $%d::timestamptz`
-	usersInPages = ` ORDER BY u.born LIMIT $3`
-	inOrder      = ` ORDER BY u.born`
+	userNamed  = `u.id = $2`
+	usersAmong = `u.id = ANY($2::text[])`
+	usersAfter = `u.born > $2`
+	usersIn    = ` AND u.id = ANY($%d::text[])`
+	usersSince = ` AND u.updated_at >= $%d::timestamptz`
 )
+
+// usersPage selects a page of users in order of creation. Its size is part of
+// the statement, rounded up: a plan that did not know it would seem so dear
+// that each request would be planned for itself.
+func usersPage(where string, limit int) string {
+	size := limit
+	for _, round := range []int{201, 101, 51, 21, 11} {
+		if limit <= round {
+			size = round
+		}
+	}
+	return selectUsers(where+` ORDER BY u.born LIMIT `+strconv.Itoa(size)) + ` ORDER BY u.born`
+}
 
 // List returns users in order of creation.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
-	where, args := usersAfter, []any{string(q.Page.After), q.Page.Limit}
+	where, args := usersAfter, []any{string(q.Page.After)}
 	filter := func(condition string, arg any) {
 		args = append(args, arg)
 		where += fmt.Sprintf(condition, len(args)+1)
 	}
 	if q.IDs != nil {
-		filter(usersNamed, column(q.IDs, func(u id.User) string { return string(u) }))
+		filter(usersIn, column(q.IDs, func(u id.User) string { return string(u) }))
 	}
 	if !q.UpdatedSince.IsZero() {
 		filter(usersSince, q.UpdatedSince)
 	}
-	found, err := m.users(ctx, client, eventual, selectUsers(where+usersInPages)+inOrder, args...)
+	found, err := m.users(ctx, client, eventual, q.Page.Limit, usersPage(where, q.Page.Limit), args...)
 	return readable(found), err
 }
 
 // ListAll returns users in order of creation, also those whose key was
 // destroyed since.
 func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
-	return m.users(ctx, client, true, selectUsers(usersAfter+usersInPages)+inOrder, string(page.After), page.Limit)
+	return m.users(ctx, client, true, page.Limit, usersPage(usersAfter, page.Limit), string(page.After))
 }
 
 // readable leaves out those whose key is destroyed already, and whose erasure
@@ -232,7 +243,7 @@ func readable(users []User) []User {
 
 // Get returns one user, or fails with a fault of kind Missing.
 func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
-	found, err := m.users(ctx, client, eventual, selectUsers(userNamed), string(user))
+	found, err := m.users(ctx, client, eventual, 1, selectUsers(userNamed), string(user))
 	if err != nil {
 		return User{}, err
 	}
@@ -246,7 +257,8 @@ func errUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }
 
-func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]User, error) {
+// users returns at most limit of the users that a statement selects.
+func (m Users) users(ctx context.Context, client id.Client, eventual bool, limit int, sql string, args ...any) ([]User, error) {
 	type row struct {
 		User
 		external, traits sealed
@@ -261,6 +273,7 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, sql s
 	if err != nil {
 		return nil, err
 	}
+	rows = rows[:min(limit, len(rows))]
 	users := make([]User, 0, len(rows))
 	for _, r := range rows {
 		user, err := m.subject(ctx, r.key, client, string(r.ID), userStream(client, r.ID))
