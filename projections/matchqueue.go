@@ -108,7 +108,7 @@ func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 
 const (
 	forgetQueue  = `DELETE FROM match_queue`
-	forgetSweeps = `UPDATE match_sweeps SET began_at = NULL WHERE began_at IS NOT NULL`
+	forgetSweeps = `UPDATE match_sweeps SET began_at = NULL, everyone_before = NULL WHERE began_at IS NOT NULL`
 )
 
 // Forget empties the queue: who waits in it is another's to match.

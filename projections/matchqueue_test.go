@@ -254,3 +254,18 @@ func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
 		t.Errorf("%v after it is over", users)
 	}
 }
+
+func TestAForgottenSweepGoesOnWithNobody(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.create(w.acme, "before", `{}`)
+	w.want(w.acme, true, 3)
+	w.fill(1000)
+	w.check(w.queue.Forget(t.Context()))
+	if _, users := w.take(0); len(users) != 0 {
+		t.Errorf("%v are matched", users)
+	}
+	if s := w.sweep(w.acme); s.Pending != 0 || s.BeganAt != nil {
+		t.Errorf("%+v", s)
+	}
+}
