@@ -52,9 +52,9 @@ type Policies struct {
 const closeTimeout = 5 * time.Second
 
 // Wants says which events a policy answers; the feed passes over the others.
-func Wants(r eventstore.Recorded) bool {
-	switch r.Event.(type) {
-	case event.EndUserErased, event.MemberRemoved, event.ConsentLayerRetired:
+func Wants(r eventstore.Record) bool {
+	switch r.Type {
+	case "end_user.erased", "member.removed", "consent_layer.retired":
 		return true
 	}
 	return false

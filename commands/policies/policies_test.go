@@ -192,11 +192,11 @@ func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
 		switch r.Type {
 		case "end_user.erased", "member.removed":
 			wanted++
-			if !Wants(r) {
+			if !Wants(r.Record) {
 				t.Errorf("%s is passed over", r.Type)
 			}
 		default:
-			if Wants(r) {
+			if Wants(r.Record) {
 				t.Errorf("%s is wanted", r.Type)
 			}
 		}

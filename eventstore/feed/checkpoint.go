@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -47,10 +49,26 @@ const advanceCheckpoint = `
 UPDATE checkpoints SET position = $4, event_id = $5, events = $6, epoch = $7, updated_at = now()
 WHERE name = $1 AND lease_epoch = $2 AND position = $3`
 
+// The same as a transaction of its own, which waits for the disk no more than
+// any other (see startTransaction).
+const passCheckpoint = advanceCheckpoint + ` AND set_config('synchronous_commit', 'off', true) = 'off'`
+
+// pass advances a checkpoint on its own, past events that change nothing else.
+func pass(ctx context.Context, pool *pgxpool.Pool, slot string, leaseEpoch int64, from, to checkpoint) error {
+	return move(ctx, pool, passCheckpoint, slot, leaseEpoch, from, to)
+}
+
 // advance moves a checkpoint on from where its leader knows it. It fails with
 // errLost when it is elsewhere, or another's.
 func advance(ctx context.Context, tx pgx.Tx, slot string, leaseEpoch int64, from, to checkpoint) error {
-	tag, err := tx.Exec(ctx, advanceCheckpoint, slot, leaseEpoch,
+	return move(ctx, tx, advanceCheckpoint, slot, leaseEpoch, from, to)
+}
+
+func move(ctx context.Context, db interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, sql, slot string, leaseEpoch int64, from, to checkpoint,
+) error {
+	tag, err := db.Exec(ctx, sql, slot, leaseEpoch,
 		from.position, to.position, to.event, to.events, to.epoch)
 	if err != nil {
 		return fmt.Errorf("advance the checkpoint: %w", err)

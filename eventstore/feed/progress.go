@@ -15,7 +15,8 @@ import (
 
 const (
 	channel     = "kindred_checkpoint"
-	announceGap = 2 * time.Millisecond // announcements of a burst go together
+	announceGap = 10 * time.Millisecond // announcements of a burst go together
+	gatherTime  = 15 * time.Millisecond // between two batches of a slot that has caught up
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
 	maxWait     = 2 * time.Second
@@ -37,6 +38,7 @@ type Progress struct {
 type reached struct {
 	position eventstore.Position
 	changed  chan struct{}
+	asked    chan struct{} // of capacity 1: somebody waits for the slot
 }
 
 // NewProgress makes a Progress that knows nothing. Run keeps it informed.
@@ -87,6 +89,7 @@ func (p *Progress) await(ctx context.Context, slot string,
 			end = time.NewTimer(maxWait)
 			defer end.Stop()
 		}
+		p.ask(slot)
 		poll := time.NewTimer(every)
 		for waiting := true; waiting; {
 			select {
@@ -116,10 +119,40 @@ func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
 	return r.position, r.changed
 }
 
+// ask keeps a leader of this process from gathering events while somebody waits.
+func (p *Progress) ask(slot string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case p.slot(slot).asked <- struct{}{}:
+	default:
+	}
+}
+
+// gather waits a moment, so that what is appended meanwhile goes into one batch
+// of a slot, unless somebody waits for it.
+func (p *Progress) gather(ctx context.Context, slot string) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	asked := p.slot(slot).asked
+	p.mu.Unlock()
+	moment := time.NewTimer(gatherTime)
+	defer moment.Stop()
+	select {
+	case <-moment.C:
+	case <-asked:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
 func (p *Progress) slot(name string) *reached {
 	r, found := p.slots[name]
 	if !found {
-		r = &reached{changed: make(chan struct{})}
+		r = &reached{changed: make(chan struct{}), asked: make(chan struct{}, 1)}
 		p.slots[name] = r
 	}
 	return r

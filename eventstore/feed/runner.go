@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -206,8 +207,12 @@ func (l *leader) follow(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		if batch.CaughtUp {
-			l.Metrics.caughtUp(l.slot)
+		if !batch.CaughtUp {
+			continue
+		}
+		l.Metrics.caughtUp(l.slot)
+		if err := l.Progress.gather(ctx, l.slot); err != nil {
+			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
 }
@@ -224,7 +229,7 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 	items, unknown := l.decode(records)
 	var retry backoff
 	for len(items) > 0 {
-		err := l.transact(ctx, items, l.together)
+		err := l.take(ctx, items)
 		if isPoison(err) {
 			err = l.transact(ctx, items, l.singly)
 		}
@@ -241,6 +246,21 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 		}
 	}
 	return unknown
+}
+
+// take applies items, or passes them where none concerns the projection.
+func (l *leader) take(ctx context.Context, items []item) error {
+	if slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
+		return l.transact(ctx, items, l.together)
+	}
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	next := l.at.after(len(items), items[len(items)-1].Record)
+	if err := pass(ctx, l.Pool, l.slot, l.lease.epoch, l.at, next); err != nil {
+		return Transient(err)
+	}
+	l.reach(next, len(items))
+	return nil
 }
 
 // item is an event, or why it cannot be read.
@@ -306,12 +326,17 @@ func (l *leader) transact(ctx context.Context, items []item,
 	if err := tx.Commit(ctx); err != nil {
 		return Transient(fmt.Errorf("commit: %w", err))
 	}
+	l.reach(next, len(items))
+	l.report(ctx, stopped)
+	return nil
+}
+
+// reach notes that n items are done.
+func (l *leader) reach(next checkpoint, n int) {
 	l.at = next
 	l.lease.reached.Store(&next.position)
 	l.Progress.advance(l.slot, next.position)
-	l.Metrics.applied(l.slot, len(items))
-	l.report(ctx, stopped)
-	return nil
+	l.Metrics.applied(l.slot, n)
 }
 
 // rollback ends a transaction that may have ended already.

@@ -31,8 +31,8 @@ var errStopped = errors.New("stopped at an event that cannot be handled")
 // logged and measured, and tried again after the runner's Pause.
 type Subscriber struct {
 	Runner   *Runner
-	Wants    func(eventstore.Recorded) bool // nil: every event
-	Attempts int                            // at one event before the policy stops; 0: 10
+	Wants    func(eventstore.Record) bool // nil: every event; what it does not want is not decoded
+	Attempts int                          // at one event before the policy stops; 0: 10
 
 	mu      sync.Mutex
 	closed  bool
@@ -132,8 +132,12 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 		if err := f.save(ctx); err != nil {
 			return err
 		}
-		if batch.CaughtUp {
-			f.Runner.Metrics.caughtUp(f.slot)
+		if !batch.CaughtUp {
+			continue
+		}
+		f.Runner.Metrics.caughtUp(f.slot)
+		if err := f.Runner.Progress.gather(ctx, f.slot); err != nil {
+			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
 }
@@ -156,14 +160,14 @@ func (f *following) begin(ctx context.Context, l lease) error {
 
 // pass has one event handled.
 func (f *following) pass(ctx context.Context, record eventstore.Record) error {
-	recorded, err := f.Runner.Log.Decode(record)
-	if errors.Is(err, event.ErrUnknown) {
-		return fmt.Errorf("at position %s: %w", record.Position, err)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: at position %s: %w", errStopped, record.Position, err)
-	}
-	if f.Wants == nil || f.Wants(recorded) {
+	if f.Wants == nil || f.Wants(record) {
+		recorded, err := f.Runner.Log.Decode(record)
+		if errors.Is(err, event.ErrUnknown) {
+			return fmt.Errorf("at position %s: %w", record.Position, err)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: at position %s: %w", errStopped, record.Position, err)
+		}
 		if err := f.deliver(ctx, recorded); err != nil {
 			return err
 		}
@@ -238,9 +242,7 @@ func (f *following) save(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	err := pgx.BeginTxFunc(ctx, f.Runner.Pool, pgx.TxOptions{BeginQuery: startTransaction},
-		func(tx pgx.Tx) error { return advance(ctx, tx, f.slot, f.lease.epoch, f.saved, f.acked) })
-	if err != nil {
+	if err := pass(ctx, f.Runner.Pool, f.slot, f.lease.epoch, f.saved, f.acked); err != nil {
 		return err
 	}
 	f.saved = f.acked

@@ -161,7 +161,7 @@ func TestOnlyWhatAPolicyWantsIsSent(t *testing.T) {
 	w.rename(t, acme, "one", "two")
 	w.rename(t, bolt, "three")
 	last := w.rename(t, acme, "four")
-	messages := subscribe(t, &feed.Subscriber{Runner: w.runner("a"), Wants: func(r eventstore.Recorded) bool { return r.Client == bolt }})
+	messages := subscribe(t, &feed.Subscriber{Runner: w.runner("a"), Wants: func(r eventstore.Record) bool { return r.Client == bolt }})
 	m := next(t, messages)
 	if got := nameOf(t, m); got != "three" {
 		t.Errorf("got %q", got)

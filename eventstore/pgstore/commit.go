@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -31,7 +32,7 @@ const (
 type committer struct {
 	config *pgx.ConnConfig
 	queue  *queue
-	grown  *bell
+	tail   *tail
 	conn   *pgx.Conn // nil while there is none
 
 	patience time.Duration // for one commit with all its attempts
@@ -56,11 +57,12 @@ func (c *committer) run() {
 // repeated request by request, so that a bad one fails alone. It returns an
 // error only when the server is unavailable.
 func (c *committer) settle(batch []*request) error {
+	c.tail.begin()
 	base, actual, err := c.commit(batch)
+	c.tail.end(base, recordsOf(batch, base, actual))
 	switch {
 	case err == nil:
 		tell(batch, base, actual)
-		c.grown.ring()
 		return nil
 	case errors.Is(err, eventstore.ErrUnavailable):
 		fail(batch, err)
@@ -151,6 +153,25 @@ func tell(batch []*request, base int64, actual []int64) {
 		}
 		r.answer <- a
 	}
+}
+
+// recordsOf are the events of a batch as they stand in the log from base + 1 on.
+func recordsOf(batch []*request, base int64, actual []int64) []eventstore.Record {
+	var records []eventstore.Record
+	for i := range actual {
+		r := batch[i]
+		if eventstore.Revision(actual[i]) != r.expected {
+			continue
+		}
+		for j, e := range r.events {
+			e.ID, e.RecordedAt = id.From[id.Event](r.ids[j]), e.RecordedAt.UTC()
+			records = append(records, eventstore.Record{
+				Position: positionOf(base + int64(len(records)) + 1), Stream: r.stream,
+				Revision: r.expected + eventstore.Revision(j) + 1, Proposed: e,
+			})
+		}
+	}
+	return records
 }
 
 func fail(batch []*request, err error) {

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
 )
 
-// listener rings the bell when another process has appended.
+// listener tells when another process has appended.
 type listener struct {
 	config *pgx.ConnConfig
-	grown  *bell
+	tail   *tail
 }
 
 const (
@@ -38,16 +40,41 @@ func (l *listener) listen(ctx context.Context) {
 		return // subscriptions poll, and the next attempt follows
 	}
 	defer hangUp(ctx, conn)
+	l.tail.ring() // for what came before LISTEN
 	for {
-		l.grown.ring() // at first for what came before LISTEN
 		silent, cancel := context.WithTimeout(ctx, listenSilence)
-		_, err := conn.WaitForNotification(silent)
+		said, err := conn.WaitForNotification(silent)
 		cancel()
 		switch {
 		case err == nil:
+			l.hear(said.Payload)
 		case ctx.Err() != nil || silent.Err() == nil:
 			return
 		case l.ping(ctx, conn) != nil:
+			return
+		}
+	}
+}
+
+// hear takes what a commit said: the position where it ended.
+func (l *listener) hear(said string) {
+	position, err := numberOf(eventstore.Position(said))
+	if err != nil || position == 0 { // an older release says less
+		l.tail.ring()
+		return
+	}
+	l.tail.hear(position)
+}
+
+// poll rings every now and then, for when nothing can be heard.
+func (l *listener) poll(ctx context.Context) {
+	every := time.NewTicker(pollInterval)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			l.tail.ring()
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -111,12 +111,20 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	return positionOf(n), nil
 }
 
-func (s *Store) read(ctx context.Context, query string, args ...any) ([]eventstore.Record, error) {
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return nil, unavailable(err)
+// readTries bounds how often a read meets connections of the pool that were cut
+// while nobody used them.
+const readTries = 3
+
+func (s *Store) read(ctx context.Context, query string, args ...any) (records []eventstore.Record, err error) {
+	for range readTries {
+		var rows pgx.Rows
+		if rows, err = s.pool.Query(ctx, query, args...); err == nil {
+			records, err = pgx.CollectRows(rows, scanRecord)
+		}
+		if err == nil || ctx.Err() != nil || !passing(err) {
+			break
+		}
 	}
-	records, err := pgx.CollectRows(rows, scanRecord)
 	return records, unavailable(err)
 }
 

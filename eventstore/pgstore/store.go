@@ -23,7 +23,7 @@ import (
 type Store struct {
 	pool   *pgxpool.Pool
 	queue  *queue
-	grown  *bell
+	tail   *tail
 	closed chan struct{}
 	stop   context.CancelFunc // of the listener
 	work   sync.WaitGroup
@@ -52,14 +52,15 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	s := &Store{
 		pool:   pool,
 		queue:  newQueue(),
-		grown:  newBell(),
+		tail:   newTail(),
 		closed: make(chan struct{}),
 		stop:   stop,
 	}
-	c := &committer{config: config, queue: s.queue, grown: s.grown, patience: commitTimeout}
-	l := &listener{config: config, grown: s.grown}
+	c := &committer{config: config, queue: s.queue, tail: s.tail, patience: commitTimeout}
+	l := &listener{config: config, tail: s.tail}
 	s.work.Go(c.run)
 	s.work.Go(func() { l.run(listening) })
+	s.work.Go(func() { l.poll(listening) })
 	return s, nil
 }
 

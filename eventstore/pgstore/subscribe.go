@@ -3,14 +3,13 @@ package pgstore
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"kindred/eventstore"
 )
 
 const (
-	pollInterval = 250 * time.Millisecond // where no bell was heard
+	pollInterval = 250 * time.Millisecond // where nothing was heard
 	maxNextBytes = 16 << 20               // of data and metadata in one Next
 )
 
@@ -29,12 +28,13 @@ type subscription struct {
 	store *Store
 	after int64
 	told  bool // that it has caught up, since it last told a record
+	met   bool // the end of the log, in the table
 }
 
 // Next implements [eventstore.Subscription].
 func (s *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, error) {
 	for {
-		grown := s.store.grown.wait() // before reading, so that nothing falls between
+		grown := s.store.tail.wait() // before reading, so that nothing falls between
 		records, caughtUp, err := s.read(ctx, max(limit, 1))
 		switch {
 		case err == nil && (len(records) > 0 || !s.told): // also when ctx has ended by now: it was read
@@ -47,7 +47,6 @@ func (s *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, e
 		}
 		select {
 		case <-grown:
-		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
 		case <-s.store.closed:
@@ -57,8 +56,36 @@ func (s *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, e
 }
 
 // read reads on, at most limit records or about maxNextBytes. It tells whether
-// there was nothing beyond them.
+// there was nothing beyond them: when they were read, or where this process
+// appended them, just after.
 func (s *subscription) read(ctx context.Context, limit int) (records []eventstore.Record, all bool, err error) {
+	t := s.store.tail
+	records, all, ok := t.after(s.after, limit)
+	if !ok || all && !s.met {
+		return s.look(ctx, limit)
+	}
+	if len(records) == 0 {
+		select {
+		case t.turn <- struct{}{}:
+			defer func() { <-t.turn }()
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+		// Who had the turn before may have found something.
+		if records, all, ok = t.after(s.after, limit); len(records) == 0 || !ok {
+			if _, unseen := t.unseen(); s.told && !unseen {
+				return nil, true, nil
+			}
+			return s.look(ctx, limit)
+		}
+	}
+	s.after += int64(len(records))
+	return records, all, nil
+}
+
+// look reads on in the table.
+func (s *subscription) look(ctx context.Context, limit int) (records []eventstore.Record, all bool, err error) {
+	rings, _ := s.store.tail.unseen()
 	rows, err := s.store.pool.Query(ctx, selectAfter, s.after, limit)
 	if err != nil {
 		return nil, false, err
@@ -77,35 +104,19 @@ func (s *subscription) read(ctx context.Context, limit int) (records []eventstor
 	if err := rows.Err(); err != nil {
 		return nil, false, err
 	}
+	before := s.after
 	if n := len(records); n > 0 {
 		if s.after, err = numberOf(records[n-1].Position); err != nil {
 			return nil, false, err
 		}
 	}
-	return records, size < maxNextBytes && len(records) < limit, nil
+	all = size < maxNextBytes && len(records) < limit
+	s.met = s.met || all
+	if all && s.after == before+int64(len(records)) {
+		s.store.tail.offer(before, records, rings)
+	}
+	return records, all, nil
 }
 
 // Close implements [eventstore.Subscription].
 func (s *subscription) Close() error { return nil }
-
-// bell wakes all that wait, once for each time it rings.
-type bell struct {
-	mu   sync.Mutex
-	rung chan struct{}
-}
-
-func newBell() *bell { return &bell{rung: make(chan struct{})} }
-
-// wait returns a channel that is closed at the next ring.
-func (b *bell) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rung
-}
-
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.rung)
-	b.rung = make(chan struct{})
-}
