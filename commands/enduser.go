@@ -80,10 +80,7 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 				if u.Erased {
 					return nil, errErased
 				}
-				return u.Create(event.EndUserCreated{
-					User: user, Generation: generation,
-					ExternalID: event.Private([]byte(external)), Traits: event.Private(traits),
-				})
+				return u.Create(creation(user, generation, external, traits))
 			})
 		switch {
 		case errors.Is(err, seal.ErrErased):

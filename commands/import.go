@@ -40,75 +40,229 @@ type LineError struct {
 }
 
 const (
-	importWorkers  = 32
-	importBacklog  = 16 // lines waiting per worker
+	importLines    = 256 // lines that are read, sealed and appended together
+	importWorkers  = 32  // for lines of a batch that need a look at their user first
 	maxLineErrors  = 1_000
 	importReplaces = "replace"
 )
 
 // ImportUsers upserts users as they arrive. A line that is refused does not
 // stop the rest; any other error does, and what was applied until then stays.
-// Lines of one external id are applied in their order. mode is "merge" or
-// "replace".
+// Lines of one external id are applied in their order, and users are created
+// in the order of the lines, but for those who had been erased before: they
+// follow within a batch. mode is "merge" or "replace".
+//
+// While a batch of lines is appended, the next one is sealed and the one after
+// that is read.
 func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next func() (Imported, bool, error)) (ImportReport, error) {
 	call.Seed = nil
-	report := &importing{}
+	run := &importing{commands: c, call: call, mode: mode, report: ImportReport{}}
 	group, ctx := errgroup.WithContext(ctx)
-	var lanes [importWorkers]chan Imported
-	for i := range lanes {
-		lanes[i] = make(chan Imported, importBacklog)
-		group.Go(func() error {
-			for line := range lanes[i] {
-				if err := c.importLine(ctx, call, mode, line, report); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+	read, sealed := make(chan []Imported), make(chan importBatch)
 	group.Go(func() error {
-		defer func() {
-			for _, lane := range lanes {
-				close(lane)
+		defer close(read)
+		return gather(ctx, next, read)
+	})
+	group.Go(func() error {
+		defer close(sealed)
+		for lines := range read {
+			batch, err := run.seal(ctx, lines)
+			if err != nil {
+				return err
 			}
-		}()
-		return deal(ctx, lanes[:], next)
+			select {
+			case sealed <- batch:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	group.Go(func() error {
+		for batch := range sealed {
+			if err := run.apply(ctx, batch); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	err := group.Wait()
-	return report.sorted(), err
+	return run.report, err
 }
 
-// deal hands each line to the worker of its external id.
-func deal(ctx context.Context, lanes []chan Imported, next func() (Imported, bool, error)) error {
-	seed := maphash.MakeSeed()
+// gather reads lines into batches. What was read before an error is handed on.
+func gather(ctx context.Context, next func() (Imported, bool, error), into chan<- []Imported) error {
 	for {
-		line, more, err := next()
-		if err != nil || !more {
-			return err
+		var (
+			batch []Imported
+			line  Imported
+			more  = true
+			err   error
+		)
+		for len(batch) < importLines && more {
+			if line, more, err = next(); err != nil {
+				return err
+			}
+			if more {
+				batch = append(batch, line)
+			}
 		}
-		lane := maphash.String(seed, line.ExternalID) % uint64(len(lanes))
+		if len(batch) == 0 {
+			return nil
+		}
 		select {
-		case lanes[lane] <- line:
+		case into <- batch:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func (c *Commands) importLine(ctx context.Context, call Call, mode string, line Imported, report *importing) error {
-	if line.Refused != nil {
-		report.refuse(line.Line, line.Refused)
+// importing is one import under way.
+type importing struct {
+	commands *Commands
+	call     Call
+	mode     string
+
+	mu     sync.Mutex
+	report ImportReport
+}
+
+// importBatch are lines on their way: those that may create a user, sealed, and
+// those of a user who is named a second time.
+type importBatch struct {
+	first  []Imported
+	sealed []eventstore.Sealed
+	again  []Imported
+}
+
+// seal prepares the creation of all users that a batch names.
+func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, error) {
+	c := r.commands
+	var (
+		batch    importBatch
+		openings []eventstore.Opening
+		ids      = c.ids(r.call, "")
+		seen     = make(map[string]bool, len(lines))
+	)
+	for _, line := range lines {
+		if line.Refused != nil {
+			r.refuse(line.Line, line.Refused)
+			continue
+		}
+		if seen[line.ExternalID] {
+			batch.again = append(batch.again, line)
+			continue
+		}
+		stream, created, err := c.opening(ctx, r.call.Client, line)
+		if refused := fault.As(err); refused != nil {
+			r.refuse(line.Line, refused)
+			continue
+		}
+		if err != nil {
+			return batch, err
+		}
+		seen[line.ExternalID] = true
+		batch.first = append(batch.first, line)
+		openings = append(openings, eventstore.Opening{
+			Stream: stream,
+			Entry:  eventstore.Entry{ID: id.Next[id.Event](ids), Origin: r.call.origin(), Event: created},
+		})
+	}
+	var err error
+	batch.sealed, err = c.Log.SealOpenings(ctx, r.call.Client, openings)
+	return batch, err
+}
+
+// opening is how the user of a line is created where it never was.
+func (c *Commands) opening(ctx context.Context, client id.Client, line Imported) (eventstore.Stream, event.Event, error) {
+	if err := domain.CheckExternalID("/external_id", line.ExternalID); err != nil {
+		return "", nil, err
+	}
+	user, err := c.userID(ctx, client, line.ExternalID, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	created, err := new(domain.EndUser).Create(creation(user, 0, line.ExternalID, line.Traits))
+	if err != nil {
+		return "", nil, err
+	}
+	return userStream(client, user), created[0], nil
+}
+
+func creation(user id.User, generation int, external string, traits json.RawMessage) event.EndUserCreated {
+	return event.EndUserCreated{
+		User: user, Generation: generation,
+		ExternalID: event.Private([]byte(external)), Traits: event.Private(traits),
+	}
+}
+
+// apply appends what a batch creates, and upserts the rest one by one.
+func (r *importing) apply(ctx context.Context, batch importBatch) error {
+	opened, err := r.commands.Log.AppendOpenings(ctx, r.call.Client, batch.sealed)
+	if err != nil {
+		return err
+	}
+	var rest []Imported
+	for i, o := range opened {
+		_, moved := errors.AsType[*eventstore.ConflictError](o.Err)
+		switch {
+		case o.Err == nil:
+			r.count(o.Recorded.Position, &r.report.Created)
+		case moved, errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased):
+			rest = append(rest, batch.first[i])
+		default:
+			return o.Err
+		}
+	}
+	return r.upsertAll(ctx, append(rest, batch.again...))
+}
+
+// upsertAll applies lines at the same time, but for those of one user.
+func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
+	if len(lines) == 0 {
 		return nil
 	}
-	outcome, err := c.upsert(ctx, call, mode, line.ExternalID, line.Traits)
+	var lanes [importWorkers][]Imported
+	seed := maphash.MakeSeed()
+	for _, line := range lines {
+		lane := maphash.String(seed, line.ExternalID) % importWorkers
+		lanes[lane] = append(lanes[lane], line)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, lane := range lanes {
+		if len(lane) == 0 {
+			continue
+		}
+		group.Go(func() error {
+			for _, line := range lane {
+				if err := r.upsert(ctx, line); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (r *importing) upsert(ctx context.Context, line Imported) error {
+	outcome, err := r.commands.upsert(ctx, r.call, r.mode, line.ExternalID, line.Traits)
 	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable { //nolint:nilerr // the refusal stands in the report
-		report.refuse(line.Line, refused)
+		r.refuse(line.Line, refused)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	report.count(outcome)
+	switch {
+	case len(outcome.Recorded) == 0:
+		r.count(outcome.Position, &r.report.Unchanged)
+	case outcome.Recorded[0].Revision == 0:
+		r.count(outcome.Position, &r.report.Created)
+	default:
+		r.count(outcome.Position, &r.report.Updated)
+	}
 	return nil
 }
 
@@ -119,16 +273,13 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 	}
 	var outcome Outcome
 	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) (err error) {
-		outcome, err = execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), true,
+		outcome, err = execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), false,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				switch {
 				case u.Erased:
 					return nil, errErased
 				case u.ID == "":
-					return u.Create(event.EndUserCreated{
-						User: user, Generation: generation,
-						ExternalID: event.Private([]byte(external)), Traits: event.Private(traits),
-					})
+					return u.Create(creation(user, generation, external, traits))
 				case mode != importReplaces:
 					return c.mergeTraits(ctx, u, history, traits)
 				}
@@ -146,46 +297,29 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 	return outcome, err
 }
 
-// importing gathers a report from many workers.
-type importing struct {
-	mu sync.Mutex
-	ImportReport
-}
-
-func (r *importing) count(o Outcome) {
+// count counts a line that was applied, up to a position.
+func (r *importing) count(at eventstore.Position, as *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Position = max(r.Position, o.Position)
-	switch {
-	case len(o.Recorded) == 0:
-		r.Unchanged++
-	case o.Recorded[0].Revision == 0:
-		r.Created++
-	default:
-		r.Updated++
-	}
+	r.report.Position = max(r.report.Position, at)
+	*as++
 }
 
 // refuse keeps the lowest lines, in order, whichever worker is first.
 func (r *importing) refuse(line int, f *fault.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Failed++
-	at := len(r.Errors)
-	for at > 0 && r.Errors[at-1].Line > line {
+	all := &r.report
+	all.Failed++
+	at := len(all.Errors)
+	for at > 0 && all.Errors[at-1].Line > line {
 		at--
 	}
 	if at == maxLineErrors {
 		return
 	}
-	r.Errors = append(r.Errors, LineError{})
-	copy(r.Errors[at+1:], r.Errors[at:])
-	r.Errors[at] = LineError{line, f}
-	r.Errors = r.Errors[:min(len(r.Errors), maxLineErrors)]
-}
-
-func (r *importing) sorted() ImportReport {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ImportReport
+	all.Errors = append(all.Errors, LineError{})
+	copy(all.Errors[at+1:], all.Errors[at:])
+	all.Errors[at] = LineError{line, f}
+	all.Errors = all.Errors[:min(len(all.Errors), maxLineErrors)]
 }

@@ -21,6 +21,10 @@ type Log struct {
 	Vault    *seal.Vault
 	Registry *event.Registry
 	Now      func() time.Time
+	// Bulk is the Store where it keeps keys in the same table as the Vault;
+	// then the key of a new subject is made in one commit with what it seals.
+	// Nil: each key is made, durably, before it seals.
+	Bulk Bulk
 	// Acknowledge notes the client's newest position where readers look for
 	// it. It is nil for a store that does so within the append itself.
 	Acknowledge func(ctx context.Context, client id.Client, at Position) error
@@ -177,32 +181,10 @@ func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded,
 		return nil, errors.New("nothing to append")
 	}
 	client := entries[0].Origin.Client
-	if err := l.prepareKeys(ctx, client, entries); err != nil {
-		return nil, err
+	request, recorded, appended, err := l.try(ctx, tip, entries, l.opens(tip, entries))
+	if errors.Is(err, ErrKeyed) {
+		request, recorded, appended, err = l.try(ctx, tip, entries, false)
 	}
-	now := l.Now().UTC().Truncate(time.Microsecond)
-	if now.Before(tip.RecordedAt) {
-		now = tip.RecordedAt
-	}
-	proposed := make([]Proposed, len(entries))
-	recorded := make([]Recorded, len(entries))
-	revision, previous := tip.Revision, tip.Hash
-	for i, e := range entries {
-		if e.Origin.Client != client {
-			return nil, fmt.Errorf("events of %s and %s in one append", client, e.Origin.Client)
-		}
-		p, err := l.propose(ctx, tip.Stream, revision, previous, now, e)
-		if err != nil {
-			return nil, err
-		}
-		revision++
-		proposed[i] = p
-		recorded[i] = Recorded{Record{Stream: tip.Stream, Revision: revision, Proposed: p}, e.Event}
-		if previous, err = Hash(recorded[i].Record); err != nil {
-			return nil, err
-		}
-	}
-	appended, err := l.Store.Append(ctx, tip.Stream, tip.Revision, proposed)
 	if err != nil {
 		return nil, err
 	}
@@ -210,10 +192,65 @@ func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded,
 		return nil, err
 	}
 	if appended.Already {
-		return l.read(ctx, tip.Stream, tip.Revision+1, len(entries))
+		return l.read(ctx, tip.Stream, tip.Revision+1, len(request.Events))
 	}
 	recorded[len(recorded)-1].Position = appended.Position
 	return recorded, nil
+}
+
+// try appends with keys that are made before, or drawn for this append.
+func (l *Log) try(ctx context.Context, tip Tip, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
+	if !draw {
+		if err := l.prepareKeys(ctx, entries[0].Origin.Client, entries); err != nil {
+			return Request{}, nil, Appended{}, err
+		}
+	}
+	request, recorded, err := l.draft(ctx, tip, entries, draw)
+	if err != nil {
+		return Request{}, nil, Appended{}, err
+	}
+	if draw {
+		result := l.Bulk.AppendMany(ctx, []Request{request})[0]
+		return request, recorded, result.Appended, result.Err
+	}
+	appended, err := l.Store.Append(ctx, tip.Stream, tip.Revision, request.Events)
+	return request, recorded, appended, err
+}
+
+// draft seals and chains entries, with keys that it draws or that are there.
+func (l *Log) draft(ctx context.Context, tip Tip, entries []Entry, draw bool) (Request, []Recorded, error) {
+	client := entries[0].Origin.Client
+	request := Request{Stream: tip.Stream, Expected: tip.Revision, Events: make([]Proposed, len(entries))}
+	now := l.Now().UTC().Truncate(time.Microsecond)
+	if now.Before(tip.RecordedAt) {
+		now = tip.RecordedAt
+	}
+	recorded := make([]Recorded, len(entries))
+	revision, previous := tip.Revision, tip.Hash
+	for i, e := range entries {
+		if e.Origin.Client != client {
+			return request, nil, fmt.Errorf("events of %s and %s in one append", client, e.Origin.Client)
+		}
+		keys, err := l.seal(ctx, tip.Stream, e, draw)
+		if err != nil {
+			return request, nil, err
+		}
+		request.Keys = append(request.Keys, keys...)
+		p, err := l.propose(revision, previous, now, e)
+		if err != nil {
+			return request, nil, err
+		}
+		revision++
+		request.Events[i] = p
+		recorded[i] = Recorded{Record{Stream: tip.Stream, Revision: revision, Proposed: p}, e.Event}
+		if i == len(entries)-1 {
+			break // who comes next reads what stands before
+		}
+		if previous, err = Hash(recorded[i].Record); err != nil {
+			return request, nil, err
+		}
+	}
+	return request, recorded, nil
 }
 
 // NoteHead makes sure that readers of the client will see everything up to a
@@ -245,22 +282,45 @@ func (l *Log) prepareKeys(ctx context.Context, client id.Client, entries []Entry
 	return l.Vault.Prepare(ctx, client, subjects...)
 }
 
-func (l *Log) propose(ctx context.Context, stream Stream, after Revision, previous [32]byte, now time.Time, entry Entry) (Proposed, error) {
+// seal seals what is personal in an event, and returns the key that it drew.
+func (l *Log) seal(ctx context.Context, stream Stream, entry Entry, draw bool) ([]seal.SubjectKey, error) {
+	bearer, ok := entry.Event.(event.Bearer)
+	if !ok {
+		return nil, nil
+	}
+	var (
+		keys  []seal.SubjectKey
+		drawn seal.Drawn
+		err   error
+	)
+	if draw {
+		if drawn, err = l.Vault.Draw(ctx, entry.Origin.Client, bearer.Subject()); err != nil {
+			return nil, err
+		}
+		keys = []seal.SubjectKey{drawn.SubjectKey}
+	}
+	for _, f := range bearer.Personal() {
+		if f.Value == nil {
+			continue
+		}
+		place := seal.Place{Client: entry.Origin.Client, Stream: string(stream), Event: entry.ID, Field: f.Name}
+		if draw {
+			f.Value.Box, err = l.Vault.SealWith(drawn, place, f.Value.Plain)
+		} else {
+			f.Value.Box, err = l.Vault.Seal(ctx, bearer.Subject(), place, f.Value.Plain)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("seal %s: %w", f.Name, err)
+		}
+	}
+	return keys, nil
+}
+
+func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry Entry) (Proposed, error) {
 	origin, e := entry.Origin, entry.Event
 	name, version, err := l.Registry.Name(e)
 	if err != nil {
 		return Proposed{}, err
-	}
-	if bearer, ok := e.(event.Bearer); ok {
-		for _, f := range bearer.Personal() {
-			if f.Value == nil {
-				continue
-			}
-			place := seal.Place{Client: origin.Client, Stream: string(stream), Event: entry.ID, Field: f.Name}
-			if f.Value.Box, err = l.Vault.Seal(ctx, bearer.Subject(), place, f.Value.Plain); err != nil {
-				return Proposed{}, fmt.Errorf("seal %s of %s: %w", f.Name, name, err)
-			}
-		}
 	}
 	data, err := json.Marshal(e)
 	if err != nil {

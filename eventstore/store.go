@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kindred/domain/id"
+	"kindred/eventstore/seal"
 )
 
 // Stream names a stream: "<kind>-<client>-<id>", or "<kind>-<id>" where it
@@ -79,6 +80,8 @@ var (
 	ErrUnavailable = errors.New("the event store cannot be reached")
 	// ErrTooLarge: an event is over MaxEventSize.
 	ErrTooLarge = errors.New("an event is too large")
+	// ErrKeyed: a subject has a key already, or it was destroyed.
+	ErrKeyed = errors.New("the subject of a new key had one before")
 	// ErrNotFound: there is no event at this position.
 	ErrNotFound = errors.New("there is no event at this position")
 )
@@ -118,6 +121,36 @@ type Store interface {
 	// Epoch names this very log; another one, or the same begun anew, has
 	// another epoch.
 	Epoch(ctx context.Context) (string, error)
+}
+
+// Request is one append among many: see Store.Append.
+type Request struct {
+	Stream   Stream
+	Expected Revision
+	Events   []Proposed
+	// Keys are of subjects that have none yet; they seal the events.
+	Keys []seal.SubjectKey
+}
+
+// Result is what came of a request.
+type Result struct {
+	Appended
+	Err error
+}
+
+// MaxMany bounds the requests of one AppendMany.
+const MaxMany = 500
+
+// Bulk is a Store that makes many appends in one call, and keeps keys of
+// subjects in the same database, so that a key is made in one commit with the
+// events that it seals.
+type Bulk interface {
+	Store
+	// AppendMany makes appends, each for itself as Append does; those that
+	// succeed stand in the log in the order of the requests. No two may be to
+	// one stream. A request fails with ErrKeyed, and appends nothing, where
+	// the subject of one of its keys had a key before.
+	AppendMany(ctx context.Context, requests []Request) []Result
 }
 
 // ClientReader is a Store that finds the events of one client by itself.

@@ -143,7 +143,7 @@ func (f *foundation) openLog(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.log.Store = store
+		f.log.Store, f.log.Bulk = store, store
 		f.closers = append(f.closers, store.Close)
 		return nil
 	}

@@ -26,6 +26,9 @@ type (
 	}
 )
 
+// Opens says that a user begins with it.
+func (EndUserCreated) Opens() {}
+
 func (e EndUserCreated) Subject() string { return string(e.User) }
 func (e EndUserCreated) Personal() []Field {
 	return []Field{{"external_id", e.ExternalID}, {"traits", e.Traits}}

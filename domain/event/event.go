@@ -41,6 +41,12 @@ type Bearer interface {
 	Personal() []Field
 }
 
+// Opener is the first event of a subject, which had no key before.
+type Opener interface {
+	Bearer
+	Opens()
+}
+
 // Field is one personal field of an event.
 type Field struct {
 	Name  string

@@ -23,7 +23,11 @@ const (
 
 const (
 	callOne   = `SELECT base, actual FROM public.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	callBatch = `SELECT base, actual FROM public.append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+	callBatch = `
+SELECT base, actual
+FROM public.append_keyed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+
+	keyed = -2 // the revision of append_keyed for what it refused because of a key
 )
 
 // committer takes what waits in the queue and commits it, batch after batch, on
@@ -112,15 +116,16 @@ func (c *committer) attempt(ctx context.Context, batch []*request) (base int64, 
 		}
 	}
 	e := columnsOf(batch)
-	if len(batch) == 1 {
+	if len(batch) == 1 && len(batch[0].keys) == 0 {
 		actual = make([]int64, 1)
 		err = c.conn.QueryRow(ctx, callOne, batch[0].stream, batch[0].expected,
 			e.clients, e.ids, e.types, e.versions, e.datas, e.metas, e.times).Scan(&base, &actual[0])
 		return base, actual, err
 	}
-	r := rowsOf(batch)
+	r, k := rowsOf(batch), keysOf(batch)
 	err = c.conn.QueryRow(ctx, callBatch, r.streams, r.owners, r.expected, r.sizes, e.of, e.nth,
-		e.clients, e.ids, e.types, e.versions, e.datas, e.metas, e.times).Scan(&base, &actual)
+		e.clients, e.ids, e.types, e.versions, e.datas, e.metas, e.times,
+		k.of, k.clients, k.subjects, k.ids, k.roots, k.wrapped).Scan(&base, &actual)
 	return base, actual, err
 }
 
@@ -224,6 +229,31 @@ func columnsOf(batch []*request) eventColumns {
 			c.datas = append(c.datas, notNil(e.Data))
 			c.metas = append(c.metas, notNil(e.Meta))
 			c.times = append(c.times, e.RecordedAt)
+		}
+	}
+	return c
+}
+
+// keyColumns are the arrays with an element for each key.
+type keyColumns struct {
+	of       pgtype.FlatArray[int32]
+	clients  pgtype.FlatArray[string]
+	subjects pgtype.FlatArray[string]
+	ids      pgtype.FlatArray[string]
+	roots    pgtype.FlatArray[string]
+	wrapped  pgtype.FlatArray[[]byte]
+}
+
+func keysOf(batch []*request) keyColumns {
+	c := keyColumns{of: pgtype.FlatArray[int32]{}} // a batch without keys has an empty array, not NULL
+	for i, r := range batch {
+		for _, k := range r.keys {
+			c.of = append(c.of, int32(i+1))
+			c.clients = append(c.clients, string(k.Client))
+			c.subjects = append(c.subjects, k.Subject)
+			c.ids = append(c.ids, k.ID)
+			c.roots = append(c.roots, k.Under)
+			c.wrapped = append(c.wrapped, k.Wrapped)
 		}
 	}
 	return c

@@ -9,6 +9,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 )
 
 // Bounds of one commit. They keep it within a few milliseconds, for that is what
@@ -31,8 +32,9 @@ type request struct {
 	stream    eventstore.Stream
 	expected  eventstore.Revision
 	events    []eventstore.Proposed
-	ids       [][16]byte // of the events
-	size      int        // bytes of data and metadata
+	keys      []seal.SubjectKey // to be made with them
+	ids       [][16]byte        // of the events
+	size      int               // bytes of data and metadata
 	answer    chan answer
 	abandoned atomic.Bool // its caller has gone
 }
@@ -44,12 +46,13 @@ type answer struct {
 	err      error
 }
 
-func newRequest(stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (*request, error) {
+func newRequest(from eventstore.Request) (*request, error) {
+	events := from.Events
 	if err := eventstore.CheckAppend(events); err != nil {
 		return nil, err
 	}
 	r := &request{
-		stream: stream, expected: expected, events: events,
+		stream: from.Stream, expected: from.Expected, events: events, keys: from.Keys,
 		ids: make([][16]byte, len(events)), answer: make(chan answer, 1),
 	}
 	for i, e := range events {
@@ -89,10 +92,21 @@ func newQueue() *queue {
 	return q
 }
 
-// put adds a request, or fails with [eventstore.ErrUnavailable].
-func (q *queue) put(r *request) error {
+// putAll adds requests in their order until one fails, with
+// [eventstore.ErrUnavailable], and returns how many it added.
+func (q *queue) putAll(requests ...*request) (added int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.arrived.Signal()
+	for i, r := range requests {
+		if err := q.add(r); err != nil {
+			return i, err
+		}
+	}
+	return len(requests), nil
+}
+
+func (q *queue) add(r *request) error {
 	if q.closed {
 		return fmt.Errorf("%w: it is being closed", eventstore.ErrUnavailable)
 	}
@@ -108,7 +122,6 @@ func (q *queue) put(r *request) error {
 	l.requests = append(l.requests, r)
 	q.waiting++
 	q.size += r.size
-	q.arrived.Signal()
 	return nil
 }
 

@@ -32,7 +32,7 @@ func made(client, stream string, events, size int) (*request, error) {
 	for i := range all {
 		all[i] = e
 	}
-	return newRequest(eventstore.Stream(stream), 0, all)
+	return newRequest(eventstore.Request{Stream: eventstore.Stream(stream), Events: all})
 }
 
 func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {

@@ -29,7 +29,7 @@ type Store struct {
 	work   sync.WaitGroup
 }
 
-var _ eventstore.Store = (*Store)(nil)
+var _ eventstore.Bulk = (*Store)(nil)
 
 // The epoch is made by whoever opens the log first, not by a migration: a
 // migrated database may be a template of others.
@@ -74,31 +74,67 @@ func (s *Store) Close() {
 	s.work.Wait()
 }
 
-// Append implements [eventstore.Store]. It keeps the events until their commit,
-// also when ctx ends before: they must not be changed any more.
+// Append implements [eventstore.Store]. It keeps the events: they must not be
+// changed any more, also where ctx has ended.
 func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
-	r, err := newRequest(stream, expected, events)
-	if err != nil {
-		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, err)
+	r := s.AppendMany(ctx, []eventstore.Request{{Stream: stream, Expected: expected, Events: events}})[0]
+	return r.Appended, r.Err
+}
+
+// AppendMany implements [eventstore.Bulk]. Like Append, it keeps the events.
+func (s *Store) AppendMany(ctx context.Context, requests []eventstore.Request) []eventstore.Result {
+	results := make([]eventstore.Result, len(requests))
+	if len(requests) > eventstore.MaxMany {
+		return failAll(results, fmt.Errorf("append to %d streams: at most %d are allowed", len(requests), eventstore.MaxMany))
 	}
 	if err := ctx.Err(); err != nil {
-		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, unavailable(err))
+		return failAll(results, fmt.Errorf("append: %w", unavailable(err)))
 	}
-	if err := s.queue.put(r); err != nil {
-		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, err)
+	waiting, places := make([]*request, 0, len(requests)), make([]int, 0, len(requests))
+	for i, from := range requests {
+		r, err := newRequest(from)
+		if err != nil {
+			results[i].Err = fmt.Errorf("append to %s: %w", from.Stream, err)
+			continue
+		}
+		waiting, places = append(waiting, r), append(places, i)
 	}
+	added, full := s.queue.putAll(waiting...)
+	for i, r := range waiting {
+		err := full
+		if i < added {
+			results[places[i]].Appended, err = s.await(ctx, r)
+		}
+		if err != nil {
+			results[places[i]].Err = fmt.Errorf("append to %s: %w", r.stream, err)
+		}
+	}
+	return results
+}
+
+func failAll(results []eventstore.Result, err error) []eventstore.Result {
+	for i := range results {
+		results[i].Err = err
+	}
+	return results
+}
+
+// await waits for what comes of a request.
+func (s *Store) await(ctx context.Context, r *request) (eventstore.Appended, error) {
 	select {
 	case a := <-r.answer:
 		switch {
 		case a.err != nil:
-			return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, a.err)
-		case a.actual != expected:
+			return eventstore.Appended{}, a.err
+		case a.actual == keyed:
+			return eventstore.Appended{}, eventstore.ErrKeyed
+		case a.actual != r.expected:
 			return s.repeated(ctx, r, a.actual)
 		}
 		return a.appended, nil
 	case <-ctx.Done():
 		r.abandoned.Store(true)
-		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, unavailable(ctx.Err()))
+		return eventstore.Appended{}, unavailable(ctx.Err())
 	}
 }
 
@@ -117,7 +153,7 @@ func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revi
 	last := r.expected + eventstore.Revision(len(r.events))
 	rows, err := s.pool.Query(ctx, selectIDs, r.stream, r.expected, last)
 	if err != nil {
-		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", r.stream, unavailable(err))
+		return eventstore.Appended{}, unavailable(err)
 	}
 	var (
 		position int64
@@ -132,7 +168,7 @@ func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revi
 	})
 	switch {
 	case err != nil:
-		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", r.stream, unavailable(err))
+		return eventstore.Appended{}, unavailable(err)
 	case !same || n != len(r.events):
 		return eventstore.Appended{}, conflict
 	}

@@ -65,19 +65,52 @@ func (v *Vault) Prepare(ctx context.Context, client id.Client, subjects ...strin
 	return nil
 }
 
+// Drawn is a new key for a subject. It counts once it is stored, where the
+// subject had none before, and not before the caller has stored it.
+type Drawn struct {
+	SubjectKey
+	key subjectKey
+}
+
+// Draw makes a key for a subject without storing it: for who stores it in one
+// commit with what it seals.
+func (v *Vault) Draw(ctx context.Context, client id.Client, subject string) (Drawn, error) {
+	if err := checkNames(string(client), subject); err != nil {
+		return Drawn{}, fmt.Errorf("draw a key: %w", err)
+	}
+	row, secret, err := v.draw(ctx, client, subject)
+	if err != nil {
+		return Drawn{}, fmt.Errorf("draw a key: %w", err)
+	}
+	c, err := newCipher(secret)
+	return Drawn{row, subjectKey{row.ID, c}}, err
+}
+
+// Known says whether the key of a subject, or its destruction, was seen a
+// moment ago.
+func (v *Vault) Known(client id.Client, subject string) bool {
+	_, found := v.subjects.get(client, subject, v.Now())
+	return found
+}
+
 // newSubject draws a key for a subject and wraps it under the client's.
 func (v *Vault) newSubject(ctx context.Context, client id.Client, subject string) (SubjectKey, error) {
+	key, _, err := v.draw(ctx, client, subject)
+	return key, err
+}
+
+func (v *Vault) draw(ctx context.Context, client id.Client, subject string) (SubjectKey, []byte, error) {
 	root, err := v.makeRoot(ctx, ClientKey, client)
 	if err != nil {
-		return SubjectKey{}, err
+		return SubjectKey{}, nil, err
 	}
 	name, secret, err := newKey(v.entropy)
 	if err != nil {
-		return SubjectKey{}, err
+		return SubjectKey{}, nil, err
 	}
 	key := SubjectKey{client, subject, WrappedKey{ID: name, Under: root.id}}
 	key.Wrapped, err = wrap(v.entropy, root.cipher, secret, key.bound())
-	return key, err
+	return key, secret, err
 }
 
 // checkNames refuses names that a key table cannot hold, before they could

@@ -73,6 +73,15 @@ func (v *Vault) Seal(ctx context.Context, subject string, p Place, plain []byte)
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", p.Field, err)
 	}
+	return v.seal(key, p, plain)
+}
+
+// SealWith is Seal with a key that was just drawn.
+func (v *Vault) SealWith(key Drawn, p Place, plain []byte) (*event.Box, error) {
+	return v.seal(key.key, p, plain)
+}
+
+func (v *Vault) seal(key subjectKey, p Place, plain []byte) (*event.Box, error) {
 	out := make([]byte, nonceSize, nonceSize+saltSize+len(plain)+tagSize)
 	if _, err := io.ReadFull(v.entropy, out); err != nil {
 		return nil, fmt.Errorf("seal %s: read entropy: %w", p.Field, err)

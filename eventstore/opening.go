@@ -1,0 +1,126 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore/seal"
+)
+
+// Opening is the first event of a stream that is not there yet.
+type Opening struct {
+	Stream Stream
+	Entry  Entry
+}
+
+// Sealed is an opening that is ready to be appended, or why it cannot be.
+type Sealed struct {
+	request  Request
+	recorded []Recorded
+	err      error
+}
+
+// Opened is what came of an opening: the event as it was recorded, or an error
+// as of Append. Where it is ErrKeyed, Append may still succeed.
+type Opened struct {
+	Recorded Recorded
+	Err      error
+}
+
+// SealOpenings seals the openings of one client, with keys that are new where
+// that is possible. It uses all processors; at most MaxMany are allowed.
+func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Opening) ([]Sealed, error) {
+	sealed := make([]Sealed, len(openings))
+	if l.Bulk == nil {
+		if err := l.prepareAll(ctx, client, openings, sealed); err != nil {
+			return nil, err
+		}
+	}
+	share := max((len(openings)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), 1)
+	var all errgroup.Group
+	for part := range slices.Chunk(indexes(len(openings)), share) {
+		all.Go(func() error {
+			for _, i := range part {
+				if s := &sealed[i]; s.err == nil {
+					o := openings[i]
+					s.request, s.recorded, s.err = l.draft(ctx, NewTip(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
+				}
+			}
+			return nil
+		})
+	}
+	return sealed, all.Wait()
+}
+
+// prepareAll makes the keys of all, or tells which cannot be made.
+func (l *Log) prepareAll(ctx context.Context, client id.Client, openings []Opening, sealed []Sealed) error {
+	entries := make([]Entry, len(openings))
+	for i, o := range openings {
+		entries[i] = o.Entry
+	}
+	err := l.prepareKeys(ctx, client, entries)
+	if !errors.Is(err, seal.ErrErased) {
+		return err
+	}
+	for i := range entries {
+		sealed[i].err = l.prepareKeys(ctx, client, entries[i:i+1])
+	}
+	return nil
+}
+
+func indexes(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// AppendOpenings appends openings of one client, each for itself, in their order.
+func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sealed) ([]Opened, error) {
+	opened := make([]Opened, len(sealed))
+	requests, places := make([]Request, 0, len(sealed)), make([]int, 0, len(sealed))
+	for i, s := range sealed {
+		if opened[i].Err = s.err; s.err == nil {
+			requests, places = append(requests, s.request), append(places, i)
+		}
+	}
+	last := Start
+	for n, result := range l.appendAll(ctx, requests) {
+		i := places[n]
+		if result.Err != nil {
+			opened[i].Err = fmt.Errorf("append to %s: %w", requests[n].Stream, result.Err)
+			continue
+		}
+		opened[i].Recorded = sealed[i].recorded[0]
+		opened[i].Recorded.Position = result.Position
+		last = max(last, result.Position)
+	}
+	return opened, l.NoteHead(ctx, client, last)
+}
+
+// appendAll makes appends in their order, together where the store can.
+func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
+	if l.Bulk != nil {
+		return l.Bulk.AppendMany(ctx, requests)
+	}
+	results := make([]Result, len(requests))
+	for i, r := range requests {
+		results[i].Appended, results[i].Err = l.Store.Append(ctx, r.Stream, r.Expected, r.Events)
+	}
+	return results
+}
+
+// opens says whether a stream begins with the first that is known of a subject.
+func (l *Log) opens(tip Tip, entries []Entry) bool {
+	first, ok := entries[0].Event.(event.Opener)
+	return ok && l.Bulk != nil && tip.Revision == NoStream && len(entries) == 1 &&
+		!l.Vault.Known(entries[0].Origin.Client, first.Subject())
+}
