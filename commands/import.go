@@ -41,7 +41,8 @@ type LineError struct {
 
 const (
 	importLines    = 256 // lines that are read, sealed and appended together
-	importWorkers  = 32  // for lines of a batch that need a look at their user first
+	importBytes    = 1 << 20
+	importWorkers  = 32 // for lines of a batch that need a look at their user first
 	maxLineErrors  = 1_000
 	importReplaces = "replace"
 )
@@ -58,14 +59,18 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 	call.Seed = nil
 	run := &importing{commands: c, call: call, mode: mode, report: ImportReport{}}
 	group, ctx := errgroup.WithContext(ctx)
-	read, sealed := make(chan []Imported), make(chan importBatch)
+	read, sealed := make(chan Imported, importLines), make(chan importBatch)
 	group.Go(func() error {
 		defer close(read)
-		return gather(ctx, next, read)
+		return pump(ctx, next, read)
 	})
 	group.Go(func() error {
 		defer close(sealed)
-		for lines := range read {
+		for {
+			lines := atHand(read)
+			if len(lines) == 0 {
+				return nil
+			}
 			batch, err := run.seal(ctx, lines)
 			if err != nil {
 				return err
@@ -76,7 +81,6 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 				return ctx.Err()
 			}
 		}
-		return nil
 	})
 	group.Go(func() error {
 		for batch := range sealed {
@@ -90,32 +94,37 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 	return run.report, err
 }
 
-// gather reads lines into batches. What was read before an error is handed on.
-func gather(ctx context.Context, next func() (Imported, bool, error), into chan<- []Imported) error {
+// pump reads lines.
+func pump(ctx context.Context, next func() (Imported, bool, error), into chan<- Imported) error {
 	for {
-		var (
-			batch []Imported
-			line  Imported
-			more  = true
-			err   error
-		)
-		for len(batch) < importLines && more {
-			if line, more, err = next(); err != nil {
-				return err
-			}
-			if more {
-				batch = append(batch, line)
-			}
-		}
-		if len(batch) == 0 {
-			return nil
+		line, more, err := next()
+		if err != nil || !more {
+			return err
 		}
 		select {
-		case into <- batch:
+		case into <- line:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// atHand waits for a line, and takes with it what else has been read. It takes
+// none once all are taken.
+func atHand(read <-chan Imported) (lines []Imported) {
+	line, more := <-read
+	for size := 0; more; {
+		lines = append(lines, line)
+		if size += len(line.Traits); len(lines) == importLines || size >= importBytes {
+			break
+		}
+		select {
+		case line, more = <-read:
+		default:
+			more = false
+		}
+	}
+	return lines
 }
 
 // importing is one import under way.

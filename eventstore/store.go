@@ -129,8 +129,11 @@ type Request struct {
 	Expected Revision
 	Events   []Proposed
 	// Keys are of subjects that have none yet; they seal the events.
-	Keys []seal.SubjectKey
+	Keys []Key
 }
+
+// Key is the wrapped key of a subject.
+type Key = seal.SubjectKey
 
 // Result is what came of a request.
 type Result struct {

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
 
 	"kindred/commands"
 	"kindred/domain"
@@ -73,33 +76,100 @@ func (a *API) ApplyLines(ctx context.Context, call commands.Call, mode string, b
 	return a.Commands.ImportUsers(ctx, call, mode, lines.next)
 }
 
-// lines reads an import line by line.
+// Bounds of what is parsed at once.
+const (
+	parsedLines = 256
+	parsedBytes = 1 << 20
+)
+
+// lines reads an import line by line. It parses some ahead, on all processors.
 type lines struct {
 	from  *bufio.Reader
 	rules httpapi.UserLines
 	n     int
+
+	parsed []commands.Imported
+	err    error // after those; io.EOF at the end
 }
 
 // next reads the next line that is not blank.
 func (l *lines) next() (commands.Imported, bool, error) {
+	for len(l.parsed) == 0 {
+		switch {
+		case errors.Is(l.err, io.EOF):
+			return commands.Imported{}, false, nil
+		case l.err != nil:
+			return commands.Imported{}, false, l.err
+		}
+		l.fill()
+	}
+	line := l.parsed[0]
+	l.parsed = l.parsed[1:]
+	return line, true, nil
+}
+
+// fill reads and parses lines. Those before an error come first.
+func (l *lines) fill() {
+	var (
+		texts  [][]byte
+		parsed []commands.Imported
+		size   int
+	)
+	for len(texts) == 0 || len(texts) < parsedLines && size < parsedBytes && l.err == nil && l.atHand() {
+		var line commands.Imported
+		var text []byte
+		if line, text, l.err = l.read(); l.err != nil {
+			break
+		}
+		texts, parsed = append(texts, text), append(parsed, line)
+		size += len(text)
+	}
+	share := (len(texts) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
+	var all errgroup.Group
+	for first := 0; first < len(texts); first += share {
+		all.Go(func() error {
+			for i := first; i < min(first+share, len(texts)); i++ {
+				if err := l.parse(&parsed[i], texts[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		l.err, parsed = err, nil
+	}
+	l.parsed = parsed
+}
+
+// atHand says whether the next line has arrived.
+func (l *lines) atHand() bool {
+	arrived, err := l.from.Peek(l.from.Buffered())
+	return err == nil && bytes.IndexByte(arrived, '\n') >= 0
+}
+
+// read returns a copy of the next line that is not blank, or a refusal.
+func (l *lines) read() (commands.Imported, []byte, error) {
 	for {
 		line, err := l.from.ReadSlice('\n')
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			l.n++
 			if err := l.skip(); err != nil {
-				return commands.Imported{}, false, err
+				return commands.Imported{}, nil, err
 			}
-			return l.refused(fault.New(fault.TooLarge, "line_too_long", "The line has more than %d bytes.", maxLine)), true, nil
+			return commands.Imported{
+				Line:    l.n,
+				Refused: fault.New(fault.TooLarge, "line_too_long", "The line has more than %d bytes.", maxLine),
+			}, nil, nil
 		case err != nil && !errors.Is(err, io.EOF):
-			return commands.Imported{}, false, fmt.Errorf("read the import after line %d: %w", l.n, err)
+			return commands.Imported{}, nil, fmt.Errorf("read the import after line %d: %w", l.n, err)
 		case len(line) == 0:
-			return commands.Imported{}, false, nil
+			return commands.Imported{}, nil, io.EOF
 		}
 		l.n++
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			parsed, err := l.parse(line)
-			return parsed, err == nil, err
+			return commands.Imported{Line: l.n}, bytes.Clone(line), nil
 		}
 	}
 }
@@ -118,19 +188,18 @@ func (l *lines) skip() error {
 	}
 }
 
-func (l *lines) refused(f *fault.Fault) commands.Imported {
-	return commands.Imported{Line: l.n, Refused: f}
-}
-
-// parse reads a line by the rules for a single user. What it keeps of the line
-// is a copy: the buffer is used again.
-func (l *lines) parse(line []byte) (commands.Imported, error) {
-	user, err := l.rules.Decode(line)
-	if refusal := fault.As(err); refusal != nil {
-		return l.refused(refusal), nil
+// parse reads a line by the rules for a single user.
+func (l *lines) parse(into *commands.Imported, text []byte) error {
+	if into.Refused != nil {
+		return nil
+	}
+	user, err := l.rules.Decode(text)
+	if into.Refused = fault.As(err); into.Refused != nil {
+		return nil
 	}
 	if err != nil {
-		return commands.Imported{}, fmt.Errorf("read line %d of the import: %w", l.n, err)
+		return fmt.Errorf("read line %d of the import: %w", into.Line, err)
 	}
-	return commands.Imported{Line: l.n, ExternalID: user.ExternalID, Traits: orEmpty(user.Traits)}, nil
+	into.ExternalID, into.Traits = user.ExternalID, orEmpty(user.Traits)
+	return nil
 }

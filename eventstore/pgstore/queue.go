@@ -9,7 +9,6 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/seal"
 )
 
 // Bounds of one commit. They keep it within a few milliseconds, for that is what
@@ -32,9 +31,9 @@ type request struct {
 	stream    eventstore.Stream
 	expected  eventstore.Revision
 	events    []eventstore.Proposed
-	keys      []seal.SubjectKey // to be made with them
-	ids       [][16]byte        // of the events
-	size      int               // bytes of data and metadata
+	keys      []eventstore.Key // to be made with them
+	ids       [][16]byte       // of the events
+	size      int              // bytes of data and metadata
 	answer    chan answer
 	abandoned atomic.Bool // its caller has gone
 }
