@@ -322,7 +322,7 @@ func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry En
 	if err != nil {
 		return Proposed{}, err
 	}
-	data, err := json.Marshal(e)
+	data, err := event.Encode(e)
 	if err != nil {
 		return Proposed{}, fmt.Errorf("encode %s: %w", name, err)
 	}

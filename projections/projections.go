@@ -68,7 +68,7 @@ func sealedOf(r eventstore.Recorded, p *event.Personal) (sealed, error) {
 	if p == nil {
 		return sealed{}, nil
 	}
-	box, err := json.Marshal(p)
+	box, err := p.MarshalJSON()
 	return sealed{box, r.ID}, err
 }
 

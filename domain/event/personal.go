@@ -39,11 +39,19 @@ func (p *Personal) MarshalJSON() ([]byte, error) {
 	if p.Box == nil {
 		return nil, errors.New("a personal field was not sealed before it was stored")
 	}
+	w := writer{make([]byte, 0, 64+2*len(p.Box.Cipher)), true}
+	if w.personal(p); w.ok {
+		return w.out, nil
+	}
 	return json.Marshal(p.Box)
 }
 
 // UnmarshalJSON reads the box.
 func (p *Personal) UnmarshalJSON(data []byte) error {
+	r := reader{data, true}
+	if p.Box = r.box(); r.end() {
+		return nil
+	}
 	p.Box = new(Box)
 	return p.Box.UnmarshalJSON(data)
 }

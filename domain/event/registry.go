@@ -48,6 +48,10 @@ func define[E Event](name string, version int, options ...option) definition {
 		lifts: map[int]func(json.RawMessage) (json.RawMessage, error){},
 		decode: func(data json.RawMessage) (Event, error) {
 			var e E
+			if r, ok := any(&e).(interface{ readFrom(data []byte) bool }); ok && r.readFrom(data) {
+				return e, nil
+			}
+			e = *new(E) // what was read in part
 			if err := json.Unmarshal(data, &e); err != nil {
 				return nil, err
 			}
@@ -95,6 +99,18 @@ func (r *Registry) Name(e Event) (name string, version int, err error) {
 	}
 	return d.name, d.version, nil
 }
+
+// Encode writes an event in its newest shape, as JSON.
+func Encode(e Event) ([]byte, error) {
+	if q, ok := e.(quick); ok {
+		if b, ok := q.appendTo(make([]byte, 0, quickSize)); ok {
+			return b, nil
+		}
+	}
+	return json.Marshal(e)
+}
+
+const quickSize = 1 << 10 // bytes that most events fit into
 
 // Types returns the names of all types and the version each is written in.
 func (r *Registry) Types() map[string]int {
