@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,6 +214,7 @@ func (r *importing) apply(ctx context.Context, batch importBatch) error {
 		return err
 	}
 	var rest []Imported
+	var failed error
 	for i, o := range opened {
 		_, moved := errors.AsType[*eventstore.ConflictError](o.Err)
 		switch {
@@ -221,8 +223,11 @@ func (r *importing) apply(ctx context.Context, batch importBatch) error {
 		case moved, errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased):
 			rest = append(rest, batch.first[i])
 		default:
-			return o.Err
+			failed = cmp.Or(failed, o.Err)
 		}
+	}
+	if failed != nil {
+		return failed
 	}
 	return r.upsertAll(ctx, append(rest, batch.again...))
 }

@@ -112,8 +112,15 @@ func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
 		return l.Bulk.AppendMany(ctx, requests)
 	}
 	results := make([]Result, len(requests))
+	var broken error // the store cannot work: what follows waits no more for it
 	for i, r := range requests {
+		if results[i].Err = broken; broken != nil {
+			continue
+		}
 		results[i].Appended, results[i].Err = l.Store.Append(ctx, r.Stream, r.Expected, r.Events)
+		if _, moved := errors.AsType[*ConflictError](results[i].Err); !moved {
+			broken = results[i].Err
+		}
 	}
 	return results
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -26,6 +27,9 @@ type Harness struct {
 	// Restart kills the server without warning, starts it again, and returns
 	// once it answers. Nil where there is none, or it cannot be killed.
 	Restart func(t testing.TB)
+	// KeyOf names the key of a subject that the store keeps; empty where there is
+	// none. Nil where the store keeps no keys.
+	KeyOf func(t testing.TB, client id.Client, subject string) string
 	// Shared: the log may hold events of earlier tests.
 	Shared bool
 }
@@ -47,6 +51,9 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"what was stored comes back byte by byte", untouched},
 		{"an append is bounded in events and bytes", bounds},
 		{"500 events are appended together", fiveHundred},
+		{"many appends at once stand in their order, each with its key", manyInOrder},
+		{"of many appends at once each fails for itself", manyApart},
+		{"of two who make the same keys at once one succeeds", manyRace},
 		{"a stream is read forwards and backwards", readStream},
 		{"the log is read in one order, in pages", readAll},
 		{"an event is found by its exact position", at},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/eventstoretest"
 	"kindred/eventstore/pgstore"
@@ -36,6 +37,14 @@ func TestConformance(t *testing.T) {
 			Cut: func(t testing.TB) {
 				t.Helper()
 				cut(t, side)
+			},
+			KeyOf: func(t testing.TB, client id.Client, subject string) (key string) {
+				t.Helper()
+				const find = `SELECT coalesce(max(id), '') FROM subject_keys WHERE client = $1 AND subject = $2`
+				if err := side.QueryRow(t.Context(), find, client, subject).Scan(&key); err != nil {
+					t.Fatal(err)
+				}
+				return key
 			},
 			Restart: func(testing.TB) {
 				server.Kill()
