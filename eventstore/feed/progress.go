@@ -16,7 +16,8 @@ import (
 const (
 	channel     = "kindred_checkpoint"
 	announceGap = 10 * time.Millisecond // announcements of a burst go together
-	gatherTime  = 15 * time.Millisecond // between two batches of a slot that has caught up
+	gatherTime  = 20 * time.Millisecond // between two batches of a slot that has caught up
+	passTime    = 60 * time.Millisecond // the same after a batch that did not concern it
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
 	maxWait     = 2 * time.Second
@@ -129,16 +130,16 @@ func (p *Progress) ask(slot string) {
 	}
 }
 
-// gather waits a moment, so that what is appended meanwhile goes into one batch
+// gather waits a moment at most, so that what is appended meanwhile goes into one batch
 // of a slot, unless somebody waits for it.
-func (p *Progress) gather(ctx context.Context, slot string) error {
+func (p *Progress) gather(ctx context.Context, slot string, most time.Duration) error {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
 	asked := p.slot(slot).asked
 	p.mu.Unlock()
-	moment := time.NewTimer(gatherTime)
+	moment := time.NewTimer(most)
 	defer moment.Stop()
 	select {
 	case <-moment.C:

@@ -112,6 +112,7 @@ type leader struct {
 	start      string // begins a transaction that sees the projection's tables
 	at         checkpoint
 	skip       map[id.Client]bool // quarantined
+	applied    bool               // the last batch held more than was passed over
 	only       id.Client          // the one whose events are applied; empty: all
 	held       bool               // its place is that of the client, who is held
 }
@@ -202,6 +203,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 		l.observe(batch)
+		l.applied = false
 		if len(batch.Records) > 0 {
 			if err := l.apply(ctx, batch.Records); err != nil {
 				return err
@@ -211,7 +213,11 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			continue
 		}
 		l.Metrics.caughtUp(l.slot)
-		if err := l.Progress.gather(ctx, l.slot); err != nil {
+		most := passTime
+		if l.applied {
+			most = gatherTime
+		}
+		if err := l.Progress.gather(ctx, l.slot, most); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
@@ -250,7 +256,8 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 
 // take applies items, or passes them where none concerns the projection.
 func (l *leader) take(ctx context.Context, items []item) error {
-	if slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
+	if l.held || slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
+		l.applied = true
 		return l.transact(ctx, items, l.together)
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)

@@ -67,6 +67,21 @@ BEGIN
 			END LOOP;
 		END IF;
 	END IF;
+	IF actual = expected AND expected = array_fill(-1::bigint, ARRAY[cardinality(expected)]) AND cardinality(ids) = cardinality(expected) THEN
+		-- The most frequent case: the first event of each of so many new streams.
+		INSERT INTO public.events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
+		SELECT base + e.n, e.client, e.stream, 0, e.event_id, e.type, e.version, e.data, e.meta, e.recorded_at
+		FROM unnest(a_streams, clients, ids, types, versions, datas, metas, times)
+			WITH ORDINALITY AS e (stream, client, event_id, type, version, data, meta, recorded_at, n);
+		INSERT INTO public.heads AS h (client, position)
+		SELECT e.client, public.position_text(base + max(e.n))
+		FROM unnest(clients) WITH ORDINALITY AS e (client, n) WHERE e.client <> '' GROUP BY e.client
+		ON CONFLICT (client) DO UPDATE SET position = excluded.position;
+		INSERT INTO public.streams (stream, client, revision)
+		SELECT r.stream, r.owner, 0 FROM unnest(a_streams, owners) AS r (stream, owner);
+		PERFORM pg_notify('kindred_log', public.position_text(base + cardinality(ids)));
+		RETURN;
+	END IF;
 	WITH added AS (
 		INSERT INTO public.events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
 		SELECT base + row_number() OVER (ORDER BY e.n), e.client, a_streams[e.request], expected[e.request] + e.nth,
