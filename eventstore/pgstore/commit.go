@@ -185,7 +185,7 @@ func fail(batch []*request, err error) {
 	}
 }
 
-// requestColumns are the arrays of append_batch with an element for each request.
+// requestColumns are the arrays of append_keyed with an element for each request.
 type requestColumns struct {
 	streams  pgtype.FlatArray[string]
 	owners   pgtype.FlatArray[string]

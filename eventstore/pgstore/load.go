@@ -50,7 +50,7 @@ func (s *Store) Load(ctx context.Context, records []eventstore.Record) error {
 	if err != nil {
 		return fmt.Errorf("load %d events: %w", len(records), unavailable(err))
 	}
-	s.grown.ring()
+	s.tail.ring()
 	return nil
 }
 
