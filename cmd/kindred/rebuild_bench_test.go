@@ -1,0 +1,87 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/postgres/pgtest"
+	"kindred/projections"
+)
+
+// copyEvents makes as many clients of one, whose events take turns.
+const copyEvents = `
+INSERT INTO events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
+SELECT (SELECT max(position) FROM events) + row_number() OVER (ORDER BY e.position, n),
+	'cli_' || lpad(n::text, 26, '0'), e.stream || '-' || n, e.revision, gen_random_uuid(), e.type, e.version, e.data, e.meta, e.recorded_at
+FROM events e, generate_series(1, $1) AS n`
+
+// fillWithUsers records users of several clients, each created and changed
+// once, all sealed.
+func fillWithUsers(b *testing.B, f *foundation, events int) {
+	b.Helper()
+	const own = 20_000
+	ids := id.Random(rand.Reader)
+	client := id.Next[id.Client](ids)
+	for i := range own / 2 {
+		user := id.Next[id.User](ids)
+		tip := eventstore.NewTip(eventstore.Stream(fmt.Sprintf("end_user-%s-%s", client, user)))
+		origin := eventstore.Origin{Client: client, Actor: string(id.Next[id.Key](ids)), Correlation: string(id.Next[id.Request](ids))}
+		traits := fmt.Appendf(nil, `{"age":%d,"plan":"p%d","city":"c%d","likes":["l%d","l%d"],"visits":%d}`, 18+i%60, i%4, i%11, i%9, i%7, i%300)
+		if _, err := f.log.Append(b.Context(), tip, origin, ids,
+			event.EndUserCreated{User: user, ExternalID: event.Private(fmt.Appendf(nil, "user-%d", i)), Traits: event.Private(traits)},
+			event.EndUserTraitsChanged{User: user, Traits: event.Private(traits)},
+		); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if copies := events/own - 1; copies > 0 {
+		if _, err := f.pool.Exec(b.Context(), copyEvents, copies); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := f.pool.Exec(b.Context(), `VACUUM (ANALYZE) events`); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkRebuildUsers builds the read model of users from 100,000 events,
+// BenchmarkRebuildUsersLarge from a million, on a server of its own that
+// flushes to the disk.
+func BenchmarkRebuildUsers(b *testing.B)      { benchmarkRebuild(b, 100_000) }
+func BenchmarkRebuildUsersLarge(b *testing.B) { benchmarkRebuild(b, 1_000_000) }
+
+func benchmarkRebuild(b *testing.B, events int) {
+	config := testConfig(b)
+	config.DatabaseURL = pgtest.Durable(b).URL()
+	f := openFoundation(b, config)
+	fillWithUsers(b, f, events)
+	users := projections.Users{}
+	var slowest float64 // of the tenths of a run
+	for b.Loop() {
+		began, at := time.Now(), int64(0)
+		var tenths []float64
+		err := f.runner.Rebuild(b.Context(), users, func(r feed.Rebuilding) {
+			if r.Events-at >= int64(events/10) {
+				tenths = append(tenths, float64(r.Events-at)/time.Since(began).Seconds())
+				began, at = time.Now(), r.Events
+			}
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		slowest = slices.Min(tenths)
+	}
+	var rows int
+	if err := f.pool.QueryRow(b.Context(), `SELECT count(*) FROM users`).Scan(&rows); err != nil || rows != events/2 {
+		b.Fatalf("%d users of %d events: %v", rows, events, err)
+	}
+	b.ReportMetric(float64(events*b.N)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(slowest, "slowest-tenth-events/s")
+}
