@@ -58,8 +58,6 @@ CREATE TABLE history_events (
 	hash        bytea NOT NULL,
 	PRIMARY KEY (client, ordinal)
 );
-CREATE INDEX history_events_stream ON history_events (client, stream, ordinal);
-CREATE INDEX history_events_recorded ON history_events (client, recorded_at);
 CREATE TABLE history_nodes (
 	client text COLLATE "C" NOT NULL,
 	level  smallint NOT NULL,
@@ -74,6 +72,13 @@ CREATE TABLE history_trees (
 	position    text COLLATE "C" NOT NULL,
 	recorded_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);`
+}
+
+// Indexes of the read model (feed.LateIndexed).
+func (History) Indexes() string {
+	return `
+CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (client, stream, ordinal);
+CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`
 }
 
 const nodeStep = 4

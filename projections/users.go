@@ -60,9 +60,14 @@ CREATE TABLE users (
 	created_at     timestamptz NOT NULL,
 	updated_at     timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
-);
-CREATE INDEX users_listed ON users (client, born) WHERE NOT erased;
-CREATE INDEX users_changed ON users (client, changed);`
+);`
+}
+
+// Indexes of the read model (feed.LateIndexed).
+func (Users) Indexes() string {
+	return `
+CREATE INDEX IF NOT EXISTS users_listed ON users (client, born) WHERE NOT erased;
+CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`
 }
 
 // userRow is what a batch of events makes of one user. created says whether
@@ -78,10 +83,9 @@ type userRow struct {
 	updatedAt        time.Time
 }
 
-const insertUsers = `
-INSERT INTO users (client, id, born, changed, revision, erased, external, external_event, traits, traits_event, created_at, updated_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::boolean[],
-	$7::bytea[], $8::text[], $9::bytea[], $10::text[], $11::timestamptz[], $12::timestamptz[])`
+var userColumnsWritten = []string{
+	"client", "id", "born", "changed", "revision", "erased", "external", "external_event", "traits", "traits_event", "created_at", "updated_at",
+}
 
 const updateUsers = `
 UPDATE users SET changed = new.changed, revision = new.revision, erased = new.erased, updated_at = new.updated_at,
@@ -109,21 +113,15 @@ func (Users) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) 
 		}
 	}
 	if len(created) > 0 {
-		if err := do(ctx, tx, "insert users", insertUsers,
-			column(created, func(r *userRow) string { return string(r.client) }),
-			column(created, func(r *userRow) string { return string(r.id) }),
-			column(created, func(r *userRow) string { return string(r.born) }),
-			column(created, func(r *userRow) string { return string(r.changed) }),
-			column(created, func(r *userRow) int64 { return int64(r.revision) }),
-			column(created, func(r *userRow) bool { return r.erased }),
-			column(created, func(r *userRow) []byte { return r.external.Box }),
-			column(created, func(r *userRow) string { return string(r.external.Event) }),
-			column(created, func(r *userRow) []byte { return r.traits.Box }),
-			column(created, func(r *userRow) string { return string(r.traits.Event) }),
-			column(created, func(r *userRow) time.Time { return r.createdAt }),
-			column(created, func(r *userRow) time.Time { return r.updatedAt }),
-		); err != nil {
-			return err
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"users"}, userColumnsWritten, pgx.CopyFromSlice(len(created), func(i int) ([]any, error) {
+			r := created[i]
+			return []any{
+				string(r.client), string(r.id), string(r.born), string(r.changed), int64(r.revision), r.erased,
+				r.external.Box, string(r.external.Event), r.traits.Box, string(r.traits.Event), r.createdAt, r.updatedAt,
+			}, nil
+		}))
+		if err != nil {
+			return fmt.Errorf("insert users: %w", err)
 		}
 	}
 	if len(updated) == 0 {

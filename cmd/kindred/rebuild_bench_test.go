@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -22,24 +24,50 @@ SELECT (SELECT max(position) FROM events) + row_number() OVER (ORDER BY e.positi
 	'cli_' || lpad(n::text, 26, '0'), e.stream || '-' || n, e.revision, gen_random_uuid(), e.type, e.version, e.data, e.meta, e.recorded_at
 FROM events e, generate_series(1, $1) AS n`
 
-// fillWithUsers records users of several clients, each created and changed
-// once, all sealed.
+// fillWithUsers records users of several clients, each created and, thousands
+// of users later, changed; all is sealed.
 func fillWithUsers(b *testing.B, f *foundation, events int) {
 	b.Helper()
-	const own = 20_000
-	ids := id.Random(rand.Reader)
-	client := id.Next[id.Client](ids)
-	for i := range own / 2 {
-		user := id.Next[id.User](ids)
-		tip := eventstore.NewTip(eventstore.Stream(fmt.Sprintf("end_user-%s-%s", client, user)))
-		origin := eventstore.Origin{Client: client, Actor: string(id.Next[id.Key](ids)), Correlation: string(id.Next[id.Request](ids))}
-		traits := fmt.Appendf(nil, `{"age":%d,"plan":"p%d","city":"c%d","likes":["l%d","l%d"],"visits":%d}`, 18+i%60, i%4, i%11, i%9, i%7, i%300)
-		if _, err := f.log.Append(b.Context(), tip, origin, ids,
-			event.EndUserCreated{User: user, ExternalID: event.Private(fmt.Appendf(nil, "user-%d", i)), Traits: event.Private(traits)},
-			event.EndUserTraitsChanged{User: user, Traits: event.Private(traits)},
-		); err != nil {
-			b.Fatal(err)
-		}
+	const own, later, writers = 20_000, 2_500, 40
+	client := id.Next[id.Client](id.Random(rand.Reader))
+	traits := func(i int) *event.Personal {
+		return event.Private(fmt.Appendf(nil, `{"age":%d,"plan":"p%d","city":"c%d","likes":["l%d","l%d"],"visits":%d}`, 18+i%60, i%4, i%11, i%9, i%7, i%300))
+	}
+	var group errgroup.Group
+	for writer := range writers {
+		group.Go(func() error {
+			ids := id.Random(rand.Reader)
+			origin := eventstore.Origin{Client: client, Actor: string(id.Next[id.Key](ids)), Correlation: string(id.Next[id.Request](ids))}
+			var users []id.User
+			var tips []eventstore.Tip
+			record := func(i int, e event.Event) error {
+				recorded, err := f.log.Append(b.Context(), tips[i], origin, ids, e)
+				if err == nil {
+					tips[i], err = recorded[0].Tip()
+				}
+				return err
+			}
+			for i := range (own/2 + later) / writers {
+				if i < own/2/writers {
+					user := id.Next[id.User](ids)
+					users = append(users, user)
+					tips = append(tips, eventstore.NewTip(eventstore.Stream(fmt.Sprintf("end_user-%s-%s", client, user))))
+					external := event.Private(fmt.Appendf(nil, "user-%d-%d", writer, i))
+					if err := record(i, event.EndUserCreated{User: user, ExternalID: external, Traits: traits(i)}); err != nil {
+						return err
+					}
+				}
+				if i -= later / writers; i >= 0 && i < len(users) {
+					if err := record(i, event.EndUserTraitsChanged{User: users[i], Traits: traits(i + 1)}); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
 	}
 	if copies := events/own - 1; copies > 0 {
 		if _, err := f.pool.Exec(b.Context(), copyEvents, copies); err != nil {

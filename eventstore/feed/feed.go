@@ -49,6 +49,13 @@ type ReadModel interface {
 	Schema() string
 }
 
+// LateIndexed is a read model with indexes that Apply does not look into: a
+// rebuild makes them once the rows are there.
+type LateIndexed interface {
+	// Indexes is their DDL, with IF NOT EXISTS and unqualified names.
+	Indexes() string
+}
+
 // isName says whether s can name a projection. Reads ask that of every request.
 func isName(s string) bool {
 	for i := range len(s) {

@@ -199,14 +199,14 @@ func (l *leader) target(ctx context.Context) (eventstore.Position, error) {
 
 // next reads a page of what is to be applied, up to a position at the least;
 // of one client's events alone, up to exactly there.
-func (l *leader) next(ctx context.Context, upTo eventstore.Position) ([]eventstore.Record, error) {
+func (l *leader) next(ctx context.Context, after, upTo eventstore.Position) ([]eventstore.Record, error) {
 	if l.only == "" {
-		return l.Log.Store.ReadAll(ctx, l.at.position, MaxBatch)
+		return l.Log.Store.ReadAll(ctx, after, MaxBatch)
 	}
 	if store, ok := l.Log.Store.(eventstore.ClientReader); ok {
-		return store.ReadClient(ctx, l.only, l.at.position, upTo, MaxBatch)
+		return store.ReadClient(ctx, l.only, after, upTo, MaxBatch)
 	}
-	page, err := l.Log.Store.ReadAll(ctx, l.at.position, MaxBatch)
+	page, err := l.Log.Store.ReadAll(ctx, after, MaxBatch)
 	if beyond := slices.IndexFunc(page, func(r eventstore.Record) bool { return r.Position > upTo }); beyond >= 0 {
 		page = page[:beyond]
 	}

@@ -45,6 +45,9 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
+		if err := b.makeIndexes(ctx, m); err != nil {
+			return err
+		}
 		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
 		return b.takeOver(ctx, m)
 	})
@@ -116,23 +119,65 @@ func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
 
 // catchUpTo applies events until the one at head has been.
 func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
-	for l.at.position < head {
-		page, err := l.next(ctx, head)
-		if err != nil {
-			return fmt.Errorf("read the log: %w", err)
+	ctx, stop := context.WithCancel(ctx)
+	pages := l.readAhead(ctx, head)
+	defer func() {
+		stop()
+		for range pages { // until whoever reads ahead has ended
 		}
-		if len(page) == 0 && l.only != "" {
-			return nil // the client's last event was before
+	}()
+	for page := range pages {
+		if page.err != nil {
+			return page.err
 		}
-		if len(page) == 0 {
-			return fmt.Errorf("the log ends at %s, before %s", l.at.position, head)
-		}
-		if err := l.apply(ctx, page); err != nil {
+		if err := l.applyItems(ctx, page.items); err != nil {
 			return err
+		}
+		if page.unknown != nil {
+			return page.unknown
 		}
 		tell()
 	}
-	return nil
+	return ctx.Err()
+}
+
+// decoded is a page of the log, ready to be applied.
+type decoded struct {
+	items        []item
+	unknown, err error
+}
+
+// readAhead reads and decodes the next page while one is applied.
+func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan decoded {
+	pages := make(chan decoded, 1)
+	at := l.at.position
+	go func() {
+		defer close(pages)
+		for at < upTo {
+			var page decoded
+			records, err := l.next(ctx, at, upTo)
+			switch {
+			case err != nil:
+				page.err = fmt.Errorf("read the log: %w", err)
+			case len(records) > 0:
+				at = records[len(records)-1].Position
+				page.items, page.unknown = l.decode(records)
+			case l.only != "":
+				return // the client's last event was before
+			default:
+				page.err = fmt.Errorf("the log ends at %s, before %s", at, upTo)
+			}
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return
+			}
+			if page.err != nil || page.unknown != nil {
+				return
+			}
+		}
+	}()
+	return pages
 }
 
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`

@@ -173,10 +173,13 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		return nil
 	}
 	l.at = checkpoint{epoch: l.at.epoch}
-	schema := quote(l.slot)
+	schema, indexes := quote(l.slot), ""
+	if late, ok := m.(LateIndexed); ok && l.slot == Slot(m) {
+		indexes = late.Indexes()
+	}
 	for _, ddl := range []string{
 		`DROP SCHEMA IF EXISTS ` + schema + ` CASCADE`, `CREATE SCHEMA ` + schema,
-		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), `SET LOCAL search_path TO DEFAULT`,
+		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), indexes, `SET LOCAL search_path TO DEFAULT`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return fmt.Errorf("make the tables of %s: %w", l.slot, err)
@@ -186,6 +189,22 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// makeIndexes makes the indexes that were left for after the bulk.
+func (l *leader) makeIndexes(ctx context.Context, m ReadModel) error {
+	late, ok := m.(LateIndexed)
+	if !ok {
+		return nil
+	}
+	err := pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, late.Indexes())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make the indexes of %s: %w", l.slot, err)
 	}
 	return nil
 }
@@ -233,6 +252,13 @@ func (l *leader) observe(batch eventstore.Batch) {
 // makes it necessary. It fails when this process must not or cannot go on.
 func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 	items, unknown := l.decode(records)
+	if err := l.applyItems(ctx, items); err != nil {
+		return err
+	}
+	return unknown
+}
+
+func (l *leader) applyItems(ctx context.Context, items []item) error {
 	var retry backoff
 	for len(items) > 0 {
 		err := l.take(ctx, items)
@@ -251,7 +277,7 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 			return err
 		}
 	}
-	return unknown
+	return nil
 }
 
 // take applies items, or passes them where none concerns the projection.
