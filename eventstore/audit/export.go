@@ -43,9 +43,7 @@ func NewEvent(r eventstore.Record, ordinal *int64, hash Hash) Event {
 		Ordinal: ordinal, Position: r.Position, ID: r.ID, Type: r.Type, Version: r.Version, Stream: r.Stream, Revision: r.Revision,
 		RecordedAt: r.RecordedAt, Data: string(r.Data), Meta: string(r.Meta), Hash: hash,
 	}
-	if meta, err := eventstore.DecodeMeta(r.Meta); err == nil {
-		e.Actor, e.Causation, e.Correlation = meta.Actor, meta.Causation, meta.Correlation
-	}
+	e.Actor, e.Correlation, e.Causation = shown(r.Meta)
 	return e
 }
 
@@ -61,20 +59,32 @@ func (e *Event) Recompute() (Hash, error) {
 }
 
 // Writer writes an export: NDJSON.
-type Writer struct{ lines *json.Encoder }
+type Writer struct {
+	to    io.Writer
+	lines *json.Encoder
+	line  []byte // to be used again
+}
 
 // NewWriter writes to w.
 func NewWriter(w io.Writer) Writer {
 	lines := json.NewEncoder(w)
 	lines.SetEscapeHTML(false)
-	return Writer{lines}
+	return Writer{to: w, lines: lines}
 }
 
 // Event writes the line of an event.
-func (w Writer) Event(e Event) error { return w.lines.Encode(e) }
+func (w *Writer) Event(e Event) error {
+	line, ok := appendEvent(w.line[:0], &e)
+	w.line = line
+	if !ok {
+		return w.lines.Encode(e)
+	}
+	_, err := w.to.Write(line)
+	return err
+}
 
 // Head writes the line of a signed head.
-func (w Writer) Head(jws string) error {
+func (w *Writer) Head(jws string) error {
 	return w.lines.Encode(struct {
 		Head string `json:"head"`
 	}{jws})

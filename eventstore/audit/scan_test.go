@@ -18,7 +18,8 @@ func TestTheQuickWayReadsTheSame(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	ordinal := int64(12)
 	var out bytes.Buffer
-	if err := NewWriter(&out).Event(Event{
+	w := NewWriter(&out)
+	if err := w.Event(Event{
 		Ordinal: &ordinal, Position: "00ff", ID: "evt_0", Type: "a.b", Version: 2, Stream: "s-1", Revision: 3,
 		RecordedAt: time.Date(2026, 1, 31, 12, 0, 0, 123456000, time.UTC), Actor: "policy:x", Causation: "evt_1",
 		Correlation: "req_1", Data: `{"a":"b\\c\"d"}`, Meta: `{"client":"c"}`,

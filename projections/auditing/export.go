@@ -64,13 +64,13 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 		return err
 	}
 	x := export{Auditor: a, client: client, open: open, to: audit.NewWriter(to), size: tree.Size}
-	for x.next < x.size {
-		if err := x.page(ctx); err != nil {
-			return fmt.Errorf("export the history of %s after event %d: %w", client, x.next, err)
-		}
+	err = x.pages(ctx, func() {
 		if report != nil {
 			report(Exporting{Done: x.next, Total: x.size})
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("export the history of %s after event %d: %w", client, x.next, err)
 	}
 	head, err := a.sign(ctx, client, before, tree)
 	if err != nil {
@@ -96,7 +96,6 @@ type export struct {
 	to     audit.Writer
 	size   int64
 	next   int64
-	after  eventstore.Position
 	heads  []storedHead // to come
 	headed int64        // heads up to this size are read
 }
@@ -109,19 +108,61 @@ type storedHead struct {
 const selectHeads = `
 SELECT size, jws FROM public.audit_heads WHERE client = $1 AND size > $2 AND size < $3 ORDER BY size LIMIT $4`
 
-func (x *export) page(ctx context.Context) error {
-	entries, err := x.History.List(ctx, x.client, true, projections.Filter{After: x.next - 1, Below: x.size}, exportPage)
-	if err != nil {
-		return err
+// fetched is a page of entries, with what the log holds up to the last of them.
+type fetched struct {
+	entries []projections.Entry
+	records []eventstore.Record
+}
+
+// pages writes all pages; the next is fetched while one is written.
+func (x *export) pages(ctx context.Context, wrote func()) error {
+	group, ctx := errgroup.WithContext(ctx)
+	pages := make(chan fetched, 1)
+	group.Go(func() error {
+		defer close(pages)
+		var after eventstore.Position
+		for next := int64(0); next < x.size; {
+			page, err := x.fetch(ctx, next, after)
+			if err != nil {
+				return err
+			}
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			last := page.entries[len(page.entries)-1]
+			next, after = last.Ordinal+1, last.Position
+		}
+		return nil
+	})
+	group.Go(func() error {
+		for page := range pages {
+			if err := x.write(ctx, page); err != nil {
+				return err
+			}
+			wrote()
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// fetch reads a page of what comes after a place.
+func (x *export) fetch(ctx context.Context, next int64, after eventstore.Position) (page fetched, err error) {
+	page.entries, err = x.History.List(ctx, x.client, true, projections.Filter{After: next - 1, Below: x.size}, exportPage)
+	if err == nil && len(page.entries) == 0 {
+		err = fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
 	}
-	if len(entries) == 0 {
-		return fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
+	if err == nil {
+		page.records, err = x.read(ctx, page.entries, after)
 	}
-	records, err := x.read(ctx, entries)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
+	return page, err
+}
+
+func (x *export) write(ctx context.Context, page fetched) error {
+	records := page.records
+	for _, entry := range page.entries {
 		for len(records) > 0 && records[0].Position < entry.Position {
 			if err := x.to.Event(audit.NewEvent(records[0], nil, audit.Hash{})); err != nil {
 				return err
@@ -139,7 +180,7 @@ func (x *export) page(ctx context.Context) error {
 		if err := x.to.Event(e); err != nil {
 			return err
 		}
-		x.next, x.after = entry.Ordinal+1, entry.Position
+		x.next = entry.Ordinal + 1
 		if err := x.writeHeads(ctx); err != nil {
 			return err
 		}
@@ -173,14 +214,14 @@ func (x *export) writeHeads(ctx context.Context) error {
 
 // read reads what the log holds at entries, and what it holds between them and
 // should not. What it has lost is not among them.
-func (x *export) read(ctx context.Context, entries []projections.Entry) ([]eventstore.Record, error) {
+func (x *export) read(ctx context.Context, entries []projections.Entry, after eventstore.Position) ([]eventstore.Record, error) {
 	store, ok := x.Log.Store.(eventstore.ClientReader)
 	if !ok {
 		records, err := x.at(ctx, entries)
 		return slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" }), err
 	}
 	var all []eventstore.Record
-	for after := x.after; ; {
+	for {
 		page, err := store.ReadClient(ctx, x.client, after, entries[len(entries)-1].Position, exportPage+1)
 		if err != nil {
 			return nil, err
