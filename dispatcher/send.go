@@ -46,6 +46,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 		o.verdict = cancelled
 		return o
 	}
+	private := false // the body names users as their client does
 	if j.External {
 		body, erased, err := w.named(ctx, j)
 		switch {
@@ -57,6 +58,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 			o.verdict = cancelled
 			return o
 		}
+		private = !bytes.Equal(j.Body, body)
 		j.Body = body
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
@@ -73,6 +75,9 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 	default:
 		o.status, o.answer, err = w.post(ctx, j, started, secrets)
 		o.err = describe(err, o.status)
+	}
+	if private {
+		o.answer = nil // it may repeat the names, which must go with those who are erased
 	}
 	o.latency = w.Now().Sub(started)
 	if o.err == "" {

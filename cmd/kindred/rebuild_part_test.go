@@ -100,6 +100,7 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 		t.Errorf("%d rows are spoilt after the command", n)
 	}
 	other.createUser("goes on", map[string]any{})
+	caughtUp(t, f)
 	s.stop()
 	checkRebuilt(t, f)
 }
