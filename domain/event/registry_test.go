@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -209,5 +210,20 @@ func TestOnlyTheCatalogIsPublic(t *testing.T) {
 		if ok && public.Data(id.Client("cli_1")) == nil {
 			t.Errorf("%s publishes nothing", name)
 		}
+	}
+}
+
+func TestSettingsOfTheFirstVersionAreLifted(t *testing.T) {
+	data, err := os.ReadFile(sampleFile("client.settings_changed", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := All().Decode("client.settings_changed", 1, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Settings{WebhookUserIDs: "external_id", AutomaticMatching: DefaultAutomaticMatching()}
+	if diff := cmp.Diff(want, e.(ClientSettingsChanged).Settings); diff != "" {
+		t.Error(diff)
 	}
 }
