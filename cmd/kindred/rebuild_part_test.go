@@ -50,6 +50,7 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	a.importUsers(30, func(i int) string { return fmt.Sprintf(`{"age":%d}`, i) })
 	other.importUsers(3, func(i int) string { return `{}` })
 	f := openFoundation(t, s.Config)
+	caughtUp(t, f)
 	spoilUsers(t, f, a)
 	spoilUsers(t, f, other)
 
