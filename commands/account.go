@@ -189,7 +189,7 @@ func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *p
 func (l *ledger) record(p *plan, e *entry, events []event.Event, now time.Time) {
 	if p.state.Closed {
 		opened := p.state.Open()
-		p.tip = eventstore.NewTip(campaignStream(l.client, l.campaign, opened.Part))
+		p.tip = eventstore.NewTip(eventstore.CampaignStream(l.client, l.campaign, opened.Part))
 		p.add(e, l.derived("opened", opened.Part), now, opened)
 	}
 	ids := l.commands.ids(e.call, string(p.tip.Stream))
@@ -206,7 +206,7 @@ func (l *ledger) record(p *plan, e *entry, events []event.Event, now time.Time) 
 
 // derived hands out the id of the event that begins or ends a stream.
 func (l *ledger) derived(what string, part int) *id.Source {
-	return id.Derived(what, string(campaignStream(l.client, l.campaign, part)))
+	return id.Derived(what, string(eventstore.CampaignStream(l.client, l.campaign, part)))
 }
 
 func (p *plan) add(e *entry, ids *id.Source, now time.Time, fact event.Event) {
@@ -322,7 +322,7 @@ func (l *ledger) readBack(ctx context.Context, to eventstore.Position) error {
 	a := l.account
 	read := 0
 	for part := a.Part; part > 0; part-- {
-		stream := campaignStream(l.client, l.campaign, part)
+		stream := eventstore.CampaignStream(l.client, l.campaign, part)
 		for from := eventstore.End; from >= 0; {
 			page, err := l.commands.Log.ReadBack(ctx, stream, from, spendPage)
 			if err != nil {
@@ -364,7 +364,7 @@ func (l *ledger) load(ctx context.Context) (*account, error) {
 // follow folds a stream, from the account's tip on where that is its stream.
 func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 	tip := a.tip
-	stream := campaignStream(l.client, l.campaign, part)
+	stream := eventstore.CampaignStream(l.client, l.campaign, part)
 	if tip.Stream != stream {
 		tip = eventstore.NewTip(stream)
 	}
@@ -433,7 +433,7 @@ func (l *ledger) newestPart(ctx context.Context) (int, error) {
 }
 
 func (l *ledger) begun(ctx context.Context, part int) (bool, error) {
-	stream := campaignStream(l.client, l.campaign, part)
+	stream := eventstore.CampaignStream(l.client, l.campaign, part)
 	first, err := l.commands.Log.Store.ReadStream(ctx, stream, 0, 1)
 	if err != nil {
 		return false, fmt.Errorf("look for %s: %w", stream, err)

@@ -40,7 +40,7 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 	if err != nil {
 		return IssuedAPIKey{}, err
 	}
-	outcome, err := execute[domain.APIKey](ctx, c, call, apiKeyStream(call.Client, key), call.Seed == nil,
+	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), call.Seed == nil,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) {
 			return k.Issue(event.APIKeyIssued{
 				Key: key, Name: in.Name, Hash: secret.Hash[:], Fingerprint: secret.Fingerprint,
@@ -60,7 +60,7 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
 func (c *Commands) RevokeAPIKey(ctx context.Context, call Call, key id.Key) (Outcome, error) {
-	outcome, err := execute[domain.APIKey](ctx, c, call, apiKeyStream(call.Client, key), false,
+	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), false,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) { return k.Revoke() })
 	if err != nil {
 		return Outcome{}, err

@@ -54,7 +54,7 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 		return nil, err
 	}
 	past := sync.OnceValues(func() ([]eventstore.Recorded, error) {
-		history, _, err := c.Log.Load(ctx, userStream(client, user))
+		history, _, err := c.Log.Load(ctx, eventstore.UserStream(client, user))
 		return history, err
 	})
 	var news []event.MatchComputed
@@ -82,7 +82,7 @@ func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (ma
 	told := map[id.User]eventstore.Recorded{}
 	const page = 500
 	for from, seen := eventstore.End, 0; from >= 0 && seen < maxLookBack; {
-		back, err := c.Log.ReadBack(ctx, matchStream(client, user), from, page)
+		back, err := c.Log.ReadBack(ctx, eventstore.MatchStream(client, user), from, page)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ func (c *Commands) claim(ctx context.Context, kind, value string) (eventstore.St
 	if err != nil {
 		return "", fmt.Errorf("index a claim: %w", err)
 	}
-	return claimStream(kind, keyed), nil
+	return eventstore.ClaimStream(kind, keyed), nil
 }
 
 // reserve takes a claim for a holder, and fails with the fault already_claimed
@@ -106,7 +106,7 @@ func (c *Commands) settle(ctx context.Context, call Call, stream eventstore.Stre
 // either there or can never be, and returns the client.
 func (c *Commands) bar(ctx context.Context, call Call, h domain.Holder) (domain.Client, error) {
 	var after domain.Client
-	_, err := execute[domain.Client](ctx, c, call.aside(), clientStream(h.Client), false,
+	_, err := execute[domain.Client](ctx, c, call.aside(), eventstore.ClientStream(h.Client), false,
 		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			events := client.Abandon(h.Client)
 			if h.Member != "" {

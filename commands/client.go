@@ -67,7 +67,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 	added := event.MemberAdded{
 		Member: member, Email: event.Private([]byte(email)), PasswordHash: event.Private([]byte(hash)),
 	}
-	outcome, err := execute[domain.Client](ctx, c, call, clientStream(client), true,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(client), true,
 		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return fold.SignUp(client, in.CompanyName, slug, added)
 		})
@@ -142,7 +142,7 @@ type Client struct {
 
 // ChangeClient renames a client or changes its settings.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
-	outcome, err := execute[domain.Client](ctx, c, call, clientStream(call.Client), false,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
 		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return fold.Change(change.Name, change.Settings)
 		})

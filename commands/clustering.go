@@ -119,7 +119,7 @@ const (
 func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLayer,
 	decide func(*domain.Runs) ([]event.Event, error),
 ) ([]eventstore.Recorded, error) {
-	stream := runsStream(call.Client, layer)
+	stream := eventstore.RunsStream(call.Client, layer)
 	for range maxConflicts {
 		tail, tip, err := c.lastRun(ctx, call, stream)
 		if err != nil {
@@ -202,7 +202,7 @@ type Assigned struct {
 // Assign records who is in which cluster, for when the attempt completes, and
 // returns the position of the last event.
 func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer, of event.RunAttempt, clusters []Assigned) (at eventstore.Position, err error) {
-	stream := assignedStream(call.Client, of)
+	stream := eventstore.AssignedStream(call.Client, of)
 	tip, ids := eventstore.NewTip(stream), c.ids(call, string(stream))
 	for _, cluster := range clusters {
 		for users := range slices.Chunk(cluster.Users, usersAssigned) {
@@ -228,7 +228,7 @@ func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.Clusteri
 		return fmt.Errorf("encode the profile of %s: %w", of.Cluster, err)
 	}
 	of.Profile = event.Private(plain)
-	stream := profileStream(call.Client, event.RunAttempt{Run: of.Run, Attempt: of.Attempt}, of.Cluster)
+	stream := eventstore.ProfileStream(call.Client, event.RunAttempt{Run: of.Run, Attempt: of.Attempt}, of.Cluster)
 	_, err = c.Log.Append(ctx, eventstore.NewTip(stream), call.origin(), c.ids(call, string(stream)), of)
 	return err
 }
@@ -236,7 +236,7 @@ func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.Clusteri
 // Profile reads what an attempt kept of a cluster into profile. found is false
 // where there is none, or none that can be read any more.
 func (c *Commands) Profile(ctx context.Context, client id.Client, of event.RunAttempt, cluster id.Cluster, profile any) (found bool, err error) {
-	kept, err := c.Log.ReadBack(ctx, profileStream(client, of, cluster), eventstore.End, 1)
+	kept, err := c.Log.ReadBack(ctx, eventstore.ProfileStream(client, of, cluster), eventstore.End, 1)
 	if err != nil || len(kept) == 0 {
 		return false, err
 	}
@@ -262,7 +262,7 @@ type LastDivision struct {
 // LastDivision returns the last completed run of a layer; of a layer without
 // one, the zero value.
 func (c *Commands) LastDivision(ctx context.Context, client id.Client, layer id.ConsentLayer) (last LastDivision, err error) {
-	stream := runsStream(client, layer)
+	stream := eventstore.RunsStream(client, layer)
 	for from, read := eventstore.End, 0; from >= 0 && read < maxLookBack; {
 		page, err := c.Log.ReadBack(ctx, stream, from, runsPage)
 		if err != nil || len(page) == 0 {
@@ -296,7 +296,7 @@ func (d *LastDivision) take(e event.Event) (done bool) {
 
 // Assignments returns the users whom an attempt put into each cluster.
 func (c *Commands) Assignments(ctx context.Context, client id.Client, of event.RunAttempt) (map[id.Cluster][]id.User, error) {
-	history, _, err := c.Log.Load(ctx, assignedStream(client, of))
+	history, _, err := c.Log.Load(ctx, eventstore.AssignedStream(client, of))
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +312,7 @@ func (c *Commands) Assignments(ctx context.Context, client id.Client, of event.R
 // TraitsAt returns the traits that a user had at a position of the log, or nil
 // where there was no such user, or is none any more.
 func (c *Commands) TraitsAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (json.RawMessage, error) {
-	history, _, err := c.Log.Load(ctx, userStream(client, user))
+	history, _, err := c.Log.Load(ctx, eventstore.UserStream(client, user))
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +333,7 @@ func (c *Commands) TraitsAt(ctx context.Context, client id.Client, user id.User,
 // DecisionsAt returns what a client had decided about its traits at a position
 // of the log, by path.
 func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
-	history, _, err := c.Log.Load(ctx, traitSchemaStream(client))
+	history, _, err := c.Log.Load(ctx, eventstore.TraitSchemaStream(client))
 	var schema domain.TraitSchema
 	for _, r := range history {
 		if r.Position <= at {
@@ -341,18 +341,4 @@ func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventst
 		}
 	}
 	return schema.Overrides, err
-}
-
-func runsStream(client id.Client, layer id.ConsentLayer) eventstore.Stream {
-	return eventstore.Stream("runs-" + string(client) + "-" + string(layer))
-}
-
-// What an attempt finds stands in streams of the attempt, so that one that was
-// given up and one that follows it never meet.
-func assignedStream(client id.Client, of event.RunAttempt) eventstore.Stream {
-	return eventstore.Stream(fmt.Sprintf("run-%s-%s-%d", client, of.Run, of.Attempt))
-}
-
-func profileStream(client id.Client, of event.RunAttempt, cluster id.Cluster) eventstore.Stream {
-	return eventstore.Stream(fmt.Sprintf("profile-%s-%s-%d-%s", client, of.Run, of.Attempt, cluster))
 }

@@ -9,11 +9,9 @@ package commands
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 	"time"
 
 	"kindred/domain/event"
@@ -226,46 +224,4 @@ func (c *Commands) open(ctx context.Context, r eventstore.Recorded, field string
 		}
 	}
 	return c.Log.Open(ctx, r, field)
-}
-
-// The streams of the service.
-func clientStream(client id.Client) eventstore.Stream {
-	return eventstore.Stream("client-" + string(client))
-}
-
-func apiKeyStream(client id.Client, key id.Key) eventstore.Stream {
-	return eventstore.Stream("apikey-" + string(client) + "-" + string(key))
-}
-
-func userStream(client id.Client, user id.User) eventstore.Stream {
-	return eventstore.Stream("user-" + string(client) + "-" + string(user))
-}
-
-func matchStream(client id.Client, user id.User) eventstore.Stream {
-	return eventstore.Stream("matches-" + string(client) + "-" + string(user))
-}
-
-func webhookStream(client id.Client, webhook id.Webhook) eventstore.Stream {
-	return eventstore.Stream("webhook-" + string(client) + "-" + string(webhook))
-}
-
-// campaignStream is a campaign's stream until its start, part 0, or one of its
-// spending streams.
-func campaignStream(client id.Client, campaign id.Campaign, part int) eventstore.Stream {
-	if part == 0 {
-		return eventstore.Stream("campaign-" + string(client) + "-" + string(campaign))
-	}
-	return eventstore.Stream("spending-" + string(client) + "-" + string(campaign) + "-" + strconv.Itoa(part))
-}
-
-func impressionsStream(client id.Client, campaign id.Campaign, user id.User) eventstore.Stream {
-	return eventstore.Stream("impressions-" + string(client) + "-" + string(campaign) + "-" + string(user))
-}
-
-func engagementStream(client id.Client, impression id.Impression) eventstore.Stream {
-	return eventstore.Stream("engagement-" + string(client) + "-" + string(impression))
-}
-
-func claimStream(kind string, keyed [32]byte) eventstore.Stream {
-	return eventstore.Stream(kind + "-" + hex.EncodeToString(keyed[:]))
 }

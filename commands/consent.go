@@ -47,7 +47,7 @@ type ConsentLayer struct {
 // DefineConsentLayer makes a consent layer.
 func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string) (ConsentLayer, error) {
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
-	outcome, err := execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), call.Seed == nil,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
 			return l.Define(event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: paths})
 		})
@@ -56,7 +56,7 @@ func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name strin
 
 // ChangeConsentLayer renames a layer or changes its paths; what is nil stays.
 func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string) (ConsentLayer, error) {
-	outcome, err := execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), false,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
 			return l.Change(name, paths)
 		})
@@ -66,7 +66,7 @@ func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.C
 // RetireConsentLayer ends a layer: the fact is recorded, then the key is
 // destroyed that sealed what clustering keeps of the layer's users.
 func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer) (Outcome, error) {
-	outcome, err := execute[domain.ConsentLayer](ctx, c, call, layerStream(call.Client, layer), false,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) { return l.Retire() })
 	if err != nil {
 		return outcome, err
@@ -96,7 +96,7 @@ func layerAfter(outcome Outcome) ConsentLayer {
 
 // consentLayer loads a layer that is there.
 func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) (l domain.ConsentLayer, err error) {
-	history, _, err := c.Log.Load(ctx, layerStream(client, layer))
+	history, _, err := c.Log.Load(ctx, eventstore.LayerStream(client, layer))
 	if err != nil {
 		return l, err
 	}
@@ -181,7 +181,7 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 // declareAll writes down that all users are meant, and when. A repetition
 // finds that moment, so that it does not speak for users who came since.
 func (c *Commands) declareAll(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
-	return execute[nothing](ctx, c, call, allConsentsStream(call.Client, in.Layer), false,
+	return execute[nothing](ctx, c, call, eventstore.AllConsentsStream(call.Client, in.Layer), false,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
 			if in.Grant {
 				return []event.Event{event.ConsentGrantedToAll{Layer: in.Layer}}, nil
@@ -249,7 +249,7 @@ func (c *Commands) endAll(ctx context.Context, work *consenting, events []event.
 	if call.Seed != nil {
 		call.Seed = append(slices.Clone(call.Seed), "ended")
 	}
-	return execute[nothing](ctx, c, call, allConsentsStream(call.Client, work.in.Layer), false,
+	return execute[nothing](ctx, c, call, eventstore.AllConsentsStream(call.Client, work.in.Layer), false,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) { return events, nil })
 }
 
@@ -341,23 +341,11 @@ func (w *consenting) each(ctx context.Context, users []id.User) error {
 }
 
 func (c *Commands) changeConsent(ctx context.Context, call Call, in ChangeConsents, user id.User) (Outcome, error) {
-	return execute[domain.Consent](ctx, c, call, consentStream(call.Client, in.Layer, user), in.Grant,
+	return execute[domain.Consent](ctx, c, call, eventstore.ConsentStream(call.Client, in.Layer, user), in.Grant,
 		func(consent *domain.Consent, _ []eventstore.Recorded) ([]event.Event, error) {
 			if in.Grant {
 				return consent.Grant(event.ConsentGranted{Layer: in.Layer, User: user, Source: secret(in.Source)}), nil
 			}
 			return consent.Withdraw(event.ConsentWithdrawn{Layer: in.Layer, User: user, Source: secret(in.Source)}), nil
 		})
-}
-
-func layerStream(client id.Client, layer id.ConsentLayer) eventstore.Stream {
-	return eventstore.Stream("layer-" + string(client) + "-" + string(layer))
-}
-
-func allConsentsStream(client id.Client, layer id.ConsentLayer) eventstore.Stream {
-	return eventstore.Stream("consents-" + string(client) + "-" + string(layer))
-}
-
-func consentStream(client id.Client, layer id.ConsentLayer, user id.User) eventstore.Stream {
-	return eventstore.Stream("consent-" + string(client) + "-" + string(layer) + "-" + string(user))
 }

@@ -16,7 +16,7 @@ import (
 // EndingsTip is where the stream of a webhook's day ends. Whoever records a batch
 // there keeps it from before the first try, for RecordEndings.
 func (c *Commands) EndingsTip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
-	tip, err := c.Log.Tip(ctx, endingsStream(client, webhook, day))
+	tip, err := c.Log.Tip(ctx, eventstore.EndingsStream(client, webhook, day))
 	return tip.Revision, err
 }
 
@@ -24,7 +24,7 @@ func (c *Commands) EndingsTip(ctx context.Context, client id.Client, webhook id.
 // known by its deliveries: recorded again, it adds nothing, whatever was
 // recorded behind it. after is where its stream ended before the first try.
 func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
-	stream := endingsStream(call.Client, ended.Webhook, day)
+	stream := eventstore.EndingsStream(call.Client, ended.Webhook, day)
 	seed := []string{"deliveries.ended"}
 	for _, e := range ended.Deliveries {
 		seed = append(seed, string(e.Delivery))
@@ -64,8 +64,4 @@ func (c *Commands) tipAt(ctx context.Context, stream eventstore.Stream, at event
 		return tip, fmt.Errorf("%s holds no revision %d", stream, at)
 	}
 	return last[0].Tip()
-}
-
-func endingsStream(client id.Client, webhook id.Webhook, day time.Time) eventstore.Stream {
-	return eventstore.Stream("deliveries-" + string(client) + "-" + string(webhook) + "-" + day.Format("20060102"))
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,23 +37,13 @@ const externalRef = "ext:"
 // maxGenerations bounds how often one external id can be created anew.
 const maxGenerations = 1_000
 
-// userID is the id of an external id's generation: a hash under the client's
-// pepper, so that creating a user twice meets the same stream.
-func (c *Commands) userID(ctx context.Context, client id.Client, external string, generation int) (id.User, error) {
-	keyed, err := c.Log.Vault.Index(ctx, client, "user:"+strconv.Itoa(generation), external)
-	if err != nil {
-		return "", fmt.Errorf("index a user: %w", err)
-	}
-	return id.From[id.User]([16]byte(keyed[:16])), nil
-}
-
 // eachGeneration tries an external id's generations in order until try says
 // that it is done; a generation that was erased is over.
 func (c *Commands) eachGeneration(ctx context.Context, client id.Client, external string,
 	try func(user id.User, generation int) error,
 ) error {
 	for generation := range maxGenerations {
-		user, err := c.userID(ctx, client, external, generation)
+		user, err := c.Log.Vault.UserID(ctx, client, external, generation)
 		if err != nil {
 			return err
 		}
@@ -75,7 +64,7 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 	}
 	var created User
 	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) error {
-		outcome, err := execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), call.Seed == nil,
+		outcome, err := execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), call.Seed == nil,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased {
 					return nil, errErased
@@ -101,7 +90,7 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 func (c *Commands) ChangeTraits(ctx context.Context, call Call, ref UserRef, patch json.RawMessage) (User, error) {
 	var changed User
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) error {
-		outcome, err := execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), false,
+		outcome, err := execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				return c.mergeTraits(ctx, u, history, patch)
 			})
@@ -140,7 +129,7 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outcome, error) {
 	var outcome Outcome
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) (err error) {
-		outcome, err = execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), false,
+		outcome, err = execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased {
 					return nil, errErased

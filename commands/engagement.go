@@ -55,7 +55,7 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		return impression, err
 	}
 	shown := impression.Event.(event.CampaignEngagementRecorded)
-	outcome, err := execute[domain.ImpressionAnswers](ctx, c, call, engagementStream(call.Client, shown.Impression), false,
+	outcome, err := execute[domain.ImpressionAnswers](ctx, c, call, eventstore.EngagementStream(call.Client, shown.Impression), false,
 		func(a *domain.ImpressionAnswers, _ []eventstore.Recorded) ([]event.Event, error) {
 			return a.Record(shown, in.Kind)
 		})
@@ -83,7 +83,7 @@ func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) 
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	last, err := c.Log.ReadBack(ctx, impressionsStream(client, in.Campaign, user), eventstore.End, 1)
+	last, err := c.Log.ReadBack(ctx, eventstore.ImpressionsStream(client, in.Campaign, user), eventstore.End, 1)
 	if err == nil && len(last) == 0 {
 		err = domain.ErrImpressionUnknown()
 	}
@@ -97,7 +97,7 @@ func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) 
 // one stream: the revision that they are appended at is what keeps a frequency
 // cap, however many try at once.
 func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campaign, user id.User, now time.Time) (eventstore.Recorded, error) {
-	stream := impressionsStream(call.Client, campaign.ID, user)
+	stream := eventstore.ImpressionsStream(call.Client, campaign.ID, user)
 	shown := event.CampaignEngagementRecorded{
 		Campaign: campaign.ID, User: user, Kind: domain.Impression,
 		Impression: id.Next[id.Impression](c.ids(call, "impression")),

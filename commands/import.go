@@ -189,7 +189,7 @@ func (c *Commands) opening(ctx context.Context, client id.Client, line Imported)
 	if err := domain.CheckExternalID("/external_id", line.ExternalID); err != nil {
 		return "", nil, err
 	}
-	user, err := c.userID(ctx, client, line.ExternalID, 0)
+	user, err := c.Log.Vault.UserID(ctx, client, line.ExternalID, 0)
 	if err != nil {
 		return "", nil, err
 	}
@@ -197,7 +197,7 @@ func (c *Commands) opening(ctx context.Context, client id.Client, line Imported)
 	if err != nil {
 		return "", nil, err
 	}
-	return userStream(client, user), created[0], nil
+	return eventstore.UserStream(client, user), created[0], nil
 }
 
 func creation(user id.User, generation int, external string, traits json.RawMessage) event.EndUserCreated {
@@ -287,7 +287,7 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 	}
 	var outcome Outcome
 	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) (err error) {
-		outcome, err = execute[domain.EndUser](ctx, c, call, userStream(call.Client, user), false,
+		outcome, err = execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				switch {
 				case u.Erased:

@@ -33,10 +33,6 @@ type Interaction struct {
 // cost does not grow with its length.
 const maxInteractions = 200
 
-func interactionStream(client id.Client, user id.User, item string) eventstore.Stream {
-	return eventstore.Stream("interactions-" + string(client) + "-" + string(user) + "-" + item)
-}
-
 // Interact records an interaction. One that is known already adds nothing.
 func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Interaction, error) {
 	user, err := c.existing(ctx, call.Client, in.User)
@@ -95,7 +91,7 @@ func (c *Commands) engage(ctx context.Context, call Call, in Engage) (Interactio
 }
 
 func (c *Commands) recordInteraction(ctx context.Context, call Call, done event.InteractionRecorded) (Interaction, error) {
-	stream := interactionStream(call.Client, done.User, done.Item)
+	stream := eventstore.InteractionStream(call.Client, done.User, done.Item)
 	for range maxConflicts {
 		outcome, err := c.interact(ctx, call, stream, done)
 		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {

@@ -104,7 +104,7 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 	if err != nil {
 		return event.Within{}, err
 	}
-	last, err := c.Log.ReadBack(ctx, consentStream(client, layer, user), eventstore.End, 1)
+	last, err := c.Log.ReadBack(ctx, eventstore.ConsentStream(client, layer, user), eventstore.End, 1)
 	if err != nil {
 		return event.Within{}, err
 	}
@@ -120,7 +120,7 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 
 // withoutLayer refuses where the client has chosen that comparisons name a layer.
 func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
-	history, _, err := c.Log.Load(ctx, clientStream(client))
+	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(client))
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) 
 // existing returns the id of a user that is there.
 func (c *Commands) existing(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
 	err = c.withUser(ctx, client, ref, func(found id.User) error {
-		last, err := c.Log.ReadBack(ctx, userStream(client, found), eventstore.End, 1)
+		last, err := c.Log.ReadBack(ctx, eventstore.UserStream(client, found), eventstore.End, 1)
 		switch {
 		case err != nil:
 			return err
@@ -163,7 +163,7 @@ func (c *Commands) existing(ctx context.Context, client id.Client, ref UserRef) 
 // user, in as few appends as its size allows. A repeated request takes what it
 // recorded before, and adds what a crash kept it from recording.
 func (c *Commands) recordMatches(ctx context.Context, call Call, answer *Matches, compute func() ([]event.MatchComputed, error)) error {
-	tip, err := c.Log.Tip(ctx, matchStream(call.Client, answer.User))
+	tip, err := c.Log.Tip(ctx, eventstore.MatchStream(call.Client, answer.User))
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err != nil {
 		return Account{}, err
 	}
-	history, _, err := c.Log.Load(ctx, clientStream(call.Client))
+	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
 	if err != nil {
 		return Account{}, err
 	}
@@ -50,7 +50,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err := c.reserveEmail(ctx, call, claim, holder); err != nil {
 		return Account{}, err
 	}
-	outcome, err := execute[domain.Client](ctx, c, call, clientStream(call.Client), false,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
 		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return client.AddMember(call.Member, added)
 		})
@@ -91,7 +91,7 @@ func fold(history []eventstore.Recorded) (client domain.Client) {
 // RemoveMember ends a membership, frees the address and destroys the key that
 // sealed it.
 func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member) (Outcome, error) {
-	outcome, err := execute[domain.Client](ctx, c, call, clientStream(call.Client), false,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
 		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return fold.RemoveMember(call.Member, member)
 		})
@@ -107,7 +107,7 @@ func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member
 // ForgetMember frees the address of a member who was removed and destroys the
 // key that sealed it. Doing it twice does no more.
 func (c *Commands) ForgetMember(ctx context.Context, call Call, member id.Member) error {
-	history, _, err := c.Log.Load(ctx, clientStream(call.Client))
+	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, e
 
 // AccountByMember finds a member, or fails with a fault of kind Missing.
 func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member id.Member) (Account, error) {
-	history, _, err := c.Log.Load(ctx, clientStream(client))
+	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(client))
 	if err != nil {
 		return Account{}, err
 	}

@@ -17,7 +17,7 @@ import (
 // OverrideTraits merges a patch (RFC 7396) into what the client has decided
 // about its traits, by path; null takes a decision back.
 func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.RawMessage) (Outcome, error) {
-	return execute[domain.TraitSchema](ctx, c, call, traitSchemaStream(call.Client), false,
+	return execute[domain.TraitSchema](ctx, c, call, eventstore.TraitSchemaStream(call.Client), false,
 		func(s *domain.TraitSchema, _ []eventstore.Recorded) ([]event.Event, error) {
 			overrides, err := mergeOverrides(s.Overrides, patch)
 			if err != nil {
@@ -58,13 +58,9 @@ func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (
 // a version, unless there is a newer version.
 func (c *Commands) RecordTraitSchema(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 	call := Call{Client: client, Actor: "policy:trait_schema"}
-	_, err := execute[domain.TraitSchema](ctx, c, call, traitSchemaStream(client), false,
+	_, err := execute[domain.TraitSchema](ctx, c, call, eventstore.TraitSchemaStream(client), false,
 		func(s *domain.TraitSchema, _ []eventstore.Recorded) ([]event.Event, error) {
 			return s.Infer(under, event.TraitSchemaInferred{Client: client, Users: users, Schema: event.Private(schema)}), nil
 		})
 	return err
-}
-
-func traitSchemaStream(client id.Client) eventstore.Stream {
-	return eventstore.Stream("traitschema-" + string(client))
 }

@@ -43,7 +43,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 		return Webhook{}, err
 	}
 	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
-	outcome, err := execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), call.Seed == nil,
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil,
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			return w.Subscribe(event.WebhookSubscribed{
 				Webhook: webhook, URL: in.URL, EventTypes: in.EventTypes, Secret: secret(in.Secret),
@@ -60,7 +60,7 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 			return Webhook{}, err
 		}
 	}
-	outcome, err := execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), false,
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			return w.Change(domain.WebhookChange{
 				URL: in.URL, EventTypes: in.EventTypes, Status: in.Status, Secret: secret(in.Secret),
@@ -79,7 +79,7 @@ func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webho
 		}
 		chosen = &made
 	}
-	outcome, err := execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), false,
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			return w.Change(domain.WebhookChange{Secret: secret(chosen)})
 		})
@@ -106,7 +106,7 @@ func (c *Commands) newSecret() (string, error) {
 
 // RemoveWebhook ends a subscription.
 func (c *Commands) RemoveWebhook(ctx context.Context, call Call, webhook id.Webhook) (Outcome, error) {
-	return execute[domain.Webhook](ctx, c, call, webhookStream(call.Client, webhook), false,
+	return execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) { return w.Remove() })
 }
 

@@ -89,7 +89,7 @@ var model = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "kindred-model-"); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // another account runs the server
+	if err := os.Chmod(dir, 0o711); err != nil {
 		return dir, err
 	}
 	local, err := postgres.StartLocal(context.Background(), dir, slog.New(slog.DiscardHandler))

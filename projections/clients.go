@@ -173,7 +173,7 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 	}
 	members := make([]Member, 0, len(rows))
 	for _, r := range rows {
-		stream := eventstore.Stream("client-" + string(client))
+		stream := eventstore.ClientStream(client)
 		email, err := m.open(ctx, r.key, string(r.ID), r.email, client, stream, "email")
 		if err != nil {
 			return nil, err

@@ -127,7 +127,7 @@ func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual 
 		return nil, err
 	}
 	entries := make([]ConsentEntry, len(rows))
-	stream := eventstore.Stream("consent-" + string(client) + "-" + string(layer) + "-" + string(user))
+	stream := eventstore.ConsentStream(client, layer, user)
 	for i, r := range rows {
 		source, err := m.open(ctx, r.key, string(user), r.source, client, stream, "source")
 		if err != nil {

@@ -115,7 +115,7 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client) (recordedSchema
 	if err := json.Unmarshal([]byte(r.overrides), &found.overrides); err != nil {
 		return found, fmt.Errorf("decode overrides: %w", err)
 	}
-	schema, err := m.open(ctx, r.key, string(client), r.inferred, client, traitSchemaStream(client), "schema")
+	schema, err := m.open(ctx, r.key, string(client), r.inferred, client, eventstore.TraitSchemaStream(client), "schema")
 	if err != nil || schema == nil {
 		return found, err
 	}
@@ -133,10 +133,6 @@ func (r recordedSchema) schema() (traits.Schema, bool) {
 	schema, ok := r.inferred.Decide(r.overrides)
 	schema.Version = r.version
 	return schema, ok
-}
-
-func traitSchemaStream(client id.Client) eventstore.Stream {
-	return eventstore.Stream("traitschema-" + string(client))
 }
 
 // TraitSchema is what a client may see of its schema.

@@ -274,7 +274,7 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, limit
 	rows = rows[:min(limit, len(rows))]
 	users := make([]User, 0, len(rows))
 	for _, r := range rows {
-		user, err := m.subject(ctx, r.key, client, string(r.ID), userStream(client, r.ID))
+		user, err := m.subject(ctx, r.key, client, string(r.ID), eventstore.UserStream(client, r.ID))
 		if err != nil {
 			return nil, err
 		}
@@ -309,11 +309,11 @@ func (m Users) Find(ctx context.Context, client id.Client, eventual bool, extern
 	for generation := 0; ; generation += generationsAtOnce {
 		candidates := make([]string, generationsAtOnce)
 		for i := range candidates {
-			keyed, err := m.Vault.Index(ctx, client, "user:"+strconv.Itoa(generation+i), external)
+			user, err := m.Vault.UserID(ctx, client, external, generation+i)
 			if err != nil {
 				return "", err
 			}
-			candidates[i] = string(id.From[id.User]([16]byte(keyed[:16])))
+			candidates[i] = string(user)
 		}
 		rows, err := query(ctx, m.Reader, m, client, eventual, userGenerations, []any{candidates},
 			func(r *row) []any { return []any{text(&r.id), &r.erased} })
@@ -366,7 +366,7 @@ func (m Users) changes(ctx context.Context, client id.Client, eventual bool, sql
 	}
 	changes := make([]UserChange, len(rows))
 	for i, r := range rows {
-		traits, err := m.open(ctx, r.key, string(r.ID), r.traits, client, userStream(client, r.ID), "traits")
+		traits, err := m.open(ctx, r.key, string(r.ID), r.traits, client, eventstore.UserStream(client, r.ID), "traits")
 		if err != nil {
 			return nil, err
 		}
@@ -399,10 +399,6 @@ func (m Users) countChanged(ctx context.Context, client id.Client, after eventst
 	return rows[0], nil
 }
 
-func userStream(client id.Client, user id.User) eventstore.Stream {
-	return eventstore.Stream("user-" + string(client) + "-" + string(user))
-}
-
 // named is what a statement reads of a user to say how the client names it:
 // the columns u.external, u.external_event, k.id AS key, k.client_key and
 // k.wrapped, in this order.
@@ -422,7 +418,7 @@ func eachNamed[R any](ctx context.Context, r Reader, client id.Client, rows []R,
 ) error {
 	for i := range rows {
 		user, n := user(&rows[i])
-		external, err := r.open(ctx, n.key, string(user), n.external, client, userStream(client, user), "external_id")
+		external, err := r.open(ctx, n.key, string(user), n.external, client, eventstore.UserStream(client, user), "external_id")
 		if err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func (w *world) recordUser(client id.Client, user id.User, e event.Event) {
 }
 
 func userStream(client id.Client, user id.User) string {
-	return "user-" + string(client) + "-" + string(user)
+	return string(eventstore.UserStream(client, user))
 }
 
 func (w *world) match(client id.Client, user, matched id.User, score float64) eventstore.Position {

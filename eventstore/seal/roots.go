@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"kindred/domain/id"
 )
@@ -31,6 +32,16 @@ func (v *Vault) Index(ctx context.Context, client id.Client, purpose, value stri
 	mac := hmac.New(sha256.New, pepper.secret)
 	mac.Write(associate("kindred.index.1", purpose, value))
 	return [32]byte(mac.Sum(nil)), nil
+}
+
+// UserID is the id of a generation of an external id: a hash under the client's
+// pepper, so that creating a user twice meets the same stream.
+func (v *Vault) UserID(ctx context.Context, client id.Client, external string, generation int) (id.User, error) {
+	keyed, err := v.Index(ctx, client, "user:"+strconv.Itoa(generation), external)
+	if err != nil {
+		return "", err
+	}
+	return id.From[id.User]([16]byte(keyed[:16])), nil
 }
 
 // SealSecret seals a secret of the service itself, such as a signing key. It

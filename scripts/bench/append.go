@@ -102,7 +102,7 @@ func (a appending) writer(write func(context.Context, eventstore.Stream, eventst
 		ids := id.Random(rand.Reader)
 		client := id.Next[id.Client](ids)
 		return worker{func() error {
-			stream := eventstore.Stream("user-" + string(client) + "-" + string(id.Next[id.User](ids)))
+			stream := eventstore.UserStream(client, id.Next[id.User](ids))
 			return write(context.WithoutCancel(ctx), stream, eventstore.Proposed{
 				ID: id.Next[id.Event](ids), Type: "end_user.created", Version: 1, Client: client,
 				RecordedAt: time.Now().UTC().Truncate(time.Microsecond), Data: a.data, Meta: a.meta,

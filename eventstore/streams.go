@@ -1,0 +1,108 @@
+package eventstore
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// The names below are the only ones of the service's streams. A sealed field is
+// bound to the name of its stream, so readers need them too; none may ever change.
+
+// ClientStream holds a client, its settings and its members.
+func ClientStream(client id.Client) Stream { return name("client", string(client)) }
+
+// APIKeyStream holds one API key.
+func APIKeyStream(client id.Client, key id.Key) Stream {
+	return name("apikey", string(client), string(key))
+}
+
+// UserStream holds one end user.
+func UserStream(client id.Client, user id.User) Stream {
+	return name("user", string(client), string(user))
+}
+
+// MatchStream holds the matches that were computed for a user.
+func MatchStream(client id.Client, user id.User) Stream {
+	return name("matches", string(client), string(user))
+}
+
+// InteractionStream holds what a user did about an item of a feed.
+func InteractionStream(client id.Client, user id.User, item string) Stream {
+	return name("interactions", string(client), string(user), item)
+}
+
+// TraitSchemaStream holds what was learnt and decided about a client's traits.
+func TraitSchemaStream(client id.Client) Stream { return name("traitschema", string(client)) }
+
+// WebhookStream holds one subscription.
+func WebhookStream(client id.Client, webhook id.Webhook) Stream {
+	return name("webhook", string(client), string(webhook))
+}
+
+// EndingsStream holds how a day's deliveries to a webhook ended.
+func EndingsStream(client id.Client, webhook id.Webhook, day time.Time) Stream {
+	return name("deliveries", string(client), string(webhook), day.Format("20060102"))
+}
+
+// CampaignStream is a campaign's stream until its start, part 0, or one of its
+// spending streams.
+func CampaignStream(client id.Client, campaign id.Campaign, part int) Stream {
+	if part == 0 {
+		return name("campaign", string(client), string(campaign))
+	}
+	return name("spending", string(client), string(campaign), strconv.Itoa(part))
+}
+
+// ImpressionsStream holds the impressions of a campaign that a user had.
+func ImpressionsStream(client id.Client, campaign id.Campaign, user id.User) Stream {
+	return name("impressions", string(client), string(campaign), string(user))
+}
+
+// EngagementStream holds what followed one impression.
+func EngagementStream(client id.Client, impression id.Impression) Stream {
+	return name("engagement", string(client), string(impression))
+}
+
+// LayerStream holds one consent layer.
+func LayerStream(client id.Client, layer id.ConsentLayer) Stream {
+	return name("layer", string(client), string(layer))
+}
+
+// ConsentStream holds a user's consent under a layer.
+func ConsentStream(client id.Client, layer id.ConsentLayer, user id.User) Stream {
+	return name("consent", string(client), string(layer), string(user))
+}
+
+// AllConsentsStream holds what was said for all users of a layer at once.
+func AllConsentsStream(client id.Client, layer id.ConsentLayer) Stream {
+	return name("consents", string(client), string(layer))
+}
+
+// RunsStream holds the clustering runs of a layer and what became of its clusters.
+func RunsStream(client id.Client, layer id.ConsentLayer) Stream {
+	return name("runs", string(client), string(layer))
+}
+
+// AssignedStream holds who came into which cluster. What an attempt finds stands
+// in streams of the attempt, so that one that was given up and one that follows
+// it never meet.
+func AssignedStream(client id.Client, of event.RunAttempt) Stream {
+	return name("run", string(client), string(of.Run), strconv.Itoa(of.Attempt))
+}
+
+// ProfileStream holds what an attempt found out about a cluster.
+func ProfileStream(client id.Client, of event.RunAttempt, cluster id.Cluster) Stream {
+	return name("profile", string(client), string(of.Run), strconv.Itoa(of.Attempt), string(cluster))
+}
+
+// ClaimStream holds who has what is unique across clients, by its keyed hash.
+func ClaimStream(kind string, keyed [32]byte) Stream {
+	return name(kind, hex.EncodeToString(keyed[:]))
+}
+
+func name(parts ...string) Stream { return Stream(strings.Join(parts, "-")) }
