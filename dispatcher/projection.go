@@ -28,6 +28,9 @@ func (d *Dispatcher) Wants(eventType string) bool {
 		slices.Contains(event.PublicTypes(), eventType)
 }
 
+// Prompt tells the feed that receivers wait.
+func (d *Dispatcher) Prompt() {}
+
 // Apply follows the subscriptions and queues one delivery for each public event
 // and each subscription that is active at that place of the log and wants it.
 // tx also holds the checkpoint, so each event is applied once.

@@ -40,6 +40,10 @@ type Selective interface {
 // records, not decoded, also of those that only a newer release knows.
 type Verbatim interface{ Verbatim() }
 
+// Prompt is a projection that somebody waits for who cannot ask: what is to be
+// applied is not gathered for longer than a moment.
+type Prompt interface{ Prompt() }
+
 // ReadModel is a projection whose tables hold nothing but what the log says,
 // so that they can be built anew at any time. They live in a schema of their
 // own, named by Slot.

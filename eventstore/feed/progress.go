@@ -17,6 +17,7 @@ const (
 	channel     = "kindred_checkpoint"
 	announceGap = 10 * time.Millisecond // announcements of a burst go together
 	gatherTime  = 20 * time.Millisecond // between two batches of a slot that has caught up
+	promptTime  = 2 * time.Millisecond  // of one that is prompt, always
 	passTime    = 60 * time.Millisecond // the same after a batch that did not concern it
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse

@@ -232,14 +232,22 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			continue
 		}
 		l.Metrics.caughtUp(l.slot)
-		most := passTime
-		if l.applied {
-			most = gatherTime
-		}
-		if err := l.Progress.gather(ctx, l.slot, most); err != nil {
+		if err := l.Progress.gather(ctx, l.slot, l.patience()); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
+}
+
+// patience is how long what follows may be gathered.
+func (l *leader) patience() time.Duration {
+	_, prompt := l.projection.(Prompt)
+	switch {
+	case prompt:
+		return promptTime
+	case l.applied:
+		return gatherTime
+	}
+	return passTime
 }
 
 func (l *leader) observe(batch eventstore.Batch) {
