@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,9 @@ func (t Totals) EngagementRate() float64 {
 
 // Name of the read model.
 func (Campaigns) Name() string { return "campaigns" }
+
+// Wants tells the feed which events concern the read model.
+func (Campaigns) Wants(t string) bool { return strings.HasPrefix(t, "campaign.") }
 
 // Version of the read model's tables.
 func (Campaigns) Version() int { return 1 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,6 +19,15 @@ type Clusters struct{ Reader }
 
 // Name of the read model.
 func (Clusters) Name() string { return "clusters" }
+
+// Wants tells the feed which events concern the read model.
+func (Clusters) Wants(t string) bool {
+	switch t {
+	case "consent.granted", "consent.withdrawn", "consent_layer.retired", "end_user.erased":
+		return true
+	}
+	return strings.HasPrefix(t, "cluster.") || strings.HasPrefix(t, "clustering.") || strings.HasPrefix(t, "clustering_run.")
+}
 
 // Version of the read model's tables.
 func (Clusters) Version() int { return 1 }

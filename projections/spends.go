@@ -20,6 +20,9 @@ type Spends struct{ Reader }
 // Name of the read model.
 func (Spends) Name() string { return "spends" }
 
+// Wants tells the feed which events concern the read model.
+func (Spends) Wants(t string) bool { return t == "campaign.spend_recorded" }
+
 // Version of the read model's tables.
 func (Spends) Version() int { return 1 }
 

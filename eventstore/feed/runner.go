@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -109,9 +110,11 @@ type leader struct {
 	projection Projection
 	slot       string
 	lease      lease
+	prompt     bool
 	start      string // begins a transaction that sees the projection's tables
 	at         checkpoint
 	skip       map[id.Client]bool // quarantined
+	caughtUp   bool               // the log holds nothing behind the batch
 	applied    bool               // the last batch held more than was passed over
 	only       id.Client          // the one whose events are applied; empty: all
 	held       bool               // its place is that of the client, who is held
@@ -125,6 +128,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
 	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot)}
+	_, led.prompt = p.(Prompt)
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, slot, l.epoch, epoch); err != nil {
 			return err
@@ -222,7 +226,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 		l.observe(batch)
-		l.applied = false
+		l.applied, l.caughtUp = false, batch.CaughtUp
 		if len(batch.Records) > 0 {
 			if err := l.apply(ctx, batch.Records); err != nil {
 				return err
@@ -238,16 +242,15 @@ func (l *leader) follow(ctx context.Context) (err error) {
 	}
 }
 
-// patience is how long what follows may be gathered.
+// patience is how long what follows a batch may be gathered.
 func (l *leader) patience() time.Duration {
-	_, prompt := l.projection.(Prompt)
 	switch {
-	case prompt:
+	case l.prompt:
 		return promptTime
 	case l.applied:
 		return gatherTime
 	}
-	return passTime
+	return 0 // it was gathered before it was passed over
 }
 
 func (l *leader) observe(batch eventstore.Batch) {
@@ -293,6 +296,12 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	if l.held || slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
 		l.applied = true
 		return l.transact(ctx, items, l.together)
+	}
+	if l.caughtUp && !l.prompt {
+		// Those whom it concerns go first, and not all others at once.
+		if err := l.Progress.gather(ctx, l.slot, passTime/2+rand.N(passTime/2)); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
