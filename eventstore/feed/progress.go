@@ -132,23 +132,24 @@ func (p *Progress) ask(slot string) {
 }
 
 // gather waits a moment at most, so that what is appended meanwhile goes into one batch
-// of a slot, unless somebody waits for it.
-func (p *Progress) gather(ctx context.Context, slot string, most time.Duration) error {
-	if p == nil {
-		return nil
+// of a slot. It says whether it ended sooner, because somebody waits.
+func (p *Progress) gather(ctx context.Context, slot string, most time.Duration) (asked bool, err error) {
+	if p == nil || most == 0 {
+		return false, nil
 	}
 	p.mu.Lock()
-	asked := p.slot(slot).asked
+	ask := p.slot(slot).asked
 	p.mu.Unlock()
 	moment := time.NewTimer(most)
 	defer moment.Stop()
 	select {
 	case <-moment.C:
-	case <-asked:
+		return false, nil
+	case <-ask:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
-	return nil
 }
 
 func (p *Progress) slot(name string) *reached {

@@ -114,6 +114,7 @@ type leader struct {
 	start      string // begins a transaction that sees the projection's tables
 	at         checkpoint
 	skip       map[id.Client]bool // quarantined
+	asked      bool               // somebody waited for the last batch that was passed over
 	caughtUp   bool               // the log holds nothing behind the batch
 	applied    bool               // the last batch held more than was passed over
 	only       id.Client          // the one whose events are applied; empty: all
@@ -236,7 +237,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			continue
 		}
 		l.Metrics.caughtUp(l.slot)
-		if err := l.Progress.gather(ctx, l.slot, l.patience()); err != nil {
+		if _, err := l.Progress.gather(ctx, l.slot, l.patience()); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
@@ -297,11 +298,8 @@ func (l *leader) take(ctx context.Context, items []item) error {
 		l.applied = true
 		return l.transact(ctx, items, l.together)
 	}
-	if l.caughtUp && !l.prompt {
-		// Those whom it concerns go first, and not all others at once.
-		if err := l.Progress.gather(ctx, l.slot, passTime/2+rand.N(passTime/2)); err != nil {
-			return err
-		}
+	if err := l.letPass(ctx); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
@@ -311,6 +309,18 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	}
 	l.reach(next, len(items))
 	return nil
+}
+
+// letPass waits before a batch is passed over: those whom it concerns go first,
+// and the others not all at once. Who asks may mean what was appended since the
+// batch was read, so the next one is not waited for.
+func (l *leader) letPass(ctx context.Context) (err error) {
+	if l.prompt || !l.caughtUp || l.asked {
+		l.asked = false
+		return nil
+	}
+	l.asked, err = l.Progress.gather(ctx, l.slot, passTime/2+rand.N(passTime/2))
+	return err
 }
 
 // item is an event, or why it cannot be read.

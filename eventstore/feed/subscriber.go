@@ -136,7 +136,7 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 			continue
 		}
 		f.Runner.Metrics.caughtUp(f.slot)
-		if err := f.Runner.Progress.gather(ctx, f.slot, gatherTime); err != nil {
+		if _, err := f.Runner.Progress.gather(ctx, f.slot, gatherTime); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
