@@ -51,6 +51,9 @@ type Call struct {
 	Seed []string
 	// Request is a keyed hash of the body of such a request.
 	Request string
+	// Accepted is, of a request that is carried out later, the end of the log when
+	// it was accepted: who was erased since is not brought back. Else empty.
+	Accepted eventstore.Position
 	// IfMatch is the revision that the caller expects, or nil.
 	IfMatch *eventstore.Revision
 }

@@ -290,6 +290,8 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 		outcome, err = execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				switch {
+				case u.Erased && call.Accepted != eventstore.Start && history[len(history)-1].Position > call.Accepted:
+					return nil, errErasedSince()
 				case u.Erased:
 					return nil, errErased
 				case u.ID == "":
@@ -303,12 +305,19 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 				}
 				return u.ChangeTraits(old, traits)
 			})
-		if errors.Is(err, seal.ErrErased) {
+		switch {
+		case errors.Is(err, seal.ErrErased) && call.Accepted != eventstore.Start:
+			return errErasedSince()
+		case errors.Is(err, seal.ErrErased):
 			return errErased
 		}
 		return err
 	})
 	return outcome, err
+}
+
+func errErasedSince() error {
+	return fault.New(fault.Conflict, "erased_since", "This user was erased after the import was accepted.")
 }
 
 // count counts a line that was applied, up to a position.

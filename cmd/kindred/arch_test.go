@@ -35,7 +35,7 @@ var rules = map[string][]string{
 		"commands", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/feed", "watermill",
 	},
-	"commands/imports":  {"commands", "domain/id", "domain/fault", "pgx"},
+	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "pgx"},
 	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
 	"projections": {
 		"domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",

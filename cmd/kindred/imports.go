@@ -43,7 +43,7 @@ func importBody(i imports.Import) httpapi.Import {
 
 // spool keeps the imports that are applied in the background.
 func (f *foundation) spool() *imports.Spool {
-	return &imports.Spool{Pool: f.pool, Secrets: f.vault, Entropy: rand.Reader}
+	return &imports.Spool{Pool: f.pool, Secrets: f.vault, Entropy: rand.Reader, LogEnd: f.log.Store.Head}
 }
 
 // imports applies them.

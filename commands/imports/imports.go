@@ -18,6 +18,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // Bounds of what waits.
@@ -57,19 +58,25 @@ type Spool struct {
 	Pool    *pgxpool.Pool
 	Secrets Secrets
 	Entropy io.Reader
+	// LogEnd is the position of the last event of the log.
+	LogEnd func(context.Context) (eventstore.Position, error)
 }
 
 const open = `
 WITH waiting AS (SELECT count(*) AS n FROM imports WHERE client = $2 AND status IN ('receiving', 'pending', 'running'))
-INSERT INTO imports (id, client, status, mode, actor, member, correlation)
-SELECT $1, $2, 'receiving', $3, $4, $5, $6 FROM waiting WHERE n < $7`
+INSERT INTO imports (id, client, status, mode, actor, member, correlation, log_end)
+SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7 FROM waiting WHERE n < $8`
 
 // Receive keeps the lines of body, at most maxLine bytes of each, and returns
 // once they are durable. What is not received to its end is dropped. It fails
 // with the faults too_many_imports and too_large.
 func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, body io.Reader, maxLine int) (Import, error) {
 	named := id.Next[id.Import](id.Random(s.Entropy))
-	tag, err := s.Pool.Exec(ctx, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, maxOpen)
+	end, err := s.LogEnd(ctx)
+	if err != nil {
+		return Import{}, fmt.Errorf("find the end of the log: %w", err)
+	}
+	tag, err := s.Pool.Exec(ctx, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, string(end), maxOpen)
 	if err != nil {
 		return Import{}, fmt.Errorf("open an import: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"kindred/commands/imports"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/postgres/pgtest"
 )
 
@@ -59,11 +60,13 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{pool: pgtest.New(t), applied: map[id.Client]string{}}
 	w.Worker = &imports.Worker{
-		Spool: &imports.Spool{Pool: w.pool, Secrets: sealed{}, Entropy: rand.Reader}, Apply: w.apply,
+		Spool: &imports.Spool{Pool: w.pool, Secrets: sealed{}, Entropy: rand.Reader, LogEnd: w.end}, Apply: w.apply,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	return w
 }
+
+func (w *world) end(context.Context) (eventstore.Position, error) { return "7", nil }
 
 // apply creates a user for each line and refuses what begins with "bad".
 func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
@@ -74,6 +77,9 @@ func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.R
 	all, err := io.ReadAll(body)
 	w.applied[call.Client] += string(all)
 	w.order = append(w.order, call.Client)
+	if call.Accepted != "7" || call.Actor != "key_1" && call.Actor != "" {
+		err = errors.Join(err, fmt.Errorf("applied on behalf of %+v", call))
+	}
 	var report commands.ImportReport
 	for n, line := range strings.Split(strings.TrimSuffix(string(all), "\n"), "\n") {
 		if strings.HasPrefix(line, "bad") {

@@ -80,14 +80,14 @@ type task struct {
 }
 
 const take = `
-SELECT id, client, mode, actor, member, correlation, applied, chunks, lines_done, attempts, created_at FROM (
+SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at FROM (
 	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, accepted
 ) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
 
 // Turn applies one chunk. It is false where none waits.
 func (w *Worker) Turn(ctx context.Context) (bool, error) {
 	var t task
-	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation,
+	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,
 		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
