@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -55,6 +57,9 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 		return Matches{}, err
 	}
 	compute := sync.OnceValues(func() ([]event.MatchComputed, error) { return c.match(ctx, call.Client, user, in) })
+	if call.Seed == nil { // no repetition, so it will be needed
+		compute = ahead(compute)
+	}
 	answer := Matches{User: user}
 	if !in.Record {
 		answer.Matches, err = compute()
@@ -67,6 +72,22 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 		}
 	}
 	return Matches{}, errMatchesBusy()
+}
+
+// ahead begins work at once; what it returns is waited for where it is needed.
+func ahead[T any](work func() (T, error)) func() (T, error) {
+	var (
+		group errgroup.Group
+		found T
+	)
+	group.Go(func() (err error) {
+		found, err = work()
+		return err
+	})
+	return func() (T, error) {
+		err := group.Wait()
+		return found, err
+	}
 }
 
 func errMatchesBusy() error {

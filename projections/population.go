@@ -63,6 +63,7 @@ type known struct {
 // before it was called. Requests that come while changes are taken in share the
 // next time that this is done.
 func (p *Populations) current(ctx context.Context, client id.Client) (known, error) {
+	p.Users.Progress.Ask(TraitSchemas{}, Users{}) // so that the second is not waited for after the first
 	fresh := &population{turn: make(chan struct{}, 1)}
 	pop, found, _ := p.clients.PeekOrAdd(client, fresh)
 	if found {

@@ -121,6 +121,16 @@ func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
 	return r.position, r.changed
 }
 
+// Ask tells the leaders of this process that somebody is about to read.
+func (p *Progress) Ask(of ...Projection) {
+	if p == nil {
+		return
+	}
+	for _, projection := range of {
+		p.ask(Slot(projection))
+	}
+}
+
 // ask keeps a leader of this process from gathering events while somebody waits.
 func (p *Progress) ask(slot string) {
 	p.mu.Lock()
