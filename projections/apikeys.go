@@ -138,7 +138,7 @@ func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (k APIKey, fresh boo
 	return k, fresh, err
 }
 
-// unbuilt: the model's tables are yet to be made (undefined_table).
+// unbuilt: the tables that a query reads are yet to be made (undefined_table).
 func unbuilt(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "42P01"

@@ -210,13 +210,16 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 const dueCampaigns = `SELECT client, id FROM campaigns WHERE due <= $1 ORDER BY due LIMIT $2`
 
 // Due returns campaigns whose time to start or to end has come, at most limit,
-// and whose they are.
+// and whose they are; none while the read model is yet to be made.
 func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
+	due := map[id.Campaign]id.Client{}
 	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit)
+	if unbuilt(err) {
+		return due, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	due := map[id.Campaign]id.Client{}
 	var (
 		client   id.Client
 		campaign id.Campaign

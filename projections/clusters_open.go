@@ -23,9 +23,12 @@ SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at,
 FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, born LIMIT $2`
 
 // OpenRuns returns, of each client, the oldest run that has not ended and is
-// not among those given.
+// not among those given; none while the read model is yet to be made.
 func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, error) {
 	rows, err := m.Pool.Query(ctx, openRuns, texts(except), maxOpenRuns)
+	if unbuilt(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

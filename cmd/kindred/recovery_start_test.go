@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,6 +47,25 @@ func TestItStartsSoonAndStaysSmall(t *testing.T) {
 	}
 	if resident >= 100 {
 		t.Errorf("%d MiB resident at rest", resident)
+	}
+}
+
+// TestAFreshStartWarnsOfNothing lets who waits for the read models wait in
+// silence until they are made.
+func TestAFreshStartWarnsOfNothing(t *testing.T) {
+	t.Parallel()
+	s := startService(t, func(c *Config) { c.Roles = []string{roleAPI, rolePolicies} }) // nobody makes them
+	eventually(t, "the policies lead", func() bool {
+		return strings.Contains(s.Logs.String(), "projection=policy_clustering")
+	})
+	replica := startService(t, replicaOf(s))
+	replica.signUp().createUser("somebody", nil)
+	replica.stop()
+	s.stop()
+	for _, log := range []*logBuffer{s.Logs, replica.Logs} {
+		if found := regexp.MustCompile(`(?m)^.*level=(WARN|ERROR).*$`).FindString(log.String()); found != "" {
+			t.Errorf("a fresh start logs %s", found)
+		}
 	}
 }
 
