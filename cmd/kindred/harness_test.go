@@ -17,6 +17,7 @@ import (
 
 	"kindred/eventstore/seal"
 	"kindred/httpapi"
+	"kindred/httpapi/auth"
 	"kindred/httpapi/httpapitest"
 	"kindred/postgres/pgtest"
 )
@@ -58,7 +59,10 @@ func startService(t testing.TB, changes ...func(*Config)) *service {
 	s.client.Timeout = time.Minute
 	t.Cleanup(s.stop)
 
-	env := environ{out: io.Discard, logger: slog.New(slog.NewTextHandler(s.Logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	env := environ{
+		out: io.Discard, logger: slog.New(slog.NewTextHandler(s.Logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		hashing: auth.Cost{MemoryKiB: 8, Passes: 1}, // these tests are not about guessing passwords
+	}
 	serving := make(chan Config, 1)
 	go func() {
 		defer close(s.ended)

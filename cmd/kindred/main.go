@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/cmd/kindred/demo"
+	"kindred/httpapi/auth"
 )
 
 func main() {
@@ -52,9 +53,10 @@ func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 
 // environ is what a command finds around it.
 type environ struct {
-	getenv func(string) string
-	out    io.Writer
-	logger *slog.Logger
+	getenv  func(string) string
+	out     io.Writer
+	logger  *slog.Logger
+	hashing auth.Cost // of passwords; zero: the recommended one
 }
 
 func environment() string {

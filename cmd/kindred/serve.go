@@ -44,6 +44,8 @@ func (e environ) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			floor := make([]byte, heapFloor) // never touched: it takes no memory itself
+			defer runtime.KeepAlive(floor)
 			return e.serve(cmd.Context(), config, func(at Config) { greet(e.out, at) })
 		},
 	}
@@ -53,8 +55,6 @@ func (e environ) serveCommand() *cobra.Command {
 // Once it serves, it tells ready what it is configured as, with the address it
 // really listens on.
 func (e environ) serve(ctx context.Context, config Config, ready func(Config)) error {
-	floor := make([]byte, heapFloor) // never touched: it takes no memory itself
-	defer runtime.KeepAlive(floor)
 	listener, err := listen(ctx, &config)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		return err
 	}
 	guard := dispatcher.NewGuard(config.AllowNetworks...)
-	passwords := auth.NewPasswords(rand.Reader)
+	passwords := auth.NewPasswords(rand.Reader, e.hashing)
 	c, err := f.commands(passwords, guard)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
@@ -16,14 +17,15 @@ import (
 	"kindred/domain/fault"
 )
 
-// The cost of a new hash: 19 MiB, two passes, one lane (OWASP's first choice
-// for argon2id), about 20 ms of one core.
+// Cost is what a new hash takes to compute, with one lane. The zero Cost
+// stands for 19 MiB and two passes (OWASP's first choice for argon2id), about
+// 20 ms of one core.
+type Cost struct{ MemoryKiB, Passes uint32 }
+
 const (
-	hashMemoryKiB = 19 * 1024
-	hashPasses    = 2
-	hashLanes     = 1
-	saltBytes     = 16
-	hashBytes     = 32
+	hashLanes = 1
+	saltBytes = 16
+	hashBytes = 32
 )
 
 // Stored hashes may ask for no more than this.
@@ -58,14 +60,16 @@ func CheckPassword(pointer, password string) error {
 // there are and no more. Callers beyond a bounded queue are told to come back.
 type Passwords struct {
 	entropy io.Reader
+	cost    Cost
 	queue   chan struct{} // a token for each caller that waits or computes
 	cores   chan struct{} // a token for each caller that computes
 }
 
 // NewPasswords draws salts from entropy.
-func NewPasswords(entropy io.Reader) *Passwords {
+func NewPasswords(entropy io.Reader, cost Cost) *Passwords {
 	n := runtime.GOMAXPROCS(0)
-	return &Passwords{entropy, make(chan struct{}, n*(queuePerCore+1)), make(chan struct{}, n)}
+	cost = cmp.Or(cost, Cost{MemoryKiB: 19 << 10, Passes: 2})
+	return &Passwords{entropy, cost, make(chan struct{}, n*(queuePerCore+1)), make(chan struct{}, n)}
 }
 
 // Hash returns the PHC string of a password. It fails with a fault of kind
@@ -75,7 +79,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 	if _, err := io.ReadFull(p.entropy, salt); err != nil {
 		return "", fmt.Errorf("read entropy: %w", err)
 	}
-	h := phc{memoryKiB: hashMemoryKiB, passes: hashPasses, lanes: hashLanes, salt: salt, hash: make([]byte, hashBytes)}
+	h := p.blank(salt)
 	sum, err := p.compute(ctx, h, password)
 	if err != nil {
 		return "", err
@@ -90,7 +94,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 // content, for a stored string that cannot be used.
 func (p *Passwords) Verify(ctx context.Context, stored, password string) (bool, error) {
 	if stored == "" {
-		stored = nobody.String()
+		stored = p.blank(make([]byte, saltBytes)).String() // the hash that no password has
 	}
 	h, err := parsePHC(stored)
 	if err != nil {
@@ -132,8 +136,10 @@ type phc struct {
 	salt, hash        []byte
 }
 
-// nobody is the hash that no password has.
-var nobody = phc{memoryKiB: hashMemoryKiB, passes: hashPasses, lanes: hashLanes, salt: make([]byte, saltBytes), hash: make([]byte, hashBytes)}
+// blank is a new hash that is yet to be computed.
+func (p *Passwords) blank(salt []byte) phc {
+	return phc{memoryKiB: p.cost.MemoryKiB, passes: p.cost.Passes, lanes: hashLanes, salt: salt, hash: make([]byte, hashBytes)}
+}
 
 var errBadHash = errors.New("the stored password hash is not an argon2id PHC string within its limits")
 
