@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"log/slog"
@@ -164,6 +165,10 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 			}
 			dripping.Go(func() {
 				defer conn.Close()
+				// What comes before a request is no answer, but an error of its own.
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+					return
+				}
 				drip(t.Context(), conn, "HTTP/1.1 200 OK\r\nX-Endless: 1\r\nX-More: 1\r\n")
 			})
 		}
