@@ -19,6 +19,7 @@ const (
 	defaultMaxConns = 16 // the best figure on two cores
 	connectTimeout  = 5 * time.Second
 	idleInTxTimeout = "60s"
+	randomPageCost  = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
 )
 
 // Options are what callers of [Open] may differ in. The zero value is the default.
@@ -73,6 +74,7 @@ func configure(config *pgx.ConnConfig, appName string) {
 	config.ConnectTimeout = connectTimeout
 	config.RuntimeParams["application_name"] = appName
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = idleInTxTimeout
+	config.RuntimeParams["random_page_cost"] = randomPageCost
 }
 
 func searchPath(schemas []string) string {

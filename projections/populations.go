@@ -52,7 +52,7 @@ func NewPopulations(reader Reader) (*Populations, error) {
 		return nil, fmt.Errorf("keep consents: %w", err)
 	}
 	return &Populations{
-		Users: Users{reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
+		Users: Users{Reader: reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
 		clients: clients, layers: layers, behind: make(chan id.Client, maxPopulations),
 	}, nil
 }

@@ -15,11 +15,22 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 	"kindred/eventstore/seal"
 )
 
 // Users is the read model of end users.
-type Users struct{ Reader }
+type Users struct {
+	Reader
+	gathered *gathering[wantedUser, foundUser]
+}
+
+// Gathering is the model with requests for single users answered together
+// while many come at once. Its copies share the gathering.
+func (m Users) Gathering() Users {
+	m.gathered = &gathering[wantedUser, foundUser]{answer: m.lookUp}
+	return m
+}
 
 // User is an end user.
 type User struct {
@@ -190,7 +201,6 @@ FROM (
 // Each combination of filters is a statement of its own: one for all would be
 // planned anew for every request.
 const (
-	userNamed  = `u.id = $2`
 	usersAmong = `u.id = ANY($2::text[])`
 	usersAfter = `u.born > $2`
 	usersIn    = ` AND u.id = ANY($%d::text[])`
@@ -241,53 +251,140 @@ func readable(users []User) []User {
 
 // Get returns one user, or fails with a fault of kind Missing.
 func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
-	found, err := m.users(ctx, client, eventual, 1, selectUsers(userNamed), string(user))
+	var found foundUser
+	reader := feed.Reader{Of: m, Progress: m.Progress}
+	err := reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+		found, err = m.look(ctx, wantedUser{client, user})
+		return found.at, err
+	})
 	if err != nil {
-		return User{}, err
+		return User{}, fmt.Errorf("read a user: %w", err)
 	}
-	if found = readable(found); len(found) == 0 {
+	if found.ID == "" {
 		return User{}, errUserUnknown()
 	}
+	shown, err := m.shown(ctx, client, &found.storedUser)
+	if err == nil && shown.Erased {
+		err = errUserUnknown()
+	}
+	return shown, err
+}
+
+type wantedUser struct {
+	client id.Client
+	user   id.User
+}
+
+// foundUser is what there is of a wanted user; without an ID there is none.
+type foundUser struct {
+	at feed.At
+	storedUser
+}
+
+func (m Users) look(ctx context.Context, wanted wantedUser) (foundUser, error) {
+	if m.gathered != nil {
+		return m.gathered.ask(ctx, wanted)
+	}
+	found, err := m.lookUp(ctx, []wantedUser{wanted})
+	if err != nil {
+		return foundUser{}, err
+	}
 	return found[0], nil
+}
+
+// selectWanted finds users one by one. The sub-selects hide how many are
+// wanted from the planner, so that it plans once for any number.
+var selectWanted = func() string {
+	fresh, joins := feed.FreshEach(Users{})
+	return `
+SELECT w.n, ` + fresh + `, u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event,
+	u.created_at, u.updated_at, k.id AS key, k.client_key, k.wrapped
+FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) WITH ORDINALITY AS w (client, id, n)` + joins + `
+LEFT JOIN LATERAL (
+	SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at
+	FROM users u WHERE u.client = w.client AND u.id = w.id AND NOT u.erased LIMIT 1
+) u ON true
+LEFT JOIN LATERAL (
+	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = w.client AND k.subject = u.id LIMIT 1
+) k ON true`
+}()
+
+// lookUp finds what there is of each wanted user, in one statement.
+func (m Users) lookUp(ctx context.Context, wanted []wantedUser) ([]foundUser, error) {
+	rows, err := m.Pool.Query(ctx, selectWanted,
+		column(wanted, func(w wantedUser) string { return string(w.client) }),
+		column(wanted, func(w wantedUser) string { return string(w.user) }))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make([]foundUser, len(wanted))
+	var n int64
+	var row foundUser
+	head := append([]any{&n, text(&row.at.Reached), text(&row.at.Head), &row.at.Quarantined, text(&row.ID)}, make([]any, 11)...)
+	rest := append(make([]any, 4), row.columns()...)
+	for rows.Next() {
+		row = foundUser{}
+		if err := rows.Scan(head...); err != nil {
+			return nil, err
+		}
+		if row.ID != "" {
+			if err := rows.Scan(rest...); err != nil {
+				return nil, err
+			}
+		}
+		found[n-1] = row
+	}
+	return found, rows.Err()
 }
 
 func errUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }
 
+// storedUser is a user as it stands in the tables, with the key that opens it.
+type storedUser struct {
+	User
+	external, traits sealed
+	key              seal.WrappedKey
+}
+
+func (r *storedUser) columns() []any {
+	return []any{
+		text(&r.ID), text(&r.Born), (*int64)(&r.Revision), &r.external.Box, text(&r.external.Event), &r.traits.Box,
+		text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+	}
+}
+
+// shown opens what is sealed of a user, who is Erased where the key is gone.
+func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User, error) {
+	user, err := m.subject(ctx, r.key, client, string(r.ID), eventstore.UserStream(client, r.ID))
+	if err != nil {
+		return User{}, err
+	}
+	external, err := user.open("external_id", r.external)
+	if err != nil {
+		return User{}, err
+	}
+	traits, err := user.open("traits", r.traits)
+	if err != nil {
+		return User{}, err
+	}
+	r.ExternalID, r.Traits, r.Erased = string(external), traits, external == nil || traits == nil
+	return r.User, nil
+}
+
 // users returns at most limit of the users that a statement selects.
 func (m Users) users(ctx context.Context, client id.Client, eventual bool, limit int, sql string, args ...any) ([]User, error) {
-	type row struct {
-		User
-		external, traits sealed
-		key              seal.WrappedKey
-	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, func(r *row) []any {
-		return []any{
-			text(&r.ID), text(&r.Born), &r.Revision, &r.external.Box, text(&r.external.Event), &r.traits.Box,
-			text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
-		}
-	})
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, (*storedUser).columns)
 	if err != nil {
 		return nil, err
 	}
-	rows = rows[:min(limit, len(rows))]
-	users := make([]User, 0, len(rows))
-	for _, r := range rows {
-		user, err := m.subject(ctx, r.key, client, string(r.ID), eventstore.UserStream(client, r.ID))
-		if err != nil {
+	users := make([]User, min(limit, len(rows)))
+	for i := range users {
+		if users[i], err = m.shown(ctx, client, &rows[i]); err != nil {
 			return nil, err
 		}
-		external, err := user.open("external_id", r.external)
-		if err != nil {
-			return nil, err
-		}
-		traits, err := user.open("traits", r.traits)
-		if err != nil {
-			return nil, err
-		}
-		r.ExternalID, r.Traits, r.Erased = string(external), traits, external == nil || traits == nil
-		users = append(users, r.User)
 	}
 	return users, nil
 }

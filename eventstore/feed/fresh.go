@@ -39,6 +39,22 @@ const (
 	freshQuarantined = ` AND client = $1 AND NOT held) AS quarantined)`
 )
 
+// FreshEach is Fresh for many clients in one statement, those of a relation w
+// with a column client: columns is what tells of At, in its order, and joins
+// what it needs after w. A row of w stays one row, looked up for itself,
+// however many the planner expects.
+func FreshEach(p Projection) (columns, joins string) {
+	slot := `'` + Slot(p) + `'`
+	columns = `coalesce(CASE WHEN held.held THEN held.position ELSE (SELECT position FROM checkpoints WHERE name = ` + slot + `) END, '') AS reached,
+	coalesce(heads.position, '') AS head, coalesce(NOT held.held, false) AS quarantined`
+	joins = `
+LEFT JOIN LATERAL (SELECT h.position FROM heads h WHERE h.client = w.client LIMIT 1) heads ON true
+LEFT JOIN LATERAL (
+	SELECT q.position, q.held FROM quarantine q WHERE q.projection = ` + slot + ` AND q.client = w.client LIMIT 1
+) held ON true`
+	return columns, joins
+}
+
 // Reader reads a projection's tables no earlier than they hold what was
 // acknowledged before.
 type Reader struct {
