@@ -18,7 +18,17 @@ import (
 )
 
 // APIKeys is the read model of API keys.
-type APIKeys struct{ Reader }
+type APIKeys struct {
+	Reader
+	gathered *gathering[[32]byte, foundKey]
+}
+
+// Gathering is the model with keys looked up together by their hashes while
+// many are asked for at once. Its copies share the gathering.
+func (m APIKeys) Gathering() APIKeys {
+	m.gathered = &gathering[[32]byte, foundKey]{answer: m.lookUp}
+	return m
+}
 
 // APIKey is the record of a key. The raw key is nowhere.
 type APIKey struct {
@@ -100,11 +110,16 @@ func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page
 	return query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
 }
 
-const apiKeyByHash = `
-SELECT a.id, a.client, a.scopes, a.issued_by, a.revoked, c.position >= coalesce(h.position, '')
-	AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.client = a.client)
-FROM checkpoints c LEFT JOIN api_keys a ON a.hash = $2 LEFT JOIN heads h ON h.client = a.client
-WHERE c.name = $1 AND a.id IS NOT NULL`
+// The sub-select hides how many keys are asked for from the planner, so that
+// it plans once for any number.
+const apiKeysByHash = `
+SELECT w.n, a.id, a.client, a.scopes, a.issued_by, a.revoked,
+	c.position >= coalesce((SELECT h.position FROM heads h WHERE h.client = a.client), '')
+		AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = $1 AND q.client = a.client)
+FROM checkpoints c, unnest((SELECT $2::bytea[])) WITH ORDINALITY AS w (hash, n), LATERAL (
+	SELECT a.id, a.client, a.scopes, a.issued_by, a.revoked FROM api_keys a WHERE a.hash = w.hash LIMIT 1
+) a
+WHERE c.name = $1`
 
 // ByHash finds a key by the SHA-256 of its raw form, or fails with a fault of
 // kind Missing. head is the last position of the log; it is asked for only
@@ -128,14 +143,40 @@ func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Co
 	return key, err
 }
 
+// foundKey is a key, if any, and whether that is its newest state.
+type foundKey struct {
+	APIKey
+	fresh bool
+}
+
 // byHash returns the key, if any, and whether that is the newest state.
-func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (k APIKey, fresh bool, err error) {
-	err = m.Pool.QueryRow(ctx, apiKeyByHash, feed.Slot(m), hash[:]).
-		Scan(&k.ID, &k.Client, &k.Scopes, &k.IssuedBy, &k.Revoked, &fresh)
-	if errors.Is(err, pgx.ErrNoRows) || unbuilt(err) {
-		return APIKey{}, false, nil
+func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (APIKey, bool, error) {
+	if m.gathered != nil {
+		k, err := m.gathered.ask(ctx, hash)
+		return k.APIKey, k.fresh, err
 	}
-	return k, fresh, err
+	found, err := m.lookUp(ctx, [][32]byte{hash})
+	if err != nil {
+		return APIKey{}, false, err
+	}
+	return found[0].APIKey, found[0].fresh, nil
+}
+
+func (m APIKeys) lookUp(ctx context.Context, hashes [][32]byte) ([]foundKey, error) {
+	found := make([]foundKey, len(hashes))
+	// What the statement fails with, its rows end with.
+	rows, _ := m.Pool.Query(ctx, apiKeysByHash, feed.Slot(m), column(hashes, func(h [32]byte) []byte { return h[:] }))
+	var n int64
+	var k foundKey
+	_, err := pgx.ForEachRow(rows, []any{&n, text(&k.ID), text(&k.Client), &k.Scopes, text(&k.IssuedBy), &k.Revoked, &k.fresh}, func() error {
+		found[n-1] = k
+		k.Scopes = nil
+		return nil
+	})
+	if unbuilt(err) {
+		return make([]foundKey, len(hashes)), nil
+	}
+	return found, err
 }
 
 // unbuilt: the tables that a query reads are yet to be made (undefined_table).

@@ -212,18 +212,19 @@ func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, 
 		ClusterMember
 		named
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
-		func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
-	if err != nil {
-		return nil, err
-	}
-	members := make([]ClusterMember, 0, len(rows))
-	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
-		func(r *row, external string) {
-			r.ExternalID = external
-			members = append(members, r.ClusterMember)
-		})
-	return members, err
+	return filled(page, func(page Page) (found []ClusterMember, all int, last eventstore.Position, err error) {
+		rows, err := query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
+			func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
+		if err != nil || len(rows) == 0 {
+			return nil, 0, "", err
+		}
+		err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
+			func(r *row, external string) {
+				r.ExternalID = external
+				found = append(found, r.ClusterMember)
+			})
+		return found, len(rows), eventstore.Position(rows[len(rows)-1].User), err
+	})
 }
 
 // ClusterDrift is how a cluster compares with what it was, as a run found it.

@@ -76,20 +76,21 @@ func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, 
 		UserConsent
 		named
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
-		func(r *row) []any {
-			return append([]any{text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed)}, r.columns()...)
-		})
-	if err != nil {
-		return nil, err
-	}
-	found := make([]UserConsent, 0, len(rows))
-	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
-		func(r *row, external string) {
-			r.ExternalID = external
-			found = append(found, r.UserConsent)
-		})
-	return found, err
+	return filled(page, func(page Page) (found []UserConsent, all int, last eventstore.Position, err error) {
+		rows, err := query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
+			func(r *row) []any {
+				return append([]any{text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed)}, r.columns()...)
+			})
+		if err != nil || len(rows) == 0 {
+			return nil, 0, "", err
+		}
+		err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
+			func(r *row, external string) {
+				r.ExternalID = external
+				found = append(found, r.UserConsent)
+			})
+		return found, len(rows), rows[len(rows)-1].Changed, err
+	})
 }
 
 // ConsentEntry is one thing that a user has said under a layer.

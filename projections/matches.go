@@ -139,25 +139,26 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 		explanation string
 		named
 	}
-	args := []any{string(user), string(page.After), page.Limit}
-	rows, err := query(ctx, m.Reader, m, client, eventual, listMatches, args, func(r *row) []any {
-		return append([]any{
-			text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
-		}, r.columns()...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i, r := range rows {
-		if err := json.Unmarshal([]byte(r.explanation), &rows[i].Explanation); err != nil {
-			return nil, fmt.Errorf("decode an explanation: %w", err)
-		}
-	}
-	matches := make([]Match, 0, len(rows))
-	err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.Matched, &r.named },
-		func(r *row, external string) {
-			r.ExternalID = external
-			matches = append(matches, r.Match)
+	return filled(page, func(page Page) (found []Match, all int, last eventstore.Position, err error) {
+		args := []any{string(user), string(page.After), page.Limit}
+		rows, err := query(ctx, m.Reader, m, client, eventual, listMatches, args, func(r *row) []any {
+			return append([]any{
+				text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
+			}, r.columns()...)
 		})
-	return matches, err
+		if err != nil || len(rows) == 0 {
+			return nil, 0, "", err
+		}
+		for i, r := range rows {
+			if err := json.Unmarshal([]byte(r.explanation), &rows[i].Explanation); err != nil {
+				return nil, 0, "", fmt.Errorf("decode an explanation: %w", err)
+			}
+		}
+		err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.Matched, &r.named },
+			func(r *row, external string) {
+				r.ExternalID = external
+				found = append(found, r.Match)
+			})
+		return found, len(rows), rows[len(rows)-1].Born, err
+	})
 }

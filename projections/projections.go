@@ -57,6 +57,28 @@ type Page struct {
 	Limit int
 }
 
+// filled reads a list on until a page is full, so that one that is not full is
+// the last: what is read, all items up to last, may hold users who were erased
+// just then, and who are not among the kept.
+func filled[T any](page Page, read func(Page) (kept []T, all int, last eventstore.Position, err error)) ([]T, error) {
+	var found []T
+	for want := page.Limit; ; {
+		kept, all, last, err := read(page)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil {
+			found = kept
+		} else {
+			found = append(found, kept...)
+		}
+		if all < page.Limit || len(found) >= want {
+			return found, nil
+		}
+		page = Page{After: last, Limit: want - len(found)}
+	}
+}
+
 // sealed is a personal field as a read model keeps it.
 type sealed struct {
 	Box   []byte   // JSON of an event.Box; nil where there is none

@@ -124,6 +124,76 @@ func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testin
 	wantFault(t, "stale", err)
 }
 
+func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.follow(projections.Users{}, projections.Matches{}, projections.Consent{})
+	layer := w.define(w.acme, "personalisation")
+	asker := w.create(w.acme, "asker", `{}`)
+	var users []id.User
+	var want []string
+	for n := range 9 {
+		name := fmt.Sprint("person ", n)
+		user := w.create(w.acme, name, `{}`)
+		w.match(w.acme, asker, user, 0.5)
+		w.grant(w.acme, layer, user, true)
+		users = append(users, user)
+		if n < 2 || n > 5 {
+			want = append(want, name)
+		}
+	}
+	models := projections.Consent{Reader: w.reader}
+	must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.acme, false, layer, true, everything()))
+	must[[]projections.Match](t)(projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, false, asker, everything()))
+	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, users[8]))
+	stop()
+	for _, user := range users[2:6] { // more than a page
+		w.erase(w.acme, user)
+	}
+	const limit = 3
+	for name, list := range map[string]func(after eventstore.Position) (names []string, last eventstore.Position){
+		"users": func(after eventstore.Position) (names []string, last eventstore.Position) {
+			found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true,
+				projections.UserQuery{Page: projections.Page{After: after, Limit: limit}}))
+			for _, u := range found {
+				if last = u.Born; u.ID != asker {
+					names = append(names, u.ExternalID)
+				}
+			}
+			return names, last
+		},
+		"matches": func(after eventstore.Position) (names []string, last eventstore.Position) {
+			found := must[[]projections.Match](t)(projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, true, asker,
+				projections.Page{After: after, Limit: limit}))
+			for _, m := range found {
+				names, last = append(names, m.ExternalID), m.Born
+			}
+			return names, last
+		},
+		"consents": func(after eventstore.Position) (names []string, last eventstore.Position) {
+			found := must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.acme, true, layer, true,
+				projections.Page{After: after, Limit: limit}))
+			for _, c := range found {
+				names, last = append(names, c.ExternalID), c.Changed
+			}
+			return names, last
+		},
+	} {
+		var got []string
+		var after eventstore.Position
+		for page := 0; ; page++ {
+			names, last := list(after)
+			got, after = append(got, names...), last
+			if full := len(names) == limit || page == 0 && name == "users"; !full {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -222,19 +222,25 @@ func usersPage(where string, limit int) string {
 
 // List returns users in order of creation.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
-	where, args := usersAfter, []any{string(q.Page.After)}
-	filter := func(condition string, arg any) {
-		args = append(args, arg)
-		where += fmt.Sprintf(condition, len(args)+1)
-	}
-	if q.IDs != nil {
-		filter(usersIn, column(q.IDs, func(u id.User) string { return string(u) }))
-	}
-	if !q.UpdatedSince.IsZero() {
-		filter(usersSince, q.UpdatedSince)
-	}
-	found, err := m.users(ctx, client, eventual, q.Page.Limit, usersPage(where, q.Page.Limit), args...)
-	return readable(found), err
+	return filled(q.Page, func(page Page) ([]User, int, eventstore.Position, error) {
+		where, args := usersAfter, []any{string(page.After)}
+		filter := func(condition string, arg any) {
+			args = append(args, arg)
+			where += fmt.Sprintf(condition, len(args)+1)
+		}
+		if q.IDs != nil {
+			filter(usersIn, column(q.IDs, func(u id.User) string { return string(u) }))
+		}
+		if !q.UpdatedSince.IsZero() {
+			filter(usersSince, q.UpdatedSince)
+		}
+		found, err := m.users(ctx, client, eventual, page.Limit, usersPage(where, page.Limit), args...)
+		if err != nil || len(found) == 0 {
+			return nil, 0, "", err
+		}
+		all, last := len(found), found[len(found)-1].Born
+		return readable(found), all, last, nil
+	})
 }
 
 // ListAll returns users in order of creation, also those whose key was
