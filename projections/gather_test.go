@@ -52,6 +52,8 @@ func TestWhatIsAskedAtTheSameTimeIsAnsweredTogether(t *testing.T) {
 				if err != nil || answer != 2*q {
 					t.Errorf("%d was answered %d, %v", q, answer, err)
 				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
 				if s.began[q].Before(asked) {
 					t.Errorf("%d was answered by what began before it was asked", q)
 				}
