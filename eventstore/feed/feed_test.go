@@ -119,6 +119,14 @@ func (w *world) runner(name string) *feed.Runner {
 	}
 }
 
+// builder is a runner that keeps its leases also where others take all of the
+// machine.
+func (w *world) builder() *feed.Runner {
+	r := w.runner("builder")
+	r.Lease = 10 * time.Second
+	return r
+}
+
 // rename appends one event for each name, and returns the last one's position.
 func (w *world) rename(t testing.TB, client id.Client, to ...string) eventstore.Position {
 	t.Helper()

@@ -22,7 +22,8 @@ const maxSchemaName = 63 // bytes, as Postgres cuts names
 // RebuildClient builds one client's part of a read model anew beside the live
 // one, and replaces it in one transaction; everybody else's stays as it is, and
 // goes on. After a crash it goes on where it was. A quarantine of the client
-// is lifted, unless the event that caused it still cannot be applied.
+// is lifted, unless the event that caused it still cannot be applied. Where it
+// fails, the part goes on as it was before.
 func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
 	beside := Slot(m) + "_" + string(client)
 	if client == "" || len(beside) > maxSchemaName {
@@ -33,10 +34,14 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	}
 	return r.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
 		b.only = client
-		if err := b.catchUp(ctx, report); err != nil {
-			return err
+		err := b.catchUp(ctx, report)
+		if err == nil {
+			err = b.replacePart(ctx, m, report)
 		}
-		return b.replacePart(ctx, m, report)
+		if err != nil && ctx.Err() == nil {
+			err = errors.Join(err, b.giveUp(ctx, m))
+		}
+		return err
 	})
 }
 
@@ -89,7 +94,7 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 		return fmt.Errorf("put the new rows in place: %w", err)
 	}
 	if !l.skip[l.only] {
-		if err := l.letGo(ctx, m, slot); err != nil {
+		if err := l.letGo(ctx, m, slot, l.at); err != nil {
 			return fmt.Errorf("let %s go: %w", l.only, err)
 		}
 	}
@@ -150,13 +155,13 @@ func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 	return err
 }
 
-// letGo brings the part of a client who is held to where the live model is, by
-// and by, and at last while that stands still.
-func (l *leader) letGo(ctx context.Context, m ReadModel, slot string) error {
+// letGo brings the part of a client who is held from its place to where the
+// live model is, by and by, and at last while that stands still.
+func (l *leader) letGo(ctx context.Context, m ReadModel, slot string, from checkpoint) error {
 	quiet := *l.Runner
 	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
 	held := &leader{
-		Runner: &quiet, projection: m, slot: slot, start: startStatement(m, slot), at: l.at, skip: map[id.Client]bool{},
+		Runner: &quiet, projection: m, slot: slot, start: startStatement(m, slot), at: from, skip: map[id.Client]bool{},
 		lease: lease{reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
 	}
 	if err := held.catchUp(ctx, nil); err != nil || held.skip[held.only] {
@@ -172,6 +177,31 @@ func (l *leader) letGo(ctx context.Context, m ReadModel, slot string) error {
 			return exactlyOne(ctx, tx, releaseHeld, slot, l.only, held.at.position)
 		})
 	})
+}
+
+const (
+	selectHeld = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND held`
+	stopHeld   = `
+UPDATE quarantine SET held = false, reason = 'its part could not be replaced; rebuild it' WHERE projection = $1 AND client = $2 AND held`
+)
+
+// giveUp lets a client go who was held for a rebuild that failed: whatever rows
+// it has are those of its place. Where even that fails, it is quarantined, for
+// everybody to see, instead of held for ever.
+func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
+	slot, from := Slot(m), checkpoint{epoch: l.at.epoch}
+	err := l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&from.position)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err == nil:
+		err = l.letGo(ctx, m, slot, from)
+	}
+	if err != nil && ctx.Err() == nil {
+		_, stopErr := l.Pool.Exec(ctx, stopHeld, slot, l.only)
+		err = fmt.Errorf("let %s go: %w", l.only, errors.Join(err, stopErr))
+	}
+	return err
 }
 
 // asLeader changes who is held, which the next leader of the slot must see.

@@ -61,7 +61,7 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 	}
 	for range 3 {
 		var last feed.Rebuilding
-		if err := w.runner("builder").RebuildClient(t.Context(), names{}, acme, func(r feed.Rebuilding) { last = r }); err != nil {
+		if err := w.builder().RebuildClient(t.Context(), names{}, acme, func(r feed.Rebuilding) { last = r }); err != nil {
 			t.Error(err)
 		}
 		if last.Phase != feed.Replacing || last.Events < 1200 || last.Expected != last.Events {
@@ -76,7 +76,7 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 	if _, err := w.pool.Exec(t.Context(), `DELETE FROM renamings WHERE name = 'wrong'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.runner("builder").RebuildClient(t.Context(), names{}, bolt, nil); err != nil {
+	if err := w.builder().RebuildClient(t.Context(), names{}, bolt, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.passed(t, "names_2", w.rename(t, "cli_new", "last"))
@@ -187,6 +187,46 @@ func TestRebuildingAPartLiftsAQuarantine(t *testing.T) {
 	}
 	w.passed(t, "names_2", w.rename(t, acme, "best"))
 	w.complete(t)
+	w.tidy(t)
+}
+
+// TestAFailedRebuildHoldsNobody makes it impossible to replace the part of a
+// client, and then to let the client go as well.
+func TestAFailedRebuildHoldsNobody(t *testing.T) {
+	w, _ := spoilt(t)
+	refuse := func(table string) {
+		t.Helper()
+		if _, err := w.pool.Exec(t.Context(), `
+			CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''refused''; END';
+			CREATE TRIGGER refuse BEFORE DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION public.refuse()`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse("renamings")
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err == nil {
+		t.Fatal("the part was replaced")
+	}
+	w.rename(t, acme, "after")
+	if got, err := w.newest(t.Context(), acme, false); err != nil || got != "after" || w.wrong(t, acme) == 0 {
+		t.Errorf("got %q, %v", got, err)
+	}
+	refuse("public.quarantine")
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err == nil {
+		t.Fatal("the part was replaced")
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT held`, acme); n != 1 {
+		t.Errorf("%d quarantines", n)
+	}
+	if _, err := w.pool.Exec(t.Context(), `DROP FUNCTION public.refuse CASCADE`); err != nil {
+		t.Fatal(err)
+	}
+	w.rename(t, acme, "comes meanwhile")
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.newest(t.Context(), acme, false); err != nil || got != "comes meanwhile" || w.wrong(t, acme) != 0 {
+		t.Errorf("got %q, %v", got, err)
+	}
 	w.tidy(t)
 }
 

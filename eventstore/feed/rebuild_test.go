@@ -63,7 +63,7 @@ func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
 	})
 	for range 5 {
 		var last feed.Rebuilding
-		if err := w.runner("builder").Rebuild(t.Context(), names{}, func(r feed.Rebuilding) { last = r }); err != nil {
+		if err := w.builder().Rebuild(t.Context(), names{}, func(r feed.Rebuilding) { last = r }); err != nil {
 			t.Error(err)
 		}
 		if last.Events < 1500 || last.Expected < 1500 {
