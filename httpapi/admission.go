@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/domain/id"
 )
 
 const (
@@ -18,7 +21,7 @@ const (
 	// stall passes unnoticed, a load that lasts does not pile up.
 	waitForTurn = 200 * time.Millisecond
 	// queuePerSlot is how many may wait for each one who is answered.
-	queuePerSlot = 2
+	queuePerSlot = 3
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
 	// tellEvery is how often the log says that requests are turned away.
@@ -52,7 +55,7 @@ func (e *edge) admission(next http.Handler) *admission {
 		edge: e, next: next, imports: map[string]bool{},
 		reads:   newLane(n, queuePerSlot*n, shed.WithLabelValues("reads")),
 		writes:  newLane(n, queuePerSlot*n, shed.WithLabelValues("writes")),
-		streams: newLane(max(n/4, 1), 0, shed.WithLabelValues("streams")),
+		streams: newLane(n, 0, shed.WithLabelValues("streams")),
 	}
 	for _, op := range e.operations {
 		if op.streams {
@@ -85,7 +88,7 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // lane is where a request belongs, or nil for one of the service's own pages.
 func (a *admission) lane(r *http.Request) *lane {
 	switch path := r.URL.Path; {
-	case !strings.HasPrefix(path, "/api/") && !strings.HasPrefix(path, "/auth/"):
+	case !ofAPI(path):
 		return nil
 	case a.imports[path] || acceptsLines(r):
 		return a.streams
@@ -94,6 +97,11 @@ func (a *admission) lane(r *http.Request) *lane {
 	default:
 		return a.writes
 	}
+}
+
+// ofAPI tells a path of the contract from one of the service's own pages.
+func ofAPI(path string) bool {
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/")
 }
 
 func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
@@ -105,11 +113,29 @@ func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Retry-After", retryAfter)
 	w.WriteHeader(http.StatusServiceUnavailable)
-	body := make([]byte, 0, len(a.problem[0])+len(request)+len(a.problem[1]))
-	body = append(append(append(body, a.problem[0]...), request...), a.problem[1]...)
-	_, _ = w.Write(body) //nolint:gosec // the id is of harmless characters: requestID; and nobody there is no trouble
+	_, _ = w.Write(a.body(nil, request)) //nolint:gosec // the id is of harmless characters: requestID; and nobody there is no trouble
 	a.tell(r.Context())
 }
+
+// body appends the problem with a request's id in it.
+func (a *admission) body(b []byte, request id.Request) []byte {
+	return append(append(append(b, a.problem[0]...), request...), a.problem[1]...)
+}
+
+// answer is the whole answer, as turnAway gives it.
+func (a *admission) answer(own string, now time.Time) []byte {
+	request := a.edge.ownID(own)
+	b := make([]byte, 0, 512)
+	b = append(b, "HTTP/1.1 503 Service Unavailable\r\nCache-Control: no-store\r\nContent-Type: application/problem+json\r\nRetry-After: "+
+		retryAfter+"\r\nX-Content-Type-Options: nosniff\r\n"+headerRequestID+": "...)
+	b = append(b, request...)
+	b = now.UTC().AppendFormat(append(b, "\r\nDate: "...), http.TimeFormat)
+	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(a.problem[0])+len(request)+len(a.problem[1])), 10)
+	return a.body(append(b, "\r\n\r\n"...), request)
+}
+
+// full says whether there may be somebody to be turned away.
+func (a *admission) full() bool { return a.reads.full() || a.writes.full() }
 
 // tell logs how many were turned away, now and then: a line for each would be
 // a load of its own.
@@ -125,37 +151,39 @@ func (a *admission) tell(ctx context.Context) {
 // lane is a bounded number of requests that are answered, and of those that
 // wait for it, first come, first served.
 type lane struct {
-	slots chan struct{}
-	queue chan struct{}
-	shed  prometheus.Counter
+	slots  chan struct{}
+	most   int64 // of those who are answered or wait
+	inside atomic.Int64
+	shed   prometheus.Counter
 }
 
 func newLane(slots, queue int, shed prometheus.Counter) *lane {
-	return &lane{make(chan struct{}, slots), make(chan struct{}, queue), shed}
+	return &lane{slots: make(chan struct{}, slots), most: int64(slots + queue), shed: shed}
 }
 
 // enter says whether a request may go on; then it must leave.
 func (l *lane) enter(ctx context.Context) bool {
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	default:
-	}
-	if l.wait(ctx) {
+	if l.inside.Add(1) <= l.most && l.wait(ctx) {
 		return true
 	}
+	l.inside.Add(-1)
 	l.shed.Inc()
 	return false
 }
 
-func (l *lane) leave() { <-l.slots }
+// full says whether whoever comes now is one too many.
+func (l *lane) full() bool { return l.inside.Load() >= l.most }
+
+func (l *lane) leave() {
+	<-l.slots
+	l.inside.Add(-1)
+}
 
 func (l *lane) wait(ctx context.Context) bool {
 	select {
-	case l.queue <- struct{}{}:
-		defer func() { <-l.queue }()
+	case l.slots <- struct{}{}:
+		return true
 	default:
-		return false
 	}
 	patience := time.NewTimer(waitForTurn)
 	defer patience.Stop()

@@ -143,8 +143,9 @@ func method(m string) string {
 }
 
 // requestID takes the caller's own name for the request where it is a sane one.
-func (e *edge) requestID(r *http.Request) id.Request {
-	own := r.Header.Get(headerRequestID)
+func (e *edge) requestID(r *http.Request) id.Request { return e.ownID(r.Header.Get(headerRequestID)) }
+
+func (e *edge) ownID(own string) id.Request {
 	if own == "" || len(own) > 128 {
 		return id.Next[id.Request](id.Random(e.o.Entropy))
 	}

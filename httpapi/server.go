@@ -8,6 +8,9 @@ import (
 // writeTimeout bounds an answer, from the end of the request's header.
 const writeTimeout = time.Minute
 
+// idleTimeout is how long a connection is kept on which nothing is asked.
+const idleTimeout = time.Minute
+
 // NewServer returns a server whose every wait is bounded. Streaming requests
 // move their deadlines themselves.
 func NewServer(addr string, handler http.Handler) *http.Server {
@@ -17,7 +20,8 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      writeTimeout,
-		IdleTimeout:       time.Minute,
+		IdleTimeout:       idleTimeout,
+		ConnState:         between,
 		MaxHeaderBytes:    16 << 10,
 	}
 }

@@ -23,7 +23,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	lines := &logLines{out: os.Stderr}
-	err := command(os.Getenv, os.Stdout, lines).ExecuteContext(ctx)
+	root := command(os.Getenv, os.Stdout, lines)
+	root.PersistentPreRun = stepBack
+	err := root.ExecuteContext(ctx)
 	stop()
 	_ = lines.flush() // there is nowhere else to tell of it
 	if err != nil {

@@ -48,10 +48,11 @@ func (e environ) projectionsCommand() *cobra.Command {
 
 func (e environ) verifyModelsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:       "verify [NAME…]",
-		Short:     "Build read models anew beside the live ones, and compare them row by row",
-		ValidArgs: modelNames(),
-		Args:      cobra.OnlyValidArgs,
+		Use:         "verify [NAME…]",
+		Short:       "Build read models anew beside the live ones, and compare them row by row",
+		Annotations: map[string]string{background: ""},
+		ValidArgs:   modelNames(),
+		Args:        cobra.OnlyValidArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return e.with(func(ctx context.Context, f *foundation) error {
 				return e.verifyModels(ctx, f, names, newBar(cmd.ErrOrStderr(), "applied"))
@@ -102,9 +103,11 @@ func (e environ) rebuildCommand() *cobra.Command {
 		Use:   "rebuild NAME…",
 		Short: "Build read models anew beside the live ones, and put them in their place",
 		Long: "Build read models anew beside the live ones, which serve meanwhile, and put them in their place.\n" +
-			"Broken off, it goes on where it was when it is run again. No webhook is sent.",
-		ValidArgs: modelNames(),
-		Args:      cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
+			"Broken off, it goes on where it was when it is run again. No webhook is sent.\n" +
+			"It goes slower while others use the database.",
+		Annotations: map[string]string{background: ""},
+		ValidArgs:   modelNames(),
+		Args:        cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			var of id.Client
 			if client != "" {

@@ -179,7 +179,7 @@ func (f *foundation) dispatch(ctx context.Context, group *errgroup.Group, guard 
 func (f *foundation) serveHTTP(ctx, behind context.Context, listener net.Listener, handler http.Handler) error {
 	server := httpapi.NewServer(listener.Addr().String(), handler)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(httpapi.Door(listener, handler)) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

@@ -93,7 +93,11 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 	// What is made without a schema, such as a partition of the delivery log,
 	// must not come to stand in that of a read model, which a rebuild replaces.
 	path := append([]string{"public"}, feed.SearchPath(projections.All()...)...)
-	if f.pool, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path}); err != nil {
+	name := "" // of a service
+	if f.tool {
+		name = feed.ToolName
+	}
+	if f.pool, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, AppName: name}); err != nil {
 		return err
 	}
 	f.closers = append(f.closers, f.pool.Close)

@@ -120,7 +120,8 @@ func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
 // catchUpTo applies events until the one at head has been.
 func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
 	ctx, stop := context.WithCancel(ctx)
-	pages := l.readAhead(ctx, head)
+	polite := &courtesy{pool: l.Pool}
+	pages := l.readAhead(ctx, head, polite)
 	defer func() {
 		stop()
 		for range pages { // until whoever reads ahead has ended
@@ -130,7 +131,7 @@ func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell f
 		if page.err != nil {
 			return page.err
 		}
-		if err := l.applyItems(ctx, page.items); err != nil {
+		if err := polite.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
 			return err
 		}
 		if page.unknown != nil {
@@ -148,23 +149,28 @@ type decoded struct {
 }
 
 // readAhead reads and decodes the next page while one is applied.
-func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan decoded {
+func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position, polite *courtesy) <-chan decoded {
 	pages := make(chan decoded, 1)
 	at := l.at.position
 	go func() {
 		defer close(pages)
 		for at < upTo {
 			var page decoded
-			records, err := l.next(ctx, at, upTo)
-			switch {
-			case err != nil:
-				page.err = fmt.Errorf("read the log: %w", err)
-			case len(records) > 0:
-				at = records[len(records)-1].Position
-				page.items, page.unknown = l.decode(records)
-			case l.only != "":
-				return // the client's last event was before
-			default:
+			page.err = polite.step(ctx, func() error {
+				records, err := l.next(ctx, at, upTo)
+				if err != nil {
+					return fmt.Errorf("read the log: %w", err)
+				}
+				if len(records) > 0 {
+					at = records[len(records)-1].Position
+					page.items, page.unknown = l.decode(records)
+				}
+				return nil
+			})
+			if page.err == nil && len(page.items) == 0 && page.unknown == nil {
+				if l.only != "" {
+					return // the client's last event was before
+				}
 				page.err = fmt.Errorf("the log ends at %s, before %s", at, upTo)
 			}
 			select {

@@ -34,8 +34,9 @@ func (b *bench) tool(ctx context.Context, args ...string) (time.Duration, error)
 
 const countUserEvents = `SELECT count(*) FROM events WHERE type LIKE 'end_user.%'`
 
-// measureRebuild builds the read model of users anew while it serves, as it is
-// and with a bulk of users more.
+// measureRebuild builds the read model of users anew, as it is and with a bulk
+// of users more: beside a service that nobody uses, and beside one that serves,
+// where the rebuild gives way.
 func measureRebuild(ctx context.Context, b *bench) ([]Figure, error) {
 	var figures []Figure
 	var first []float64 // rates
@@ -53,18 +54,23 @@ func measureRebuild(ctx context.Context, b *bench) ([]Figure, error) {
 		if err != nil {
 			return figures, err
 		}
-		var rates, meanwhile, before []float64
+		var rates, polite, meanwhile, before []float64
 		for range b.repetitions() {
+			alone, err := b.tool(ctx, "projections", "rebuild", "users")
+			if err != nil {
+				return figures, err
+			}
 			took, read, err := b.rebuild(ctx)
 			if err != nil {
 				return figures, err
 			}
-			rates = append(rates, events/took.Seconds())
+			rates, polite = append(rates, events/alone.Seconds()), append(polite, events/took.Seconds())
 			meanwhile, before = append(meanwhile, read.P99), append(before, calm.P99)
 		}
 		name := "rebuild of users, " + number(events) + " events"
 		figures = append(figures,
 			measured("rebuild", name, "events/s", rates, nil, atLeast(50_000)),
+			measured("rebuild", name+", beside GET user", "events/s", polite, rates, nil),
 			measured("rebuild", name+", GET user meanwhile, p99", "ms", meanwhile, before, ratioAtMost(2)))
 		if grown {
 			figures = append(figures, measured("rebuild", "rebuild of users, rate with more beside rate with less", "events/s", rates, first, nil))
@@ -74,7 +80,7 @@ func measureRebuild(ctx context.Context, b *bench) ([]Figure, error) {
 	return figures, nil
 }
 
-// rebuild returns how long it took, and how reads did meanwhile.
+// rebuild returns how long it took beside reads, and how those did meanwhile.
 func (b *bench) rebuild(ctx context.Context) (took time.Duration, read outcome, err error) {
 	during, done := context.WithCancel(ctx)
 	defer done()

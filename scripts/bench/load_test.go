@@ -98,7 +98,10 @@ func TestAnOpenLoopTellsTheGoodFromTheShedAndTheWrong(t *testing.T) {
 		}
 	})
 	w := workload{http.StatusOK, func(_ *rand.Rand, buf []byte) []byte { return request(buf, "GET", "/", "", "", nil) }}
-	f := &flood{addr: addr, w: w, random: chance()}
+	f, err := newFlood(addr, w)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer f.close()
 	all, err := f.run(t.Context(), 1000, 100*time.Millisecond)
 	if err != nil {

@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// behindDoor is a connection to a server whose handler echoes bodies, with what
+// admits to it.
+func behindDoor(t *testing.T) (net.Conn, *bufio.Reader, *admission, <-chan struct{}) {
+	t.Helper()
+	came := make(chan struct{}, 8)
+	e := &edge{o: Options{
+		Limits: Limits{InFlight: 1}, Metrics: prometheus.NewRegistry(), Now: time.Now, Entropy: rand.Reader, Logger: slog.New(slog.DiscardHandler),
+	}}
+	a := e.admission(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		_, _ = io.Copy(w, r.Body)
+	}))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := NewServer("", a)
+	go func() { _ = server.Serve(Door(listener, a)) }()
+	t.Cleanup(func() { _ = server.Close() })
+	c, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, bufio.NewReader(c), a, came
+}
+
+func fill(lanes ...*lane) {
+	for _, l := range lanes {
+		l.inside.Store(l.most)
+	}
+}
+
+func ask(t *testing.T, c net.Conn, in *bufio.Reader, request string) (*http.Response, string) {
+	t.Helper()
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	return hear(t, in)
+}
+
+func hear(t *testing.T, in *bufio.Reader) (*http.Response, string) {
+	t.Helper()
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, string(body)
+}
+
+func TestTheDoorAnswersAsAdmissionDoes(t *testing.T) {
+	t.Parallel()
+	c, in, a, came := behindDoor(t)
+	const get = "GET /api/v1/users HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\n"
+	fill(a.reads)
+	atDoor, said := ask(t, c, in, get+"\r\n")
+	inside, same := ask(t, c, in, get+"Expect: \r\n\r\n") // not plain
+	if said != same || atDoor.StatusCode != http.StatusServiceUnavailable || inside.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("%d %s, and inside %d %s", atDoor.StatusCode, said, inside.StatusCode, same)
+	}
+	for name := range inside.Header {
+		if got, want := atDoor.Header.Get(name), inside.Header.Get(name); got != want && name != "Date" || got == "" {
+			t.Errorf("%s: %q, and inside %q", name, got, want)
+		}
+	}
+	var p Problem
+	answer, body := ask(t, c, in, "GET /api/v1/users HTTP/1.1\r\nHost: x\r\n\r\n")
+	if err := json.Unmarshal([]byte(body), &p); err != nil || p.RequestID == "" || p.RequestID != answer.Header.Get("X-Request-Id") {
+		t.Errorf("%s: %v", body, err)
+	}
+	if _, err := http.ParseTime(answer.Header.Get("Date")); err != nil || len(came) != 0 {
+		t.Error(err, len(came))
+	}
+	const post = "POST /api/v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+	if answer, body := ask(t, c, in, post); answer.StatusCode != http.StatusOK || body != "{}" {
+		t.Errorf("a write beside a full lane of reads: %d %s", answer.StatusCode, body)
+	}
+	fill(a.writes)
+	if answer, _ := ask(t, c, in, post); answer.StatusCode != http.StatusServiceUnavailable || len(came) != 1 {
+		t.Errorf("a write too many: %d", answer.StatusCode)
+	}
+	if answer, _ := ask(t, c, in, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != http.StatusOK {
+		t.Errorf("a page of the service's own: %d", answer.StatusCode)
+	}
+	a.reads.inside.Store(0)
+	if answer, _ := ask(t, c, in, get+"\r\n"); answer.StatusCode != http.StatusOK {
+		t.Errorf("afterwards: %d", answer.StatusCode)
+	}
+}
+
+// TestTheDoorNeverCutsARequest sends requests in pieces and in a row, some of
+// which hold what looks like others.
+func TestTheDoorNeverCutsARequest(t *testing.T) {
+	t.Parallel()
+	c, in, a, came := behindDoor(t)
+	fill(a.reads)
+	const get = "GET /api/v1/users HTTP/1.1\r\nHost: x\r\n\r\n"
+	head := "POST /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 39\r\n\r\n"
+	if len(get) != 39 {
+		t.Fatal(len(get))
+	}
+	if _, err := io.WriteString(c, head); err != nil {
+		t.Fatal(err)
+	}
+	<-came // the rest comes after the head was read
+	if answer, body := ask(t, c, in, get); answer.StatusCode != http.StatusOK || body != get {
+		t.Errorf("the body was cut: %d %q", answer.StatusCode, body)
+	}
+	if answer, body := ask(t, c, in, head+get+get+head+get); answer.StatusCode != http.StatusOK || body != get {
+		t.Errorf("the first of three: %d %q", answer.StatusCode, body)
+	}
+	if answer, _ := hear(t, in); answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the second: %d", answer.StatusCode)
+	}
+	if answer, body := hear(t, in); answer.StatusCode != http.StatusOK || body != get {
+		t.Errorf("the third: %d %q", answer.StatusCode, body)
+	}
+}
+
+func TestOnlyPlainRequestsEndAtTheDoor(t *testing.T) {
+	t.Parallel()
+	const get, end = "GET /api/v1/users HTTP/1.1\r\nHost: x\r\n", "\r\n"
+	for _, whole := range []string{
+		get + end, get + "Connection: keep-alive\r\nAccept: */*\r\n" + end,
+		strings.Replace(get, "GET", "DELETE", 1) + "content-length: 3\r\n" + end + "abc",
+	} {
+		if p, ok := plain([]byte(whole)); !ok {
+			t.Errorf("%+v: is plain: %q", p, whole)
+		}
+	}
+	for _, other := range []string{
+		"", get, get + end + "G", "X" + get + end, get + "Content-Length: 2\r\n" + end + "a", get + "Content-Length: 1\r\nContent-Length: 1\r\n" + end + "a",
+		get + "Content-Length: +1\r\n" + end + "a", get + "Content-Length : 1\r\n" + end + "a", get + "Transfer-Encoding: chunked\r\n" + end, get + "Connection: close\r\n" + end,
+		get + "Expect: 100-continue\r\n" + end, get + "Accept: application/x-NDJSON\r\n" + end, get + "A: b\nC: d\r\n" + end, get + " folded: x\r\n" + end,
+		get + "Host: y\r\n" + end, "GET /api/v1/users HTTP/1.1\r\nA: b\r\n" + end, strings.Replace(get, "1.1", "1.0", 1) + end, strings.Replace(get, "GET", "HEAD", 1) + end,
+		strings.Replace(get, "/api/v1", "", 1) + end, strings.Replace(get, "/users", "/a b", 1) + end,
+	} {
+		if p, ok := plain([]byte(other)); ok {
+			t.Errorf("%+v: is not plain: %q", p, other)
+		}
+	}
+}
