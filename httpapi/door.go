@@ -44,6 +44,15 @@ type doorConn struct {
 	awake time.Time   // when its patience with us was prolonged; by the reader alone
 }
 
+// CloseWrite lets net/http end what it says before it hangs up, so that nobody
+// misses the answer who is still sending.
+func (c *doorConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 // between notes when connections are between two requests (http.Server.ConnState).
 func between(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*doorConn); ok {
@@ -83,7 +92,6 @@ func (c *doorConn) turnAway(request []byte) bool {
 	if !ok || !l.full() || a.imports[p.path] {
 		return false
 	}
-	l.shed.Inc()
 	now := time.Now() //nolint:forbidigo // deadlines are the system's
 	if c.SetWriteDeadline(now.Add(writeTimeout)) != nil {
 		return false
@@ -93,6 +101,7 @@ func (c *doorConn) turnAway(request []byte) bool {
 			return false
 		}
 	}
+	l.shed.Inc()
 	if _, err := c.Write(a.answer(p.id, now)); err != nil {
 		_ = c.Close() // the next read says so
 	}
