@@ -20,8 +20,10 @@ const (
 	// waitForTurn is how long a request may wait before it is turned away: a
 	// stall passes unnoticed, a load that lasts does not pile up.
 	waitForTurn = 200 * time.Millisecond
-	// queuePerSlot is how many may wait for each one who is answered.
-	queuePerSlot = 3
+	// Of the reads that are let in, one in readsAtOnce is answered at once:
+	// more than the database works on would only be in each other's way. Writes
+	// are all answered at once, since those that come together share a commit.
+	readsAtOnce = 8
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
 	// tellEvery is how often the log says that requests are turned away.
@@ -51,11 +53,12 @@ func (e *edge) admission(next http.Handler) *admission {
 	}, []string{"lane"})
 	e.o.Metrics.MustRegister(shed)
 	n := e.o.Limits.InFlight
+	atOnce := max(n/readsAtOnce, 1)
 	a := &admission{
 		edge: e, next: next, imports: map[string]bool{},
-		reads:   newLane(n, queuePerSlot*n, shed.WithLabelValues("reads")),
-		writes:  newLane(n, queuePerSlot*n, shed.WithLabelValues("writes")),
-		streams: newLane(n, 0, shed.WithLabelValues("streams")),
+		reads:   newLane(atOnce, n-atOnce, shed.WithLabelValues("reads")),
+		writes:  newLane(n, 0, shed.WithLabelValues("writes")),
+		streams: newLane(max(n/4, 1), 0, shed.WithLabelValues("streams")),
 	}
 	for _, op := range e.operations {
 		if op.streams {

@@ -41,7 +41,7 @@ type doorConn struct {
 	net.Conn
 	door  *door
 	fresh atomic.Bool // what is read next begins a request
-	awake time.Time   // when its patience with us was prolonged; by the reader alone
+	awake time.Time   // when its deadlines were set since it was last let in; the reader's alone
 }
 
 // CloseWrite lets net/http end what it says before it hangs up, so that nobody
@@ -73,6 +73,7 @@ func (c *doorConn) Read(p []byte) (int, error) {
 		}
 		if !c.turnAway(p[:n]) {
 			c.fresh.Store(false)
+			c.awake = time.Time{}
 			return n, nil
 		}
 	}
@@ -93,13 +94,11 @@ func (c *doorConn) turnAway(request []byte) bool {
 		return false
 	}
 	now := time.Now() //nolint:forbidigo // deadlines are the system's
-	if c.SetWriteDeadline(now.Add(writeTimeout)) != nil {
-		return false
-	}
 	if now.Sub(c.awake) > time.Second {
-		if c.awake = now; c.SetReadDeadline(now.Add(idleTimeout)) != nil {
+		if c.SetWriteDeadline(now.Add(writeTimeout)) != nil || c.SetReadDeadline(now.Add(idleTimeout)) != nil {
 			return false
 		}
+		c.awake = now
 	}
 	l.shed.Inc()
 	if _, err := c.Write(a.answer(p.id, now)); err != nil {

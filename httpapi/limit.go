@@ -20,7 +20,7 @@ type Limits struct {
 
 	ClientRate int // requests a second for all tokens of a client; 2,000
 	TokenRate  int // requests a second for one token; 1,000
-	InFlight   int // reads that are answered at one time, as many writes, and as many streams; 64
+	InFlight   int // reads that are let in at one time, and as many writes; 256
 }
 
 func (l Limits) orDefault() Limits {
@@ -28,7 +28,7 @@ func (l Limits) orDefault() Limits {
 		Off:        l.Off,
 		ClientRate: cmp.Or(l.ClientRate, 2_000),
 		TokenRate:  cmp.Or(l.TokenRate, 1_000),
-		InFlight:   cmp.Or(l.InFlight, 64),
+		InFlight:   cmp.Or(l.InFlight, 256),
 	}
 }
 
