@@ -19,7 +19,7 @@ import (
 const (
 	// waitForTurn is how long a request may wait before it is turned away: a
 	// stall passes unnoticed, a load that lasts does not pile up.
-	waitForTurn = 200 * time.Millisecond
+	waitForTurn = time.Second
 	// Of the reads that are let in, one in readsAtOnce is answered at once:
 	// more than the database works on would only be in each other's way. Writes
 	// are all answered at once, since those that come together share a commit.
