@@ -116,7 +116,7 @@ func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Retry-After", retryAfter)
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write(a.body(nil, request)) //nolint:gosec // the id is of harmless characters: requestID; and nobody there is no trouble
+	_, _ = w.Write(a.body(nil, request)) // nobody there is no trouble
 	a.tell(r.Context())
 }
 

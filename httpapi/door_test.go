@@ -48,7 +48,13 @@ func fill(lanes ...*lane) {
 	}
 }
 
-func ask(t *testing.T, c net.Conn, in *bufio.Reader, request string) (*http.Response, string) {
+// heard is the head of an answer.
+type heard struct {
+	StatusCode int
+	Header     http.Header
+}
+
+func ask(t *testing.T, c net.Conn, in *bufio.Reader, request string) (heard, string) {
 	t.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
@@ -56,17 +62,18 @@ func ask(t *testing.T, c net.Conn, in *bufio.Reader, request string) (*http.Resp
 	return hear(t, in)
 }
 
-func hear(t *testing.T, in *bufio.Reader) (*http.Response, string) {
+func hear(t *testing.T, in *bufio.Reader) (heard, string) {
 	t.Helper()
 	answer, err := http.ReadResponse(in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer, string(body)
+	return heard{answer.StatusCode, answer.Header}, string(body)
 }
 
 func TestTheDoorAnswersAsAdmissionDoes(t *testing.T) {
