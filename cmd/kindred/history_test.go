@@ -41,10 +41,10 @@ func storied(s *service) account {
 }
 
 func (a account) export(options ...option) []byte {
-	a.service.Helper()
+	a.Helper()
 	got := a.get(a.under("/history"), append(options, header("Accept", "application/x-ndjson"))...)
 	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/x-ndjson" {
-		a.service.Fatalf("%d %s: %.300s", got.Status, got.Header.Get("Content-Type"), got.Body)
+		a.Fatalf("%d %s: %.300s", got.Status, got.Header.Get("Content-Type"), got.Body)
 	}
 	return got.Body
 }

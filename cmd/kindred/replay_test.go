@@ -254,7 +254,9 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 	}{
 		{`SELECT coalesce(max(events), 0) > $1 FROM replay`, 0},
 		{`SELECT coalesce(max(events), 0) > $1 FROM replay`, 2000},
-		{built, 1}, {built, models / 2}, {built, models},
+		{built, 1},
+		{built, models / 2},
+		{built, models},
 	} {
 		tool := exec.Command(os.Args[0], "history", "replay", "--into", into)
 		tool.Env = append(os.Environ(), asKindred+"=1", "KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey)
