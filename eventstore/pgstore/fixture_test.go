@@ -198,9 +198,8 @@ func wantSound(t testing.TB, pool *pgxpool.Pool) {
 	for what, query := range map[string]string{
 		"gaps in the log":         `SELECT coalesce(max(position), 0) - count(*) FROM events`,
 		"events that stand twice": `SELECT count(*) - count(DISTINCT event_id) FROM events`,
-		"streams with gaps, or another revision than their events": `
-SELECT count(*) FROM (SELECT stream, max(revision) AS revision, count(*) AS events FROM events GROUP BY stream) e
-FULL JOIN streams s USING (stream) WHERE e.revision IS DISTINCT FROM s.revision OR e.events <> e.revision + 1`,
+		"streams with gaps": `
+SELECT count(*) FROM (SELECT max(revision) AS revision, count(*) AS events FROM events GROUP BY stream) e WHERE e.events <> e.revision + 1`,
 		"streams that go backwards": `
 SELECT count(*) FROM (SELECT revision - lag(revision) OVER (PARTITION BY stream ORDER BY position) AS step FROM events) e
 WHERE step <> 1`,

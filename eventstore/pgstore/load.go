@@ -12,13 +12,12 @@ import (
 
 const (
 	lockLog       = `SELECT pg_advisory_xact_lock(hashtextextended('kindred log', 0))`
-	selectCurrent = `SELECT stream, revision FROM public.streams WHERE stream = ANY($1)`
+	selectCurrent = `
+SELECT r.stream, (SELECT e.revision FROM public.events e WHERE e.stream = r.stream ORDER BY e.revision DESC LIMIT 1) AS revision
+FROM (SELECT DISTINCT unnest($1::text[]) AS stream) r`
 	countStanding = `
 SELECT count(*) FROM unnest($1::text[], $2::bigint[], $3::uuid[]) AS r (stream, revision, event_id)
 JOIN public.events e ON e.stream = r.stream AND e.revision = r.revision AND e.event_id = r.event_id`
-	upsertStreams = `
-INSERT INTO public.streams (stream, client, revision) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
-ON CONFLICT (stream) DO UPDATE SET revision = excluded.revision`
 	upsertHeads = `
 INSERT INTO public.heads (client, position) SELECT * FROM unnest($1::text[], $2::text[])
 ON CONFLICT (client) DO UPDATE SET position = excluded.position`
@@ -71,10 +70,12 @@ func (l *loading) lookUp(ctx context.Context, tx pgx.Tx, records []eventstore.Re
 	}
 	var (
 		stream   eventstore.Stream
-		revision eventstore.Revision
+		revision *eventstore.Revision // nil: it is not there
 	)
 	_, err = pgx.ForEachRow(rows, []any{&stream, &revision}, func() error {
-		l.streams[stream] = revision
+		if revision != nil {
+			l.streams[stream] = *revision
+		}
 		return nil
 	})
 	return err
@@ -115,14 +116,13 @@ func (l *loading) fresh(ctx context.Context, tx pgx.Tx, records []eventstore.Rec
 }
 
 func (l *loading) write(ctx context.Context, tx pgx.Tx, fresh []eventstore.Record) error {
-	heads, owners := map[id.Client]int64{}, map[eventstore.Stream]id.Client{}
+	heads := map[id.Client]int64{}
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"public", "events"},
 		[]string{"position", "client", "stream", "revision", "event_id", "type", "version", "data", "meta", "recorded_at"},
 		pgx.CopyFromSlice(len(fresh), func(i int) ([]any, error) {
 			r := fresh[i]
 			raw, err := id.Bytes(r.ID)
 			l.at++
-			owners[r.Stream] = r.Client
 			if r.Client != "" {
 				heads[r.Client] = l.at
 			}
@@ -134,19 +134,11 @@ func (l *loading) write(ctx context.Context, tx pgx.Tx, fresh []eventstore.Recor
 	if err != nil {
 		return err
 	}
-	var streams, clients, headed, positions []string
-	var revisions []int64
-	for stream, client := range owners {
-		streams, clients = append(streams, string(stream)), append(clients, string(client))
-		revisions = append(revisions, int64(l.streams[stream]))
-	}
+	var clients, positions []string
 	for client, at := range heads {
-		headed, positions = append(headed, string(client)), append(positions, string(positionOf(at)))
+		clients, positions = append(clients, string(client)), append(positions, string(positionOf(at)))
 	}
-	if _, err := tx.Exec(ctx, upsertStreams, streams, clients, revisions); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, upsertHeads, headed, positions); err != nil {
+	if _, err := tx.Exec(ctx, upsertHeads, clients, positions); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, tellFollowers)
