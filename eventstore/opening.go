@@ -52,6 +52,7 @@ func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Ope
 					o := openings[i]
 					s.request, s.recorded, s.err = l.draft(ctx, NewTip(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
 				}
+				runtime.Gosched() // whoever asks for little comes before what is left
 			}
 			return nil
 		})

@@ -63,6 +63,8 @@ func initdb(ctx context.Context, runAs account, bin binaries, dir string, durabl
 	args := []string{
 		"-D", dir, "-U", localName, "-E", "UTF8", "--locale=" + locale, "--data-checksums",
 		"--auth-local=trust", "--auth-host=reject",
+		// A new segment of the write-ahead log is filled with zeros while commits wait.
+		"--wal-segsize=1", // MiB
 	}
 	if !durable {
 		args = append(args, "--no-sync")

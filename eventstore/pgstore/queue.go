@@ -17,6 +17,12 @@ const (
 	maxBatchRequests = 256
 	maxBatchEvents   = 512
 	maxBatchBytes    = 2 << 20
+
+	// While several clients append, one has no more than maxShare requests in a
+	// batch: what the others wait for is then short. That is so until one has
+	// been alone for aloneAfter batches.
+	maxShare   = 64
+	aloneAfter = 64
 )
 
 // Bounds of what waits.
@@ -76,6 +82,7 @@ type queue struct {
 	turns   []*lane // those that hold requests, the next one first
 	waiting int
 	size    int // bytes
+	shared  int // batches that are still filled as if several clients appended
 	closed  bool
 }
 
@@ -83,6 +90,7 @@ type lane struct {
 	client   id.Client
 	requests []*request // in the order of their arrival
 	seen     int        // how many of them the batch being filled has passed
+	taken    int        // how many of them it holds
 }
 
 func newQueue() *queue {
@@ -144,11 +152,11 @@ func (q *queue) take() []*request {
 // fit begins the next batch.
 func (q *queue) fill() []*request {
 	b := batch{streams: map[eventstore.Stream]bool{}}
-	turn := 0
+	share, turn := q.share(), 0
 	for idle := 0; idle < len(q.turns); turn = (turn + 1) % len(q.turns) {
 		l := q.turns[turn]
 		r := l.first(b.streams)
-		if r == nil {
+		if r == nil || l.taken == share {
 			idle++
 			continue
 		}
@@ -157,10 +165,23 @@ func (q *queue) fill() []*request {
 		}
 		b.add(r)
 		l.requests[l.seen] = nil
+		l.taken++
 		idle = 0
 	}
 	q.sweep(turn)
 	return b.requests
+}
+
+// share is how many requests of one client the next batch may hold.
+func (q *queue) share() int {
+	if len(q.turns) > 1 {
+		q.shared = aloneAfter
+	}
+	if q.shared == 0 {
+		return maxBatchRequests
+	}
+	q.shared--
+	return maxShare
 }
 
 // first is the lane's next request that nobody has given up, of a stream that
@@ -181,7 +202,7 @@ func (q *queue) sweep(turn int) {
 	q.waiting, q.size = 0, 0
 	for i := range q.turns {
 		l := q.turns[(turn+i)%len(q.turns)]
-		l.seen = 0
+		l.seen, l.taken = 0, 0
 		l.requests = slices.DeleteFunc(l.requests, func(r *request) bool { return r == nil || r.abandoned.Load() })
 		if len(l.requests) == 0 {
 			delete(q.lanes, l.client)

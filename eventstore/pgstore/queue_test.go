@@ -111,14 +111,35 @@ func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
 		others = append(others, waits(t, q, client, client, 1, 10))
 	}
 	batch := q.fill()
-	if len(batch) != maxBatchRequests {
-		t.Errorf("the batch has %d requests, want %d", len(batch), maxBatchRequests)
+	if want := maxShare + len(others); len(batch) != want {
+		t.Errorf("the batch has %d requests, want %d", len(batch), want)
 	}
 	for _, r := range others {
 		if !slices.Contains(batch, r) {
 			t.Errorf("client %s did not get its turn", r.client())
 		}
 	}
+}
+
+func TestAClientThatIsAloneFillsBatches(t *testing.T) {
+	q := newQueue()
+	take := func(want int) {
+		t.Helper()
+		for i := range maxBatchRequests {
+			waits(t, q, "importer", fmt.Sprint("user-", i), 1, 10)
+		}
+		if n := len(q.fill()); n != want {
+			t.Fatalf("the batch has %d requests, want %d", n, want)
+		}
+		q.drain()
+	}
+	take(maxBatchRequests)
+	waits(t, q, "other", "other", 1, 10)
+	take(maxShare + 1)
+	for range aloneAfter - 1 {
+		take(maxShare)
+	}
+	take(maxBatchRequests)
 }
 
 func TestALargeRequestIsNotOvertakenForEver(t *testing.T) {
