@@ -21,7 +21,7 @@ const (
 	// While several clients append, one has no more than maxShare requests in a
 	// batch: what the others wait for is then short. That is so until one has
 	// been alone for aloneAfter batches.
-	maxShare   = 64
+	maxShare   = 128
 	aloneAfter = 64
 )
 
