@@ -22,7 +22,7 @@ import (
 	"kindred/postgres/pgtest"
 )
 
-const patience = 20 * time.Second // until something that takes moments counts as never
+const patience = 60 * time.Second // until something that takes moments counts as never
 
 // service is a whole kindred that serves in this process. What it answers is
 // held against the contract.
