@@ -71,7 +71,12 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) (eventstore.Recorded, error) {
 	if in.Impression != "" {
 		found, err := c.Impressions.Find(ctx, client, in.Impression)
-		if err == nil && found.Event.(event.CampaignEngagementRecorded).Campaign != in.Campaign {
+		if err != nil {
+			return found, err
+		}
+		shown := found.Event.(event.CampaignEngagementRecorded)
+		_, err = c.existing(ctx, client, UserRef(shown.User)) // may have been erased since
+		if shown.Campaign != in.Campaign || fault.Is(err, "user_unknown") {
 			err = domain.ErrImpressionUnknown()
 		}
 		return found, err
