@@ -354,7 +354,7 @@ func (p *Populations) changes(ctx context.Context, client id.Client, reached *ev
 }
 
 func put(users *matching.Population, change UserChange) error {
-	if change.Traits == nil {
+	if len(change.Traits) == 0 {
 		users.Remove(string(change.ID))
 		return nil
 	}
