@@ -57,7 +57,12 @@ func startService(t testing.TB, changes ...func(*Config)) *service {
 	}
 	s.client = httpapitest.Client(t, s.base)
 	s.client.Timeout = time.Minute
-	t.Cleanup(s.stop)
+	t.Cleanup(func() {
+		s.stop()
+		if t.Failed() {
+			t.Logf("the end of what %s logged:\n%s", s.URL, s.Logs.end())
+		}
+	})
 
 	env := environ{
 		out: io.Discard, logger: slog.New(slog.NewTextHandler(s.Logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -287,6 +292,12 @@ func (b *logBuffer) keepOut(words ...string) {
 func (b *logBuffer) leaked() []string {
 	text := b.String()
 	return slices.DeleteFunc(slices.Clone(b.secret), func(word string) bool { return !strings.Contains(text, word) })
+}
+
+// end returns the last of what is kept.
+func (b *logBuffer) end() string {
+	text := b.String()
+	return text[max(0, len(text)-16<<10):]
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/hex"
-	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -288,14 +286,35 @@ func caughtUp(t testing.TB, f *foundation) {
 		t.Fatal(err)
 	}
 	for _, model := range projections.All() {
-		eventually(t, model.Name()+" has caught up", func() bool {
-			err := f.progress.Wait(t.Context(), model, head)
-			if errors.Is(err, context.Canceled) {
-				t.Fatal(err)
-			}
-			return err == nil
-		})
+		var err error
+		end := time.Now().Add(patience)
+		for err = f.progress.Wait(t.Context(), model, head); err != nil && time.Now().Before(end); {
+			err = f.progress.Wait(t.Context(), model, head)
+		}
+		if err != nil {
+			t.Fatalf("%s has not reached %s: %v\n%s", model.Name(), head, err, standing(t, f))
+		}
 	}
+}
+
+// standing tells how far each follower is, who leads it, and what the database
+// does meanwhile.
+func standing(t testing.TB, f *foundation) string {
+	t.Helper()
+	var text string
+	for _, query := range []string{
+		`SELECT coalesce(json_agg(c), '[]')::text FROM (SELECT * FROM checkpoints) c`,
+		`SELECT coalesce(json_agg(l), '[]')::text FROM (SELECT *, clock_timestamp() AS now FROM leases) l`,
+		`SELECT coalesce(json_agg(a), '[]')::text FROM (SELECT pid, state, wait_event, now() - xact_start AS age, left(query, 80) AS query
+			FROM pg_stat_activity WHERE datname = current_database()) a`,
+	} {
+		var rows string
+		if err := f.pool.QueryRow(t.Context(), query).Scan(&rows); err != nil {
+			rows = err.Error()
+		}
+		text += rows + "\n"
+	}
+	return text
 }
 
 // isSet says whether an event carries a personal field.
