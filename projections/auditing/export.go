@@ -41,8 +41,10 @@ func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f p
 }
 
 const (
-	exportPage = 1000 // events
-	atOnce     = 16   // reads of single events
+	firstPage  = 100       // events
+	exportPage = 1000      // events at most
+	pageSize   = 512 << 10 // bytes that a page should hold, judged by the one before
+	atOnce     = 16        // reads of single events
 	headsPage  = 100
 )
 
@@ -114,6 +116,15 @@ type fetched struct {
 	records []eventstore.Record
 }
 
+// size is how many bytes the events of a page have; 1 at least.
+func (f fetched) size() int {
+	size := 1
+	for _, r := range f.records {
+		size += len(r.Data) + len(r.Meta)
+	}
+	return size
+}
+
 // pages writes all pages; the next is fetched while one is written.
 func (x *export) pages(ctx context.Context, wrote func()) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -121,11 +132,13 @@ func (x *export) pages(ctx context.Context, wrote func()) error {
 	group.Go(func() error {
 		defer close(pages)
 		var after eventstore.Position
+		limit := firstPage
 		for next := int64(0); next < x.size; {
-			page, err := x.fetch(ctx, next, after)
+			page, err := x.fetch(ctx, next, after, limit)
 			if err != nil {
 				return err
 			}
+			limit = min(2*limit, max(1, len(page.entries)*pageSize/page.size()), exportPage)
 			select {
 			case pages <- page:
 			case <-ctx.Done():
@@ -149,8 +162,8 @@ func (x *export) pages(ctx context.Context, wrote func()) error {
 }
 
 // fetch reads a page of what comes after a place.
-func (x *export) fetch(ctx context.Context, next int64, after eventstore.Position) (page fetched, err error) {
-	page.entries, err = x.History.List(ctx, x.client, true, projections.Filter{After: next - 1, Below: x.size}, exportPage)
+func (x *export) fetch(ctx context.Context, next int64, after eventstore.Position, limit int) (page fetched, err error) {
+	page.entries, err = x.History.List(ctx, x.client, true, projections.Filter{After: next - 1, Below: x.size}, limit)
 	if err == nil && len(page.entries) == 0 {
 		err = fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
 	}
