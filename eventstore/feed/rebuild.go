@@ -36,11 +36,24 @@ func tell(report func(Rebuilding), now Rebuilding) {
 	}
 }
 
+// rebuildTries is how often a rebuild that lost its lease, on a machine that
+// was too busy to prolong it, takes it again.
+const rebuildTries = 5
+
 // Rebuild builds a read model anew beside the live one, which serves
 // meanwhile, and puts it in its place in one transaction. After a crash it
 // goes on where it was. Quarantined clients get another chance. Report, which
 // may be nil, is called after each batch.
-func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
+func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) (err error) {
+	for range rebuildTries {
+		if err = r.rebuild(ctx, m, report); !errors.Is(err, errLost) || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (r *Runner) rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
 	return r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
