@@ -92,13 +92,13 @@ RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2`
 
 // hold runs work while it keeps the lease, and gives it back after. Work's
-// context ends with the lease; then hold fails with errLost, if work does.
+// context ends with the lease; then hold fails with errLost.
 func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) error) error {
 	held, lose := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
 	renewing.Go(func() { r.renew(held, l, lose) })
 	err := work(held)
-	if cause := context.Cause(held); err != nil && errors.Is(cause, errLost) {
+	if cause := context.Cause(held); errors.Is(cause, errLost) {
 		err = cause
 	}
 	lose(nil)
