@@ -311,7 +311,7 @@ func (p *Populations) infer(ctx context.Context, client id.Client, overrides map
 		if err != nil {
 			return traits.Schema{}, 0, err
 		}
-		for _, u := range found {
+		for _, u := range readable(found) {
 			if flats[string(u.ID)], err = flatten(u.ID, u.Traits); err != nil {
 				return traits.Schema{}, 0, err
 			}
@@ -354,7 +354,7 @@ func (p *Populations) changes(ctx context.Context, client id.Client, reached *ev
 }
 
 func put(users *matching.Population, change UserChange) error {
-	if len(change.Traits) == 0 {
+	if change.Traits == nil {
 		users.Remove(string(change.ID))
 		return nil
 	}

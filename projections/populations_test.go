@@ -157,6 +157,23 @@ func TestANewUserCanBeMatchedAtOnceAndAnErasedOneIsGoneAtOnce(t *testing.T) {
 	}
 }
 
+// TestAKeyIsDestroyedBeforeTheErasureIsKnown learns the schema, and then what
+// has changed, in the moment between the two.
+func TestAKeyIsDestroyedBeforeTheErasureIsKnown(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	ada := c.join("ada", 100)
+	for _, moment := range []string{"as the population is read", "after that"} {
+		gone := c.join(moment, 100)
+		if err := c.log.Vault.Destroy(t.Context(), c.acme, string(gone)); err != nil {
+			t.Fatal(err)
+		}
+		if got := matched(c.top(ada, 100)); len(got) != 40 || slices.Contains(got, gone) {
+			t.Errorf("%s: %d are matched, not 40", moment, len(got))
+		}
+	}
+}
+
 func TestChangedTraitsCountAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 40)
