@@ -53,6 +53,8 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 
 	var writers sync.WaitGroup
 	stop := make(chan struct{})
+	defer writers.Wait()
+	defer close(stop)
 	erased := map[string]bool{}
 	var mu sync.Mutex
 	for w := range 4 {
@@ -120,8 +122,6 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 			t.Errorf("ten pages show %d", len(seen))
 		}
 	}
-	close(stop)
-	writers.Wait()
 }
 
 func TestWhatIsDismissedErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
