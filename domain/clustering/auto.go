@@ -29,7 +29,7 @@ func (f *fit) choose(ctx context.Context) (int, error) {
 	seen := f.points.gather(eyes.rows)
 	labels := make([]uint16, seen.Len())
 	random := draws(f.Seed, forChoice)
-	points := f.sample.gather(random.sample(f.sample.Len(), autoRows))
+	points := f.sample.gather(sample(&random, f.sample.Len(), autoRows))
 	minSize := max(1, f.MinSize*points.Len()/f.points.Len())
 	most := min(MaxAutoK, f.points.Len()/f.MinSize)
 	done := 0

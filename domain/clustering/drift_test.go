@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kindred/domain/splitmix"
 	"kindred/domain/traits"
 )
 
@@ -16,47 +17,47 @@ import (
 // deviations may have come over it.
 type source struct {
 	of   traits.Type
-	draw func(random *splitMix, change float64) reading
+	draw func(random *splitmix.Source, change float64) reading
 }
 
 func number(x float64) reading  { return reading{known: true, number: x} }
 func level(name string) reading { return reading{known: true, levels: []string{name}} }
 
 // flag holds with probability p, which a change moves by its own deviation.
-func flag(random *splitMix, p, change float64) bool {
-	return random.unit() < p+change*math.Sqrt(p*(1-p))
+func flag(random *splitmix.Source, p, change float64) bool {
+	return random.Float64() < p+change*math.Sqrt(p*(1-p))
 }
 
 // sources are twenty traits of all kinds.
 func sources() []source {
-	normal := source{traits.TypeNumber, func(r *splitMix, change float64) reading { return number(r.gauss() + change) }}
-	long := source{traits.TypeNumber, func(r *splitMix, change float64) reading { return number(math.Exp(r.gauss() + change)) }}
-	gaps := source{traits.TypeNumber, func(r *splitMix, change float64) reading {
-		if r.unit() < 0.2 {
+	normal := source{traits.TypeNumber, func(r *splitmix.Source, change float64) reading { return number(gauss(r) + change) }}
+	long := source{traits.TypeNumber, func(r *splitmix.Source, change float64) reading { return number(math.Exp(gauss(r) + change)) }}
+	gaps := source{traits.TypeNumber, func(r *splitmix.Source, change float64) reading {
+		if r.Float64() < 0.2 {
 			return reading{}
 		}
-		return number(r.gauss() + change)
+		return number(gauss(r) + change)
 	}}
-	whole := source{traits.TypeNumber, func(r *splitMix, change float64) reading { return number(math.Round(3 * (r.gauss() + change))) }}
-	date := source{traits.TypeDate, func(r *splitMix, change float64) reading { return number(365 * (r.gauss() + change)) }}
-	yes := source{traits.TypeBool, func(r *splitMix, change float64) reading { return level(fmt.Sprint(flag(r, 0.5, change))) }}
-	plan := source{traits.TypeCategory, func(r *splitMix, change float64) reading {
+	whole := source{traits.TypeNumber, func(r *splitmix.Source, change float64) reading { return number(math.Round(3 * (gauss(r) + change))) }}
+	date := source{traits.TypeDate, func(r *splitmix.Source, change float64) reading { return number(365 * (gauss(r) + change)) }}
+	yes := source{traits.TypeBool, func(r *splitmix.Source, change float64) reading { return level(fmt.Sprint(flag(r, 0.5, change))) }}
+	plan := source{traits.TypeCategory, func(r *splitmix.Source, change float64) reading {
 		if flag(r, 0.25, change) {
 			return level("pro")
 		}
-		return level([]string{"free", "free", "free", "free", "basic", "basic", "basic", "team", "team"}[r.below(9)])
+		return level([]string{"free", "free", "free", "free", "basic", "basic", "basic", "team", "team"}[r.IntN(9)])
 	}}
-	many := source{traits.TypeCategory, func(r *splitMix, _ float64) reading {
-		return level(fmt.Sprintf("l%d", int(20*r.unit()*r.unit())))
+	many := source{traits.TypeCategory, func(r *splitmix.Source, _ float64) reading {
+		return level(fmt.Sprintf("l%d", int(20*r.Float64()*r.Float64())))
 	}}
-	steps := source{traits.TypeCategory, func(r *splitMix, change float64) reading {
-		return level(fmt.Sprint(math.Round(min(max(1.2*(r.gauss()+change), -3), 3))))
+	steps := source{traits.TypeCategory, func(r *splitmix.Source, change float64) reading {
+		return level(fmt.Sprint(math.Round(min(max(1.2*(gauss(r)+change), -3), 3))))
 	}}
-	tags := source{traits.TypeSet, func(r *splitMix, change float64) reading {
+	tags := source{traits.TypeSet, func(r *splitmix.Source, change float64) reading {
 		held := reading{known: true}
 		for i := range 12 {
 			p := 0.05 + 0.04*float64(i)
-			if i == 6 && flag(r, p, change) || i != 6 && r.unit() < p {
+			if i == 6 && flag(r, p, change) || i != 6 && r.Float64() < p {
 				held.levels = append(held.levels, fmt.Sprintf("t%d", i))
 			}
 		}
@@ -70,7 +71,7 @@ func sources() []source {
 
 // draw makes the profiles of a cluster at two runs, the newer one in the
 // older's frame, and changed so much in one of the traits.
-func draw(of []source, n, m int, random *splitMix, changed int, change float64) (older, newer Profile) {
+func draw(of []source, n, m int, random *splitmix.Source, changed int, change float64) (older, newer Profile) {
 	older, newer = Profile{Users: n, Total: 4 * n}, Profile{Users: m, Total: 4 * m}
 	for i, s := range of {
 		t := traits.Trait{Path: fmt.Sprintf("t%02d", i), Type: s.of}
@@ -144,7 +145,7 @@ func BenchmarkFalseAlarms(b *testing.B) {
 
 // alarmsOf is the share of comparisons in which a cluster that has not
 // changed is said to have drifted.
-func alarmsOf(n, m, times int, random *splitMix) float64 {
+func alarmsOf(n, m, times int, random *splitmix.Source) float64 {
 	alarms := 0
 	for range times {
 		older, newer := draw(sources(), n, m, random, -1, 0)

@@ -28,7 +28,7 @@ func newFit(points Points, o Options) *fit {
 	f := &fit{points: points, Options: o, sample: points}
 	if n := points.Len(); n > sampleRows {
 		random := draws(o.Seed, forSample)
-		f.sample = points.gather(random.sample(n, sampleRows))
+		f.sample = points.gather(sample(&random, n, sampleRows))
 	}
 	f.still = tolerance * f.sample.variance()
 	return f
@@ -89,7 +89,7 @@ func (f *fit) refineByBatches(ctx context.Context, c centers) error {
 	for b := range batches {
 		f.Progress(Refining, b, batches)
 		for i := range rows {
-			rows[i] = random.below(f.points.Len())
+			rows[i] = random.IntN(f.points.Len())
 		}
 		slices.Sort(rows)
 		t, err := settle(ctx, f.points.gather(rows), c, f.Threads, nil)

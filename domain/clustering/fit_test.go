@@ -197,7 +197,7 @@ func TestSmallClustersAreMerged(t *testing.T) {
 	random := draws(1)
 	for i := range 300 {
 		at := [3][2]float64{{0, 0}, {50, 0}, {60, 0}}[min(i%2+i/290*2, 2)] // ten outliers near the second group
-		p.Data = append(p.Data, float32(at[0]+random.gauss()), float32(at[1]+random.gauss()))
+		p.Data = append(p.Data, float32(at[0]+gauss(&random)), float32(at[1]+gauss(&random)))
 	}
 	r := mustFit(t, p, Options{K: 3, Seed: 1})
 	if r.K != 2 || slices.Min(r.Sizes) < 140 {
@@ -353,7 +353,7 @@ func TestTheSampleHasDifferentRowsOfAllPlaces(t *testing.T) {
 	seen := make([]int, 100)
 	for seed := range uint64(2000) {
 		random := draws(seed)
-		rows := random.sample(100, 10)
+		rows := sample(&random, 100, 10)
 		if len(rows) != 10 || len(slices.Compact(slices.Clone(rows))) != 10 || !slices.IsSorted(rows) {
 			t.Fatal(rows)
 		}

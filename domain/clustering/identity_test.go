@@ -60,12 +60,12 @@ func bestGain(gain [][]float64, row int, used []bool) float64 {
 func TestAssignmentsAreTheBestOfAll(t *testing.T) {
 	random := draws(4)
 	for range 500 {
-		rows, columns := 1+random.below(6), 1+random.below(6)
+		rows, columns := 1+random.IntN(6), 1+random.IntN(6)
 		gain := make([][]float64, rows)
 		for i := range gain {
 			gain[i] = make([]float64, columns)
 			for j := range gain[i] {
-				gain[i][j] = float64(random.below(4)) / 4 // ties are likely
+				gain[i][j] = float64(random.IntN(4)) / 4 // ties are likely
 			}
 		}
 		got, taken := 0.0, map[int]bool{}

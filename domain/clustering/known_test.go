@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"kindred/domain/splitmix"
 	"kindred/domain/traits"
 )
 
@@ -101,10 +102,10 @@ func encode(users []traits.Flat) Points {
 // detector is spared it: most of what these tests do is to draw.
 //
 //go:norace
-func (s *splitMix) gauss() float64 {
+func gauss(random *splitmix.Source) float64 {
 	sum := -6.0
 	for range 12 {
-		sum += s.unit()
+		sum += random.Float64()
 	}
 	return sum
 }
@@ -125,40 +126,40 @@ func madeUp(n, k int, apart, share float64, seed uint64) known {
 	groups := make([]group, k)
 	for g := range groups {
 		for i := range groups[g].numbers {
-			groups[g].numbers[i] = random.gauss() * apart
+			groups[g].numbers[i] = gauss(&random) * apart
 		}
 		for i := range groups[g].levels {
-			groups[g].levels[i] = random.below(8)
+			groups[g].levels[i] = random.IntN(8)
 		}
 		for i := range groups[g].flags {
-			groups[g].flags[i] = random.unit()
+			groups[g].flags[i] = random.Float64()
 		}
 		for i := range groups[g].members {
-			groups[g].members[i] = random.unit()
+			groups[g].members[i] = random.Float64()
 		}
 	}
 	set.points.Data = make([]float32, 0, 64*n)
 	row := make([]float32, 64)
 	for range n {
-		c := random.below(k)
+		c := random.IntN(k)
 		g := groups[c]
 		clear(row)
 		for i, center := range g.numbers {
-			row[i] = float32(min(max(center+random.gauss()*0.7, -3), 3))
+			row[i] = float32(min(max(center+gauss(&random)*0.7, -3), 3))
 		}
 		for i, level := range g.levels {
-			if random.unit() > share {
-				level = random.below(8)
+			if random.Float64() > share {
+				level = random.IntN(8)
 			}
 			row[20+8*i+level] = 0.5
 		}
 		for i, p := range g.flags {
-			if random.unit() < p {
+			if random.Float64() < p {
 				row[52+i] = 0.707
 			}
 		}
 		for i, p := range g.members {
-			if random.unit() < p {
+			if random.Float64() < p {
 				row[60+i] = 0.4
 			}
 		}

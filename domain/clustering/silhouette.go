@@ -21,7 +21,7 @@ func (f *fit) look(ctx context.Context) (*silhouettes, error) {
 		return f.eyes, nil
 	}
 	random := draws(f.Seed, forSilhouette)
-	rows := random.sample(f.points.Len(), silhouetteRows)
+	rows := sample(&random, f.points.Len(), silhouetteRows)
 	m := len(rows)
 	s := &silhouettes{rows: rows, distances: make([]float32, m*m)}
 	points := f.points.gather(rows)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"sync"
+
+	"kindred/domain/splitmix"
 )
 
 // starts is how often k-means++ is tried.
@@ -68,10 +70,10 @@ func (f *fit) try(ctx context.Context, points Points, k, number int) (try, error
 // plusPlus chooses k rows as centers by greedy k-means++ (Arthur and
 // Vassilvitskii 2007): each is the best of 2 + ln k rows that are drawn with
 // the squares of their distances from the centers so far as odds.
-func plusPlus(ctx context.Context, points Points, k int, random splitMix) (centers, error) {
+func plusPlus(ctx context.Context, points Points, k int, random splitmix.Source) (centers, error) {
 	n := points.Len()
 	c := newCenters(k, points.Dims)
-	c.set(0, points.row(random.below(n)))
+	c.set(0, points.row(random.IntN(n)))
 	nearest := make([]float64, n)  // squared distance of each row from the centers so far
 	reaching := make([]float64, n) // running sum of nearest
 	for i := range nearest {
@@ -90,7 +92,7 @@ func plusPlus(ctx context.Context, points Points, k int, random splitMix) (cente
 			reaching[i] = sum
 		}
 		for t := range trials {
-			row, _ := slices.BinarySearch(reaching, random.unit()*sum)
+			row, _ := slices.BinarySearch(reaching, random.Float64()*sum)
 			drawn.set(t, points.row(min(row, n-1)))
 		}
 		if err := measure(ctx, points, drawn, distances); err != nil {

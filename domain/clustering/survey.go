@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"kindred/domain/splitmix"
 	"kindred/domain/traits"
 )
 
@@ -63,7 +64,7 @@ type survey struct {
 	reader   reader
 	readings []reading // of the user at hand, by trait
 	groups   []group   // the clusters, and everybody last
-	random   splitMix
+	random   splitmix.Source
 	frames   [][]frame // by cluster
 	against  [][]Profile
 }
@@ -140,10 +141,10 @@ func (s *survey) count(cluster int, f traits.Flat) {
 
 // count adds a user; those of a group are sampled as in Algorithm R (Vitter
 // 1985).
-func (g *group) count(of []traits.Trait, readings []reading, random *splitMix) {
+func (g *group) count(of []traits.Trait, readings []reading, random *splitmix.Source) {
 	place := g.users
 	if place >= g.size {
-		place = random.below(g.users + 1)
+		place = random.IntN(g.users + 1)
 	}
 	g.users++
 	for i, r := range readings {

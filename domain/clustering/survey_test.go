@@ -12,25 +12,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kindred/domain/splitmix"
 	"kindred/domain/traits"
 )
 
 // shoppers are users of two kinds, the even ones and the odd ones.
-func shoppers(t testing.TB, n int, random splitMix) []traits.Flat {
+func shoppers(t testing.TB, n int, random splitmix.Source) []traits.Flat {
 	t.Helper()
 	users := make([]traits.Flat, n)
 	for i := range users {
-		plan, age, joined, home := "free", 30+4*random.gauss(), 30, [2]float64{48.1, 11.6}
+		plan, age, joined, home := "free", 30+4*gauss(&random), 30, [2]float64{48.1, 11.6}
 		tags := `["news"]`
 		if i%2 == 1 {
-			plan, age, joined, home, tags = "pro", 60+4*random.gauss(), 900, [2]float64{-33.9, 18.4}, `["news", "golf"]`
+			plan, age, joined, home, tags = "pro", 60+4*gauss(&random), 900, [2]float64{-33.9, 18.4}, `["news", "golf"]`
 		}
-		if random.below(10) == 0 {
+		if random.IntN(10) == 0 {
 			plan = "free"
 		}
-		joined += random.below(300)
+		joined += random.IntN(300)
 		said := fmt.Sprintf(`{"plan": %q, "age": %.1f, "joined_at": %q, "home": {"lat": %v, "lon": %v}, "tags": %s, "active": %v, "secret": {"health": %d}}`,
-			plan, age, asOf.Add(-time.Duration(joined)*24*time.Hour).Format(time.DateOnly), home[0], home[1], tags, random.below(2) == 0, i%2)
+			plan, age, asOf.Add(-time.Duration(joined)*24*time.Hour).Format(time.DateOnly), home[0], home[1], tags, random.IntN(2) == 0, i%2)
 		var err error
 		if users[i], err = traits.Flatten([]byte(said)); err != nil {
 			t.Fatal(err)

@@ -1,9 +1,10 @@
 package matching
 
 import (
-	"math/bits"
 	"slices"
 	"sort"
+
+	"kindred/domain/splitmix"
 )
 
 // Pairs is how many random pairs of users a [Distribution] looks at, or all of
@@ -73,29 +74,11 @@ func pairsOf(n int, seed uint64) [][2]int {
 		}
 		return pairs
 	}
-	random := splitMix(seed)
+	random := splitmix.Source(seed)
 	for range Pairs {
-		a := random.below(n)
-		b := (a + 1 + random.below(n-1)) % n
+		a := random.IntN(n)
+		b := (a + 1 + random.IntN(n-1)) % n
 		pairs = append(pairs, [2]int{a, b})
 	}
 	return pairs
-}
-
-// splitMix is the generator of Steele, Lea and Flood (2014), whose sequence no
-// release of a library can change.
-type splitMix uint64
-
-func (s *splitMix) next() uint64 {
-	*s += 0x9e3779b97f4a7c15
-	z := uint64(*s)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// below returns a number in 0..n-1, its bias less than n/2^64.
-func (s *splitMix) below(n int) int {
-	high, _ := bits.Mul64(s.next(), uint64(n))
-	return int(high)
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"kindred/domain/splitmix"
 )
 
 // A partition groups alike users into cells, so that a search looks into a few
@@ -40,7 +42,7 @@ const (
 func (p *Population) Partition(seed uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	random := splitMix(seed)
+	random := splitmix.Source(seed)
 	users := make([]string, 0, len(p.rows))
 	for user := range p.rows {
 		users = append(users, user)
@@ -50,7 +52,7 @@ func (p *Population) Partition(seed uint64) {
 	if n < 2 || len(p.traits) == 0 {
 		return
 	}
-	random.shuffle(users)
+	shuffle(&random, users)
 	p.partition = &partition{anchors: p.standUp(users[:min(anchorRows, len(users))])}
 	p.train(users[:min(n*trainedOn, len(users))], n)
 	p.settle(n)
@@ -335,9 +337,9 @@ func (p *Population) ranking(row int, alike []int32, n int) []int {
 	return cells[:n]
 }
 
-func (s *splitMix) shuffle(users []string) {
+func shuffle(random *splitmix.Source, users []string) {
 	for i := len(users) - 1; i > 0; i-- {
-		j := s.below(i + 1)
+		j := random.IntN(i + 1)
 		users[i], users[j] = users[j], users[i]
 	}
 }
