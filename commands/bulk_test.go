@@ -162,6 +162,7 @@ func TestTwoImportsOfOneFileAtOnceCreateEachUserOnce(t *testing.T) {
 
 func TestACrashedImportInBulkCanBeRepeated(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		const users = 4
 		command := func(c *commands.Commands) error {
@@ -184,6 +185,7 @@ func TestACrashedImportInBulkCanBeRepeated(t *testing.T) {
 // meets the user it made.
 func TestAUserIsCreatedOnceInBulk(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		call = seeded(call, "k1", "b1")
 		var first id.User

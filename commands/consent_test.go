@@ -44,20 +44,20 @@ type directory struct {
 }
 
 func (d directory) Consenting(_ context.Context, _ id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
-	return d.list(d.consents(d.T, layer, ""), true, after, limit), nil //nolint:contextcheck // it is the test that reads the log
+	return d.list(d.consents(d.T, layer, ""), true, after, limit), nil
 }
 
 func (d directory) NotConsenting(_ context.Context, _ id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
-	return d.list(d.consents(d.T, layer, before), false, after, limit), nil //nolint:contextcheck // it is the test that reads the log
+	return d.list(d.consents(d.T, layer, before), false, after, limit), nil
 }
 
 func (d directory) CountUsers(_ context.Context, _ id.Client, before eventstore.Position) (int, error) {
-	return len(d.consents(d.T, "", before)), nil //nolint:contextcheck // it is the test that reads the log
+	return len(d.consents(d.T, "", before)), nil
 }
 
 func (d directory) CountChanged(_ context.Context, _ id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
 	changed := map[id.User]bool{}
-	for _, r := range d.records(d.T) { //nolint:contextcheck // it is the test that reads the log
+	for _, r := range d.records(d.T) {
 		switch e := r.Event.(type) {
 		case event.ConsentGranted:
 			changed[e.User] = granted && r.Position > since

@@ -126,6 +126,7 @@ func everyDeath(t *testing.T, story func(t *testing.T, w *world) (command func(*
 
 func TestACrashedSignUpLeavesTheAddressUsable(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		w.client(t, "first@example.com") // has the slug acme
 		in := commands.SignUp{Email: "ada@example.com", Password: "secret", CompanyName: "Acme"}
 		command := func(c *commands.Commands) error {
@@ -153,6 +154,7 @@ func TestACrashedSignUpLeavesTheAddressUsable(t *testing.T) {
 func TestACrashedAdditionOfAMemberCanBeRepeated(t *testing.T) {
 	for _, key := range []string{"", "k1"} {
 		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+			t.Helper()
 			_, call := w.client(t, "ada@example.com")
 			if key != "" {
 				call = seeded(call, key, "b1")
@@ -187,6 +189,7 @@ func TestACrashedAdditionOfAMemberCanBeRepeated(t *testing.T) {
 // Here the caller does not wait for the policies.
 func TestACrashedAdditionOfAMemberCanBeRepeatedAtOnce(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		call = seeded(call, "k1", "b1")
 		in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
@@ -209,6 +212,7 @@ func TestACrashedAdditionOfAMemberCanBeRepeatedAtOnce(t *testing.T) {
 
 func TestACrashedRemovalIsFinished(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
 		bob, err := w.AddMember(t.Context(), call, in)
@@ -233,6 +237,7 @@ func TestACrashedRemovalIsFinished(t *testing.T) {
 
 func TestACrashedErasureIsFinished(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		user, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`))
 		if err != nil {
@@ -271,6 +276,7 @@ func manyMatches(n, size int) []event.MatchComputed {
 
 func TestCrashedMatchesAreCompletedByTheRepetition(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		call = seeded(call, "k1", "b1")
 		if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,10 +180,10 @@ func (c *Commands) findUser(ctx context.Context, client id.Client, ref UserRef, 
 
 // traits are the newest ones in a user's history.
 func (c *Commands) traits(ctx context.Context, history []eventstore.Recorded) ([]byte, error) {
-	for i := len(history) - 1; i >= 0; i-- {
-		switch history[i].Event.(type) {
+	for _, r := range slices.Backward(history) {
+		switch r.Event.(type) {
 		case event.EndUserCreated, event.EndUserTraitsChanged:
-			return c.open(ctx, history[i], "traits")
+			return c.open(ctx, r, "traits")
 		}
 	}
 	return nil, domain.ErrUserUnknown()

@@ -262,7 +262,7 @@ func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
 
 func (r *importing) upsert(ctx context.Context, line Imported) error {
 	outcome, err := r.commands.upsert(ctx, r.call, r.mode, line.ExternalID, line.Traits)
-	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable { //nolint:nilerr // the refusal stands in the report
+	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable {
 		r.refuse(line.Line, refused)
 		return nil
 	}

@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 		matcher: &matcher{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 	}
 	w.Commands = w.process(w.store, w.keys)
-	w.log = w.Commands.Log
+	w.log = w.Log
 	return w
 }
 

@@ -190,7 +190,7 @@ func (b *entering) write(ctx context.Context, tx pgx.Tx) error {
 	if err := do(ctx, tx, "enter events", insertEvents,
 		column(e, func(e enteredEvent) string { return string(e.Client) }),
 		column(e, func(e enteredEvent) int64 { return e.Ordinal }),
-		column(e, func(e enteredEvent) string { return string(e.Entry.Position) }),
+		column(e, func(e enteredEvent) string { return string(e.Position) }),
 		column(e, func(e enteredEvent) string { return string(e.Stream) }),
 		column(e, func(e enteredEvent) string { return e.Type }),
 		column(e, func(e enteredEvent) string { return e.actor }),

@@ -220,8 +220,8 @@ func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
 		case odd:
 			return 0, trouble
 		case last: // it changes while it is matched
-			w.change(w.acme, last, `{"a":1}`) //nolint:contextcheck // the test's own will do
-			w.fill(1000)                      //nolint:contextcheck // here too
+			w.change(w.acme, last, `{"a":1}`)
+			w.fill(1000)
 		}
 		return 1, nil
 	}

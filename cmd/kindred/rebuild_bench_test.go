@@ -86,6 +86,7 @@ func BenchmarkRebuildUsers(b *testing.B)      { benchmarkRebuild(b, 100_000) }
 func BenchmarkRebuildUsersLarge(b *testing.B) { benchmarkRebuild(b, 1_000_000) }
 
 func benchmarkRebuild(b *testing.B, events int) {
+	b.Helper()
 	config := testConfig(b)
 	config.DatabaseURL = pgtest.Durable(b).URL()
 	f := openFoundation(b, config)

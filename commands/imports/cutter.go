@@ -33,14 +33,15 @@ func (c *cutter) next() (chunk []byte, lines int64, err error) {
 			}
 			continue
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		last := errors.Is(err, io.EOF)
+		if err != nil && !last {
 			return nil, 0, fmt.Errorf("receive an import: %w", err)
 		}
 		if len(line) > 0 {
 			c.chunk = append(c.chunk, line...)
 			lines++
 		}
-		if err != nil {
+		if last {
 			break
 		}
 	}

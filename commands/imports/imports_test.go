@@ -268,9 +268,9 @@ func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
 func TestAChunkCountsOnce(t *testing.T) {
 	w := newWorld(t)
 	i := w.receive(t, "cli_a", "one\ntwo\n")
-	inner := w.Worker.Apply
-	w.Worker.Apply = func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
-		w.Worker.Apply = inner
+	inner := w.Apply
+	w.Apply = func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
+		w.Apply = inner
 		if worked, err := w.Turn(ctx); !worked || err != nil {
 			t.Errorf("the other one: %t, %v", worked, err)
 		}

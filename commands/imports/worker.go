@@ -46,14 +46,18 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) drive(ctx context.Context) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
-	var pruned time.Time
+	prune := time.NewTimer(0)
+	defer prune.Stop()
 	for {
 		worked, err := w.Turn(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil && time.Since(pruned) > pruneEvery {
-			pruned, err = time.Now(), w.prune(ctx)
+		select {
+		case <-prune.C:
+			prune.Reset(pruneEvery)
+			err = errors.Join(err, w.prune(ctx))
+		default:
 		}
 		if err != nil {
 			w.Logger.WarnContext(ctx, "imports are not applied, trying again", "error", err)

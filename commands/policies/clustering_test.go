@@ -165,9 +165,9 @@ func (o *town) ends(n int) func() bool {
 
 // Next implements [Runs] by reading the log.
 func (o *town) Next(_ context.Context, except []id.Run) (open []OpenRun, err error) {
-	ended := o.endedRuns() //nolint:contextcheck // it is the test that reads the log
+	ended := o.endedRuns()
 	seen := map[id.Client]bool{}
-	for _, r := range o.records() { //nolint:contextcheck // it is the test that reads the log
+	for _, r := range o.records() {
 		e, ok := r.Event.(event.ClusteringRequested)
 		if !ok || seen[r.Client] || slices.Contains(ended, e.Run) || slices.Contains(except, e.Run) {
 			continue
@@ -196,7 +196,7 @@ func (o *town) endedRuns() (ended []id.Run) {
 
 // Ended implements [Runs].
 func (o *town) Ended(_ context.Context, runs []id.Run) ([]id.Run, error) {
-	ended := o.endedRuns() //nolint:contextcheck // it is the test that reads the log
+	ended := o.endedRuns()
 	return slices.DeleteFunc(slices.Clone(runs), func(r id.Run) bool { return !slices.Contains(ended, r) }), nil
 }
 
@@ -212,7 +212,7 @@ func (o *town) Reached(context.Context, eventstore.Position) error { return nil 
 // Granted implements [Inputs].
 func (o *town) Granted(_ context.Context, _ id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
 	then, now := map[id.User]bool{}, map[id.User]bool{}
-	for _, r := range o.records() { //nolint:contextcheck // it is the test that reads the log
+	for _, r := range o.records() {
 		var user id.User
 		granted := false
 		switch e := r.Event.(type) {

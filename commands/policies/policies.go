@@ -68,7 +68,7 @@ func (p *Policies) Run(ctx context.Context) error {
 		return fmt.Errorf("make the policies' router: %w", err)
 	}
 	router.AddMiddleware(middleware.Recoverer)
-	router.AddNoPublisherHandler("forget", "forget", p.Subscriber, feed.Handle(p.forget)) //nolint:contextcheck // each message carries its own
+	router.AddConsumerHandler("forget", "forget", p.Subscriber, feed.Handle(p.forget)) //nolint:contextcheck // each message carries its own
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { p.sweepClaims(ctx) })
 	sweeps.Go(func() { p.sweepCampaigns(ctx) })

@@ -129,6 +129,9 @@ func (l *lines) fill() {
 	for first := 0; first < len(texts); first += share {
 		all.Go(func() error {
 			for i := first; i < min(first+share, len(texts)); i++ {
+				if parsed[i].Refused != nil {
+					continue
+				}
 				if err := l.parse(&parsed[i], texts[i]); err != nil {
 					return err
 				}
@@ -190,16 +193,13 @@ func (l *lines) skip() error {
 
 // parse reads a line by the rules for a single user.
 func (l *lines) parse(into *commands.Imported, text []byte) error {
-	if into.Refused != nil {
-		return nil
-	}
 	user, err := l.rules.Decode(text)
-	if into.Refused = fault.As(err); into.Refused != nil {
-		return nil
-	}
-	if err != nil {
+	into.Refused = fault.As(err)
+	switch {
+	case err == nil:
+		into.ExternalID, into.Traits = user.ExternalID, orEmpty(user.Traits)
+	case into.Refused == nil:
 		return fmt.Errorf("read line %d of the import: %w", into.Line, err)
 	}
-	into.ExternalID, into.Traits = user.ExternalID, orEmpty(user.Traits)
 	return nil
 }

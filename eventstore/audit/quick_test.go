@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -60,7 +59,7 @@ func FuzzShownIsWhatTheEnvelopeSays(f *testing.F) {
 			return
 		}
 		m, err := eventstore.DecodeMeta(meta)
-		if err != nil || m.Actor != actor || m.Correlation != correlation || m.Causation != id.Event(causation) {
+		if err != nil || m.Actor != actor || m.Correlation != correlation || m.Causation != causation {
 			t.Errorf("%q: %q %q %q; %+v %v", meta, actor, correlation, causation, m, err)
 		}
 	})

@@ -66,12 +66,12 @@ func (p *Progress) Run(ctx context.Context) {
 func (p *Progress) Wait(ctx context.Context, of Projection, position eventstore.Position) error {
 	return p.await(ctx, Slot(of), func() (eventstore.Position, bool, error) {
 		var at eventstore.Position
-		err := p.Pool.QueryRow(ctx, selectPassed, Slot(of)).Scan(&at)
+		err := p.Pool.QueryRow(ctx, placeOfAll, Slot(of)).Scan(&at)
 		return position, at >= position, err
 	})
 }
 
-const selectPassed = `
+const placeOfAll = `
 SELECT coalesce((SELECT least(position, (SELECT min(position) FROM quarantine WHERE projection = $1 AND held))
 	FROM checkpoints WHERE name = $1), '')`
 

@@ -492,8 +492,9 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-func openWith(t testing.TB, v *seal.Vault, row seal.WrappedKey, subject string, p seal.Place, box *event.Box) ([]byte, error) {
-	with, err := v.With(t.Context(), row, p.Client, subject)
+func openWith(tb testing.TB, v *seal.Vault, row seal.WrappedKey, subject string, p seal.Place, box *event.Box) ([]byte, error) {
+	tb.Helper()
+	with, err := v.With(tb.Context(), row, p.Client, subject)
 	if err != nil {
 		return nil, err
 	}

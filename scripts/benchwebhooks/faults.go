@@ -31,13 +31,13 @@ func faults(ctx context.Context, b *bench) error {
 			return b.startDatabase(ctx)
 		}, 15},
 		{fmt.Sprintf("the receiver down for %s in a burst of 20k", b.outage), func(ctx context.Context, r *receiver) error {
-			if err := r.become(down); err != nil {
+			if err := r.become(ctx, down); err != nil {
 				return err
 			}
 			if err := pause(ctx, b.outage); err != nil {
 				return err
 			}
-			return r.become(fast)
+			return r.become(ctx, fast)
 		}, 120},
 	} {
 		if err := b.broken(ctx, fault.what, fault.strike, fault.within); err != nil {
@@ -89,7 +89,7 @@ func (b *bench) broken(ctx context.Context, what string, strike func(context.Con
 	}
 	var got []arrival
 	there := map[string]bool{}
-	err = eventually(ctx, "every acknowledged event arrives", patience, func() (bool, error) {
+	err = eventually(ctx, "every acknowledged event arrives", func() (bool, error) {
 		for _, a := range to[0].take() {
 			got = append(got, a)
 			there[a.pair] = true
@@ -111,7 +111,7 @@ func (b *bench) broken(ctx context.Context, what string, strike func(context.Con
 
 // serving waits until a client's webhooks can be read again.
 func (b *bench) serving(ctx context.Context, c *client) error {
-	return eventually(ctx, "kindred answers", patience, func() (bool, error) {
+	return eventually(ctx, "kindred answers", func() (bool, error) {
 		return c.call(ctx, "GET", "/api/v1/clients/"+c.id+"/webhooks", nil, nil) == nil, nil
 	})
 }

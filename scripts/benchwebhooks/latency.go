@@ -51,7 +51,7 @@ func delays(ctx context.Context, events map[string]published, to []*receiver) ([
 	var took []time.Duration
 	for i, r := range to {
 		seen := map[string]bool{}
-		err := eventually(ctx, fmt.Sprintf("receiver %d gets all", i), patience, func() (bool, error) {
+		err := eventually(ctx, fmt.Sprintf("receiver %d gets all", i), func() (bool, error) {
 			for _, a := range r.take() {
 				if event, ours := events[a.pair]; ours && !seen[a.pair] {
 					seen[a.pair] = true

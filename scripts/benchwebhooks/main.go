@@ -95,7 +95,7 @@ func run(ctx context.Context) (err error) {
 	if b.stack, err = startStack(ctx, *program, *talk); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	if err := b.surroundings(ctx); err != nil {
 		return err
 	}
@@ -124,5 +124,5 @@ func (b *bench) save(file string) error {
 	if err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
+	return os.WriteFile(file, append(text, '\n'), 0o600)
 }

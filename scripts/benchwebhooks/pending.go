@@ -42,7 +42,7 @@ func pending(ctx context.Context, b *bench) error {
 		if err := arrived(ctx, blocked[0], 1); err != nil {
 			return nil, nil, err
 		}
-		if err := blocked[0].become(hanging); err != nil {
+		if err := blocked[0].become(ctx, hanging); err != nil {
 			return nil, nil, err
 		}
 		if err := full.copies(ctx, n); err != nil {
@@ -79,7 +79,7 @@ func pending(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := blocked[0].become(fast); err != nil {
+	if err := blocked[0].become(ctx, fast); err != nil {
 		return err
 	}
 	long, longP99, err := fill(million)
@@ -102,10 +102,10 @@ func pending(ctx context.Context, b *bench) error {
 
 // drainMillion measures how fast they go, second by second, once the receiver answers again.
 func (b *bench) drainMillion(ctx context.Context, r *receiver) (rate []float64, memory float64, err error) {
-	if err := r.become(fast); err != nil {
+	if err := r.become(ctx, fast); err != nil {
 		return nil, 0, err
 	}
-	if err := eventually(ctx, "its failures are behind it", patience, func() (bool, error) { return r.count() > 10_000, nil }); err != nil {
+	if err := eventually(ctx, "its failures are behind it", func() (bool, error) { return r.count() > 10_000, nil }); err != nil {
 		return nil, 0, err
 	}
 	for range b.runs {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -64,10 +65,10 @@ func (rs *receivers) close() {
 }
 
 // receive starts a receiver.
-func (rs *receivers) receive(k kind) (*receiver, error) {
+func (rs *receivers) receive(ctx context.Context, k kind) (*receiver, error) {
 	r := &receiver{changed: make(chan struct{})}
 	r.kind.Store(int32(k))
-	if err := r.listen("127.0.0.1:0"); err != nil {
+	if err := r.listen(ctx, "127.0.0.1:0"); err != nil {
 		return nil, err
 	}
 	rs.mu.Lock()
@@ -76,8 +77,8 @@ func (rs *receivers) receive(k kind) (*receiver, error) {
 	return r, nil
 }
 
-func (r *receiver) listen(address string) error {
-	listener, err := net.Listen("tcp", address)
+func (r *receiver) listen(ctx context.Context, address string) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (r *receiver) listen(address string) error {
 }
 
 // become changes how a receiver behaves, also towards those who wait.
-func (r *receiver) become(k kind) error {
+func (r *receiver) become(ctx context.Context, k kind) error {
 	was := kind(r.kind.Swap(int32(k)))
 	r.mu.Lock()
 	close(r.changed)
@@ -99,7 +100,7 @@ func (r *receiver) become(k kind) error {
 	case k == down:
 		return r.server.Close()
 	case was == down:
-		return r.listen(r.address)
+		return r.listen(ctx, r.address)
 	}
 	return nil
 }

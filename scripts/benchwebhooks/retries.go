@@ -44,7 +44,7 @@ func retries(ctx context.Context, b *bench) error {
 	}
 	if !b.quick {
 		const queued = `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`
-		err := eventually(ctx, "all are dropped", patience, func() (bool, error) {
+		err := eventually(ctx, "all are dropped", func() (bool, error) {
 			var left int
 			err := b.pool.QueryRow(ctx, queued, c.hooks[0]).Scan(&left)
 			return left == 0, err

@@ -49,17 +49,17 @@ func startStack(ctx context.Context, program string, talk bool) (s *stack, err e
 		dir: dir, program: program, talk: talk, receivers: newReceivers(),
 		api: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 512}},
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // the server runs under an account of its own
-		return nil, errors.Join(err, s.close())
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302: the server runs under an account of its own
+		return nil, errors.Join(err, s.close(ctx))
 	}
 	if err := s.startDatabase(ctx); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close(ctx))
 	}
 	if s.pool, err = postgres.Open(ctx, s.database.URL(), postgres.Options{MaxConns: 2, AppName: "bench"}); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close(ctx))
 	}
 	if err := s.startKindred(ctx, "127.0.0.1:0"); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close(ctx))
 	}
 	return s, nil
 }
@@ -73,7 +73,7 @@ var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
 
 // startKindred starts the program and waits until it serves.
 func (s *stack) startKindred(ctx context.Context, listen string) error {
-	cmd := exec.Command(s.program, "serve")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.program, "serve") // close ends it
 	cmd.Env = append(os.Environ(),
 		"KINDRED_LISTEN="+listen, "KINDRED_DATABASE_URL="+s.database.URL(), "KINDRED_DATA_DIR="+filepath.Join(s.dir, "kindred"),
 		"KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8", "KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h", "KINDRED_PUBLIC_URL=http://kindred.example")
@@ -132,13 +132,13 @@ func (s *stack) restart(ctx context.Context) error {
 }
 
 // close ends all and leaves nothing behind.
-func (s *stack) close() error {
+func (s *stack) close(ctx context.Context) error {
 	err := s.kill()
 	if s.pool != nil {
 		s.pool.Close()
 	}
 	if s.database != nil {
-		err = errors.Join(err, s.database.Stop(context.Background()))
+		err = errors.Join(err, s.database.Stop(context.WithoutCancel(ctx)))
 	}
 	s.receivers.close()
 	return errors.Join(err, os.RemoveAll(s.dir))
@@ -188,17 +188,17 @@ func (s *stack) metric(ctx context.Context, name string) (sum float64, err error
 	return sum, nil
 }
 
-// eventually waits for a condition.
-func eventually(ctx context.Context, what string, within time.Duration, holds func() (bool, error)) error {
+// eventually waits for a condition, for as long as patience lasts.
+func eventually(ctx context.Context, what string, holds func() (bool, error)) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(within); ; {
+	for end := time.Now().Add(patience); ; {
 		ok, err := holds()
 		if ok || err != nil {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("not within %s: %s", within, what)
+			return fmt.Errorf("not within %s: %s", patience, what)
 		}
 		select {
 		case <-ctx.Done():

@@ -43,7 +43,7 @@ func (b *bench) surroundings(context.Context) error {
 
 // bare is how many requests a second a bare client and receiver reach.
 func (b *bench) bare(ctx context.Context) (float64, error) {
-	r, err := b.receive(fast)
+	r, err := b.receive(ctx, fast)
 	if err != nil {
 		return 0, err
 	}
@@ -101,7 +101,7 @@ func (c *client) queue(ctx context.Context, r *receiver, n int) (time.Time, erro
 	if _, err := c.match(ctx, 0); err != nil {
 		return time.Time{}, err
 	}
-	err := eventually(ctx, "the model is delivered", patience, func() (bool, error) {
+	err := eventually(ctx, "the model is delivered", func() (bool, error) {
 		var there int
 		err := c.pool.QueryRow(ctx, `SELECT count(*) FROM dispatch_deliveries WHERE webhook = $1`, c.hooks[0]).Scan(&there)
 		return there > 0, err
@@ -152,7 +152,7 @@ func (b *bench) drain(ctx context.Context, n int) (float64, error) {
 }
 
 func arrived(ctx context.Context, r *receiver, n int) error {
-	return eventually(ctx, fmt.Sprintf("%d deliveries", n), patience, func() (bool, error) { return r.count() >= n, nil })
+	return eventually(ctx, fmt.Sprintf("%d deliveries", n), func() (bool, error) { return r.count() >= n, nil })
 }
 
 // endToEnd measures how fast events go from the API to one receiver.
