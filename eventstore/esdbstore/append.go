@@ -1,8 +1,11 @@
 package esdbstore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
@@ -99,6 +102,9 @@ func (w *write) try(ctx context.Context, streams api.StreamsClient) (eventstore.
 	}
 }
 
+// errCutShort: the server answered before it had heard the whole append.
+var errCutShort = status.Error(codes.Unavailable, "the append was cut short")
+
 // conflict is the refusal of an append, with where the stream is.
 func (w *write) conflict(ctx context.Context, streams api.StreamsClient) error {
 	actual, err := lastRevision(ctx, streams, w.stream)
@@ -119,15 +125,22 @@ func header(stream eventstore.Stream, expected eventstore.Revision) *api.AppendR
 	return &api.AppendReq{Content: &api.AppendReq_Options_{Options: options}}
 }
 
-// send makes one append and reads the answer to it.
+// send makes one append and reads the answer to it. An append ends where its
+// call is closed for sending, so one that could not be sent to its end never is:
+// the server would take the beginning for the whole.
 func send(ctx context.Context, streams api.StreamsClient, requests []*api.AppendReq) (answer, error) {
+	ctx, abandon := context.WithCancel(ctx)
+	defer abandon()
 	call, err := streams.Append(ctx)
 	if err != nil {
 		return answer{}, err
 	}
 	for _, r := range requests {
-		if call.Send(r) != nil {
-			break // the answer says why
+		if err := call.Send(r); err != nil {
+			if errors.Is(err, io.EOF) { // the server has ended the call, and said why
+				err = call.RecvMsg(new(api.AppendResp))
+			}
+			return answer{}, told(cmp.Or(err, errCutShort), call.Trailer())
 		}
 	}
 	reply, err := call.CloseAndRecv()

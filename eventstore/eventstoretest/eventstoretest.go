@@ -65,6 +65,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"a subscription ends with its context", subscriptionEnds},
 		{"a follower that keeps giving up misses nothing", impatient},
 		{"a caller that gives up cancels nobody else", givingUp},
+		{"an append that its caller gives up is whole or none", givingUpAmid},
 		{"followers miss nothing and see one order while writers race", race},
 		{"followers miss nothing while connections are cut", raceWithCuts},
 		{"an append over a cut connection lands once", appendOverCut},

@@ -73,11 +73,57 @@ func givingUp(x *trial) {
 	}
 }
 
+// givingUpAmid lets callers go away, and connections break, at any moment of a
+// long append, which must not leave a part of it.
+func givingUpAmid(x *trial) {
+	const callers, rounds, events = 8, 30, 100
+	began := time.Now()
+	x.append(x.stream(), eventstore.NoStream, x.events(events)...)
+	takes := time.Since(began)
+	pick := choices(x, 3)
+	attempts := make([]attempt, callers*rounds)
+	var group sync.WaitGroup
+	for i := range attempts {
+		attempts[i].stream = x.stream()
+	}
+	for c := range callers {
+		maker, pick := newMaker(), rand.New(rand.NewPCG(pick.Uint64(), 0))
+		group.Go(func() {
+			for i := range rounds {
+				a := &attempts[c*rounds+i]
+				a.expected, a.events = eventstore.NoStream, maker.events(events)
+				ctx, cancel := context.WithTimeout(x.ctx, time.Duration(pick.Int64N(int64(4*takes))))
+				a.appended, a.err = x.Store.Append(ctx, a.stream, a.expected, a.events)
+				cancel()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	for cutting := x.Cut != nil; cutting; {
+		x.Cut(x)
+		select {
+		case <-done:
+			cutting = false
+		case <-time.After(takes):
+		}
+	}
+	<-done
+	for _, a := range attempts {
+		if n := len(x.readStream(a.stream, 0, 2*events)); n != events && (n != 0 || a.err == nil) {
+			x.Errorf("of %d events %d were appended (%v)", events, n, a.err)
+		}
+	}
+}
+
 func race(x *trial) {
 	pick := choices(x, 1)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
-	attempts := x.write(pick, stores)
+	attempts := x.write(pick, stores, nil)
 	seen, last := finish()
 	x.checkRace(append(attempts, last), seen)
 }
@@ -89,15 +135,17 @@ func raceWithCuts(x *trial) {
 	pick := choices(x, 2)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
-	attempts := x.writeWhile(pick, stores, func(done <-chan struct{}) {
+	attempts := x.writeWhile(pick, stores, func(done <-chan struct{}, settled <-chan time.Time) {
 		tick := time.NewTicker(cutPause)
 		defer tick.Stop()
 		for {
 			x.Cut(x)
-			select {
-			case <-done:
-				return
-			case <-tick.C:
+			for _, moved := range []<-chan time.Time{tick.C, settled} { // nobody gets anywhere otherwise on a slow machine
+				select {
+				case <-done:
+					return
+				case <-moved:
+				}
 			}
 		}
 	})
@@ -105,23 +153,24 @@ func raceWithCuts(x *trial) {
 	x.checkRace(append(attempts, last), seen)
 }
 
-// writeWhile writes while disturb is at work; its channel is closed when the
-// writers are done.
-func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{})) []attempt {
-	done := make(chan struct{})
+// writeWhile writes while disturb is at work. The first channel that it is
+// given is closed when the writers are done; the other tells when some were
+// answered.
+func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{}, settled <-chan time.Time)) []attempt {
+	done, settled := make(chan struct{}), make(chan time.Time, 1)
 	var attempts []attempt
 	go func() {
 		defer close(done)
-		attempts = x.write(pick, stores)
+		attempts = x.write(pick, stores, settled)
 	}()
-	disturb(done)
+	disturb(done, settled)
 	<-done
 	return attempts
 }
 
 // write lets many writers append to few streams: at the revision they believe
 // in, at wrong ones, again, and giving up at any moment.
-func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
+func (x *trial) write(pick *rand.Rand, stores []eventstore.Store, settled chan<- time.Time) []attempt {
 	streams := make([]eventstore.Stream, 8)
 	tips := make([]atomic.Int64, len(streams)) // the highest revision that was told
 	for i := range streams {
@@ -158,6 +207,10 @@ func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 					raise(&tips[s], a.appended.Revision)
 				}
 				each[w] = append(each[w], a)
+				select {
+				case settled <- time.Now():
+				default:
+				}
 			}
 		})
 	}
@@ -325,7 +378,7 @@ func restart(x *trial) {
 	stores := x.stores(2)
 	finish := x.follow(stores...)
 	first := x.subscribe(x.Store, x.start)
-	attempts := x.writeWhile(pick, stores, func(<-chan struct{}) {
+	attempts := x.writeWhile(pick, stores, func(<-chan struct{}, <-chan time.Time) {
 		x.await(first, 2*appendsEach) // amid it
 		x.Restart(x)
 	})
