@@ -19,23 +19,6 @@ type DueCampaigns interface {
 	Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error)
 }
 
-// sweepCampaigns starts and completes campaigns when their time comes, until
-// ctx ends. Several processes may sweep at once: the log decides.
-func (p *Policies) sweepCampaigns(ctx context.Context) {
-	ticker := time.NewTicker(campaignPause)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := p.AdvanceCampaigns(ctx); err != nil && ctx.Err() == nil {
-			p.Logger.WarnContext(ctx, "campaigns not swept, trying again", "error", err)
-		}
-	}
-}
-
 // AdvanceCampaigns starts and completes the campaigns whose time has come. One
 // that cannot be advanced does not keep back the others.
 func (p *Policies) AdvanceCampaigns(ctx context.Context) error {

@@ -17,23 +17,6 @@ const (
 	claimBatch = 100
 )
 
-// sweepClaims settles reservations that a crash left open, until ctx ends.
-// Several processes may sweep at once: settling is decided by the log.
-func (p *Policies) sweepClaims(ctx context.Context) {
-	ticker := time.NewTicker(claimPause)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := p.SettleClaims(ctx); err != nil && ctx.Err() == nil {
-			p.Logger.WarnContext(ctx, "claims not settled, trying again", "error", err)
-		}
-	}
-}
-
 // SettleClaims settles the reservations that have been open for longer than a
 // command takes. One that fails does not keep back the others.
 func (p *Policies) SettleClaims(ctx context.Context) error {

@@ -30,24 +30,7 @@ func (e EndedDeliveries) Record(ctx context.Context, client id.Client, day time.
 // endingsPause is how long ends of deliveries gather for company.
 const endingsPause = time.Second
 
-// recordEndings records how deliveries end, until ctx ends.
-func (p *Policies) recordEndings(ctx context.Context) {
-	pause := time.NewTimer(endingsPause)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-pause.C:
-		}
-		more, err := p.Settle(ctx, EndedDeliveries{p.Commands})
-		if err != nil && ctx.Err() == nil {
-			p.Logger.WarnContext(ctx, "ends of deliveries not recorded, trying again", "error", err)
-		}
-		next := endingsPause
-		if more {
-			next = 0
-		}
-		pause.Reset(next)
-	}
+// recordEndings records how deliveries ended.
+func (p *Policies) recordEndings(ctx context.Context) (more bool, err error) {
+	return p.Settle(ctx, EndedDeliveries{p.Commands})
 }

@@ -12,27 +12,13 @@ import (
 const matchPause = 250 * time.Millisecond
 
 // matchAutomatically computes the matches of users who were created or have
-// changed, until ctx ends. Several processes may do so at once.
-func (p *Policies) matchAutomatically(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-pause.C:
-		}
-		worked, err := p.Matching.Take(ctx, p.match)
-		if err != nil && ctx.Err() == nil {
-			p.Metrics.notMatched()
-			p.Logger.WarnContext(ctx, "not matched automatically, trying again", "error", err)
-		}
-		if worked && err == nil {
-			pause.Reset(0)
-		} else {
-			pause.Reset(matchPause)
-		}
+// changed.
+func (p *Policies) matchAutomatically(ctx context.Context) (worked bool, err error) {
+	worked, err = p.Matching.Take(ctx, p.match)
+	if err != nil && ctx.Err() == nil {
+		p.Metrics.notMatched()
 	}
+	return worked, err
 }
 
 // match records what is worth telling of one user; its identifiers follow from

@@ -70,16 +70,42 @@ func (p *Policies) Run(ctx context.Context) error {
 	router.AddMiddleware(middleware.Recoverer)
 	router.AddConsumerHandler("forget", "forget", p.Subscriber, feed.Handle(p.forget)) //nolint:contextcheck // each message carries its own
 	var sweeps sync.WaitGroup
-	sweeps.Go(func() { p.sweepClaims(ctx) })
-	sweeps.Go(func() { p.sweepCampaigns(ctx) })
-	sweeps.Go(func() { p.matchAutomatically(ctx) })
-	sweeps.Go(func() { p.recordEndings(ctx) })
+	sweep := func(policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
+		sweeps.Go(func() { p.sweep(ctx, policy, pause, work) })
+	}
+	sweep("claims", claimPause, func(ctx context.Context) (bool, error) { return false, p.SettleClaims(ctx) })
+	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
+	sweep("matching", matchPause, p.matchAutomatically)
+	sweep("endings", endingsPause, p.recordEndings)
 	err = router.Run(ctx)
 	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("run the policies: %w", err)
 	}
 	return nil
+}
+
+// sweep works until ctx ends, with a pause whenever there is no more to do.
+// Several processes may sweep at once: the log decides.
+func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
+	next := time.NewTimer(pause)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		more, err := work(ctx)
+		if err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "a policy failed, trying again", "policy", policy, "error", err)
+		}
+		if more && err == nil {
+			next.Reset(0)
+		} else {
+			next.Reset(pause)
+		}
+	}
 }
 
 // forget finishes an erasure, a removal or the end of a consent layer: the key
