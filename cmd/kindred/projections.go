@@ -61,27 +61,14 @@ func (e environ) verifyModelsCommand() *cobra.Command {
 	}
 }
 
-// maxDifferences bounds what is printed of a read model that is wrong all over.
-const maxDifferences = 100
-
 func (e environ) verifyModels(ctx context.Context, f *foundation, names []string, progress *bar) error {
 	different := 0
 	for _, model := range projections.All() {
 		if len(names) > 0 && !slices.Contains(names, model.Name()) {
 			continue
 		}
-		printed := 0
 		checked, err := f.runner.Verify(ctx, model, func(r feed.Rebuilding) { progress.show(r.Events, r.Expected) },
-			func(d feed.Difference) {
-				if printed++; printed > maxDifferences {
-					return
-				}
-				what := "has a row that a rebuild does not make"
-				if d.Missing {
-					what = "lacks a row that a rebuild makes"
-				}
-				fmt.Fprintf(e.out, "%s: %s %s: %s\n", model.Name(), d.Table, what, d.Row)
-			})
+			printDifferences(e.out, model, "has a row that a rebuild does not make", "lacks a row that a rebuild makes"))
 		progress.end()
 		if err != nil {
 			return err
@@ -95,6 +82,25 @@ func (e environ) verifyModels(ctx context.Context, f *foundation, names []string
 		return fmt.Errorf("%d read models are not what the log makes of them; rebuild them", different)
 	}
 	return nil
+}
+
+// maxDifferences bounds what is printed of a read model that is wrong all over.
+const maxDifferences = 100
+
+// printDifferences prints in what a read model differs from another: rows that
+// it has, and rows that it lacks.
+func printDifferences(out io.Writer, model feed.ReadModel, has, lacks string) func(feed.Difference) {
+	printed := 0
+	return func(d feed.Difference) {
+		if printed++; printed > maxDifferences {
+			return
+		}
+		what := has
+		if d.Missing {
+			what = lacks
+		}
+		fmt.Fprintf(out, "%s: %s %s: %s\n", model.Name(), d.Table, what, d.Row)
+	}
 }
 
 func (e environ) rebuildCommand() *cobra.Command {

@@ -119,17 +119,8 @@ func (r *replaying) compareModels(ctx context.Context, theirs pgx.Tx, client id.
 		}
 		unlike := 0
 		for _, model := range projections.All() {
-			told := 0
-			checked, err := feed.Compare(ctx, model, here, there, func(d feed.Difference) {
-				if told++; told > maxDifferences {
-					return
-				}
-				what := "has a row that the first kindred does not have"
-				if d.Missing {
-					what = "lacks a row that the first kindred has"
-				}
-				fmt.Fprintf(r.out, "%s: %s %s: %s\n", model.Name(), d.Table, what, d.Row)
-			})
+			checked, err := feed.Compare(ctx, model, here, there, printDifferences(r.out, model,
+				"has a row that the first kindred does not have", "lacks a row that the first kindred has"))
 			if err != nil {
 				return err
 			}
