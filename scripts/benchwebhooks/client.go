@@ -25,8 +25,8 @@ type client struct {
 	hooks     []string
 }
 
-// signUp makes a client with users.
-func (s *stack) signUp(ctx context.Context) (*client, error) {
+// signUp makes a client with users, and a receiver of each kind with a webhook.
+func (s *stack) signUp(ctx context.Context, kinds ...kind) (*client, []*receiver, error) {
 	c := &client{stack: s}
 	var signed struct {
 		Token  string
@@ -37,7 +37,7 @@ func (s *stack) signUp(ctx context.Context) (*client, error) {
 		"email": name + "@example.com", "password": "a password of " + name, "company_name": name,
 	}, &signed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.token, c.id = signed.Token, signed.Client.ID
 	var lines bytes.Buffer
@@ -46,7 +46,7 @@ func (s *stack) signUp(ctx context.Context) (*client, error) {
 			i, 18+i*7%60, i%4, i*3%11, i%9, i%7)
 	}
 	if _, err := c.request(ctx, "POST", "/api/v1/users/import", lines.Bytes(), "application/x-ndjson", ""); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for cursor := ""; ; {
 		var page struct {
@@ -54,7 +54,7 @@ func (s *stack) signUp(ctx context.Context) (*client, error) {
 			NextCursor string `json:"next_cursor"`
 		}
 		if err := c.call(ctx, "GET", "/api/v1/users?limit=200"+cursor, nil, &page); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, user := range page.Data {
 			c.ids = append(c.ids, user.ID)
@@ -65,9 +65,10 @@ func (s *stack) signUp(ctx context.Context) (*client, error) {
 		cursor = "&cursor=" + page.NextCursor
 	}
 	if len(c.ids) != users {
-		return nil, fmt.Errorf("%d users, not %d", len(c.ids), users)
+		return nil, nil, fmt.Errorf("%d users, not %d", len(c.ids), users)
 	}
-	return c, nil
+	to, err := c.subscribe(ctx, kinds...)
+	return c, to, err
 }
 
 // subscribe adds receivers of a kind, each with a webhook.

@@ -48,11 +48,7 @@ func faults(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) broken(ctx context.Context, what string, strike func(context.Context, *receiver) error, within float64) error {
-	c, err := b.signUp(ctx)
-	if err != nil {
-		return err
-	}
-	to, err := c.subscribe(ctx, fast)
+	c, to, err := b.signUp(ctx, fast)
 	if err != nil {
 		return err
 	}

@@ -70,11 +70,7 @@ func delays(ctx context.Context, events map[string]published, to []*receiver) ([
 
 // steadyRate measures publish to receive at 100 events a second.
 func steadyRate(ctx context.Context, b *bench) error {
-	c, err := b.signUp(ctx)
-	if err != nil {
-		return err
-	}
-	to, err := c.subscribe(ctx, fast)
+	c, to, err := b.signUp(ctx, fast)
 	if err != nil {
 		return err
 	}
@@ -104,10 +100,7 @@ func steadyRate(ctx context.Context, b *bench) error {
 
 // ten makes a client with nine fast receivers and a tenth.
 func (b *bench) ten(ctx context.Context, tenth kind) (c *client, nine []*receiver, err error) {
-	if c, err = b.signUp(ctx); err != nil {
-		return nil, nil, err
-	}
-	all, err := c.subscribe(ctx, fast, fast, fast, fast, fast, fast, fast, fast, fast, tenth)
+	c, all, err := b.signUp(ctx, fast, fast, fast, fast, fast, fast, fast, fast, fast, tenth)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,11 +179,7 @@ func isolation(ctx context.Context, b *bench) error {
 
 // badCompany measures two good receivers among two of each bad kind.
 func badCompany(ctx context.Context, b *bench) error {
-	c, err := b.signUp(ctx)
-	if err != nil {
-		return err
-	}
-	good, err := c.subscribe(ctx, fast, fast)
+	c, good, err := b.signUp(ctx, fast, fast)
 	if err != nil {
 		return err
 	}

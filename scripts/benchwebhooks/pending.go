@@ -17,19 +17,11 @@ func pending(ctx context.Context, b *bench) error {
 	if err := b.restart(ctx); err != nil {
 		return err
 	}
-	full, err := b.signUp(ctx)
+	full, blocked, err := b.signUp(ctx, fast)
 	if err != nil {
 		return err
 	}
-	blocked, err := full.subscribe(ctx, fast)
-	if err != nil {
-		return err
-	}
-	beside, err := b.signUp(ctx)
-	if err != nil {
-		return err
-	}
-	good, err := beside.subscribe(ctx, fast)
+	beside, good, err := b.signUp(ctx, fast)
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,7 @@ func retries(ctx context.Context, b *bench) error {
 	if b.quick {
 		delays = delays[:1]
 	}
-	c, err := b.signUp(ctx)
-	if err != nil {
-		return err
-	}
-	to, err := c.subscribe(ctx, failing)
+	c, to, err := b.signUp(ctx, failing)
 	if err != nil {
 		return err
 	}

@@ -125,11 +125,7 @@ func (c *client) copies(ctx context.Context, n int) error {
 
 // drain measures how fast n queued deliveries go out to one receiver.
 func (b *bench) drain(ctx context.Context, n int) (float64, error) {
-	c, err := b.signUp(ctx)
-	if err != nil {
-		return 0, err
-	}
-	all, err := c.subscribe(ctx, fast)
+	c, all, err := b.signUp(ctx, fast)
 	if err != nil {
 		return 0, err
 	}
@@ -157,11 +153,7 @@ func arrived(ctx context.Context, r *receiver, n int) error {
 
 // endToEnd measures how fast events go from the API to one receiver.
 func (b *bench) endToEnd(ctx context.Context, n, most, workers int) (rate, accepted float64, err error) {
-	c, err := b.signUp(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	all, err := c.subscribe(ctx, fast)
+	c, all, err := b.signUp(ctx, fast)
 	if err != nil {
 		return 0, 0, err
 	}
