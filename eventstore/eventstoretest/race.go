@@ -18,6 +18,7 @@ const (
 	appendsEach = 40
 	retryPause  = 10 * time.Millisecond
 	cutPause    = 50 * time.Millisecond
+	cuts        = 60 // then there is peace, so that a slow machine gets somewhere
 )
 
 // attempt is an append that a writer made, and what came of it.
@@ -123,7 +124,7 @@ func race(x *trial) {
 	pick := choices(x, 1)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
-	attempts := x.write(pick, stores, nil)
+	attempts := x.write(pick, stores)
 	seen, last := finish()
 	x.checkRace(append(attempts, last), seen)
 }
@@ -135,17 +136,15 @@ func raceWithCuts(x *trial) {
 	pick := choices(x, 2)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
-	attempts := x.writeWhile(pick, stores, func(done <-chan struct{}, settled <-chan time.Time) {
+	attempts := x.writeWhile(pick, stores, func(done <-chan struct{}) {
 		tick := time.NewTicker(cutPause)
 		defer tick.Stop()
-		for {
+		for range cuts {
 			x.Cut(x)
-			for _, moved := range []<-chan time.Time{tick.C, settled} { // nobody gets anywhere otherwise on a slow machine
-				select {
-				case <-done:
-					return
-				case <-moved:
-				}
+			select {
+			case <-done:
+				return
+			case <-tick.C:
 			}
 		}
 	})
@@ -153,24 +152,23 @@ func raceWithCuts(x *trial) {
 	x.checkRace(append(attempts, last), seen)
 }
 
-// writeWhile writes while disturb is at work. The first channel that it is
-// given is closed when the writers are done; the other tells when some were
-// answered.
-func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{}, settled <-chan time.Time)) []attempt {
-	done, settled := make(chan struct{}), make(chan time.Time, 1)
+// writeWhile writes while disturb is at work; its channel is closed when the
+// writers are done.
+func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{})) []attempt {
+	done := make(chan struct{})
 	var attempts []attempt
 	go func() {
 		defer close(done)
-		attempts = x.write(pick, stores, settled)
+		attempts = x.write(pick, stores)
 	}()
-	disturb(done, settled)
+	disturb(done)
 	<-done
 	return attempts
 }
 
 // write lets many writers append to few streams: at the revision they believe
 // in, at wrong ones, again, and giving up at any moment.
-func (x *trial) write(pick *rand.Rand, stores []eventstore.Store, settled chan<- time.Time) []attempt {
+func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 	streams := make([]eventstore.Stream, 8)
 	tips := make([]atomic.Int64, len(streams)) // the highest revision that was told
 	for i := range streams {
@@ -207,10 +205,6 @@ func (x *trial) write(pick *rand.Rand, stores []eventstore.Store, settled chan<-
 					raise(&tips[s], a.appended.Revision)
 				}
 				each[w] = append(each[w], a)
-				select {
-				case settled <- time.Now():
-				default:
-				}
 			}
 		})
 	}
@@ -378,7 +372,7 @@ func restart(x *trial) {
 	stores := x.stores(2)
 	finish := x.follow(stores...)
 	first := x.subscribe(x.Store, x.start)
-	attempts := x.writeWhile(pick, stores, func(<-chan struct{}, <-chan time.Time) {
+	attempts := x.writeWhile(pick, stores, func(<-chan struct{}) {
 		x.await(first, 2*appendsEach) // amid it
 		x.Restart(x)
 	})
