@@ -85,21 +85,10 @@ FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
 
-// loadEndpoints reads the subscriptions of some clients.
-func loadEndpoints(ctx context.Context, tx pgx.Tx, clients []id.Client) ([]*endpoint, error) {
-	rows, err := tx.Query(ctx, selectEndpoints, clients)
-	if err != nil {
-		return nil, fmt.Errorf("read endpoints: %w", err)
-	}
-	endpoints, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*endpoint, error) {
-		e := new(endpoint)
-		err := row.Scan(&e.Webhook, &e.Client, &e.URL, &e.EventTypes, &e.State, &e.Secrets, &e.CancelledThrough, &e.Skipped)
-		return e, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read endpoints: %w", err)
-	}
-	return endpoints, nil
+func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
+	e := new(endpoint)
+	err := row.Scan(&e.Webhook, &e.Client, &e.URL, &e.EventTypes, &e.State, &e.Secrets, &e.CancelledThrough, &e.Skipped)
+	return e, err
 }
 
 const upsertEndpoint = `

@@ -24,23 +24,18 @@ type naming struct {
 
 const selectNaming = `SELECT client, external_ids FROM dispatch_clients WHERE client = ANY($1)`
 
-func loadNaming(ctx context.Context, tx pgx.Tx, clients []id.Client) (naming, error) {
-	n := naming{map[id.Client]bool{}, map[id.Client]bool{}}
-	rows, err := tx.Query(ctx, selectNaming, clients)
-	if err != nil {
-		return n, fmt.Errorf("read how users are named: %w", err)
-	}
+func newNaming() naming { return naming{map[id.Client]bool{}, map[id.Client]bool{}} }
+
+func (n naming) read(rows pgx.Rows) error {
 	var (
 		client   id.Client
 		external bool
 	)
-	if _, err := pgx.ForEachRow(rows, []any{&client, &external}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&client, &external}, func() error {
 		n.external[client] = external
 		return nil
-	}); err != nil {
-		return n, fmt.Errorf("read how users are named: %w", err)
-	}
-	return n, nil
+	})
+	return err
 }
 
 func (n naming) change(e event.ClientSettingsChanged) {

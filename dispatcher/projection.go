@@ -39,15 +39,10 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if len(clients) == 0 {
 		return nil
 	}
-	endpoints, err := loadEndpoints(ctx, tx, clients)
+	b, err := loadEnqueuing(ctx, tx, clients)
 	if err != nil {
 		return err
 	}
-	naming, err := loadNaming(ctx, tx, clients)
-	if err != nil {
-		return err
-	}
-	b := newEnqueuing(endpoints, naming)
 	for _, rec := range batch {
 		if b.follow(rec) {
 			continue
@@ -77,7 +72,7 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err := b.naming.store(ctx, tx); err != nil {
 		return err
 	}
-	if b.queued || b.stopped {
+	if b.stopped {
 		if _, err := tx.Exec(ctx, notifyQueue); err != nil {
 			return fmt.Errorf("wake the workers: %w", err)
 		}
@@ -87,8 +82,8 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 
 const (
 	channel     = "kindred_deliveries"
-	notifyQueue = `SELECT pg_notify('` + channel + `', '')`
-	maxInsert   = 5_000 // rows of one INSERT
+	notifyQueue = `SELECT pg_notify('` + channel + `', '')` // look for yourselves
+	maxInsert   = 5_000                                     // rows of one INSERT
 )
 
 // concerned lists the clients whose subscriptions a batch needs.
@@ -132,8 +127,8 @@ type enqueuing struct {
 	byClient  map[id.Client][]*endpoint
 	naming    naming
 
-	rows            []queued
-	queued, stopped bool
+	rows    []queued
+	stopped bool
 }
 
 type queued struct {
@@ -147,12 +142,22 @@ type queued struct {
 	external   bool
 }
 
-func newEnqueuing(endpoints []*endpoint, names naming) *enqueuing {
-	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: names}
-	for _, e := range endpoints {
-		b.add(e)
+// loadEnqueuing reads, in one round trip, what is known of some clients.
+func loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.Client) (*enqueuing, error) {
+	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming()}
+	var loads pgx.Batch
+	loads.Queue(selectEndpoints, clients).Query(func(rows pgx.Rows) error {
+		endpoints, err := pgx.CollectRows(rows, scanEndpoint)
+		for _, e := range endpoints {
+			b.add(e)
+		}
+		return err
+	})
+	loads.Queue(selectNaming, clients).Query(b.naming.read)
+	if err := tx.SendBatch(ctx, &loads).Close(); err != nil {
+		return nil, fmt.Errorf("read the subscriptions: %w", err)
 	}
-	return b
+	return b, nil
 }
 
 func (b *enqueuing) add(e *endpoint) {
@@ -258,10 +263,19 @@ func envelope(rec eventstore.Recorded, public event.Public) ([]byte, error) {
 	return text, nil
 }
 
+// insertQueue tells the workers what is new, or, where that is more than a
+// notification holds, to look for themselves.
 const insertQueue = `
-INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::boolean[])
-ON CONFLICT (delivery) DO NOTHING`
+WITH new AS (
+	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids)
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::boolean[])
+	ON CONFLICT (delivery) DO NOTHING
+	RETURNING client, webhook, made
+), told AS (
+	SELECT string_agg(concat_ws(' ', client, webhook, made), ',') AS what
+	FROM (SELECT client, webhook, min(made) AS made FROM new GROUP BY client, webhook) n
+)
+SELECT pg_notify('` + channel + `', CASE WHEN length(what) < 7000 THEN what ELSE '' END) FROM told WHERE what IS NOT NULL`
 
 // flush writes the rows gathered so far.
 func (b *enqueuing) flush(ctx context.Context, tx pgx.Tx) error {
@@ -284,6 +298,6 @@ func (b *enqueuing) flush(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, insertQueue, deliveries, clients, webhooks, events, positions, types, bodies, times, external); err != nil {
 		return fmt.Errorf("queue deliveries: %w", err)
 	}
-	b.rows, b.queued = b.rows[:0], true
+	b.rows = b.rows[:0]
 	return nil
 }

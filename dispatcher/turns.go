@@ -84,6 +84,15 @@ func (a *agenda) expect(lane laneKind, w waiting, from time.Time) {
 	}
 }
 
+// arrive notes that something new is in the queue: it is behind what is known,
+// if that is not held yet.
+func (a *agenda) arrive(w waiting, now time.Time) {
+	if p := a.endpoints[w.Webhook]; p != nil && !p.ready[firstLane].IsZero() {
+		w.Made = min(w.Made, p.made)
+	}
+	a.expect(firstLane, w, now)
+}
+
 // clientTurn is a client's place in a round.
 type clientTurn struct {
 	served    uint64

@@ -160,3 +160,33 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 		t.Error("idle endpoints are not forgotten")
 	}
 }
+
+func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
+	now := time.Now()
+	a := newAgenda(Config{}.withDefaults())
+	at := func() int64 { return a.endpoints["w"].made }
+	for _, step := range []struct{ arrives, from int64 }{{7, 7}, {9, 7}, {5, 5}} {
+		a.arrive(waiting{Webhook: "w", Client: "c", Made: step.arrives}, now)
+		if at() != step.from {
+			t.Errorf("%d has arrived, and claims begin at %d, not %d", step.arrives, at(), step.from)
+		}
+	}
+	turns := a.turns(now)
+	a.claimed(turns, []job{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
+	a.arrive(waiting{Webhook: "w", Client: "c", Made: 12}, now)
+	if at() != 12 || a.endpoints["w"].ready[firstLane] != now {
+		t.Errorf("after all were held, claims begin at %d (%+v)", at(), a.endpoints["w"])
+	}
+}
+
+func TestANotificationTellsWhatIsNewOrToLook(t *testing.T) {
+	w := newWorker(&Dispatcher{Now: time.Now}, Config{}.withDefaults())
+	if !w.arrived("cli_a whk_a 3,cli_a whk_b 4") || w.agenda.endpoints["whk_b"].made != 4 || w.agenda.endpoints["whk_a"].client != "cli_a" {
+		t.Errorf("%+v", w.agenda.endpoints)
+	}
+	for _, told := range []string{"", "cli_a whk_a", "cli_a whk_a x", "cli_c whk_c 3,"} {
+		if w.arrived(told) || len(w.agenda.endpoints) != 2 {
+			t.Errorf("%q told of something", told)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,8 +41,8 @@ type worker struct {
 	flying map[id.Delivery]int // the token of each attempt in flight
 	health *health
 
-	look     chan struct{} // something new is in the queue
-	freed    chan struct{} // a slot is free
+	look     chan struct{} // the queue has changed
+	turn     chan struct{} // a slot is free, or the agenda has more
 	outcomes chan outcome
 	inFlight sync.WaitGroup
 }
@@ -56,7 +58,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		flying:     map[id.Delivery]int{},
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
-		freed:      make(chan struct{}, 1),
+		turn:       make(chan struct{}, 1),
 		outcomes:   make(chan outcome, maxOutcomes),
 	}
 }
@@ -114,7 +116,7 @@ func (w *worker) work(ctx context.Context) {
 		case <-ctx.Done():
 		case <-w.look:
 			wanted = true
-		case <-w.freed:
+		case <-w.turn:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -236,7 +238,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 		w.health.learn(j.Webhook, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
-	signal(w.freed)
+	signal(w.turn)
 	if warn {
 		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
 			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
@@ -301,7 +303,7 @@ func (w *worker) noteOnce(ctx context.Context, batch []outcome) (map[id.Delivery
 	return w.queue.complete(ctx, batch, w.Now())
 }
 
-// listen turns notifications into looks. While it cannot, polling serves.
+// listen turns notifications into work. While it cannot, polling serves.
 func (w *worker) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := w.listenOnce(ctx)
@@ -327,10 +329,39 @@ func (w *worker) listenOnce(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	signal(w.look)
 	for {
-		signal(w.look)
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		told, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return fmt.Errorf("wait for a notification: %w", err)
 		}
+		if !w.arrived(told.Payload) {
+			signal(w.look)
+		}
 	}
+}
+
+// arrived puts what a notification tells of on the agenda. It says whether it
+// does: see insertQueue.
+func (w *worker) arrived(told string) bool {
+	var all []waiting
+	for _, one := range strings.Split(told, ",") {
+		fields := strings.Fields(one)
+		if len(fields) != 3 {
+			return false
+		}
+		made, err := strconv.ParseInt(fields[2], 10, 64)
+		if err != nil {
+			return false
+		}
+		all = append(all, waiting{Client: id.Client(fields[0]), Webhook: id.Webhook(fields[1]), Made: made})
+	}
+	now := w.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range all {
+		w.agenda.arrive(one, now)
+	}
+	signal(w.turn)
+	return true
 }
