@@ -194,7 +194,7 @@ func readBody(r *http.Request, op *operation) ([]byte, error) {
 	if !mediaType(r.Header.Get("Content-Type"), "application/json") || encoded(r) {
 		return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/json, in UTF-8.")
 	}
-	if err := CheckJSON(buf.Bytes()); err != nil {
+	if err := checkJSON(buf.Bytes()); err != nil {
 		return nil, err
 	}
 	return buf.Bytes(), validateBody(op.body, buf.Bytes())

@@ -16,12 +16,12 @@ const (
 	maxValues = 50_000 // values and names together; bounds what validation costs
 )
 
-// CheckJSON says whether body is one JSON value (RFC 8259) that means the same
+// checkJSON says whether body is one JSON value (RFC 8259) that means the same
 // to everybody: in UTF-8, at most 64 levels deep and 50,000 values long,
 // without repeated names, NUL characters or halves of surrogate pairs. The
 // refusal is a fault of kind Unreadable, TooLarge or Invalid and repeats no
 // value of the body.
-func CheckJSON(body []byte) error {
+func checkJSON(body []byte) error {
 	if !utf8.Valid(body) {
 		return fault.New(fault.Unreadable, "invalid_json", "The body is not valid UTF-8.")
 	}

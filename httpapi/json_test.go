@@ -60,7 +60,7 @@ func TestCheckJSON(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := CheckJSON([]byte(tt.body))
+			err := checkJSON([]byte(tt.body))
 			f := fault.As(err)
 			switch {
 			case tt.code == "" && err != nil:
@@ -84,7 +84,7 @@ func FuzzCheckJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		err := CheckJSON(body)
+		err := checkJSON(body)
 		valid := json.Valid(body)
 		switch refusal := fault.As(err); {
 		case err == nil && !valid:
@@ -103,7 +103,7 @@ func BenchmarkCheckJSON(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := CheckJSON(body); err != nil {
+		if err := checkJSON(body); err != nil {
 			b.Fatal(err)
 		}
 	}

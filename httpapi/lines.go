@@ -20,7 +20,7 @@ func NewUserLines() UserLines {
 // Decode reads one line. Refusals are faults, as for a body.
 func (l UserLines) Decode(line []byte) (NewUser, error) {
 	var u NewUser
-	if err := CheckJSON(line); err != nil {
+	if err := checkJSON(line); err != nil {
 		return u, err
 	}
 	if err := validateBody(l.schema, line); err != nil {

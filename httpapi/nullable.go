@@ -22,3 +22,12 @@ func (n Nullable[T]) Or(before *T) *T {
 	}
 	return n.Value
 }
+
+// OrNull is a value, or null where it is the zero value.
+func OrNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

@@ -23,7 +23,7 @@ import (
 // maxFields bounds how many things an answer says are wrong.
 const maxFields = 50
 
-// validateBody checks JSON that CheckJSON has passed against a schema and
+// validateBody checks JSON that checkJSON has passed against a schema and
 // refuses it with all that is wrong.
 func validateBody(schema *openapi3.Schema, body []byte) error {
 	var value any

@@ -2,7 +2,6 @@ package readapi
 
 import (
 	"context"
-	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -106,9 +105,9 @@ func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, err
 
 func runBody(r projections.Run) httpapi.ClusteringRun {
 	body := httpapi.ClusteringRun{
-		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: ifAny(r.K), Seed: r.Seed, TraitPaths: r.TraitPaths,
-		InputPosition: string(r.Born), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: ifAny(r.ErrorCode),
-		ErrorDetails: ifAny(r.ErrorDetails), CreatedAt: httpapi.Time{Time: r.CreatedAt}, StartedAt: timeIfAny(r.StartedAt), EndedAt: timeIfAny(r.EndedAt),
+		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: httpapi.OrNull(r.K), Seed: r.Seed, TraitPaths: r.TraitPaths,
+		InputPosition: string(r.Born), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: httpapi.OrNull(r.ErrorCode),
+		ErrorDetails: httpapi.OrNull(r.ErrorDetails), CreatedAt: httpapi.Time{Time: r.CreatedAt}, StartedAt: httpapi.TimeOrNull(r.StartedAt), EndedAt: httpapi.TimeOrNull(r.EndedAt),
 		Clusters: each(r.Found, func(c event.ClusterSummary) httpapi.ClusterSummary {
 			return httpapi.ClusterSummary{ID: c.ID, Size: c.Size, Label: c.Label}
 		}),
@@ -141,7 +140,7 @@ func clusterBody(c projections.Cluster) httpapi.Cluster {
 		Quality: httpapi.ClusterQuality{Silhouette: c.Silhouette, Spread: c.Spread},
 		Traits: each(c.Distinctions, func(d event.Distinction) httpapi.ClusterTrait {
 			return httpapi.ClusterTrait{
-				Path: d.Path, Type: d.Type, Level: ifAny(d.Level), Effect: d.Effect, ClusterValue: d.Here, OverallValue: d.All,
+				Path: d.Path, Type: d.Type, Level: httpapi.OrNull(d.Level), Effect: d.Effect, ClusterValue: d.Here, OverallValue: d.All,
 			}
 		}),
 		ClusteringRunID: c.Run, FirstRunID: c.FirstRun, Ancestors: c.Ancestors, Descendants: c.Descendants,
@@ -166,22 +165,6 @@ func driftBody(d projections.ClusterDrift) httpapi.ClusterDrift {
 
 func causeBody(c event.DriftCause) httpapi.DriftCause {
 	return httpapi.DriftCause{
-		Kind: c.Kind, Baseline: c.Baseline, Trait: ifAny(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
+		Kind: c.Kind, Baseline: c.Baseline, Trait: httpapi.OrNull(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
 	}
-}
-
-// ifAny is nil for a zero value.
-func ifAny[T comparable](v T) *T {
-	var none T
-	if v == none {
-		return nil
-	}
-	return &v
-}
-
-func timeIfAny(t *time.Time) *httpapi.Time {
-	if t == nil {
-		return nil
-	}
-	return &httpapi.Time{Time: *t}
 }

@@ -68,7 +68,7 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 	}
 	if page.After != eventstore.Start {
 		if f.After, err = strconv.ParseInt(string(page.After), 10, 64); err != nil {
-			return nil, fault.New(fault.Unreadable, "bad_cursor", "The cursor is not of this list.")
+			return nil, errCursor()
 		}
 	}
 	found, err := a.History.Page(ctx, client, eventual, f, page.Limit, open)
@@ -89,10 +89,10 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 
 func historyEvent(e audit.Event) (httpapi.HistoryEvent, error) {
 	body := httpapi.HistoryEvent{
-		Ordinal: *e.Ordinal, Position: string(e.Position), ID: filled(string(e.ID)), Type: filled(e.Type),
-		Version: filled(e.Version), Stream: filled(string(e.Stream)), Revision: int64(e.Revision), Actor: filled(e.Actor),
-		CausationID: filled(string(e.Causation)), CorrelationID: filled(e.Correlation), Data: e.Data, Meta: e.Meta,
-		Hash: hexOf(e.Hash), Erased: e.Erased, Missing: filled(e.Missing),
+		Ordinal: *e.Ordinal, Position: string(e.Position), ID: httpapi.OrNull(string(e.ID)), Type: httpapi.OrNull(e.Type),
+		Version: httpapi.OrNull(e.Version), Stream: httpapi.OrNull(string(e.Stream)), Revision: int64(e.Revision), Actor: httpapi.OrNull(e.Actor),
+		CausationID: httpapi.OrNull(string(e.Causation)), CorrelationID: httpapi.OrNull(e.Correlation), Data: e.Data, Meta: e.Meta,
+		Hash: hexOf(e.Hash), Erased: e.Erased, Missing: httpapi.OrNull(e.Missing),
 	}
 	if !e.RecordedAt.IsZero() {
 		body.RecordedAt = &httpapi.Time{Time: e.RecordedAt}
@@ -109,15 +109,6 @@ func historyEvent(e audit.Event) (httpapi.HistoryEvent, error) {
 		err = fmt.Errorf("show event %d: %w", *e.Ordinal, err)
 	}
 	return body, err
-}
-
-// filled leaves out what is empty.
-func filled[T comparable](v T) *T {
-	var empty T
-	if v == empty {
-		return nil
-	}
-	return &v
 }
 
 func text(s *string) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -104,4 +105,8 @@ func each[M, C any](found []M, turn func(M) C) []C {
 		out[i] = turn(m)
 	}
 	return out
+}
+
+func errCursor() error {
+	return fault.New(fault.Unreadable, "bad_cursor", "The cursor is not of this list.")
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kindred/domain/fault"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -69,7 +68,7 @@ func parseStatePlace(text string) (size int64, p StatePlace, err error) {
 		size, err = strconv.ParseInt(parts[0], 10, 64)
 	}
 	if len(parts) != 3 || err != nil {
-		err = fault.New(fault.Unreadable, "bad_cursor", "The cursor is not of this list.")
+		err = errCursor()
 	}
 	return size, p, err
 }

@@ -16,13 +16,7 @@ func (a *API) GetSweep(ctx context.Context, _ httpapi.GetSweepRequestObject) (ht
 	body := httpapi.GetSweep200JSONResponse{State: httpapi.SweepIdle, Pending: s.Pending, Done: s.Done, Recorded: s.Recorded}
 	if s.Pending > 0 {
 		body.State = httpapi.SweepRunning
-		if s.BeganAt != nil {
-			body.BeganAt = &httpapi.Time{Time: *s.BeganAt}
-		}
-		if s.Left > 0 {
-			left := s.Left.Seconds()
-			body.EtaSeconds = &left
-		}
+		body.BeganAt, body.EtaSeconds = httpapi.TimeOrNull(s.BeganAt), httpapi.OrNull(s.Left.Seconds())
 	}
 	return body, nil
 }

@@ -47,7 +47,7 @@ func (l deliveryLog) Health(ctx context.Context, client id.Client, eventual bool
 	h, err := l.log.Health(ctx, client, webhook, eventual)
 	return httpapi.WebhookHealth{
 		Pending: h.Pending, Skipped: h.Skipped,
-		LastSuccessAt: moment(h.LastSuccessAt), LastFailureAt: moment(h.LastFailureAt), FailingSince: moment(h.FailingSince),
+		LastSuccessAt: httpapi.TimeOrNull(h.LastSuccessAt), LastFailureAt: httpapi.TimeOrNull(h.LastFailureAt), FailingSince: httpapi.TimeOrNull(h.FailingSince),
 	}, err
 }
 
@@ -77,7 +77,7 @@ func deliveryBody(d dispatcher.Delivery) httpapi.Delivery {
 		ID: d.ID, WebhookID: d.Webhook, EventID: string(d.Event), EventType: httpapi.EventType(d.EventType),
 		Status: httpapi.DeliveryStatus(d.Status), Test: d.Test, RedeliveryOf: (*string)(d.RedeliveryOf),
 		OccurredAt: httpapi.Time{Time: d.OccurredAt}, CreatedAt: httpapi.Time{Time: d.CreatedAt},
-		NextAttemptAt: moment(d.NextAttemptAt), EndedAt: moment(d.EndedAt),
+		NextAttemptAt: httpapi.TimeOrNull(d.NextAttemptAt), EndedAt: httpapi.TimeOrNull(d.EndedAt),
 		Attempts: make([]httpapi.DeliveryAttempt, len(d.Attempts)),
 	}
 	for i, a := range d.Attempts {
@@ -88,11 +88,4 @@ func deliveryBody(d dispatcher.Delivery) httpapi.Delivery {
 		}
 	}
 	return body
-}
-
-func moment(t *time.Time) *httpapi.Time {
-	if t == nil {
-		return nil
-	}
-	return &httpapi.Time{Time: *t}
 }

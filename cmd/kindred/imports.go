@@ -31,7 +31,7 @@ func importBody(i imports.Import) httpapi.Import {
 	body := httpapi.Import{
 		ID: i.ID, Status: httpapi.ImportStatus(i.Status), Mode: httpapi.ImportMode(i.Mode),
 		Lines: i.Lines, LinesDone: i.LinesDone, Created: i.Created, Updated: i.Updated, Failed: i.Failed,
-		Errors: writeapi.LineErrors(i.Errors), CreatedAt: httpapi.Time{Time: i.CreatedAt}, EndedAt: moment(i.EndedAt),
+		Errors: writeapi.LineErrors(i.Errors), CreatedAt: httpapi.Time{Time: i.CreatedAt}, EndedAt: httpapi.TimeOrNull(i.EndedAt),
 	}
 	if i.Status == imports.Completed {
 		body.Progress = 1

@@ -85,6 +85,6 @@ func (m readModels) Request(ctx context.Context, client id.Client, projection, b
 func rebuildBody(j feed.Job) httpapi.Rebuild {
 	return httpapi.Rebuild{
 		ID: string(j.ID), Projection: j.Model, Phase: j.Phase, Done: j.Done, Total: j.Total, EventsPerSecond: j.Rate, EtaSeconds: j.SecondsLeft,
-		RequestedBy: j.RequestedBy, RequestedAt: httpapi.Time{Time: j.RequestedAt}, EndedAt: moment(j.EndedAt), Error: j.Error,
+		RequestedBy: j.RequestedBy, RequestedAt: httpapi.Time{Time: j.RequestedAt}, EndedAt: httpapi.TimeOrNull(j.EndedAt), Error: j.Error,
 	}
 }

@@ -166,17 +166,8 @@ func campaignBody(c commands.Campaign) httpapi.Campaign {
 		ID: c.ID, Name: c.Name, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
 		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
 		Audience: httpapi.Audience(c.Audience), ClusterIDs: append([]id.Cluster{}, c.Clusters...),
-		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt), StartedAt: httpapi.TimeOrNull(nonZero(c.StartedAt)),
-		FrequencyCap: nonZero(c.FrequencyCap), FrequencyWindowSeconds: nonZero(c.FrequencyWindow),
+		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt), StartedAt: httpapi.TimeOrNull(httpapi.OrNull(c.StartedAt)),
+		FrequencyCap: httpapi.OrNull(c.FrequencyCap), FrequencyWindowSeconds: httpapi.OrNull(c.FrequencyWindow),
 		CreatedAt: httpapi.Time{Time: c.CreatedAt}, UpdatedAt: httpapi.Time{Time: c.UpdatedAt},
 	}
-}
-
-// nonZero is a value, or nil where it is none.
-func nonZero[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
 }
