@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -205,11 +206,7 @@ func (b *campaignBatch) writeAnswers(ctx context.Context, tx pgx.Tx) error {
 	if len(b.answers) == 0 {
 		return nil
 	}
-	keys := make([]impressionKey, 0, len(b.answers))
-	for k := range b.answers {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y impressionKey) int {
+	keys := slices.SortedFunc(maps.Keys(b.answers), func(x, y impressionKey) int {
 		return cmp.Or(cmp.Compare(x.client, y.client), cmp.Compare(x.impression, y.impression))
 	})
 	rows, err := tx.Query(ctx, addAnswers,
@@ -254,11 +251,7 @@ func (b *campaignBatch) writeUsers(ctx context.Context, tx pgx.Tx) error {
 	if len(b.users) == 0 {
 		return nil
 	}
-	keys := make([]campaignUser, 0, len(b.users))
-	for k := range b.users {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y campaignUser) int {
+	keys := slices.SortedFunc(maps.Keys(b.users), func(x, y campaignUser) int {
 		return cmp.Or(x.compare(y.campaignKey), cmp.Compare(x.user, y.user))
 	})
 	rows, err := tx.Query(ctx, upsertCampaignUsers,
@@ -302,11 +295,7 @@ func (b *campaignBatch) writeSlots(ctx context.Context, tx pgx.Tx) error {
 	if len(b.slots) == 0 {
 		return nil
 	}
-	keys := make([]slotKey, 0, len(b.slots))
-	for k := range b.slots {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y slotKey) int { return cmp.Or(x.compare(y.campaignKey), x.slot.Compare(y.slot)) })
+	keys := slices.SortedFunc(maps.Keys(b.slots), func(x, y slotKey) int { return cmp.Or(x.compare(y.campaignKey), x.slot.Compare(y.slot)) })
 	count := func(of func(*slotAdded) int64) []int64 {
 		return column(keys, func(k slotKey) int64 { return of(b.slots[k]) })
 	}
@@ -332,11 +321,7 @@ func (b *campaignBatch) writeTotals(ctx context.Context, tx pgx.Tx) error {
 	if len(b.added) == 0 {
 		return nil
 	}
-	keys := make([]campaignKey, 0, len(b.added))
-	for k := range b.added {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, campaignKey.compare)
+	keys := slices.SortedFunc(maps.Keys(b.added), campaignKey.compare)
 	count := func(of func(*campaignAdded) int64) []int64 {
 		return column(keys, func(k campaignKey) int64 { return of(b.added[k]) })
 	}
@@ -369,11 +354,7 @@ WHERE client = $1 AND id = $2`
 
 func (b *campaignBatch) writeChanges(ctx context.Context, tx pgx.Tx) error {
 	var statements pgx.Batch
-	keys := make([]campaignKey, 0, len(b.changes))
-	for k := range b.changes {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, campaignKey.compare)
+	keys := slices.SortedFunc(maps.Keys(b.changes), campaignKey.compare)
 	for _, k := range keys {
 		for _, r := range b.changes[k] {
 			if err := queueChange(&statements, k, r); err != nil {

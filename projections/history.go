@@ -2,12 +2,14 @@ package projections
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -362,4 +364,26 @@ func (h hashInto) ScanBytes(v []byte) error {
 	}
 	copy(h.into[:], v)
 	return nil
+}
+
+// readsAtOnce bounds the reads of single events that are under way.
+const readsAtOnce = 16
+
+// Events reads from the log what stands at entries; what it has lost is the
+// zero Record.
+func Events(ctx context.Context, log eventstore.Store, entries []Entry) ([]eventstore.Record, error) {
+	records := make([]eventstore.Record, len(entries))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsAtOnce)
+	for i, entry := range entries {
+		group.Go(func() error {
+			r, err := log.At(ctx, entry.Position)
+			if errors.Is(err, eventstore.ErrNotFound) {
+				return nil
+			}
+			records[i] = r
+			return err
+		})
+	}
+	return records, group.Wait()
 }

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -258,22 +259,14 @@ func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (rows *interactionRows) sorted() []*interactionRow {
-	all := make([]*interactionRow, 0, len(rows.interactions))
-	for _, r := range rows.interactions {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *interactionRow) int {
+	all := slices.SortedFunc(maps.Values(rows.interactions), func(a, b *interactionRow) int {
 		return strings.Compare(string(a.client)+"/"+string(a.user)+"/"+a.item, string(b.client)+"/"+string(b.user)+"/"+b.item)
 	})
 	return all
 }
 
 func (rows *interactionRows) sortedItems() []*popularityRow {
-	all := make([]*popularityRow, 0, len(rows.popularity))
-	for _, r := range rows.popularity {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *popularityRow) int {
+	all := slices.SortedFunc(maps.Values(rows.popularity), func(a, b *popularityRow) int {
 		return strings.Compare(string(a.client)+"/"+a.item, string(b.client)+"/"+b.item)
 	})
 	return all

@@ -27,7 +27,7 @@ func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f p
 	if err != nil {
 		return nil, err
 	}
-	records, err := a.at(ctx, entries)
+	records, err := projections.Events(ctx, a.Log.Store, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,6 @@ const (
 	firstPage  = 100       // events
 	exportPage = 1000      // events at most
 	pageSize   = 512 << 10 // bytes that a page should hold, judged by the one before
-	atOnce     = 16        // reads of single events
 	headsPage  = 100
 )
 
@@ -230,7 +229,7 @@ func (x *export) writeHeads(ctx context.Context) error {
 func (x *export) read(ctx context.Context, entries []projections.Entry, after eventstore.Position) ([]eventstore.Record, error) {
 	store, ok := x.Log.Store.(eventstore.ClientReader)
 	if !ok {
-		records, err := x.at(ctx, entries)
+		records, err := projections.Events(ctx, x.Log.Store, entries)
 		return slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" }), err
 	}
 	var all []eventstore.Record
@@ -245,24 +244,6 @@ func (x *export) read(ctx context.Context, entries []projections.Entry, after ev
 		}
 		after = page[len(page)-1].Position
 	}
-}
-
-// at reads the events at entries; what the log has lost is the zero Record.
-func (a *Auditor) at(ctx context.Context, entries []projections.Entry) ([]eventstore.Record, error) {
-	records := make([]eventstore.Record, len(entries))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for i, entry := range entries {
-		group.Go(func() error {
-			r, err := a.Log.Store.At(ctx, entry.Position)
-			if errors.Is(err, eventstore.ErrNotFound) {
-				return nil
-			}
-			records[i] = r
-			return err
-		})
-	}
-	return records, group.Wait()
 }
 
 func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projections.Entry, open bool) (audit.Event, error) {

@@ -2,13 +2,11 @@ package travel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -17,10 +15,7 @@ import (
 	"kindred/projections"
 )
 
-const (
-	conns       = 2
-	readsAtOnce = 16 // of single events
-)
+const conns = 2
 
 // models are those that a state holds.
 func models() []feed.ReadModel {
@@ -145,17 +140,5 @@ func (b *building) records(ctx context.Context, entries []projections.Entry) ([]
 	if store, ok := b.Log.Store.(eventstore.ClientReader); ok {
 		return store.ReadClient(ctx, b.client, b.after, entries[len(entries)-1].Position, len(entries))
 	}
-	records := make([]eventstore.Record, len(entries))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(readsAtOnce)
-	for i, entry := range entries {
-		group.Go(func() (err error) {
-			records[i], err = b.Log.Store.At(ctx, entry.Position)
-			if errors.Is(err, eventstore.ErrNotFound) {
-				return lost(entry.Ordinal)
-			}
-			return err
-		})
-	}
-	return records, group.Wait()
+	return projections.Events(ctx, b.Log.Store, entries)
 }
