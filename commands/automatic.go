@@ -25,7 +25,7 @@ const movedBy = 0.05
 func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.User, k int, minScore float64) (int, error) {
 	answer := Matches{User: user}
 	compute := sync.OnceValues(func() ([]event.MatchComputed, error) {
-		if _, err := c.existing(ctx, call.Client, UserRef(user)); err != nil {
+		if _, err := c.FindUser(ctx, call.Client, UserRef(user)); err != nil {
 			return nil, err
 		}
 		found, err := c.Matcher.Top(ctx, call.Client, user, event.Within{}, k)

@@ -10,7 +10,6 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
@@ -145,7 +144,7 @@ func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLay
 		}
 		return recorded, err
 	}
-	return nil, fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+	return nil, errBusy()
 }
 
 // end is where a stretch of a stream ends.

@@ -130,7 +130,11 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		}
 		return outcome, err
 	}
-	return Outcome{}, fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+	return Outcome{}, errBusy()
+}
+
+func errBusy() error {
+	return fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
 }
 
 func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,

@@ -140,7 +140,7 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Outcome{}, err
 	}
-	user, err := c.existing(ctx, call.Client, in.Users[0])
+	user, err := c.FindUser(ctx, call.Client, in.Users[0])
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -276,7 +276,7 @@ func (c *Commands) resolve(ctx context.Context, client id.Client, refs []UserRef
 	group.SetLimit(resolveWorkers)
 	for i, ref := range refs {
 		group.Go(func() (err error) {
-			users[i], err = c.existing(ctx, client, ref)
+			users[i], err = c.FindUser(ctx, client, ref)
 			if fault.Is(err, "user_unknown") {
 				unknown[i], err = true, nil
 			}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -47,7 +46,7 @@ func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, 
 			return err
 		}
 	}
-	return fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+	return errBusy()
 }
 
 // tipAt is the tip that a stream had at a revision.

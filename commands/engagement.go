@@ -43,7 +43,7 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		return eventstore.Recorded{}, err
 	}
 	if in.Kind == domain.Impression && in.Impression == "" {
-		user, err := c.existing(ctx, call.Client, in.User)
+		user, err := c.FindUser(ctx, call.Client, in.User)
 		if err != nil {
 			return eventstore.Recorded{}, err
 		}
@@ -75,7 +75,7 @@ func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) 
 			return found, err
 		}
 		shown := found.Event.(event.CampaignEngagementRecorded)
-		_, err = c.existing(ctx, client, UserRef(shown.User)) // may have been erased since
+		_, err = c.FindUser(ctx, client, UserRef(shown.User)) // may have been erased since
 		if shown.Campaign != in.Campaign || fault.Is(err, "user_unknown") {
 			err = domain.ErrImpressionUnknown()
 		}
@@ -84,7 +84,7 @@ func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) 
 	if in.Kind == domain.Click {
 		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/impression_id", Detail: "is required for a click"})
 	}
-	user, err := c.existing(ctx, client, in.User)
+	user, err := c.FindUser(ctx, client, in.User)
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}

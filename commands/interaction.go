@@ -35,7 +35,7 @@ const maxInteractions = 200
 
 // Interact records an interaction. One that is known already adds nothing.
 func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Interaction, error) {
-	user, err := c.existing(ctx, call.Client, in.User)
+	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
 		return Interaction{}, err
 	}
@@ -46,7 +46,7 @@ func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Intera
 	if campaign, err := id.Parse[id.Campaign](item); err == nil && in.Kind != domain.InteractionDismiss {
 		return c.engage(ctx, call, Engage{Campaign: campaign, Kind: in.Kind, User: UserRef(user)})
 	} else if err != nil {
-		shown, err := c.existing(ctx, call.Client, UserRef(item))
+		shown, err := c.FindUser(ctx, call.Client, UserRef(item))
 		if err != nil {
 			return Interaction{}, itemUnknown(err)
 		}

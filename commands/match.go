@@ -52,7 +52,7 @@ const maxLookBack = 10_000
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
-	user, err := c.existing(ctx, call.Client, in.User)
+	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
 		return Matches{}, err
 	}
@@ -102,7 +102,7 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	if in.Other == "" {
 		return c.Matcher.Top(ctx, client, user, within, in.Limit)
 	}
-	other, err := c.existing(ctx, client, in.Other)
+	other, err := c.FindUser(ctx, client, in.Other)
 	if err != nil {
 		return nil, err
 	}
@@ -157,12 +157,7 @@ func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
 
 // FindUser returns the id of a user that is there, or fails with a fault of
 // kind Missing.
-func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) (id.User, error) {
-	return c.existing(ctx, client, ref)
-}
-
-// existing returns the id of a user that is there.
-func (c *Commands) existing(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
+func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
 	err = c.withUser(ctx, client, ref, func(found id.User) error {
 		last, err := c.Log.ReadBack(ctx, eventstore.UserStream(client, found), eventstore.End, 1)
 		switch {

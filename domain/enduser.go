@@ -40,7 +40,7 @@ func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
 	if e.Traits == nil {
 		e.Traits = event.Private([]byte("{}"))
 	}
-	if err := CheckTraits("/traits", e.Traits.Plain); err != nil {
+	if err := checkTraits("/traits", e.Traits.Plain); err != nil {
 		return nil, err
 	}
 	return []event.Event{e}, nil
@@ -55,7 +55,7 @@ func (u *EndUser) ChangeTraits(old, traits []byte) ([]event.Event, error) {
 	if string(old) == string(traits) {
 		return nil, nil
 	}
-	if err := CheckTraits("/traits", traits); err != nil {
+	if err := checkTraits("/traits", traits); err != nil {
 		return nil, err
 	}
 	return []event.Event{event.EndUserTraitsChanged{User: u.ID, Traits: event.Private(traits)}}, nil
@@ -96,9 +96,9 @@ func CheckExternalID(pointer, external string) error {
 	return nil
 }
 
-// CheckTraits refuses traits that are no JSON object, or too large to be one
+// checkTraits refuses traits that are no JSON object, or too large to be one
 // event. That they are JSON was seen when they came in.
-func CheckTraits(pointer string, traits []byte) error {
+func checkTraits(pointer string, traits []byte) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(traits), []byte("{")) {
 		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must be an object"})
 	}

@@ -17,8 +17,8 @@ const (
 	maxTraitWeight    = 10
 )
 
-// TraitTypes are the types that a client can declare.
-func TraitTypes() []string {
+// traitTypes are the types that a client can declare.
+func traitTypes() []string {
 	return []string{"bool", "number", "date", "geo", "set", "category", "excluded"}
 }
 
@@ -59,8 +59,8 @@ func (s *TraitSchema) Override(overrides map[string]event.TraitOverride) ([]even
 		if path == "" || len(path) > maxOverriddenPath {
 			refuse(pointer, "must be a path of 1 to 256 bytes")
 		}
-		if o.Type != "" && !slices.Contains(TraitTypes(), o.Type) {
-			refuse(pointer+"/type", "must be one of "+strings.Join(TraitTypes(), ", "))
+		if o.Type != "" && !slices.Contains(traitTypes(), o.Type) {
+			refuse(pointer+"/type", "must be one of "+strings.Join(traitTypes(), ", "))
 		}
 		if o.Weight != nil && !(*o.Weight >= 0 && *o.Weight <= maxTraitWeight) {
 			refuse(pointer+"/weight", "must be 0 to 10")
