@@ -21,7 +21,7 @@ const (
 	failing       // answers 500
 	closing       // closes the connection
 	garbage       // answers what is not HTTP
-	huge          // answers with 8 MiB
+	huge          // answers without an end
 	dripping      // answers one byte a second
 	down          // refuses connections
 )
@@ -53,8 +53,6 @@ type receivers struct {
 	mu  sync.Mutex
 	all []*receiver
 }
-
-func newReceivers() *receivers { return &receivers{} }
 
 func (rs *receivers) close() {
 	rs.mu.Lock()

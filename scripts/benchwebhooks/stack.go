@@ -46,7 +46,7 @@ func startStack(ctx context.Context, program string, talk bool) (s *stack, err e
 		return nil, err
 	}
 	s = &stack{
-		dir: dir, program: program, talk: talk, receivers: newReceivers(),
+		dir: dir, program: program, talk: talk, receivers: &receivers{},
 		api: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 512}},
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302: the server runs under an account of its own
