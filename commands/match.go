@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,16 +96,18 @@ func errMatchesBusy() error {
 }
 
 func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) ([]event.MatchComputed, error) {
-	within, err := c.within(ctx, client, user, in.Layer)
-	if err != nil {
+	allowed := ahead(func() (event.Within, error) { return c.within(ctx, client, user, in.Layer) })
+	var other id.User
+	var unknown error
+	if in.Other != "" {
+		other, unknown = c.FindUser(ctx, client, in.Other)
+	}
+	within, err := allowed()
+	if err := cmp.Or(err, unknown); err != nil {
 		return nil, err
 	}
 	if in.Other == "" {
 		return c.Matcher.Top(ctx, client, user, within, in.Limit)
-	}
-	other, err := c.FindUser(ctx, client, in.Other)
-	if err != nil {
-		return nil, err
 	}
 	if other == user {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/matched_user_id", Detail: "must be another user"})
