@@ -1,0 +1,102 @@
+package event_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/eventstore/memstore"
+	"kindred/eventstore/seal"
+	"kindred/postgres/pgtest"
+)
+
+// moves is a read model that opens what it keeps.
+type moves struct{ log *eventstore.Log }
+
+func (moves) Name() string { return "moves" }
+func (moves) Version() int { return 1 }
+func (moves) Schema() string {
+	return `CREATE TABLE moves (client text PRIMARY KEY, place text NOT NULL, note text NOT NULL)`
+}
+
+func (m moves) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	for _, r := range batch {
+		note, err := m.log.Open(ctx, r, "note")
+		switch {
+		case errors.Is(err, seal.ErrErased):
+			note = []byte("erased")
+		case err != nil:
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO moves (client, place, note) VALUES ($1, $2, $3)`,
+			r.Client, r.Event.(event.Moved).Place, string(note))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The note of version 1 is lifted twice, also one that is empty, which fails;
+// of the same event with a destroyed key the rest is still lifted.
+func TestARebuildLiftsWhatIsLeftOfAnErasedSubject(t *testing.T) {
+	pool := pgtest.New(t)
+	generated, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := seal.ParseMasterKeys(generated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &eventstore.Log{
+		Store: memstore.New("first"), Vault: seal.New(seal.NewMemory(), master, rand.Reader),
+		Registry: event.FirstRegistry(), Now: time.Now,
+	}
+	for client, note := range map[id.Client]string{"cli_here": "HI", "cli_gone": "SECRET", "cli_empty": ""} {
+		_, err := log.Append(t.Context(), eventstore.NewTip(eventstore.Stream("move-"+client)),
+			eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+			event.MovedFirst{City: "Bern", Note: event.Private([]byte(note))})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := event.MovedFirst{}.Subject()
+	for _, client := range []id.Client{"cli_gone", "cli_empty"} {
+		if err := log.Vault.Destroy(t.Context(), client, gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	log.Registry = event.NewestRegistry()
+	runner := &feed.Runner{Pool: pool, Log: log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	for range 2 { // the second one replaces the first
+		if err := runner.Rebuild(t.Context(), moves{log}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := pool.Query(t.Context(), `
+SELECT client || ' ' || place || ' ' || note FROM moves_1.moves
+UNION ALL SELECT client || ' is quarantined: ' || reason FROM quarantine ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"cli_empty Bern erased", "cli_gone Bern erased", "cli_here Bern > hi"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the rebuilt model differs (-want +got):\n%s", diff)
+	}
+}
