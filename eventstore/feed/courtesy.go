@@ -20,6 +20,8 @@ const (
 	// nobody uses does a little now and then.
 	busySeen = 2
 	lookAt   = 10 * time.Millisecond // from one look to the next
+	// politeBatch keeps a step beside others so short that they hardly wait.
+	politeBatch = 500
 )
 
 // courtesy keeps work in bulk from disturbing those who use the database
@@ -47,6 +49,14 @@ func (c *courtesy) step(ctx context.Context, work func() error) error {
 		return err
 	}
 	return sleep(ctx, time.Since(began))
+}
+
+// most is how many events a step may take.
+func (c *courtesy) most(ctx context.Context) int {
+	if c.busy(ctx) {
+		return politeBatch
+	}
+	return MaxBulk
 }
 
 const countOthers = `

@@ -13,8 +13,12 @@ import (
 	"kindred/eventstore"
 )
 
-// MaxBatch bounds the events of one transaction.
-const MaxBatch = 1000
+// MaxBatch bounds the events of one transaction; MaxBulk those of one in a
+// rebuild.
+const (
+	MaxBatch = 1000
+	MaxBulk  = 2500
+)
 
 // Projection applies events to tables of its own.
 type Projection interface {
@@ -23,7 +27,7 @@ type Projection interface {
 	// Version counts the shapes of a read model's tables. It means nothing
 	// for what is not a ReadModel.
 	Version() int
-	// Apply applies at most MaxBatch events, in order, within tx. It is called
+	// Apply applies at most MaxBulk events, in order, within tx. It is called
 	// again with the same events only after tx was rolled back. An error that
 	// is neither the database's trouble nor Transient stops the client whose
 	// event it came from.

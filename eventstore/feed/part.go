@@ -163,6 +163,7 @@ func (l *leader) letGo(ctx context.Context, m ReadModel, slot string, from check
 	held := &leader{
 		Runner: &quiet, projection: m, slot: slot, start: startStatement(m, slot), at: from, skip: map[id.Client]bool{},
 		lease: lease{reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
+		polite: l.polite,
 	}
 	if err := held.catchUp(ctx, nil); err != nil || held.skip[held.only] {
 		return err
@@ -227,16 +228,16 @@ func (l *leader) target(ctx context.Context) (eventstore.Position, error) {
 	return live, err
 }
 
-// next reads a page of what is to be applied, up to a position at the least;
-// of one client's events alone, up to exactly there.
-func (l *leader) next(ctx context.Context, after, upTo eventstore.Position) ([]eventstore.Record, error) {
+// next reads at most limit events of what is to be applied, up to a position at
+// the least; of one client's events alone, up to exactly there.
+func (l *leader) next(ctx context.Context, after, upTo eventstore.Position, limit int) ([]eventstore.Record, error) {
 	if l.only == "" {
-		return l.Log.Store.ReadAll(ctx, after, MaxBatch)
+		return l.Log.Store.ReadAll(ctx, after, limit)
 	}
 	if store, ok := l.Log.Store.(eventstore.ClientReader); ok {
-		return store.ReadClient(ctx, l.only, after, upTo, MaxBatch)
+		return store.ReadClient(ctx, l.only, after, upTo, limit)
 	}
-	page, err := l.Log.Store.ReadAll(ctx, after, MaxBatch)
+	page, err := l.Log.Store.ReadAll(ctx, after, limit)
 	if beyond := slices.IndexFunc(page, func(r eventstore.Record) bool { return r.Position > upTo }); beyond >= 0 {
 		page = page[:beyond]
 	}

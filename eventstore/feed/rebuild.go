@@ -133,8 +133,7 @@ func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
 // catchUpTo applies events until the one at head has been.
 func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
 	ctx, stop := context.WithCancel(ctx)
-	polite := &courtesy{pool: l.Pool}
-	pages := l.readAhead(ctx, head, polite)
+	pages := l.readAhead(ctx, head)
 	defer func() {
 		stop()
 		for range pages { // until whoever reads ahead has ended
@@ -144,7 +143,7 @@ func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell f
 		if page.err != nil {
 			return page.err
 		}
-		if err := polite.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
+		if err := l.polite.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
 			return err
 		}
 		if page.unknown != nil {
@@ -162,20 +161,21 @@ type decoded struct {
 }
 
 // readAhead reads and decodes the next page while one is applied.
-func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position, polite *courtesy) <-chan decoded {
+func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan decoded {
 	pages := make(chan decoded, 1)
-	at := l.at.position
+	at, limit := l.at.position, firstPage
 	go func() {
 		defer close(pages)
 		for at < upTo {
 			var page decoded
-			page.err = polite.step(ctx, func() error {
-				records, err := l.next(ctx, at, upTo)
+			page.err = l.polite.step(ctx, func() error {
+				records, err := l.next(ctx, at, upTo, limit)
 				if err != nil {
 					return fmt.Errorf("read the log: %w", err)
 				}
 				if len(records) > 0 {
 					at = records[len(records)-1].Position
+					limit = min(2*limit, fitting(records), l.polite.most(ctx))
 					page.items, page.unknown = l.decode(records)
 				}
 				return nil
@@ -197,6 +197,20 @@ func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position, polite
 		}
 	}()
 	return pages
+}
+
+const (
+	firstPage = 100     // events
+	bulkSize  = 3 << 20 // bytes that the events of a page should have, judged by the page before
+)
+
+// fitting is how many events like those of a page make one of bulkSize.
+func fitting(page []eventstore.Record) int {
+	size := 1
+	for _, r := range page {
+		size += len(r.Data) + len(r.Meta)
+	}
+	return max(1, len(page)*bulkSize/size)
 }
 
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`

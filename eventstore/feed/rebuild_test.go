@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -108,8 +110,26 @@ func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
 	if err := w.runner("goes on").Rebuild(t.Context(), count, nil); err != nil {
 		t.Fatal(err)
 	}
-	if applied != 1500 {
-		t.Errorf("%d events were applied after the crash; want 1500", applied)
+	if applied != 2400 {
+		t.Errorf("%d events were applied after the crash; want 2400", applied)
+	}
+	w.complete(t)
+}
+
+func TestARebuildTakesFewEventsAtOnceWhereTheyAreLarge(t *testing.T) {
+	w := newWorld(t)
+	long := strings.Repeat("x", 200<<10)
+	w.rename(t, acme, slices.Repeat([]string{long}, 150)...)
+	var batches []int
+	count := names{before: func(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) error {
+		batches = append(batches, len(batch))
+		return nil
+	}}
+	if err := w.builder().Rebuild(t.Context(), count, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(batches) < 2 || slices.Max(batches[1:]) > 3<<20/len(long) {
+		t.Errorf("batches of %d events", batches)
 	}
 	w.complete(t)
 }

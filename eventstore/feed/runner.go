@@ -119,6 +119,7 @@ type leader struct {
 	applied    bool               // the last batch held more than was passed over
 	only       id.Client          // the one whose events are applied; empty: all
 	held       bool               // its place is that of the client, who is held
+	polite     *courtesy          // in bulk
 }
 
 // begin claims the checkpoint of a slot, makes the tables of a read model that
@@ -128,7 +129,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot)}
+	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), polite: &courtesy{pool: r.Pool}}
 	_, led.prompt = p.(Prompt)
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, slot, l.epoch, epoch); err != nil {
@@ -198,6 +199,9 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	return nil
 }
 
+// oneWorker keeps a statement to one processor.
+const oneWorker = `SET LOCAL max_parallel_maintenance_workers TO 0`
+
 // makeIndexes makes the indexes that were left for after the bulk.
 func (l *leader) makeIndexes(ctx context.Context, m ReadModel) error {
 	late, ok := m.(LateIndexed)
@@ -205,6 +209,11 @@ func (l *leader) makeIndexes(ctx context.Context, m ReadModel) error {
 		return nil
 	}
 	err := pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
+		if l.polite.busy(ctx) {
+			if _, err := tx.Exec(ctx, oneWorker); err != nil {
+				return err
+			}
+		}
 		_, err := tx.Exec(ctx, late.Indexes())
 		return err
 	})
