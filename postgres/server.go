@@ -75,6 +75,10 @@ func serverArgs(l layout, settings []string) []string {
 		"log_min_error_statement=panic",
 		"log_error_verbosity=terse",
 		"log_checkpoints=off",
+		// The defaults count segments, which are short here: a checkpoint every few seconds of
+		// an import, and whole pages in the log after each.
+		"max_wal_size=1GB",
+		"min_wal_size=80MB",
 	}, settings...) {
 		args = append(args, "-c", setting)
 	}
