@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"pgregory.net/rapid"
@@ -64,6 +66,36 @@ func TestUserLines(t *testing.T) {
 			t.Errorf("%s: %v, want %s", line, err, code)
 		}
 	}
+}
+
+// However a line looks, it is read as the schema and encoding/json do.
+func TestUserLinesAreReadAsBodiesAre(t *testing.T) {
+	lines := httpapi.NewUserLines()
+	blank := rapid.SampledFrom([]string{"", "", " ", "\t \r"})
+	value := rapid.SampledFrom([]string{
+		`{}`, `{"a":"}\\\"{"}`, `{"a":{"b":[{"c":1e400}]},"d":{}}`, `{"\u007d":{"}":"\\\\"}}`, `[]`, `null`, `"{}"`, `1`, `{ "é" : "\ud83d\ude00" }`,
+	})
+	text := rapid.OneOf(
+		rapid.StringMatching(`[ -~]{0,8}`), rapid.StringMatching(`a{255,257}`), rapid.StringMatching(`é{128,129}`),
+		rapid.SampledFrom([]string{`""`, `"\n"`, `"a\"`, `" a "`, `"\u0041"`, "\x7f", "\u0085"}))
+	rapid.Check(t, func(t *rapid.T) {
+		b := func() string { return blank.Draw(t, "blank") }
+		id := `"` + text.Draw(t, "id") + `"`
+		members := []string{b() + `"external_id"` + b() + `:` + b() + id + b()}
+		for range rapid.IntRange(0, 2).Draw(t, "more") {
+			name := rapid.SampledFrom([]string{"traits", "traits", "external_id", "x", "tr\\u0061its"}).Draw(t, "name")
+			members = append(members, b()+`"`+name+`"`+b()+`:`+b()+value.Draw(t, "value")+b())
+		}
+		if rapid.Bool().Draw(t, "reversed") {
+			slices.Reverse(members)
+		}
+		line := []byte(b() + `{` + strings.Join(members, ",") + `}` + b())
+		got, gotErr := lines.Decode(line)
+		want, wantErr := lines.DecodeBySchema(line)
+		if diff := cmp.Diff(want, got); diff != "" || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+			t.Fatalf("%s: %v, want %v\n%s", line, gotErr, wantErr, diff)
+		}
+	})
 }
 
 // Imports outlive the deadlines of other requests as long as they move.

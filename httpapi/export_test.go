@@ -1,0 +1,9 @@
+package httpapi
+
+// DecodeBySchema is Decode without its short cut.
+func (l UserLines) DecodeBySchema(line []byte) (NewUser, error) {
+	if err := checkJSON(line); err != nil {
+		return NewUser{}, err
+	}
+	return l.bySchema(line)
+}
