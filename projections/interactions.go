@@ -259,15 +259,13 @@ func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (rows *interactionRows) sorted() []*interactionRow {
-	all := slices.SortedFunc(maps.Values(rows.interactions), func(a, b *interactionRow) int {
+	return slices.SortedFunc(maps.Values(rows.interactions), func(a, b *interactionRow) int {
 		return strings.Compare(string(a.client)+"/"+string(a.user)+"/"+a.item, string(b.client)+"/"+string(b.user)+"/"+b.item)
 	})
-	return all
 }
 
 func (rows *interactionRows) sortedItems() []*popularityRow {
-	all := slices.SortedFunc(maps.Values(rows.popularity), func(a, b *popularityRow) int {
+	return slices.SortedFunc(maps.Values(rows.popularity), func(a, b *popularityRow) int {
 		return strings.Compare(string(a.client)+"/"+a.item, string(b.client)+"/"+b.item)
 	})
-	return all
 }
