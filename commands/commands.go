@@ -173,6 +173,14 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	return outcome, c.Log.NoteHead(ctx, call.Client, outcome.Position)
 }
 
+// tipOf is the end of a stream whose newest events are given, the last first.
+func tipOf(stream eventstore.Stream, newest []eventstore.Recorded) (eventstore.Tip, error) {
+	if len(newest) == 0 {
+		return eventstore.NewTip(stream), nil
+	}
+	return newest[0].Tip()
+}
+
 // repetition looks for the events that an earlier run of the same request
 // recorded in this stream.
 func (c *Commands) repetition(ctx context.Context, call Call, history []eventstore.Recorded) (Outcome, bool, error) {

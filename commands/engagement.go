@@ -118,11 +118,9 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 		if err != nil {
 			return eventstore.Recorded{}, err
 		}
-		tip := eventstore.NewTip(stream)
-		if len(newest) > 0 {
-			if tip, err = newest[0].Tip(); err != nil {
-				return eventstore.Recorded{}, err
-			}
+		tip, err := tipOf(stream, newest)
+		if err != nil {
+			return eventstore.Recorded{}, err
 		}
 		if i := slices.IndexFunc(newest, func(r eventstore.Recorded) bool { return r.Event == event.Event(shown) }); i >= 0 {
 			return newest[i], nil // recorded, and never answered

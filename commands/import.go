@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -341,8 +342,6 @@ func (r *importing) refuse(line int, f *fault.Fault) {
 	if at == maxLineErrors {
 		return
 	}
-	all.Errors = append(all.Errors, LineError{})
-	copy(all.Errors[at+1:], all.Errors[at:])
-	all.Errors[at] = LineError{line, f}
+	all.Errors = slices.Insert(all.Errors, at, LineError{line, f})
 	all.Errors = all.Errors[:min(len(all.Errors), maxLineErrors)]
 }

@@ -110,11 +110,9 @@ func (c *Commands) interact(ctx context.Context, call Call, stream eventstore.St
 	if err != nil {
 		return Outcome{}, err
 	}
-	tip := eventstore.NewTip(stream)
-	if len(history) > 0 {
-		if tip, err = history[0].Tip(); err != nil {
-			return Outcome{}, err
-		}
+	tip, err := tipOf(stream, history)
+	if err != nil {
+		return Outcome{}, err
 	}
 	slices.Reverse(history)
 	if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
