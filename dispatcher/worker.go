@@ -345,7 +345,7 @@ func (w *worker) listenOnce(ctx context.Context) error {
 // does: see insertQueue.
 func (w *worker) arrived(told string) bool {
 	var all []waiting
-	for _, one := range strings.Split(told, ",") {
+	for one := range strings.SplitSeq(told, ",") {
 		fields := strings.Fields(one)
 		if len(fields) != 3 {
 			return false
