@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -21,8 +22,8 @@ func (e *edge) registerService(doc *openapi3.T) {
 	get("/healthz", http.HandlerFunc(healthy))
 	get("/readyz", http.HandlerFunc(e.ready))
 	get("/metrics", promhttp.HandlerFor(e.o.Metrics, promhttp.HandlerOpts{}))
-	get("/openapi.json", fixed("application/json", must(publicContract(doc))))
-	get("/docs", fixed("text/html; charset=utf-8", must(renderDocs(doc))))
+	get("/openapi.json", fixed("application/json", func() ([]byte, error) { return publicContract(doc) }))
+	get("/docs", fixed("text/html; charset=utf-8", func() ([]byte, error) { return renderDocs(doc) }))
 	get("/", http.RedirectHandler("/docs", http.StatusFound))
 }
 
@@ -48,14 +49,15 @@ func answerState(w http.ResponseWriter, state string) {
 	_, _ = w.Write([]byte(`{"status":"` + state + `"}` + "\n"))
 }
 
-// fixed serves what never changes while the process lives. Pages may load
-// nothing from anywhere.
-func fixed(contentType string, body []byte) http.Handler {
+// fixed serves what never changes while the process lives; it is made when it
+// is first asked for. Pages may load nothing from anywhere.
+func fixed(contentType string, page func() ([]byte, error)) http.Handler {
+	body := sync.OnceValue(func() []byte { return must(page()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		header := w.Header()
 		header.Set("Content-Type", contentType)
 		header.Set("Cache-Control", "public, max-age=300")
 		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'")
-		_, _ = w.Write(body)
+		_, _ = w.Write(body())
 	})
 }
