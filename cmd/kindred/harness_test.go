@@ -191,8 +191,9 @@ func (s *service) try(method, path string, body any, options ...option) (answer,
 }
 
 // send is try for a service that must answer. From a goroutine of its own the
-// zero answer tells that it did not. On a machine too busy to know in time
-// what was revoked, it comes back, as callers are told to.
+// zero answer tells that it did not. Where the database is too busy to say
+// within a second what was revoked, a request is refused by design; it comes
+// back, as callers are told to.
 func (s *service) send(method, path string, body any, options ...option) answer {
 	s.Helper()
 	for end := time.Now().Add(patience); ; {

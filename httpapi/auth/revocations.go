@@ -20,8 +20,9 @@ const (
 )
 
 // Revocations knows which API keys and members have lost their tokens. Run
-// keeps it up to date; while what it knows is older than a second, it vouches
-// for nothing.
+// keeps it up to date. Whoever asks when what it knows is older than a second
+// waits for a poll, so that a process that stood still refuses nobody; while
+// polls fail, it vouches for nothing.
 type Revocations struct {
 	Source   RevocationSource
 	Wake     <-chan struct{} // asks for a poll at once; may be nil, never closed
@@ -29,7 +30,9 @@ type Revocations struct {
 	Now      func() time.Time
 	Logger   *slog.Logger
 
-	mu       sync.RWMutex
+	polling  sync.Mutex           // held for at most pollTimeout; taken before mu
+	mu       sync.RWMutex         // of what follows
+	failing  bool                 // the last poll left what is known too old
 	revoked  map[string]time.Time // when, by API key or member id
 	upTo     time.Time
 	prunedAt time.Time
@@ -84,13 +87,44 @@ func (r *Revocations) current() error {
 
 // ended says whether the holder has lost this token: a token of an API key
 // ends with the key, not with the member that made the key.
-func (r *Revocations) ended(p httpapi.Principal) (bool, error) {
+func (r *Revocations) ended(ctx context.Context, p httpapi.Principal) (bool, error) {
+	ended, err := r.lookUp(p)
+	if err == nil || !r.catchUp(ctx) {
+		return ended, err
+	}
+	return r.lookUp(p)
+}
+
+func (r *Revocations) lookUp(p httpapi.Principal) (bool, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if _, revoked := r.revoked[holder(p.Key, p.Member)]; revoked {
 		return true, nil
 	}
 	return false, r.current()
+}
+
+// catchUp polls, unless another poll has just succeeded or the last one
+// failed, and says whether it is worth another look.
+func (r *Revocations) catchUp(ctx context.Context) bool {
+	if r.behind() {
+		return false
+	}
+	r.polling.Lock()
+	defer r.polling.Unlock()
+	switch {
+	case r.behind():
+		return false
+	case r.Current() == nil:
+		return true
+	}
+	return r.read(context.WithoutCancel(ctx)) == nil // others wait for it
+}
+
+func (r *Revocations) behind() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.failing
 }
 
 // holder names what a token, or a revocation, stands on.
@@ -101,6 +135,18 @@ func holder(key id.Key, member id.Member) string { return cmp.Or(string(key), st
 func (r *Revocations) memory() time.Duration { return r.TokenTTL + 2*Skew }
 
 func (r *Revocations) poll(ctx context.Context) error {
+	r.polling.Lock()
+	defer r.polling.Unlock()
+	return r.read(ctx)
+}
+
+// read is poll for who holds the lock.
+func (r *Revocations) read(ctx context.Context) (err error) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.failing = err != nil || r.current() != nil
+	}()
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	now := r.Now()

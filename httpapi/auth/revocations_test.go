@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	stdcmp "cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -55,6 +56,7 @@ func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
 		t.Errorf("refused with %s while revocations are a second old", code)
 	}
 	w.Advance(1)
+	w.source.err = errors.New("away")
 	_, err := w.verifier.Authenticate(t.Context(), token)
 	if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
 		t.Errorf("got %v; want a fault of kind Unavailable that says when to try again", err)
@@ -62,7 +64,7 @@ func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
 	if w.revocations.Current() == nil {
 		t.Error("revocations pass for current")
 	}
-	w.source.lag = 2 * time.Second // answers, but is behind
+	w.source.err, w.source.lag = nil, 2*time.Second // answers, but is behind
 	w.poll(t)
 	if code := w.refusal(t, token); code != "unverifiable" {
 		t.Errorf("%q while the source is behind; want unverifiable", code)
@@ -77,8 +79,60 @@ func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
 func TestBeforeTheFirstPollNothingIsKnown(t *testing.T) {
 	w := newWorld(t)
 	w.verifier.revocations = &Revocations{Source: w.source, TokenTTL: ttl, Now: w.Now}
+	w.source.err = errors.New("away")
 	if code := w.refusal(t, w.login(t)); code != "unverifiable" {
 		t.Errorf("%q; want unverifiable", code)
+	}
+}
+
+func TestWhoAsksAfterAStallWaitsForOnePoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &moody{}
+		r := &Revocations{Source: source, TokenTTL: ttl, Now: time.Now}
+		ask := func(callers int) (first error) {
+			errs := make(chan error)
+			for range callers {
+				go func() {
+					_, err := r.ended(t.Context(), httpapi.Principal{Key: "key"})
+					errs <- err
+				}()
+			}
+			for range callers {
+				first = stdcmp.Or(first, <-errs)
+			}
+			return first
+		}
+		stall := func() { time.Sleep(revokedBites + 1) }
+
+		if err := ask(8); err != nil || source.polls.Load() != 1 {
+			t.Errorf("at the start: %d polls, %v", source.polls.Load(), err)
+		}
+		stall()
+		if err := ask(8); err != nil || source.polls.Load() != 2 {
+			t.Errorf("after a stall: %d polls, %v", source.polls.Load()-1, err)
+		}
+		stall()
+		source.hangs.Store(true)
+		for _, want := range []time.Duration{pollTimeout, 0} { // the next ones know that nobody answers
+			began := time.Now()
+			if err := ask(1); err == nil || time.Since(began) != want || source.polls.Load() != 3 {
+				t.Errorf("without an answer: %d polls, %v after %s; want %s", source.polls.Load()-2, err, time.Since(began), want)
+			}
+		}
+		source.hangs.Store(false)
+		if err := r.poll(t.Context()); err != nil || ask(8) != nil {
+			t.Errorf("after it came back: %v", err)
+		}
+	})
+}
+
+func TestWhatWasRevokedDuringAStallIsKnownAfterIt(t *testing.T) {
+	w := newWorld(t)
+	token := w.exchanged(t)
+	w.Advance(revokedBites + 1)
+	w.source.all = append(w.source.all, Revocation{Key: w.record.Key, At: w.Now()})
+	if code := w.refusal(t, token); code != "invalid_token" {
+		t.Errorf("%q; want invalid_token", code)
 	}
 }
 
@@ -111,7 +165,7 @@ func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
 	w.source.all = nil
 	w.Advance(ttl + 2*Skew)
 	w.poll(t)
-	if ended, err := w.revocations.ended(revoked); !ended || err != nil {
+	if ended, err := w.revocations.ended(t.Context(), revoked); !ended || err != nil {
 		t.Errorf("ended: %v, %v while a token may live", ended, err)
 	}
 	w.Advance(time.Minute)

@@ -70,7 +70,7 @@ func (v *Verifier) Authenticate(ctx context.Context, bearer string) (httpapi.Pri
 	if !hit {
 		v.cache.Add(sum, token)
 	}
-	revoked, err := v.revocations.ended(token.principal)
+	revoked, err := v.revocations.ended(ctx, token.principal)
 	switch {
 	case err != nil:
 		return httpapi.Principal{}, err
