@@ -129,7 +129,7 @@ func TestAPartitionFindsWhatIsThere(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(3, 3))
 			for _, limit := range []int{5, 20, 100} {
-				if got := recall(p, someRows(p, random, 60), limit); got < 0.95 {
+				if got := recall(p, someRows(p, random, 25), limit); got < 0.95 {
 					t.Errorf("recall %.3f of %d", got, limit)
 				}
 			}
