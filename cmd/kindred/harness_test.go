@@ -201,10 +201,23 @@ func (s *service) send(method, path string, body any, options ...option) answer 
 		if err != nil {
 			s.Errorf("%s %s: %v", method, path, err)
 		}
-		if _, streams := body.(io.Reader); streams || !unsure(a) || time.Now().After(end) {
+		if !unsure(a) || time.Now().After(end) || !rewound(s, body) {
 			return a
 		}
 	}
+}
+
+// rewound says whether a body can be sent again, and makes it ready for that.
+func rewound(t testing.TB, body any) bool {
+	t.Helper()
+	reader, streams := body.(io.Reader)
+	seeker, rewinds := reader.(io.Seeker)
+	if rewinds {
+		if _, err := seeker.Seek(0, io.SeekStart); err != nil {
+			t.Error(err)
+		}
+	}
+	return rewinds || !streams
 }
 
 func unsure(a answer) bool {
