@@ -42,7 +42,11 @@ func (a account) cluster(layer httpapi.ConsentLayer, options ...any) httpapi.Clu
 func (a account) ended(run httpapi.ClusteringRun) httpapi.ClusteringRun {
 	a.Helper()
 	eventually(a, "the run ends", func() bool {
-		run = want[httpapi.ClusteringRun](a, http.StatusOK, a.get(runsPath+"/"+string(run.ID)))
+		got := a.get(runsPath + "/" + string(run.ID))
+		if got.Status == http.StatusServiceUnavailable {
+			return false // nobody leads the read model since a replica was killed
+		}
+		run = want[httpapi.ClusteringRun](a, http.StatusOK, got)
 		return run.EndedAt != nil
 	})
 	return run
