@@ -169,18 +169,34 @@ func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.Cons
 		func(u *id.User) []any { return []any{text(u)} })
 }
 
-// Should the consents lag behind the users, then too many are returned.
-const notConsentingUsers = `
+const usersBefore = `
 SELECT u.id FROM users u
-WHERE u.client = $1 AND NOT u.erased AND u.born < $3 AND u.id > $4 AND NOT EXISTS (
-	SELECT FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user_id = u.id AND c.granted)
-ORDER BY u.id LIMIT $5`
+WHERE u.client = $1 AND NOT u.erased AND u.born < $2 AND u.id > $3 ORDER BY u.id LIMIT $4`
 
 // NotConsenting returns the others, of those who were created before a position
-// and are still there.
+// and are still there. Should the consents lag behind the users, then too many
+// are returned. Each of the two is asked for itself: a join would be planned by
+// what was known of the consents before many of them came.
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
-	return query(ctx, m.Reader, Users{}, client, false, notConsentingUsers, []any{string(layer), string(before), string(after), limit},
-		func(u *id.User) []any { return []any{text(u)} })
+	var others []id.User
+	for len(others) < limit {
+		users, err := query(ctx, m.Reader, Users{}, client, false, usersBefore, []any{string(before), string(after), limit},
+			func(u *id.User) []any { return []any{text(u)} })
+		if err != nil || len(users) == 0 {
+			return others, err
+		}
+		granted, err := m.Granted(ctx, client, true, layer, users)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range users {
+			if !granted[u] && len(others) < limit {
+				others = append(others, u)
+			}
+		}
+		after = users[len(users)-1]
+	}
+	return others, nil
 }
 
 const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND NOT u.erased AND u.born < $2`

@@ -52,7 +52,7 @@ func BenchmarkClustering(b *testing.B) {
 		run := a.cluster(layer)
 		for run.EndedAt == nil && time.Since(began) < 10*time.Minute {
 			time.Sleep(20 * time.Millisecond)
-			run = want[httpapi.ClusteringRun](b, http.StatusOK, a.get(runsPath+"/"+string(run.ID), eventual()))
+			run = want[httpapi.ClusteringRun](b, http.StatusOK, a.get(runsPath+"/"+string(run.ID)))
 			if run.Progress != nil && run.Progress.Phase != phase {
 				phase = run.Progress.Phase
 				b.Logf("%6.2f s %s (%.0f %%)", time.Since(began).Seconds(), phase, 100*run.Progress.Share)
