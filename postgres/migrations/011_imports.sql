@@ -9,7 +9,6 @@ CREATE TABLE imports (
 	actor       text NOT NULL,
 	member      text NOT NULL,
 	correlation text NOT NULL,
-	log_end     text COLLATE "C" NOT NULL, -- when it was accepted
 	chunks      int NOT NULL DEFAULT 0,
 	lines       bigint NOT NULL DEFAULT 0, -- of all chunks
 	applied     int NOT NULL DEFAULT 0,    -- chunks
