@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"kindred/domain/id"
@@ -52,6 +53,19 @@ type Record struct {
 	Stream   Stream
 	Revision Revision
 	Proposed
+}
+
+// Fitting is how many records like these have a number of bytes of data and
+// metadata together: at least 1, and any number where there are none.
+func Fitting(records []Record, bytes int) int {
+	size := 0
+	for _, r := range records {
+		size += len(r.Data) + len(r.Meta)
+	}
+	if size == 0 {
+		return math.MaxInt
+	}
+	return max(1, len(records)*bytes/size)
 }
 
 // Appended says where an append ended.

@@ -175,7 +175,7 @@ func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan
 				}
 				if len(records) > 0 {
 					at = records[len(records)-1].Position
-					limit = min(2*limit, fitting(records), l.polite.most(ctx))
+					limit = min(2*limit, eventstore.Fitting(records, bulkSize), l.polite.most(ctx))
 					page.items, page.unknown = l.decode(records)
 				}
 				return nil
@@ -203,15 +203,6 @@ const (
 	firstPage = 100     // events
 	bulkSize  = 3 << 20 // bytes that the events of a page should have, judged by the page before
 )
-
-// fitting is how many events like those of a page make one of bulkSize.
-func fitting(page []eventstore.Record) int {
-	size := 1
-	for _, r := range page {
-		size += len(r.Data) + len(r.Meta)
-	}
-	return max(1, len(page)*bulkSize/size)
-}
 
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
 

@@ -115,15 +115,6 @@ type fetched struct {
 	records []eventstore.Record
 }
 
-// size is how many bytes the events of a page have; 1 at least.
-func (f fetched) size() int {
-	size := 1
-	for _, r := range f.records {
-		size += len(r.Data) + len(r.Meta)
-	}
-	return size
-}
-
 // pages writes all pages; the next is fetched while one is written.
 func (x *export) pages(ctx context.Context, wrote func()) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -137,7 +128,7 @@ func (x *export) pages(ctx context.Context, wrote func()) error {
 			if err != nil {
 				return err
 			}
-			limit = min(2*limit, max(1, len(page.entries)*pageSize/page.size()), exportPage)
+			limit = min(2*limit, eventstore.Fitting(page.records, pageSize), exportPage)
 			select {
 			case pages <- page:
 			case <-ctx.Done():
