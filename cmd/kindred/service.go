@@ -177,7 +177,7 @@ func (f *foundation) noteHead(ctx context.Context, client id.Client, at eventsto
 
 // ready says whether the service can answer: the database and the log do, and
 // whatever else it must know.
-func (f *foundation) ready(others ...func() error) func(context.Context) error {
+func (f *foundation) ready(others ...func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
@@ -191,7 +191,7 @@ func (f *foundation) ready(others ...func() error) func(context.Context) error {
 			return fmt.Errorf("reach the event store: %w", err)
 		}
 		for _, other := range others {
-			if err := other(); err != nil {
+			if err := other(ctx); err != nil {
 				return err
 			}
 		}

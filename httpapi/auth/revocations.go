@@ -72,12 +72,12 @@ func (r *Revocations) Run(ctx context.Context) error {
 
 // Current fails with a fault of kind Unavailable while revocations may be
 // missing: requests are refused then.
-func (r *Revocations) Current() error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.current()
+func (r *Revocations) Current(ctx context.Context) error {
+	_, err := r.ended(ctx, httpapi.Principal{})
+	return err
 }
 
+// current is for who holds mu.
 func (r *Revocations) current() error {
 	if age := r.Now().Sub(r.upTo); age > revokedBites {
 		return errUnsure(fmt.Errorf("revocations are known up to %s", r.upTo.UTC().Format(time.RFC3339Nano)))
@@ -115,7 +115,7 @@ func (r *Revocations) catchUp(ctx context.Context) bool {
 	switch {
 	case r.behind():
 		return false
-	case r.Current() == nil:
+	case r.known():
 		return true
 	}
 	return r.read(context.WithoutCancel(ctx)) == nil // others wait for it
@@ -125,6 +125,12 @@ func (r *Revocations) behind() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.failing
+}
+
+func (r *Revocations) known() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.current() == nil
 }
 
 // holder names what a token, or a revocation, stands on.

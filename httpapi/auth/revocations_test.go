@@ -61,7 +61,7 @@ func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
 	if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
 		t.Errorf("got %v; want a fault of kind Unavailable that says when to try again", err)
 	}
-	if w.revocations.Current() == nil {
+	if w.revocations.Current(t.Context()) == nil {
 		t.Error("revocations pass for current")
 	}
 	w.source.err, w.source.lag = nil, 2*time.Second // answers, but is behind
@@ -71,7 +71,7 @@ func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
 	}
 	w.source.lag = 0
 	w.poll(t)
-	if code := w.refusal(t, token); code != "" || w.revocations.Current() != nil {
+	if code := w.refusal(t, token); code != "" || w.revocations.Current(t.Context()) != nil {
 		t.Errorf("refused with %q after the source came back", code)
 	}
 }
@@ -122,6 +122,10 @@ func TestWhoAsksAfterAStallWaitsForOnePoll(t *testing.T) {
 		source.hangs.Store(false)
 		if err := r.poll(t.Context()); err != nil || ask(8) != nil {
 			t.Errorf("after it came back: %v", err)
+		}
+		stall()
+		if err := r.Current(t.Context()); err != nil {
+			t.Errorf("not ready after a stall: %v", err)
 		}
 	})
 }
@@ -185,7 +189,7 @@ func TestMoreRevocationsThanFitVouchForNothing(t *testing.T) {
 	if err := w.revocations.poll(t.Context()); err == nil {
 		t.Error("the poll passes for a good one")
 	}
-	if w.revocations.Current() == nil {
+	if w.revocations.Current(t.Context()) == nil {
 		t.Error("revocations pass for current")
 	}
 }
@@ -220,7 +224,7 @@ func TestRunPollsOnTimeAndWhenWoken(t *testing.T) {
 		go func() { ended <- r.Run(ctx) }()
 
 		synctest.Wait()
-		if n := source.polls.Load(); n != 1 || r.Current() != nil {
+		if n := source.polls.Load(); n != 1 || r.Current(t.Context()) != nil {
 			t.Errorf("%d polls at the start; want 1, and to be current", n)
 		}
 		time.Sleep(pollEvery)
@@ -240,7 +244,7 @@ func TestRunPollsOnTimeAndWhenWoken(t *testing.T) {
 		if n := strings.Count(log.String(), "revocations unknown"); n != 1 {
 			t.Errorf("the failure was logged %d times", n)
 		}
-		if r.Current() == nil {
+		if r.Current(t.Context()) == nil {
 			t.Error("revocations pass for current")
 		}
 		source.fails.Store(false)
@@ -249,7 +253,7 @@ func TestRunPollsOnTimeAndWhenWoken(t *testing.T) {
 		source.hangs.Store(false)
 		time.Sleep(pollTimeout + pollEvery)
 		synctest.Wait()
-		if r.Current() != nil {
+		if r.Current(t.Context()) != nil {
 			t.Error("revocations are not current again")
 		}
 		stop()
