@@ -70,7 +70,8 @@ func newWorld(t testing.TB) *world {
 	}
 }
 
-// follow keeps models up to date until the test ends, or stop is called.
+// follow makes models and keeps them up to date until the test ends, or stop
+// is called.
 func (w *world) follow(models ...feed.ReadModel) (stop func()) {
 	w.Helper()
 	runner := &feed.Runner{
@@ -92,7 +93,25 @@ func (w *world) follow(models ...feed.ReadModel) (stop func()) {
 		all.Wait()
 	})
 	w.Cleanup(stop)
+	for _, m := range models {
+		w.await(m)
+	}
 	return stop
+}
+
+// await waits for the tables of a model to be made.
+func (w *world) await(m feed.ReadModel) {
+	w.Helper()
+	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(2 * time.Millisecond) {
+		var made bool
+		if err := w.pool.QueryRow(w.Context(), `SELECT to_regnamespace($1) IS NOT NULL`, feed.Slot(m)).Scan(&made); err != nil {
+			w.Fatal(err)
+		}
+		if made {
+			return
+		}
+	}
+	w.Fatalf("%s: its tables were never made", m.Name())
 }
 
 // append appends facts to the end of a stream. Any goroutine may call it.

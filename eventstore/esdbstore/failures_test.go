@@ -15,6 +15,7 @@ import (
 )
 
 func TestAnAppendInTroubleLandsOnceAsTheFirst(t *testing.T) {
+	t.Parallel()
 	for name, troubles := range map[string][]esdbtest.Trouble{
 		"its answer is lost":                      {esdbtest.Lost},
 		"its answer is lost again and again":      {esdbtest.Lost, esdbtest.Lost, esdbtest.Lost},
@@ -25,8 +26,9 @@ func TestAnAppendInTroubleLandsOnceAsTheFirst(t *testing.T) {
 		"its answer is lost, then nobody answers": {esdbtest.Lost, esdbtest.Mute},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := esdbtest.Start(t)
-			s := open(t, server.URL(), options(1500*time.Millisecond))
+			s := open(t, server.URL(), options(6*time.Second)) // a third of it is lost by silence
 			for _, n := range []int{1, 3} {
 				e, stream := events(t, n), eventstore.Stream(fmt.Sprint("user-", n))
 				server.Play(troubles...)

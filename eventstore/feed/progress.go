@@ -76,33 +76,33 @@ SELECT coalesce((SELECT least(position, (SELECT min(position) FROM quarantine WH
 	FROM checkpoints WHERE name = $1), '')`
 
 // await repeats a look at the database until it is content: whenever the slot
-// is known to have reached what the look asks for, and every now and then.
+// is known to have reached what the look asks for, and every now and then. It
+// counts what it has waited poll by poll: a process that stood still has given
+// nobody the time to come by.
 func (p *Progress) await(ctx context.Context, slot string,
 	look func() (wanted eventstore.Position, content bool, err error),
 ) error {
-	var end *time.Timer
-	for every := firstPoll; ; every = min(2*every, lastPoll) {
+	every, left := firstPoll, maxWait
+	poll := time.NewTimer(every)
+	defer poll.Stop()
+	for {
 		_, changed := p.look(slot) // before the statement, so that no change is missed
 		wanted, content, err := look()
 		if err != nil || content {
 			return err
 		}
-		if end == nil {
-			end = time.NewTimer(maxWait)
-			defer end.Stop()
-		}
 		p.ask(slot)
-		poll := time.NewTimer(every)
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
-				poll.Stop()
 				return ctx.Err()
-			case <-end.C:
-				poll.Stop()
-				return fault.New(fault.Unavailable, "stale",
-					"What was just written cannot be read yet; try again.").After(time.Second)
 			case <-poll.C:
+				if left -= every; left <= 0 {
+					return fault.New(fault.Unavailable, "stale",
+						"What was just written cannot be read yet; try again.").After(time.Second)
+				}
+				every = min(2*every, lastPoll, left)
+				poll.Reset(every)
 				waiting = false
 			case <-changed:
 				var at eventstore.Position
@@ -110,7 +110,6 @@ func (p *Progress) await(ctx context.Context, slot string,
 				waiting = at < wanted
 			}
 		}
-		poll.Stop()
 	}
 }
 

@@ -36,24 +36,11 @@ func tell(report func(Rebuilding), now Rebuilding) {
 	}
 }
 
-// rebuildTries is how often a rebuild that lost its lease, on a machine that
-// was too busy to prolong it, takes it again.
-const rebuildTries = 5
-
 // Rebuild builds a read model anew beside the live one, which serves
 // meanwhile, and puts it in its place in one transaction. After a crash it
 // goes on where it was. Quarantined clients get another chance. Report, which
 // may be nil, is called after each batch.
-func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) (err error) {
-	for range rebuildTries {
-		if err = r.rebuild(ctx, m, report); !errors.Is(err, errLost) || ctx.Err() != nil {
-			break
-		}
-	}
-	return err
-}
-
-func (r *Runner) rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
+func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
 	return r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
@@ -66,25 +53,38 @@ func (r *Runner) rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 	})
 }
 
+// besideTries is how often who lost the lease, on a machine that was too busy
+// to prolong it, takes it again.
+const besideTries = 5
+
 // beside builds a read model under another name, if nobody else does so.
-func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
-	l, got, err := r.acquire(ctx, slot)
-	if err == nil && !got {
-		err = ErrRebuilding
-	}
-	if err == nil {
-		err = r.hold(ctx, l, func(ctx context.Context) error {
-			b, err := r.beginBeside(ctx, m, slot, l)
-			if err != nil {
-				return err
-			}
-			return build(ctx, b)
-		})
+func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) (err error) {
+	for range besideTries {
+		if err = r.besideOnce(ctx, m, slot, build); !errors.Is(err, errLost) || ctx.Err() != nil {
+			break
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
 	return nil
+}
+
+func (r *Runner) besideOnce(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
+	l, got, err := r.acquire(ctx, slot)
+	switch {
+	case err != nil:
+		return err
+	case !got:
+		return ErrRebuilding
+	}
+	return r.hold(ctx, l, func(ctx context.Context) error {
+		b, err := r.beginBeside(ctx, m, slot, l)
+		if err != nil {
+			return err
+		}
+		return build(ctx, b)
+	})
 }
 
 // beginBeside goes on with a rebuild that was broken off, unless the log was

@@ -144,19 +144,24 @@ func TestADeadLeadersLeaseRunsOut(t *testing.T) {
 
 func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
 	w := newWorld(t)
-	background(t, func(ctx context.Context) error { return w.runner("first").Run(ctx, names{}) })
+	lead := func(name string) {
+		r := w.runner(name)
+		r.Lease = 2 * time.Second // longer than a machine stands still
+		background(t, func(ctx context.Context) error { return r.Run(ctx, names{}) })
+	}
+	lead("first")
 	w.passed(t, "names_2", w.rename(t, acme, "x"))
-	background(t, func(ctx context.Context) error { return w.runner("second").Run(ctx, names{}) })
+	lead("second")
 	var ends time.Time
 	if err := w.pool.QueryRow(t.Context(), `SELECT expires_at FROM leases`).Scan(&ends); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the first lease would have run out twice", func() bool {
+	until(t, "the first lease would have run out", func() bool {
 		w.passed(t, "names_2", w.rename(t, acme, "y"))
 		if n := w.one(t, `SELECT count(*) FROM leases WHERE holder = 'first'`); n != 1 {
 			t.Fatal("another leads")
 		}
-		return w.one(t, `SELECT count(*) FROM leases WHERE clock_timestamp() > $1::timestamptz + interval '600 ms'`, ends) == 1
+		return w.one(t, `SELECT count(*) FROM leases WHERE clock_timestamp() > $1`, ends) == 1
 	})
 }
 

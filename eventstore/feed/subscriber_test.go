@@ -115,15 +115,17 @@ func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
 	runner := w.runner("a")
 	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
 	messages := subscribe(t, &feed.Subscriber{Runner: runner, Attempts: 3})
-	for range 3 + 3 + 1 { // stopped twice, and tried once more
+	stops := func() int { return strings.Count(logged.String(), "stopped at an event that cannot be handled") }
+	tries := 0
+	for ; stops() < 2; tries++ { // the lease may be lost between two tries: they are counted anew then
 		m := next(t, messages)
-		if got := nameOf(t, m); got != "bad" {
-			t.Fatalf("got %q: something was skipped", got)
+		if got := nameOf(t, m); got != "bad" || tries > 50 {
+			t.Fatalf("got %q after %d tries and %d stops", got, tries, stops())
 		}
 		m.Nack()
 	}
-	if n := strings.Count(logged.String(), "stopped at an event that cannot be handled"); n != 2 {
-		t.Errorf("told of %d stops: %s", n, logged.String())
+	if tries < 3+3 {
+		t.Errorf("stopped twice after %d tries", tries)
 	}
 	if n := w.one(t, `SELECT events FROM checkpoints`); n != 0 {
 		t.Errorf("the checkpoint moved to %d", n)
