@@ -42,7 +42,7 @@ type LineError struct {
 }
 
 const (
-	importLines    = 256 // lines that are read, sealed and appended together
+	importLines    = 512 // lines that are read, sealed and appended together
 	importBytes    = 1 << 20
 	importWorkers  = 32 // for lines of a batch that need a look at their user first
 	maxLineErrors  = 1_000

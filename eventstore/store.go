@@ -156,7 +156,7 @@ type Result struct {
 }
 
 // MaxMany bounds the requests of one AppendMany.
-const MaxMany = 500
+const MaxMany = 512
 
 // Bulk is a Store that makes many appends in one call, and keeps keys of
 // subjects in the same database, so that a key is made in one commit with the

@@ -19,10 +19,11 @@ const (
 	maxBatchBytes    = 2 << 20
 
 	// While several clients append, one has no more than maxShare requests in a
-	// batch: what the others wait for is then short. That is so until one has
-	// been alone for aloneAfter batches.
-	maxShare   = 128
-	aloneAfter = 64
+	// batch, and in every other batch none of those of whom so many wait: what
+	// the others wait for is then short. That is so until one has been alone for
+	// aloneAfter batches.
+	maxShare   = 64
+	aloneAfter = 128
 )
 
 // Bounds of what waits.
@@ -81,8 +82,9 @@ type queue struct {
 	lanes   map[id.Client]*lane
 	turns   []*lane // those that hold requests, the next one first
 	waiting int
-	size    int // bytes
-	shared  int // batches that are still filled as if several clients appended
+	size    int  // bytes
+	shared  int  // batches that are still filled as if several clients appended
+	few     bool // the last batch was for those who append little
 	closed  bool
 }
 
@@ -153,10 +155,15 @@ func (q *queue) take() []*request {
 func (q *queue) fill() []*request {
 	b := batch{streams: map[eventstore.Stream]bool{}}
 	share, turn := q.share(), 0
+	q.few = !q.few && q.mixed()
 	for idle := 0; idle < len(q.turns); turn = (turn + 1) % len(q.turns) {
 		l := q.turns[turn]
+		if l.taken == share || q.few && l.many() {
+			idle++
+			continue
+		}
 		r := l.first(b.streams)
-		if r == nil || l.taken == share {
+		if r == nil {
 			idle++
 			continue
 		}
@@ -171,6 +178,19 @@ func (q *queue) fill() []*request {
 	q.sweep(turn)
 	return b.requests
 }
+
+// mixed says whether some append much while others append little.
+func (q *queue) mixed() bool {
+	many := 0
+	for _, l := range q.turns {
+		if l.many() {
+			many++
+		}
+	}
+	return 0 < many && many < len(q.turns)
+}
+
+func (l *lane) many() bool { return len(l.requests) >= maxShare }
 
 // share is how many requests of one client the next batch may hold.
 func (q *queue) share() int {
