@@ -75,10 +75,12 @@ func serverArgs(l layout, settings []string) []string {
 		"log_min_error_statement=panic",
 		"log_error_verbosity=terse",
 		"log_checkpoints=off",
+		"shared_buffers=" + strconv.FormatUint(sharedBuffers(memory())>>20, 10) + "MB",
 		// The defaults count segments, which are short here: a checkpoint every few seconds of
-		// an import, and whole pages in the log after each.
-		"max_wal_size=1GB",
-		"min_wal_size=80MB",
+		// an import, and whole pages in the log after each. Segments that were used are used
+		// again: that costs less than to make new ones.
+		"max_wal_size=4GB",
+		"min_wal_size=1GB",
 	}, settings...) {
 		args = append(args, "-c", setting)
 	}

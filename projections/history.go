@@ -86,10 +86,7 @@ CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, re
 const nodeStep = 4
 
 const (
-	selectTrees  = `SELECT client, size, peaks, position, recorded_at FROM history_trees WHERE client = ANY($1)`
-	insertEvents = `
-INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::bytea[])`
+	selectTrees = `SELECT client, size, peaks, position, recorded_at FROM history_trees WHERE client = ANY($1)`
 	insertNodes = `
 INSERT INTO history_nodes (client, level, index, hash)
 SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::bytea[])`
@@ -99,6 +96,8 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::text[], $5::time
 ON CONFLICT (client) DO UPDATE SET
 	size = excluded.size, peaks = excluded.peaks, position = excluded.position, recorded_at = excluded.recorded_at`
 )
+
+var eventColumns = []string{"client", "ordinal", "position", "stream", "type", "actor", "recorded_at", "hash"}
 
 // entering is a batch on its way into the tables.
 type entering struct {
@@ -169,12 +168,9 @@ func (b *entering) enter(r eventstore.Recorded) error {
 	if err != nil {
 		return err
 	}
-	meta, err := eventstore.DecodeMeta(r.Meta)
-	if err != nil {
-		meta = eventstore.Meta{} // it is in the history whatever it says
-	}
+	actor, _, _ := audit.Shown(r.Meta) // it is in the history whatever it says
 	tree := b.trees[r.Client]
-	b.entries = append(b.entries, enteredEvent{r, Entry{tree.Size, r.Position, hash}, meta.Actor})
+	b.entries = append(b.entries, enteredEvent{r, Entry{tree.Size, r.Position, hash}, actor})
 	tree.Append(hash, func(level int, index int64, h audit.Hash) {
 		if level%nodeStep == 0 {
 			b.nodes = append(b.nodes, enteredNode{r.Client, int16(level), index, h})
@@ -188,18 +184,13 @@ func (b *entering) enter(r eventstore.Recorded) error {
 }
 
 func (b *entering) write(ctx context.Context, tx pgx.Tx) error {
-	e := b.entries
-	if err := do(ctx, tx, "enter events", insertEvents,
-		column(e, func(e enteredEvent) string { return string(e.Client) }),
-		column(e, func(e enteredEvent) int64 { return e.Ordinal }),
-		column(e, func(e enteredEvent) string { return string(e.Position) }),
-		column(e, func(e enteredEvent) string { return string(e.Stream) }),
-		column(e, func(e enteredEvent) string { return e.Type }),
-		column(e, func(e enteredEvent) string { return e.actor }),
-		column(e, func(e enteredEvent) time.Time { return e.RecordedAt }),
-		column(e, func(e enteredEvent) []byte { return e.Hash[:] }),
-	); err != nil {
-		return err
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"history_events"}, eventColumns, pgx.CopyFromSlice(len(b.entries), func(i int) ([]any, error) {
+		e := &b.entries[i]
+		return []any{
+			string(e.Client), e.Ordinal, string(e.Position), string(e.Stream), e.Type, e.actor, e.RecordedAt, e.Hash[:],
+		}, nil
+	})); err != nil {
+		return fmt.Errorf("enter events: %w", err)
 	}
 	if len(b.nodes) > 0 {
 		if err := do(ctx, tx, "keep nodes", insertNodes,

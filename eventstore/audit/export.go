@@ -43,7 +43,7 @@ func NewEvent(r eventstore.Record, ordinal *int64, hash Hash) Event {
 		Ordinal: ordinal, Position: r.Position, ID: r.ID, Type: r.Type, Version: r.Version, Stream: r.Stream, Revision: r.Revision,
 		RecordedAt: r.RecordedAt, Data: string(r.Data), Meta: string(r.Meta), Hash: hash,
 	}
-	e.Actor, e.Correlation, e.Causation = shown(r.Meta)
+	e.Actor, e.Correlation, e.Causation = Shown(r.Meta)
 	return e
 }
 

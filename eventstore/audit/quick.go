@@ -52,8 +52,9 @@ func appendEvent(line []byte, e *Event) (_ []byte, ok bool) {
 	return append(line, "\"}\n"...), ok
 }
 
-// shown reads what a line shows of an envelope.
-func shown(meta []byte) (actor, correlation string, causation id.Event) {
+// Shown reads what the line of an event shows of its envelope: nothing where
+// that cannot be read.
+func Shown(meta []byte) (actor, correlation string, causation id.Event) {
 	if actor, correlation, causation, ok := quickShown(meta); ok {
 		return actor, correlation, causation
 	}

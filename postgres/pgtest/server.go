@@ -61,7 +61,7 @@ func StartServer(ctx context.Context) (*Server, error) {
 	}
 	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler),
 		noShmFiles, "fsync=off", "synchronous_commit=off", "full_page_writes=off",
-		"wal_level=minimal", "max_wal_senders=0", "max_wal_size=256MB",
+		"wal_level=minimal", "max_wal_senders=0", "max_wal_size=256MB", "min_wal_size=80MB", "shared_buffers=128MB",
 		"max_connections=400", "autovacuum_naptime=10min")
 	if err != nil {
 		os.RemoveAll(dir) // what matters is the error above

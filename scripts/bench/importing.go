@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +49,10 @@ func (b *bench) importBulk(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	file := filepath.Join(b.stand.dir, "import.ndjson")
+	if err := writeLines(file, b.o.lines); err != nil {
+		return nil, err
+	}
 	before, err := requests(ctx, b.small.addr, createUser(b.small), calmWrites(b.calm()))
 	if err != nil {
 		return nil, fmt.Errorf("writes before: %w", err)
@@ -68,10 +72,7 @@ func (b *bench) importBulk(ctx context.Context) ([]Figure, error) {
 	})
 	group.Go(func() { memory, memoryErr = watchMemory(importing, b.kindred.PID()) })
 	began := time.Now()
-	err = fresh.stream(ctx, c, b.o.lines, func(sent int) {
-		fmt.Fprintf(b.say, "  import: %s of %s lines sent, %s/s\n", number(float64(sent)), number(float64(b.o.lines)),
-			number(float64(sent)/time.Since(began).Seconds()))
-	})
+	err = fresh.stream(ctx, c, file, b.o.lines)
 	took := time.Since(began)
 	done()
 	group.Wait()
@@ -93,26 +94,31 @@ const importTimeout = 30 * time.Minute
 // calm is how long writes are watched without an import beside.
 func (b *bench) calm() time.Duration { return max(2*b.o.run, 3*time.Second) }
 
-// stream imports n new users in one request.
-func (p *population) stream(ctx context.Context, c client, n int, progress func(sent int)) error {
+// writeLines makes a file of n new users, beforehand: who sends it has next to
+// nothing to do.
+func writeLines(path string, n int) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	random, out := draws(2), bufio.NewWriterSize(file, 64<<10)
+	for i := range n {
+		_, _ = out.Write(append(person(random, "b"+strconv.Itoa(i)), '\n')) // an error stays, and Flush tells it
+	}
+	return out.Flush()
+}
+
+// stream imports a file of n new users in one request.
+func (p *population) stream(ctx context.Context, c client, path string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, importTimeout)
 	defer cancel()
-	from, into := io.Pipe()
-	go func() {
-		random, out := draws(2), bufio.NewWriterSize(into, 64<<10)
-		for i := range n {
-			if i > 0 && i%max(n/10, 1) == 0 {
-				progress(i)
-			}
-			_, _ = out.Write(person(random, "b"+strconv.Itoa(i))) // an error stays, and Flush tells it
-			if err := out.WriteByte('\n'); err != nil {
-				return // the service has stopped reading, and says why
-			}
-		}
-		into.CloseWithError(out.Flush())
-	}()
-	defer from.Close()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+importPath, from)
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+importPath, file)
 	if err != nil {
 		return err
 	}

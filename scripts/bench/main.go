@@ -80,12 +80,13 @@ type options struct {
 	kindred        string
 	users, clients int
 	lines          int // of an import
+	segments       int // of the write-ahead log, that are there to be used again
 	rounds         int
 	warm, run      time.Duration
 }
 
 func parse(args []string, say io.Writer) (options, error) {
-	o := options{users: 100_000, clients: 1_000, lines: 1_000_000, warm: time.Second, run: 3 * time.Second}
+	o := options{users: 100_000, clients: 1_000, lines: 1_000_000, segments: 2_200, warm: time.Second, run: 3 * time.Second}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(say)
 	flags.BoolVar(&o.quick, "quick", false, "10,000 users of 50 clients, an import of 50,000, runs of 1 s, only the rows that take seconds")
@@ -98,7 +99,7 @@ func parse(args []string, say io.Writer) (options, error) {
 		return o, err
 	}
 	if o.quick {
-		o.users, o.clients, o.lines, o.warm, o.run = 10_000, 50, 50_000, 300*time.Millisecond, time.Second
+		o.users, o.clients, o.lines, o.segments, o.warm, o.run = 10_000, 50, 50_000, 400, 300*time.Millisecond, time.Second
 	}
 	if *rows != "" {
 		o.rows = strings.Split(*rows, ",")

@@ -47,8 +47,30 @@ func build(ctx context.Context, o options, say io.Writer) (*stand, error) {
 		return s, err
 	}
 	// As kindred starts it, with room for the connections of both sides.
-	s.local, err = postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler), "max_connections=200")
-	return s, err
+	if s.local, err = postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler), "max_connections=200"); err != nil {
+		return s, err
+	}
+	return s, s.wearIn(ctx)
+}
+
+const fillSegment = `SELECT pg_logical_emit_message(false, 'bench', ''), pg_switch_wal()`
+
+// wearIn brings the write-ahead log to where that of a database is that has
+// worked for a while: segments that were used are used again. To make them
+// costs more than to write what is measured, and every few megabytes at that.
+func (s *stand) wearIn(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.local.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for range s.o.segments {
+		if _, err := conn.Exec(ctx, fillSegment); err != nil {
+			return fmt.Errorf("fill a segment: %w", err)
+		}
+	}
+	_, err = conn.Exec(ctx, "CHECKPOINT")
+	return err
 }
 
 func (s *stand) tearDown(ctx context.Context) error {
