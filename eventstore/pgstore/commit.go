@@ -156,7 +156,7 @@ func tell(batch []*request, base int64, actual []int64) {
 				Revision: r.expected + eventstore.Revision(len(r.events)),
 			}
 		}
-		r.answer <- a
+		r.settle(a)
 	}
 }
 
@@ -181,7 +181,7 @@ func recordsOf(batch []*request, base int64, actual []int64) []eventstore.Record
 
 func fail(batch []*request, err error) {
 	for _, r := range batch {
-		r.answer <- answer{err: err}
+		r.settle(answer{err: err})
 	}
 }
 

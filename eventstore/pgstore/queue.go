@@ -41,8 +41,26 @@ type request struct {
 	keys      []eventstore.Key // to be made with them
 	ids       [][16]byte       // of the events
 	size      int              // bytes of data and metadata
-	answer    chan answer
-	abandoned atomic.Bool // its caller has gone
+	caller    *caller
+	answer    atomic.Pointer[answer] // nil until there is one
+	abandoned atomic.Bool            // its caller has gone
+}
+
+// caller waits for what comes of its requests, and is woken once for all.
+type caller struct {
+	left     atomic.Int64  // requests without an answer
+	answered chan struct{} // closed when there is none left
+}
+
+func (c *caller) release(requests int) {
+	if c.left.Add(-int64(requests)) == 0 {
+		close(c.answered)
+	}
+}
+
+func (r *request) settle(a answer) {
+	r.answer.Store(&a)
+	r.caller.release(1)
 }
 
 // answer is what came of a request: a success where actual is what it expected.
@@ -52,14 +70,14 @@ type answer struct {
 	err      error
 }
 
-func newRequest(from eventstore.Request) (*request, error) {
+func newRequest(from eventstore.Request, by *caller) (*request, error) {
 	events := from.Events
 	if err := eventstore.CheckAppend(events); err != nil {
 		return nil, err
 	}
 	r := &request{
 		stream: from.Stream, expected: from.Expected, events: events, keys: from.Keys,
-		ids: make([][16]byte, len(events)), answer: make(chan answer, 1),
+		ids: make([][16]byte, len(events)), caller: by,
 	}
 	for i, e := range events {
 		var err error

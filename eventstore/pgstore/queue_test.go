@@ -32,7 +32,9 @@ func made(client, stream string, events, size int) (*request, error) {
 	for i := range all {
 		all[i] = e
 	}
-	return newRequest(eventstore.Request{Stream: eventstore.Stream(stream), Events: all})
+	by := &caller{answered: make(chan struct{})}
+	by.left.Store(1)
+	return newRequest(eventstore.Request{Stream: eventstore.Stream(stream), Events: all}, by)
 }
 
 func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {
@@ -193,7 +195,8 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 		close(done)
 	}()
 	for _, r := range all {
-		if a := <-r.answer; !errors.Is(a.err, eventstore.ErrUnavailable) {
+		<-r.caller.answered
+		if a := r.answer.Load(); !errors.Is(a.err, eventstore.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", a.err)
 		}
 	}

@@ -90,20 +90,31 @@ func (s *Store) AppendMany(ctx context.Context, requests []eventstore.Request) [
 	if err := ctx.Err(); err != nil {
 		return failAll(results, fmt.Errorf("append: %w", unavailable(err)))
 	}
+	caller := &caller{answered: make(chan struct{})}
 	waiting, places := make([]*request, 0, len(requests)), make([]int, 0, len(requests))
 	for i, from := range requests {
-		r, err := newRequest(from)
+		r, err := newRequest(from, caller)
 		if err != nil {
 			results[i].Err = fmt.Errorf("append to %s: %w", from.Stream, err)
 			continue
 		}
 		waiting, places = append(waiting, r), append(places, i)
 	}
+	caller.left.Store(int64(len(waiting)))
 	added, full := s.queue.putAll(waiting...)
+	if rest := len(waiting) - added; rest > 0 {
+		caller.release(rest)
+	}
+	if added > 0 {
+		select {
+		case <-caller.answered:
+		case <-ctx.Done():
+		}
+	}
 	for i, r := range waiting {
 		err := full
 		if i < added {
-			results[places[i]].Appended, err = s.await(ctx, r)
+			results[places[i]].Appended, err = s.outcome(ctx, r)
 		}
 		if err != nil {
 			results[places[i]].Err = fmt.Errorf("append to %s: %w", r.stream, err)
@@ -119,23 +130,21 @@ func failAll(results []eventstore.Result, err error) []eventstore.Result {
 	return results
 }
 
-// await waits for what comes of a request.
-func (s *Store) await(ctx context.Context, r *request) (eventstore.Appended, error) {
-	select {
-	case a := <-r.answer:
-		switch {
-		case a.err != nil:
-			return eventstore.Appended{}, a.err
-		case a.actual == keyed:
-			return eventstore.Appended{}, eventstore.ErrKeyed
-		case a.actual != r.expected:
-			return s.repeated(ctx, r, a.actual)
-		}
-		return a.appended, nil
-	case <-ctx.Done():
+// outcome is what came of a request until its caller stopped waiting.
+func (s *Store) outcome(ctx context.Context, r *request) (eventstore.Appended, error) {
+	a := r.answer.Load()
+	switch {
+	case a == nil:
 		r.abandoned.Store(true)
 		return eventstore.Appended{}, unavailable(ctx.Err())
+	case a.err != nil:
+		return eventstore.Appended{}, a.err
+	case a.actual == keyed:
+		return eventstore.Appended{}, eventstore.ErrKeyed
+	case a.actual != r.expected:
+		return s.repeated(ctx, r, a.actual)
 	}
+	return a.appended, nil
 }
 
 const selectIDs = `
