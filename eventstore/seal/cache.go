@@ -14,8 +14,8 @@ const (
 	// looking whether it still exists. Erasure bites everywhere within 1 s.
 	subjectLife = 800 * time.Millisecond
 
-	maxSubjects = 8192 // cached keys of subjects, about 1 KiB each
-	maxRoots    = 4096 // cached client keys and peppers
+	maxSubjects = 8192    // cached keys of subjects, about 1 KiB each
+	maxRoots    = 1 << 15 // cached client keys and peppers: a few of each client
 )
 
 type subjectName struct {
