@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -123,21 +124,32 @@ func (p pairs) of(d delivery) string {
 	return name(body.Data.User) + "+" + name(body.Data.Other)
 }
 
-// states waits until nothing is queued for a webhook, and returns how its
-// deliveries ended.
-func (p pairs) states(t *testing.T, hook httpapi.Webhook) []string {
+// database connects to that of the service until the test ends.
+func (p pairs) database(t *testing.T) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), p.Config.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context())
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func counted(t *testing.T, conn *pgx.Conn, query string, args ...any) (n int) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// states waits until nothing is queued for a webhook, and returns how its
+// deliveries ended.
+func (p pairs) states(t *testing.T, hook httpapi.Webhook) []string {
+	t.Helper()
+	conn := p.database(t)
 	eventually(t, "the queue is empty", func() bool {
-		var n int
-		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, hook.ID).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n == 0
+		return 0 == counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, hook.ID)
 	})
 	rows, err := conn.Query(t.Context(), `SELECT state || ' after ' || attempts FROM dispatch_deliveries WHERE webhook = $1 ORDER BY 1`, hook.ID)
 	if err != nil {
@@ -325,6 +337,10 @@ func TestDeliveries(t *testing.T) {
 			p.subscribe(witness.URL, "")
 			p.match("ann", "bob")
 			r.next(t)
+			conn := p.database(t)
+			eventually(t, "it waits for its retry", func() bool {
+				return 1 == counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1 AND failed > 0 AND leased_until IS NULL`, hook.ID)
+			})
 			tt.stop(p, "/webhooks/"+string(hook.ID))
 			if diff := cmp.Diff([]string{"cancelled after 1"}, p.states(t, hook)); diff != "" {
 				t.Error(diff)
