@@ -342,6 +342,9 @@ func TestPagesOfTheService(t *testing.T) {
 	t.Parallel()
 	s := keepContract(t)
 	a := s.signUp()
+	if got := a.get("/api/v1/users"); got.Status != http.StatusOK { // whoever can be verified finds it ready
+		t.Fatalf("%d %s", got.Status, got.Body)
+	}
 	for path, part := range map[string]string{
 		"/healthz": `"ok"`, "/readyz": `"ready"`, "/metrics": "kindred_http_request_duration_seconds", "/openapi.json": `"openapi"`, "/docs": "<html",
 	} {
