@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -124,17 +123,6 @@ func (p pairs) of(d delivery) string {
 	return name(body.Data.User) + "+" + name(body.Data.Other)
 }
 
-// database connects to that of the service until the test ends.
-func (p pairs) database(t *testing.T) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), p.Config.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
 func counted(t *testing.T, conn *pgx.Conn, query string, args ...any) (n int) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
@@ -147,7 +135,7 @@ func counted(t *testing.T, conn *pgx.Conn, query string, args ...any) (n int) {
 // deliveries ended.
 func (p pairs) states(t *testing.T, hook httpapi.Webhook) []string {
 	t.Helper()
-	conn := p.database(t)
+	conn := p.database()
 	eventually(t, "the queue is empty", func() bool {
 		return 0 == counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, hook.ID)
 	})
@@ -337,7 +325,7 @@ func TestDeliveries(t *testing.T) {
 			p.subscribe(witness.URL, "")
 			p.match("ann", "bob")
 			r.next(t)
-			conn := p.database(t)
+			conn := p.database()
 			eventually(t, "it waits for its retry", func() bool {
 				return 1 == counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1 AND failed > 0 AND leased_until IS NULL`, hook.ID)
 			})
@@ -404,11 +392,7 @@ func TestDeliveriesReachNoPrivateAddress(t *testing.T) {
 	r := receive(t, 200)
 	hook := p.subscribe(r.URL, "")
 	p.match("ann", "bob")
-	conn, err := pgx.Connect(t.Context(), s.Config.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := s.database()
 	eventually(t, "the attempt fails", func() bool {
 		var reason string
 		err := conn.QueryRow(t.Context(), `

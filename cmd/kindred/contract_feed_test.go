@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"kindred/httpapi"
 )
 
@@ -257,11 +255,7 @@ func TestWhatAFeedRefuses(t *testing.T) {
 	next := "&cursor=" + *first.NextCursor
 	other := s.signUp()
 	other.populate(1)
-	conn, err := pgx.Connect(t.Context(), s.Config.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := s.database()
 
 	for path, problem := range map[string]struct {
 		status int

@@ -253,11 +253,7 @@ func TestEndsOfDeliveriesAreRecorded(t *testing.T) {
 			states[string(d.ID)] = status
 		}
 	}
-	conn, err := pgx.Connect(t.Context(), s.Config.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := s.database()
 	recorded := func() (told []string) {
 		rows, err := conn.Query(t.Context(), `SELECT stream, data FROM events WHERE type = 'deliveries.ended' ORDER BY position`)
 		if err != nil {

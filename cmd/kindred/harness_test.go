@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"kindred/eventstore/seal"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
@@ -129,6 +131,17 @@ func (s *service) stop() {
 	if leaked := s.Logs.leaked(); len(leaked) > 0 {
 		s.Errorf("the log holds secrets: %q", leaked)
 	}
+}
+
+// database connects to that of the service until the test ends.
+func (s *service) database() *pgx.Conn {
+	s.Helper()
+	conn, err := pgx.Connect(s.Context(), s.Config.DatabaseURL)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = conn.Close(context.WithoutCancel(s.Context())) })
+	return conn
 }
 
 // answer is an HTTP answer that has arrived whole.

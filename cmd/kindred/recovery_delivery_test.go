@@ -60,11 +60,7 @@ func TestABurstOfDeliveriesOutlivesAKill(t *testing.T) {
 	})
 	<-killed
 
-	conn, err := pgx.Connect(t.Context(), second.Config.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := second.database()
 	column := func(sql string) []string {
 		rows, err := conn.Query(t.Context(), sql)
 		if err != nil {

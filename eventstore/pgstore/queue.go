@@ -52,15 +52,11 @@ type caller struct {
 	answered chan struct{} // closed when there is none left
 }
 
-func (c *caller) release(requests int) {
-	if c.left.Add(-int64(requests)) == 0 {
-		close(c.answered)
-	}
-}
-
 func (r *request) settle(a answer) {
 	r.answer.Store(&a)
-	r.caller.release(1)
+	if r.caller.left.Add(-1) == 0 {
+		close(r.caller.answered)
+	}
 }
 
 // answer is what came of a request: a success where actual is what it expected.
@@ -176,12 +172,8 @@ func (q *queue) fill() []*request {
 	q.few = !q.few && q.mixed()
 	for idle := 0; idle < len(q.turns); turn = (turn + 1) % len(q.turns) {
 		l := q.turns[turn]
-		if l.taken == share || q.few && l.many() {
-			idle++
-			continue
-		}
 		r := l.first(b.streams)
-		if r == nil {
+		if r == nil || l.taken == share || q.few && l.many() {
 			idle++
 			continue
 		}

@@ -108,15 +108,21 @@ func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
 	if r, err := made("importer", "one too many", 1, 10); err != nil || !errors.Is(q.put(r), eventstore.ErrUnavailable) {
 		t.Errorf("one client may fill the queue (%v)", err)
 	}
-	others := []string{"a", "b", "c"}
-	for _, client := range others {
-		waits(t, q, client, client, 1, 10)
+	var others []*request
+	for _, client := range []string{"a", "b", "c"} {
+		others = append(others, waits(t, q, client, client, 1, 10))
 	}
-	if batch := q.fill(); len(batch) != len(others) {
+	batch := q.fill()
+	if len(batch) != len(others) {
 		t.Errorf("the batch has %d requests, want those of the others alone", len(batch))
 	}
+	for _, r := range others {
+		if !slices.Contains(batch, r) {
+			t.Errorf("client %s did not get its turn", r.client())
+		}
+	}
 	later := waits(t, q, "a", "a", 1, 10)
-	batch := q.fill()
+	batch = q.fill()
 	if want := maxShare + 1; len(batch) != want || !slices.Contains(batch, later) {
 		t.Errorf("the next batch has %d requests, want %d with what came meanwhile", len(batch), want)
 	}

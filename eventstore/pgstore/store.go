@@ -100,25 +100,22 @@ func (s *Store) AppendMany(ctx context.Context, requests []eventstore.Request) [
 		}
 		waiting, places = append(waiting, r), append(places, i)
 	}
+	if len(waiting) == 0 {
+		return results
+	}
 	caller.left.Store(int64(len(waiting)))
 	added, full := s.queue.putAll(waiting...)
-	if rest := len(waiting) - added; rest > 0 {
-		caller.release(rest)
-	}
-	if added > 0 {
-		select {
-		case <-caller.answered:
-		case <-ctx.Done():
-		}
+	fail(waiting[added:], full)
+	select {
+	case <-caller.answered:
+	case <-ctx.Done():
 	}
 	for i, r := range waiting {
-		err := full
-		if i < added {
-			results[places[i]].Appended, err = s.outcome(ctx, r)
-		}
+		appended, err := s.outcome(ctx, r)
 		if err != nil {
-			results[places[i]].Err = fmt.Errorf("append to %s: %w", r.stream, err)
+			err = fmt.Errorf("append to %s: %w", r.stream, err)
 		}
+		results[places[i]] = eventstore.Result{Appended: appended, Err: err}
 	}
 	return results
 }
