@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -253,4 +255,13 @@ func (m modelTables) after(t *testing.T, sizes []int, history []eventstore.Recor
 		found[name] = must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))
 	}
 	return found
+}
+
+func TestAFieldThatWasNotSealedIsTheEventsFault(t *testing.T) {
+	w := newWorld(t)
+	tables := emptyTables(t, w, projections.Users{})
+	err := tables.model.Apply(t.Context(), tables.tx, []eventstore.Recorded{{Event: event.EndUserCreated{User: "usr_1", Traits: &event.Personal{}}}})
+	if _, server := errors.AsType[*pgconn.PgError](err); err == nil || server {
+		t.Errorf("got %v, want what is wrong with the event", err)
+	}
 }

@@ -77,10 +77,11 @@ CREATE TABLE history_trees (
 }
 
 // Indexes of the read model (feed.LateIndexed).
-func (History) Indexes() string {
-	return `
-CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (client, stream, ordinal);
-CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`
+func (History) Indexes() []string {
+	return []string{
+		`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (client, stream, ordinal);`,
+		`CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`,
+	}
 }
 
 const nodeStep = 4

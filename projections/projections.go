@@ -86,11 +86,21 @@ type sealed struct {
 }
 
 func sealedOf(r eventstore.Recorded, p *event.Personal) (sealed, error) {
-	if p == nil {
+	return carried{p, r.ID}.sealed()
+}
+
+// carried is a personal field, or none, and the event that carried it.
+type carried struct {
+	field *event.Personal
+	by    id.Event
+}
+
+func (c carried) sealed() (sealed, error) {
+	if c.field == nil {
 		return sealed{}, nil
 	}
-	box, err := p.MarshalJSON()
-	return sealed{box, r.ID}, err
+	box, err := c.field.MarshalJSON()
+	return sealed{box, c.by}, err
 }
 
 // subject is whose fields a stream holds.

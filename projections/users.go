@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -69,27 +70,32 @@ CREATE TABLE users (
 	traits         bytea,
 	traits_event   text,
 	created_at     timestamptz NOT NULL,
-	updated_at     timestamptz NOT NULL,
-	PRIMARY KEY (client, id)
+	updated_at     timestamptz NOT NULL
 );`
 }
 
+// Key of the read model (feed.LateKeyed).
+func (Users) Key() string { return `ALTER TABLE users ADD PRIMARY KEY (client, id);` }
+
+// LooksUp says which events change a user who was there before.
+func (Users) LooksUp(t string) bool { return t != "end_user.created" }
+
 // Indexes of the read model (feed.LateIndexed).
-func (Users) Indexes() string {
-	return `
-CREATE INDEX IF NOT EXISTS users_listed ON users (client, born) WHERE NOT erased;
-CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`
+func (Users) Indexes() []string {
+	return []string{
+		`CREATE INDEX IF NOT EXISTS users_listed ON users (client, born) WHERE NOT erased;`,
+		`CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`,
+	}
 }
 
-// userRow is what a batch of events makes of one user. created says whether
-// the batch holds the creation.
+// userRow is what a batch of events makes of one user.
 type userRow struct {
 	client           id.Client
 	id               id.User
 	born, changed    eventstore.Position
 	revision         eventstore.Revision
-	created, erased  bool
-	external, traits sealed
+	erased           bool
+	external, traits carried
 	createdAt        time.Time
 	updatedAt        time.Time
 }
@@ -109,34 +115,24 @@ WHERE users.client = new.client AND users.id = new.id`
 
 // Apply changes the model by a batch of events.
 func (Users) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
-	rows := map[string]*userRow{}
+	users := userBatch{rows: make(map[userKey]*userRow, len(batch))}
 	for _, r := range batch {
-		if err := applyUser(rows, r); err != nil {
-			return err
-		}
+		users.apply(r)
 	}
-	var created, updated []*userRow
-	for _, row := range sortedValues(rows) {
-		if row.created {
-			created = append(created, row)
-		} else {
-			updated = append(updated, row)
-		}
-	}
-	if len(created) > 0 {
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"users"}, userColumnsWritten, pgx.CopyFromSlice(len(created), func(i int) ([]any, error) {
-			r := created[i]
-			return []any{
-				string(r.client), string(r.id), string(r.born), string(r.changed), int64(r.revision), r.erased,
-				r.external.Box, string(r.external.Event), r.traits.Box, string(r.traits.Event), r.createdAt, r.updatedAt,
-			}, nil
-		}))
-		if err != nil {
+	if len(users.created) > 0 {
+		if err := insertUsers(ctx, tx, users.created); err != nil {
 			return fmt.Errorf("insert users: %w", err)
 		}
 	}
-	if len(updated) == 0 {
+	if len(users.updated) == 0 {
 		return nil
+	}
+	updated, traits := users.updated, make([]sealed, len(users.updated))
+	for i, row := range updated {
+		var err error
+		if traits[i], err = row.traits.sealed(); err != nil {
+			return err
+		}
 	}
 	return do(ctx, tx, "update users", updateUsers,
 		column(updated, func(r *userRow) string { return string(r.client) }),
@@ -144,36 +140,78 @@ func (Users) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) 
 		column(updated, func(r *userRow) string { return string(r.changed) }),
 		column(updated, func(r *userRow) int64 { return int64(r.revision) }),
 		column(updated, func(r *userRow) bool { return r.erased }),
-		column(updated, func(r *userRow) []byte { return r.traits.Box }),
-		column(updated, func(r *userRow) string { return string(r.traits.Event) }),
+		column(traits, func(s sealed) []byte { return s.Box }),
+		column(traits, func(s sealed) string { return string(s.Event) }),
 		column(updated, func(r *userRow) time.Time { return r.updatedAt }),
 	)
 }
 
-func applyUser(rows map[string]*userRow, r eventstore.Recorded) (err error) {
-	row := func(user id.User) *userRow {
-		key := string(r.Client) + "/" + string(user)
-		if rows[key] == nil {
-			rows[key] = &userRow{client: r.Client, id: user}
-		}
-		rows[key].changed, rows[key].revision, rows[key].updatedAt = r.Position, r.Revision, r.RecordedAt
-		return rows[key]
+// insertUsers writes rows in their order, which is that of lists. Each is made
+// while the server takes the one before.
+func insertUsers(ctx context.Context, tx pgx.Tx, rows []*userRow) error {
+	var failed error // that of a row; the server's would hide it
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"users"}, userColumnsWritten, pgx.CopyFromSlice(len(rows), func(i int) (values []any, err error) {
+		values, failed = rows[i].values()
+		return values, failed
+	}))
+	return cmp.Or(failed, err)
+}
+
+func (r *userRow) values() ([]any, error) {
+	external, err := r.external.sealed()
+	if err != nil {
+		return nil, err
 	}
+	traits, err := r.traits.sealed()
+	if err != nil {
+		return nil, err
+	}
+	return []any{
+		string(r.client), string(r.id), string(r.born), string(r.changed), int64(r.revision), r.erased,
+		external.Box, string(external.Event), traits.Box, string(traits.Event), r.createdAt, r.updatedAt,
+	}, nil
+}
+
+// userBatch is the users whom a batch of events concerns, in the order of their
+// first one.
+type userBatch struct {
+	rows             map[userKey]*userRow
+	created, updated []*userRow
+}
+
+type userKey struct {
+	client id.Client
+	user   id.User
+}
+
+func (b *userBatch) apply(r eventstore.Recorded) {
 	switch e := r.Event.(type) {
 	case event.EndUserCreated:
-		u := row(e.User)
-		u.created, u.born, u.createdAt = true, r.Position, r.RecordedAt
-		if u.external, err = sealedOf(r, e.ExternalID); err != nil {
-			return err
-		}
-		u.traits, err = sealedOf(r, e.Traits)
+		u := &userRow{born: r.Position, createdAt: r.RecordedAt}
+		b.created = append(b.created, u)
+		u.external, u.traits = carried{e.ExternalID, r.ID}, carried{e.Traits, r.ID}
+		b.note(r, e.User, u)
 	case event.EndUserTraitsChanged:
-		row(e.User).traits, err = sealedOf(r, e.Traits)
+		b.changed(r, e.User).traits = carried{e.Traits, r.ID}
 	case event.EndUserErased:
-		u := row(e.User)
-		u.erased, u.external, u.traits = true, sealed{}, sealed{}
+		u := b.changed(r, e.User)
+		u.erased, u.external, u.traits = true, carried{}, carried{}
 	}
-	return err
+}
+
+func (b *userBatch) changed(r eventstore.Recorded, user id.User) *userRow {
+	u := b.rows[userKey{r.Client, user}]
+	if u == nil {
+		u = &userRow{}
+		b.updated = append(b.updated, u)
+	}
+	b.note(r, user, u)
+	return u
+}
+
+func (b *userBatch) note(r eventstore.Recorded, user id.User, u *userRow) {
+	b.rows[userKey{r.Client, user}] = u
+	u.client, u.id, u.changed, u.revision, u.updatedAt = r.Client, user, r.Position, r.Revision, r.RecordedAt
 }
 
 // UserQuery selects users. An empty field selects all.

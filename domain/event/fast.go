@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strconv"
 
@@ -153,14 +154,18 @@ func (r *reader) number() int {
 	return value
 }
 
+// bytes does not look at each byte of a text: the decoder does.
 func (r *reader) bytes() []byte {
-	text := r.quoted()
-	if !r.ok {
+	r.raw(`"`)
+	end := bytes.IndexByte(r.rest, '"')
+	if r.ok = r.ok && end >= 0; !r.ok {
 		return nil
 	}
+	text := r.rest[:end]
+	r.rest = r.rest[end+1:]
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(b, text)
-	r.ok = err == nil
+	r.ok = err == nil && base64.StdEncoding.EncodedLen(n) == len(text) // it skips line breaks
 	return b[:n]
 }
 

@@ -24,13 +24,8 @@ func asideSlot(n int) string { return fmt.Sprintf("aside_%d", n) }
 
 // The tables fill once and go, so they need no log of the server's; whether a
 // client is quarantined in the live models does not matter in these.
-const asideTables = `
-CREATE TABLE quarantine (LIKE public.quarantine);
-DO $$ DECLARE name text; BEGIN
-	FOR name IN SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema() LOOP
-		EXECUTE 'ALTER TABLE ' || name || ' SET UNLOGGED';
-	END LOOP;
-END $$`
+var asideTables = `
+CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`)
 
 // Aside makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after, also after the death of
@@ -65,7 +60,7 @@ func (r *Runner) aside(ctx context.Context, schema string, models []ReadModel, w
 			`SET LOCAL search_path TO ` + quote(schema) + `, public`,
 		}
 		for _, m := range models {
-			statements = append(statements, m.Schema())
+			statements = append(statements, m.Schema(), keyOf(m))
 		}
 		for _, ddl := range append(statements, asideTables) {
 			if _, err := tx.Exec(ctx, ddl); err != nil {

@@ -17,9 +17,9 @@ const (
 	// a rebuild has the database for itself.
 	busyWithin = 20 * time.Millisecond
 	// busySeen is how many looks must find somebody in a row: a service that
-	// nobody uses does a little now and then.
-	busySeen = 2
-	lookAt   = 10 * time.Millisecond // from one look to the next
+	// nobody uses does a little now and then. None sees what another saw.
+	busySeen = 3
+	lookAt   = busyWithin + 5*time.Millisecond // from one look to the next
 	// politeBatch keeps a step beside others so short that they hardly wait.
 	politeBatch = 500
 )
@@ -36,6 +36,9 @@ type courtesy struct {
 
 	turn sync.Mutex // held for a step beside others
 }
+
+// newCourtesy takes the database for busy until it has looked.
+func newCourtesy(pool *pgxpool.Pool) *courtesy { return &courtesy{pool: pool, seen: busySeen} }
 
 // step runs a step of the work.
 func (c *courtesy) step(ctx context.Context, work func() error) error {

@@ -45,7 +45,10 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
-		if err := b.makeIndexes(ctx, m); err != nil {
+		if err := b.finish(ctx, m); err != nil {
+			return err
+		}
+		if err := b.callOffVacuum(ctx, Slot(m)); err != nil {
 			return err
 		}
 		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
@@ -256,6 +259,8 @@ const (
 	firstLockWait = 20 * time.Millisecond
 	lastLockWait  = 1500 * time.Millisecond // longer than a server takes to call off its own vacuum
 	replaceTries  = 20
+
+	lockTimeout = "55P03" // SQLSTATE
 )
 
 func (l *leader) replace(ctx context.Context, slot string, live lease, old checkpoint) error {
@@ -266,7 +271,7 @@ func (l *leader) replace(ctx context.Context, slot string, live lease, old check
 		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 			return l.replaceIn(ctx, tx, slot, live, old, lockWait)
 		})
-		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "55P03" && pg.Code != "40P01" {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
 			break
 		}
 		if err := sleep(ctx, lockWait); err != nil {
@@ -293,6 +298,7 @@ func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lea
 		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
 		`DROP SCHEMA IF EXISTS ` + quote(slot) + ` CASCADE`,
 		`ALTER SCHEMA ` + quote(l.slot) + ` RENAME TO ` + quote(slot),
+		`SET LOCAL search_path TO ` + quote(slot) + `, public`, vacuumAgain, `SET LOCAL search_path TO DEFAULT`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return err

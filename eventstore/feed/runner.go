@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -120,6 +121,7 @@ type leader struct {
 	only       id.Client          // the one whose events are applied; empty: all
 	held       bool               // its place is that of the client, who is held
 	polite     *courtesy          // in bulk
+	unkeyed    LateKeyed          // the model, while its key is yet to be made; else nil
 }
 
 // begin claims the checkpoint of a slot, makes the tables of a read model that
@@ -129,7 +131,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), polite: &courtesy{pool: r.Pool}}
+	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), polite: newCourtesy(r.Pool)}
 	_, led.prompt = p.(Prompt)
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, slot, l.epoch, epoch); err != nil {
@@ -176,49 +178,28 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		return err
 	}
 	if exists && l.at.position != eventstore.Start {
-		return nil
+		return l.findKey(ctx, tx, m)
 	}
 	l.at = checkpoint{epoch: l.at.epoch}
-	schema, indexes := quote(l.slot), ""
-	if late, ok := m.(LateIndexed); ok && l.slot == Slot(m) {
-		indexes = late.Indexes()
+	schema, rest := quote(l.slot), noVacuum
+	if l.slot == Slot(m) {
+		rest = keyOf(m) + strings.Join(indexesOf(m), "")
 	}
 	for _, ddl := range []string{
 		`DROP SCHEMA IF EXISTS ` + schema + ` CASCADE`, `CREATE SCHEMA ` + schema,
-		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), indexes, `SET LOCAL search_path TO DEFAULT`,
+		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), rest, `SET LOCAL search_path TO DEFAULT`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return fmt.Errorf("make the tables of %s: %w", l.slot, err)
 		}
 	}
+	if err := l.findKey(ctx, tx, m); err != nil {
+		return err
+	}
 	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
 		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// oneWorker keeps a statement to one processor.
-const oneWorker = `SET LOCAL max_parallel_maintenance_workers TO 0`
-
-// makeIndexes makes the indexes that were left for after the bulk.
-func (l *leader) makeIndexes(ctx context.Context, m ReadModel) error {
-	late, ok := m.(LateIndexed)
-	if !ok {
-		return nil
-	}
-	err := pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
-		if l.polite.busy(ctx) {
-			if _, err := tx.Exec(ctx, oneWorker); err != nil {
-				return err
-			}
-		}
-		_, err := tx.Exec(ctx, late.Indexes())
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("make the indexes of %s: %w", l.slot, err)
 	}
 	return nil
 }
@@ -280,6 +261,9 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 }
 
 func (l *leader) applyItems(ctx context.Context, items []item) error {
+	if err := l.makeKeyFor(ctx, items); err != nil {
+		return err
+	}
 	var retry backoff
 	for len(items) > 0 {
 		err := l.take(ctx, items)
