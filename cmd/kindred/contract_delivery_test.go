@@ -137,7 +137,7 @@ func (p pairs) states(t *testing.T, hook httpapi.Webhook) []string {
 	t.Helper()
 	conn := p.database()
 	eventually(t, "the queue is empty", func() bool {
-		return 0 == counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, hook.ID)
+		return counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, hook.ID) == 0
 	})
 	rows, err := conn.Query(t.Context(), `SELECT state || ' after ' || attempts FROM dispatch_deliveries WHERE webhook = $1 ORDER BY 1`, hook.ID)
 	if err != nil {
@@ -327,7 +327,7 @@ func TestDeliveries(t *testing.T) {
 			r.next(t)
 			conn := p.database()
 			eventually(t, "it waits for its retry", func() bool {
-				return 1 == counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1 AND failed > 0 AND leased_until IS NULL`, hook.ID)
+				return counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1 AND failed > 0 AND leased_until IS NULL`, hook.ID) == 1
 			})
 			tt.stop(p, "/webhooks/"+string(hook.ID))
 			if diff := cmp.Diff([]string{"cancelled after 1"}, p.states(t, hook)); diff != "" {
