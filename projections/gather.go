@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,7 +9,7 @@ import (
 
 const (
 	gatheredAtOnce = 2   // statements of a gathering under way
-	gatheredMost   = 128 // questions in one of them
+	gatheredMost   = 128 // questions in one of them, unless the gathering says less
 	gatheredWithin = 10 * time.Second
 )
 
@@ -19,6 +20,7 @@ const (
 // statement that begins after it was asked.
 type gathering[Q, A any] struct {
 	answer func(ctx context.Context, questions []Q) ([]A, error) // one for each, in order
+	most   int                                                   // at once; 0 is gatheredMost
 
 	mu      sync.Mutex
 	running int
@@ -70,7 +72,7 @@ func (g *gathering[Q, A]) runAll(ctx context.Context, turn []*asked[Q, A]) {
 func (g *gathering[Q, A]) next() []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := min(len(g.waiting), gatheredMost)
+	n := min(len(g.waiting), cmp.Or(g.most, gatheredMost))
 	if n == 0 {
 		g.running--
 		return nil

@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,26 @@ func (s *slow) answer(ctx context.Context, questions []int) ([]int, error) {
 func newSlow() (*slow, *gathering[int, int]) {
 	s := &slow{began: map[int]time.Time{}}
 	return s, &gathering[int, int]{answer: s.answer}
+}
+
+func TestAGatheringMayAskForLessAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, g := newSlow()
+		g.most = 3
+		var all sync.WaitGroup
+		for q := range 20 {
+			all.Go(func() {
+				if _, err := g.ask(t.Context(), q); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if most := slices.Max(s.turns); most != 3 {
+			t.Errorf("turns of %d questions", s.turns)
+		}
+	})
 }
 
 func TestWhatIsAskedAtTheSameTimeIsAnsweredTogether(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,46 @@ func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 	}
 	if diff := cmp.Diff(created, listed); diff != "" {
 		t.Errorf("(-created +listed):\n%s", diff)
+	}
+}
+
+func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	created := map[id.Client][]string{}
+	ids := map[id.Client][]id.User{}
+	for n := range 30 {
+		for _, client := range []id.Client{w.acme, w.bolt} {
+			external := fmt.Sprint(client, " person ", n)
+			ids[client] = append(ids[client], w.create(client, external, `{}`))
+			created[client] = append(created[client], external)
+		}
+	}
+	users := w.users().Gathering()
+	first := must[[]projections.User](t)(users.List(t.Context(), w.acme, false, projections.UserQuery{Page: projections.Page{Limit: 7}}))
+
+	var all sync.WaitGroup
+	for n := range 64 {
+		all.Go(func() {
+			client, after, want := w.bolt, eventstore.Start, created[w.bolt]
+			if n%2 == 0 {
+				client, after, want = w.acme, first[6].Born, created[w.acme][7:]
+			}
+			limit := 1 + n%20 // of two sizes
+			found, err := users.List(t.Context(), client, false, projections.UserQuery{Page: projections.Page{After: after, Limit: limit}})
+			if diff := cmp.Diff(want[:limit], externalIDs(found)); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+			one, err := users.Get(t.Context(), client, false, ids[client][n%30])
+			if err != nil || one.ExternalID != created[client][n%30] {
+				t.Errorf("got %q, %v, want %q", one.ExternalID, err, created[client][n%30])
+			}
+		})
+	}
+	all.Wait()
+	if found, err := users.List(t.Context(), "cli_none", false, projections.UserQuery{Page: projections.Page{Limit: 7}}); err != nil || len(found) > 0 {
+		t.Errorf("of nobody: %v, %v", found, err)
 	}
 }
 

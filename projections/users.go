@@ -16,21 +16,13 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/seal"
 )
 
 // Users is the read model of end users.
 type Users struct {
 	Reader
-	gathered *gathering[wantedUser, foundUser]
-}
-
-// Gathering is the model with requests for single users answered together
-// while many come at once. Its copies share the gathering.
-func (m Users) Gathering() Users {
-	m.gathered = &gathering[wantedUser, foundUser]{answer: m.lookUp}
-	return m
+	gathered map[int]*gathering[wantedUsers, foundUsers] // by the size of pages
 }
 
 // User is an end user.
@@ -245,17 +237,24 @@ const (
 	usersSince = ` AND u.updated_at >= $%d::timestamptz`
 )
 
-// usersPage selects a page of users in order of creation. Its size is part of
-// the statement, rounded up: a plan that did not know it would seem so dear
-// that each request would be planned for itself.
+// usersPage selects a page of users in order of creation.
 func usersPage(where string, limit int) string {
-	size := limit
-	for _, round := range []int{201, 101, 51, 21, 11} {
-		if limit <= round {
-			size = round
+	return selectUsers(where+` ORDER BY u.born LIMIT `+strconv.Itoa(pageSize(limit))) + ` ORDER BY u.born`
+}
+
+// pageSizes are those that statements have: a plan that did not know how large
+// a page is would seem so dear that each request would be planned for itself.
+// One more than is shown tells whether there is a next page.
+func pageSizes() []int { return []int{11, 21, 51, 101, 201} }
+
+// pageSize is the least of them that holds as many.
+func pageSize(limit int) int {
+	for _, size := range pageSizes() {
+		if limit <= size {
+			return size
 		}
 	}
-	return selectUsers(where+` ORDER BY u.born LIMIT `+strconv.Itoa(size)) + ` ORDER BY u.born`
+	return limit
 }
 
 // List returns users in order of creation.
@@ -272,7 +271,13 @@ func (m Users) List(ctx context.Context, client id.Client, eventual bool, q User
 		if !q.UpdatedSince.IsZero() {
 			filter(usersSince, q.UpdatedSince)
 		}
-		found, err := m.users(ctx, client, eventual, page.Limit, usersPage(where, page.Limit), args...)
+		var found []User
+		var err error
+		if len(args) == 1 {
+			found, err = m.page(ctx, client, eventual, page.After, page.Limit)
+		} else {
+			found, err = m.users(ctx, client, eventual, page.Limit, usersPage(where, page.Limit), args...)
+		}
 		if err != nil || len(found) == 0 {
 			return nil, 0, "", err
 		}
@@ -284,7 +289,7 @@ func (m Users) List(ctx context.Context, client id.Client, eventual bool, q User
 // ListAll returns users in order of creation, also those whose key was
 // destroyed since.
 func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
-	return m.users(ctx, client, true, page.Limit, usersPage(usersAfter, page.Limit), string(page.After))
+	return m.page(ctx, client, true, page.After, page.Limit)
 }
 
 // readable leaves out those whose key is destroyed already, and whose erasure
@@ -295,91 +300,18 @@ func readable(users []User) []User {
 
 // Get returns one user, or fails with a fault of kind Missing.
 func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
-	var found foundUser
-	reader := feed.Reader{Of: m, Progress: m.Progress}
-	err := reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
-		found, err = m.look(ctx, wantedUser{client, user})
-		return found.at, err
-	})
+	found, err := m.wanted(ctx, eventual, singly, wantedUsers{client, string(user)})
 	if err != nil {
-		return User{}, fmt.Errorf("read a user: %w", err)
+		return User{}, err
 	}
-	if found.ID == "" {
+	if len(found) == 0 {
 		return User{}, errUserUnknown()
 	}
-	shown, err := m.shown(ctx, client, &found.storedUser)
+	shown, err := m.shown(ctx, client, &found[0])
 	if err == nil && shown.Erased {
 		err = errUserUnknown()
 	}
 	return shown, err
-}
-
-type wantedUser struct {
-	client id.Client
-	user   id.User
-}
-
-// foundUser is what there is of a wanted user; without an ID there is none.
-type foundUser struct {
-	at feed.At
-	storedUser
-}
-
-func (m Users) look(ctx context.Context, wanted wantedUser) (foundUser, error) {
-	if m.gathered != nil {
-		return m.gathered.ask(ctx, wanted)
-	}
-	found, err := m.lookUp(ctx, []wantedUser{wanted})
-	if err != nil {
-		return foundUser{}, err
-	}
-	return found[0], nil
-}
-
-// selectWanted finds users one by one. The sub-selects hide how many are
-// wanted from the planner, so that it plans once for any number.
-var selectWanted = func() string {
-	fresh, joins := feed.FreshEach(Users{})
-	return `
-SELECT w.n, ` + fresh + `, u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event,
-	u.created_at, u.updated_at, k.id AS key, k.client_key, k.wrapped
-FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) WITH ORDINALITY AS w (client, id, n)` + joins + `
-LEFT JOIN LATERAL (
-	SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at
-	FROM users u WHERE u.client = w.client AND u.id = w.id AND NOT u.erased LIMIT 1
-) u ON true
-LEFT JOIN LATERAL (
-	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = w.client AND k.subject = u.id LIMIT 1
-) k ON true`
-}()
-
-// lookUp finds what there is of each wanted user, in one statement.
-func (m Users) lookUp(ctx context.Context, wanted []wantedUser) ([]foundUser, error) {
-	rows, err := m.Pool.Query(ctx, selectWanted,
-		column(wanted, func(w wantedUser) string { return string(w.client) }),
-		column(wanted, func(w wantedUser) string { return string(w.user) }))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	found := make([]foundUser, len(wanted))
-	var n int64
-	var row foundUser
-	head := append([]any{&n, text(&row.at.Reached), text(&row.at.Head), &row.at.Quarantined, text(&row.ID)}, make([]any, 11)...)
-	rest := append(make([]any, 4), row.columns()...)
-	for rows.Next() {
-		row = foundUser{}
-		if err := rows.Scan(head...); err != nil {
-			return nil, err
-		}
-		if row.ID != "" {
-			if err := rows.Scan(rest...); err != nil {
-				return nil, err
-			}
-		}
-		found[n-1] = row
-	}
-	return found, rows.Err()
 }
 
 func errUserUnknown() error {
@@ -424,8 +356,14 @@ func (m Users) users(ctx context.Context, client id.Client, eventual bool, limit
 	if err != nil {
 		return nil, err
 	}
+	return m.opened(ctx, client, limit, rows)
+}
+
+// opened opens what is sealed of at most limit users.
+func (m Users) opened(ctx context.Context, client id.Client, limit int, rows []storedUser) ([]User, error) {
 	users := make([]User, min(limit, len(rows)))
 	for i := range users {
+		var err error
 		if users[i], err = m.shown(ctx, client, &rows[i]); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,144 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+)
+
+// Single users and pages of users that are asked for at the same time are read
+// together: the statement for many does what that for one does, many times.
+
+// Gathering is the model with requests for users, and for pages of them,
+// answered together while many come at once. Its copies share the gatherings.
+func (m Users) Gathering() Users {
+	plain := m
+	m.gathered = map[int]*gathering[wantedUsers, foundUsers]{}
+	for _, size := range append(pageSizes(), singly) {
+		m.gathered[size] = &gathering[wantedUsers, foundUsers]{
+			most: gatheredUsers / max(size, gatheredUsers/gatheredMost),
+			answer: func(ctx context.Context, wanted []wantedUsers) ([]foundUsers, error) {
+				return plain.lookUp(ctx, size, wanted)
+			},
+		}
+	}
+	return m
+}
+
+const (
+	gatheredUsers = 512 // in one statement
+	singly        = 0   // stands for the size of a page where one user is wanted
+)
+
+// wantedUsers is a client's user, or the page of users after a position.
+type wantedUsers struct {
+	client id.Client
+	at     string
+}
+
+// foundUsers is what there is of wanted users, in order of creation.
+type foundUsers struct {
+	at    feed.At
+	users []storedUser
+}
+
+// selectWanted selects pages of users, or single ones, for many w. The
+// sub-selects hide how many from the planner, so that it plans once for any
+// number.
+func selectWanted(size int) string {
+	which := `u.id = w.at LIMIT 1`
+	if size != singly {
+		which = `u.born > w.at ORDER BY u.born LIMIT ` + strconv.Itoa(size)
+	}
+	fresh, joins := feed.FreshEach(Users{})
+	return `
+SELECT w.n, ` + fresh + `, u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event,
+	u.created_at, u.updated_at, k.id AS key, k.client_key, k.wrapped
+FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) WITH ORDINALITY AS w (client, at, n)` + joins + `
+LEFT JOIN LATERAL (
+	SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at
+	FROM users u WHERE u.client = w.client AND NOT u.erased AND ` + which + `
+) u ON true
+LEFT JOIN LATERAL (
+	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = w.client AND k.subject = u.id LIMIT 1
+) k ON true`
+}
+
+// wanted reads what there is of wanted users.
+func (m Users) wanted(ctx context.Context, eventual bool, size int, wanted wantedUsers) ([]storedUser, error) {
+	var found foundUsers
+	reader := feed.Reader{Of: m, Progress: m.Progress}
+	err := reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+		found, err = m.ask(ctx, size, wanted)
+		return found.at, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read users: %w", err)
+	}
+	return found.users, nil
+}
+
+func (m Users) ask(ctx context.Context, size int, wanted wantedUsers) (foundUsers, error) {
+	if gathered := m.gathered[size]; gathered != nil {
+		return gathered.ask(ctx, wanted)
+	}
+	found, err := m.lookUp(ctx, size, []wantedUsers{wanted})
+	if err != nil {
+		return foundUsers{}, err
+	}
+	return found[0], nil
+}
+
+// lookUp finds what there is of all that is wanted, in one statement.
+func (m Users) lookUp(ctx context.Context, size int, wanted []wantedUsers) ([]foundUsers, error) {
+	rows, err := m.Pool.Query(ctx, selectWanted(size),
+		column(wanted, func(w wantedUsers) string { return string(w.client) }),
+		column(wanted, func(w wantedUsers) string { return w.at }))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make([]foundUsers, len(wanted))
+	var (
+		n       int64
+		at      feed.At
+		row     storedUser
+		columns = row.columns() // the first one is the ID
+		head    = append([]any{&n, text(&at.Reached), text(&at.Head), &at.Quarantined, columns[0]}, make([]any, len(columns)-1)...)
+		rest    = append(make([]any, 5), columns[1:]...)
+	)
+	for rows.Next() {
+		row = storedUser{}
+		if err := rows.Scan(head...); err != nil {
+			return nil, err
+		}
+		f := &found[n-1]
+		f.at = at
+		if row.ID == "" {
+			continue // there is none
+		}
+		if err := rows.Scan(rest...); err != nil {
+			return nil, err
+		}
+		f.users = append(f.users, row)
+	}
+	for _, f := range found {
+		slices.SortFunc(f.users, func(a, b storedUser) int { return strings.Compare(string(a.Born), string(b.Born)) })
+	}
+	return found, rows.Err()
+}
+
+// page reads at most limit users in order of creation after a position.
+func (m Users) page(ctx context.Context, client id.Client, eventual bool, after eventstore.Position, limit int) ([]User, error) {
+	found, err := m.wanted(ctx, eventual, pageSize(limit), wantedUsers{client, string(after)})
+	if err != nil {
+		return nil, err
+	}
+	return m.opened(ctx, client, limit, found)
+}
