@@ -79,7 +79,7 @@ CREATE TABLE history_trees (
 // Indexes of the read model (feed.LateIndexed).
 func (History) Indexes() []string {
 	return []string{
-		`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (client, stream, ordinal);`,
+		`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (hashtextextended(stream, 0), ordinal);`,
 		`CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`,
 	}
 }
@@ -234,7 +234,7 @@ type Filter struct {
 
 const listEntries = `
 SELECT e.ordinal, e.position, e.hash FROM history_events e
-WHERE e.client = $1 AND e.ordinal > $2 AND ($3 = '' OR e.stream = $3) AND ($4 = '' OR e.type = $4)
+WHERE e.client = $1 AND e.ordinal > $2 AND ($3 = '' OR hashtextextended(e.stream, 0) = hashtextextended($3, 0) AND e.stream = $3) AND ($4 = '' OR e.type = $4)
 	AND ($5 = '' OR e.actor = $5) AND ($6::timestamptz IS NULL OR e.recorded_at >= $6)
 	AND ($7::timestamptz IS NULL OR e.recorded_at < $7) AND ($8::bigint = 0 OR e.ordinal < $8)
 ORDER BY e.ordinal LIMIT $9`

@@ -17,8 +17,9 @@ import (
 const (
 	selectEvents = `
 SELECT position, stream, revision, event_id, type, version, client, recorded_at, data, meta FROM public.events `
-	selectStream = selectEvents + `WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`
-	selectBack   = selectEvents + `WHERE stream = $1 AND revision <= $2 ORDER BY revision DESC LIMIT $3`
+	inStream     = `hashtextextended(stream, 0) = hashtextextended($1, 0) AND stream = $1` // as its index has it
+	selectStream = selectEvents + `WHERE ` + inStream + ` AND revision >= $2 ORDER BY revision LIMIT $3`
+	selectBack   = selectEvents + `WHERE ` + inStream + ` AND revision <= $2 ORDER BY revision DESC LIMIT $3`
 	selectAfter  = selectEvents + `WHERE position > $1 ORDER BY position LIMIT $2`
 	selectClient = selectEvents + `WHERE client = $1 AND position > $2 AND position <= $3 ORDER BY position LIMIT $4`
 	selectAt     = selectEvents + `WHERE position = $1`

@@ -146,7 +146,7 @@ func (s *Store) outcome(ctx context.Context, r *request) (eventstore.Appended, e
 
 const selectIDs = `
 SELECT position, event_id FROM public.events
-WHERE stream = $1 AND revision > $2 AND revision <= $3 ORDER BY revision`
+WHERE ` + inStream + ` AND revision > $2 AND revision <= $3 ORDER BY revision`
 
 // repeated answers an append that met its stream elsewhere: with success where
 // the same events stand right after the expected revision. What stands there
