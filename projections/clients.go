@@ -47,7 +47,7 @@ func (Clients) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Clients) Version() int { return 1 }
+func (Clients) Version() int { return 2 }
 
 // Schema of the read model. Settings that were never chosen are NULL.
 func (Clients) Schema() string {

@@ -25,7 +25,7 @@ func (Consent) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Consent) Version() int { return 1 }
+func (Consent) Version() int { return 2 }
 
 // Schema of the read model. Who was erased, and which layers were retired, is
 // kept, so that a grant that was on its way then leaves no trace.

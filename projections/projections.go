@@ -81,7 +81,7 @@ func filled[T any](page Page, read func(Page) (kept []T, all int, last eventstor
 
 // sealed is a personal field as a read model keeps it.
 type sealed struct {
-	Box   []byte   // JSON of an event.Box; nil where there is none
+	Box   []byte   // an event.Box in binary; nil where there is none
 	Event id.Event // the event that carried it
 }
 
@@ -96,10 +96,13 @@ type carried struct {
 }
 
 func (c carried) sealed() (sealed, error) {
-	if c.field == nil {
+	switch {
+	case c.field == nil:
 		return sealed{}, nil
+	case c.field.Box == nil:
+		return sealed{}, errors.New("a personal field is not sealed")
 	}
-	box, err := c.field.MarshalJSON()
+	box, err := c.field.Box.MarshalBinary()
 	return sealed{box, c.by}, err
 }
 
@@ -131,7 +134,7 @@ func (s subject) open(field string, f sealed) ([]byte, error) {
 		return nil, nil
 	}
 	var box event.Box
-	if err := box.UnmarshalJSON(f.Box); err != nil {
+	if err := box.UnmarshalBinary(f.Box); err != nil {
 		return nil, fmt.Errorf("decode sealed %s: %w", field, err)
 	}
 	return s.key.Open(seal.Place{Client: s.client, Stream: string(s.stream), Event: f.Event, Field: field}, &box)

@@ -26,7 +26,7 @@ func (TraitSchemas) Name() string { return "trait_schemas" }
 func (TraitSchemas) Wants(t string) bool { return strings.HasPrefix(t, "trait_schema.") }
 
 // Version of the read model's tables.
-func (TraitSchemas) Version() int { return 1 }
+func (TraitSchemas) Version() int { return 2 }
 
 // Schema of the read model. Versions count the facts of the client's stream.
 func (TraitSchemas) Schema() string {

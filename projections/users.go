@@ -44,7 +44,7 @@ func (Users) Name() string { return "users" }
 func (Users) Wants(t string) bool { return strings.HasPrefix(t, "end_user.") }
 
 // Version of the read model's tables.
-func (Users) Version() int { return 1 }
+func (Users) Version() int { return 2 }
 
 // Schema of the read model. A user who was erased leaves a row that says no
 // more than that, so that whoever follows the changes hears of it.

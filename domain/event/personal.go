@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 )
 
 // Personal is a field that names or describes a person, or is a secret.
@@ -23,6 +25,28 @@ type Box struct {
 	Key        string `json:"key"`        // which key of the subject sealed it
 	Commitment []byte `json:"commitment"` // SHA-256(salt || plaintext)
 	Cipher     []byte `json:"cipher"`     // nonce || AES-256-GCM(salt || plaintext)
+}
+
+// MarshalBinary writes the box as read models keep it: the length of the key's
+// name and of the commitment, a byte each, and then both and the cipher.
+func (b *Box) MarshalBinary() ([]byte, error) {
+	if len(b.Key) > math.MaxUint8 || len(b.Commitment) > math.MaxUint8 {
+		return nil, fmt.Errorf("a sealed field with %d bytes of key name and %d of commitment", len(b.Key), len(b.Commitment))
+	}
+	out := make([]byte, 0, 2+len(b.Key)+len(b.Commitment)+len(b.Cipher))
+	out = append(out, byte(len(b.Key)), byte(len(b.Commitment)))
+	return append(append(append(out, b.Key...), b.Commitment...), b.Cipher...), nil
+}
+
+// UnmarshalBinary reads what MarshalBinary wrote. It keeps data.
+func (b *Box) UnmarshalBinary(data []byte) error {
+	if len(data) < 2 || len(data) < 2+int(data[0])+int(data[1]) {
+		return fmt.Errorf("a sealed field of %d bytes is cut off", len(data))
+	}
+	key := 2 + int(data[0])
+	commitment := key + int(data[1])
+	*b = Box{Key: string(data[2:key]), Commitment: data[key:commitment], Cipher: data[commitment:]}
+	return nil
 }
 
 // Private makes a personal field of a plaintext; nil stays nil.

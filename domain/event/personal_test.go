@@ -1,7 +1,9 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,6 +55,35 @@ func BenchmarkReadBox(b *testing.B) {
 		var box Box
 		if err := box.UnmarshalJSON(text); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func FuzzBoxInBinary(f *testing.F) {
+	whole, err := (&Box{Key: "k1", Commitment: []byte{1, 2, 3}, Cipher: []byte{4, 5}}).MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:4])
+	f.Add([]byte{255, 255})
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var box Box
+		if err := box.UnmarshalBinary(data); err != nil {
+			return
+		}
+		again, err := box.MarshalBinary()
+		if err != nil || !bytes.Equal(again, data) {
+			t.Errorf("%x became %x, %v", data, again, err)
+		}
+	})
+}
+
+func TestABoxThatBinaryCannotHoldIsRefused(t *testing.T) {
+	for _, box := range []Box{{Key: strings.Repeat("k", 256)}, {Commitment: make([]byte, 256)}} {
+		if out, err := box.MarshalBinary(); err == nil {
+			t.Errorf("made %d bytes", len(out))
 		}
 	}
 }
