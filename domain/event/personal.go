@@ -34,7 +34,7 @@ func (b *Box) MarshalBinary() ([]byte, error) {
 		return nil, fmt.Errorf("a sealed field with %d bytes of key name and %d of commitment", len(b.Key), len(b.Commitment))
 	}
 	out := make([]byte, 0, 2+len(b.Key)+len(b.Commitment)+len(b.Cipher))
-	out = append(out, byte(len(b.Key)), byte(len(b.Commitment)))
+	out = append(out, byte(len(b.Key)), byte(len(b.Commitment))) //nolint:gosec // G115: both fit, see above
 	return append(append(append(out, b.Key...), b.Commitment...), b.Cipher...), nil
 }
 
