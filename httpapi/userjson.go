@@ -16,7 +16,23 @@ type UserAnswer struct {
 // VisitGetUserResponse answers a request for a user.
 func (a UserAnswer) VisitGetUserResponse(w http.ResponseWriter) error {
 	w.Header().Set("ETag", a.ETag)
-	return answerJSON(w, appendUser(make([]byte, 0, userSize(a.User)+1), a.User))
+	return answerUser(w, http.StatusOK, a.User)
+}
+
+// UserCreated is UserAnswer for a user who was just created.
+type UserCreated CreateUser201JSONResponse
+
+// VisitCreateUserResponse answers a request to create a user.
+func (a UserCreated) VisitCreateUserResponse(w http.ResponseWriter) error {
+	header := w.Header()
+	header.Set("ETag", a.Headers.ETag)
+	header.Set("Location", a.Headers.Location)
+	header.Set("X-Kindred-Position", a.Headers.XKindredPosition)
+	return answerUser(w, http.StatusCreated, a.Body)
+}
+
+func answerUser(w http.ResponseWriter, status int, u User) error {
+	return answerJSON(w, status, appendUser(make([]byte, 0, userSize(u)+1), u))
 }
 
 // UsersAnswer is UserAnswer for a page of users.
@@ -41,14 +57,14 @@ func (a UsersAnswer) VisitListUsersResponse(w http.ResponseWriter) error {
 	} else {
 		b = appendString(b, *a.NextCursor)
 	}
-	return answerJSON(w, append(b, '}'))
+	return answerJSON(w, http.StatusOK, append(b, '}'))
 }
 
-func answerJSON(w http.ResponseWriter, body []byte) error {
+func answerJSON(w http.ResponseWriter, status int, body []byte) error {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("Content-Length", strconv.Itoa(len(body)+1))
-	w.WriteHeader(http.StatusOK)
+	w.WriteHeader(status)
 	_, err := w.Write(append(body, '\n'))
 	return err
 }

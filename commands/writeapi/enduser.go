@@ -14,7 +14,7 @@ func (a *API) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.CreateUser201JSONResponse{
+	return httpapi.UserCreated{
 		Body: userBody(user),
 		Headers: httpapi.CreateUser201ResponseHeaders{
 			Location: "/api/v1/users/" + string(user.ID),
