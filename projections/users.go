@@ -179,9 +179,11 @@ type userKey struct {
 func (b *userBatch) apply(r eventstore.Recorded) {
 	switch e := r.Event.(type) {
 	case event.EndUserCreated:
-		u := &userRow{born: r.Position, createdAt: r.RecordedAt}
+		u := &userRow{
+			born: r.Position, createdAt: r.RecordedAt,
+			external: carried{e.ExternalID, r.ID}, traits: carried{e.Traits, r.ID},
+		}
 		b.created = append(b.created, u)
-		u.external, u.traits = carried{e.ExternalID, r.ID}, carried{e.Traits, r.ID}
 		b.note(r, e.User, u)
 	case event.EndUserTraitsChanged:
 		b.changed(r, e.User).traits = carried{e.Traits, r.ID}
@@ -260,30 +262,32 @@ func pageSize(limit int) int {
 // List returns users in order of creation.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
 	return filled(q.Page, func(page Page) ([]User, int, eventstore.Position, error) {
-		where, args := usersAfter, []any{string(page.After)}
-		filter := func(condition string, arg any) {
-			args = append(args, arg)
-			where += fmt.Sprintf(condition, len(args)+1)
-		}
-		if q.IDs != nil {
-			filter(usersIn, column(q.IDs, func(u id.User) string { return string(u) }))
-		}
-		if !q.UpdatedSince.IsZero() {
-			filter(usersSince, q.UpdatedSince)
-		}
-		var found []User
-		var err error
-		if len(args) == 1 {
-			found, err = m.page(ctx, client, eventual, page.After, page.Limit)
-		} else {
-			found, err = m.users(ctx, client, eventual, page.Limit, usersPage(where, page.Limit), args...)
-		}
+		found, err := m.selected(ctx, client, eventual, q, page)
 		if err != nil || len(found) == 0 {
 			return nil, 0, "", err
 		}
 		all, last := len(found), found[len(found)-1].Born
 		return readable(found), all, last, nil
 	})
+}
+
+// selected reads a page of the users that a query selects.
+func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q UserQuery, page Page) ([]User, error) {
+	if q.IDs == nil && q.UpdatedSince.IsZero() {
+		return m.page(ctx, client, eventual, page.After, page.Limit)
+	}
+	where, args := usersAfter, []any{string(page.After)}
+	filter := func(condition string, arg any) {
+		args = append(args, arg)
+		where += fmt.Sprintf(condition, len(args)+1)
+	}
+	if q.IDs != nil {
+		filter(usersIn, column(q.IDs, func(u id.User) string { return string(u) }))
+	}
+	if !q.UpdatedSince.IsZero() {
+		filter(usersSince, q.UpdatedSince)
+	}
+	return m.users(ctx, client, eventual, page.Limit, usersPage(where, page.Limit), args...)
 }
 
 // ListAll returns users in order of creation, also those whose key was
