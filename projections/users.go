@@ -215,19 +215,29 @@ type UserQuery struct {
 	Page         Page
 }
 
-// selectUsers selects the rows of users that a condition names, with the key
-// that opens each. Keys are looked up user by user,
+// What storedUser.columns reads: a user u, and the key k that opens it.
+const (
+	userColumns   = `u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at`
+	storedColumns = userColumns + `, k.id AS key, k.client_key, k.wrapped`
+)
+
+// usersOf selects those of a client's users u that a condition names.
+func usersOf(client, where string) string {
+	return `(SELECT ` + userColumns + ` FROM users u WHERE u.client = ` + client + ` AND NOT u.erased AND ` + where + `) u`
+}
+
+// joinKey adds the key of a client's user u. Keys are looked up user by user,
 // however long a page the planner expects: it plans once for all of them.
-func selectUsers(where string) string {
+func joinKey(client string) string {
 	return `
-SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at,
-	k.id AS key, k.client_key, k.wrapped
-FROM (
-	SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at
-	FROM users u WHERE u.client = $1 AND NOT u.erased AND ` + where + `
-) u LEFT JOIN LATERAL (
-	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = $1 AND k.subject = u.id LIMIT 1
+LEFT JOIN LATERAL (
+	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = ` + client + ` AND k.subject = u.id LIMIT 1
 ) k ON true`
+}
+
+// selectUsers selects the users of the client $1 that a condition names.
+func selectUsers(where string) string {
+	return `SELECT ` + storedColumns + ` FROM ` + usersOf(`$1`, where) + joinKey(`$1`)
 }
 
 // Each combination of filters is a statement of its own: one for all would be

@@ -21,10 +21,11 @@ func (m Users) Gathering() Users {
 	plain := m
 	m.gathered = map[int]*gathering[wantedUsers, foundUsers]{}
 	for _, size := range append(pageSizes(), singly) {
+		sql := selectWanted(size)
 		m.gathered[size] = &gathering[wantedUsers, foundUsers]{
-			most: gatheredUsers / max(size, gatheredUsers/gatheredMost),
+			most: min(gatheredMost, gatheredUsers/max(size, 1)),
 			answer: func(ctx context.Context, wanted []wantedUsers) ([]foundUsers, error) {
-				return plain.lookUp(ctx, size, wanted)
+				return plain.lookUp(ctx, sql, wanted)
 			},
 		}
 	}
@@ -58,16 +59,9 @@ func selectWanted(size int) string {
 	}
 	fresh, joins := feed.FreshEach(Users{})
 	return `
-SELECT w.n, ` + fresh + `, u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event,
-	u.created_at, u.updated_at, k.id AS key, k.client_key, k.wrapped
+SELECT w.n, ` + fresh + `, ` + storedColumns + `
 FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) WITH ORDINALITY AS w (client, at, n)` + joins + `
-LEFT JOIN LATERAL (
-	SELECT u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at
-	FROM users u WHERE u.client = w.client AND NOT u.erased AND ` + which + `
-) u ON true
-LEFT JOIN LATERAL (
-	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = w.client AND k.subject = u.id LIMIT 1
-) k ON true`
+LEFT JOIN LATERAL ` + usersOf(`w.client`, which) + ` ON true` + joinKey(`w.client`)
 }
 
 // wanted reads what there is of wanted users.
@@ -88,7 +82,7 @@ func (m Users) ask(ctx context.Context, size int, wanted wantedUsers) (foundUser
 	if gathered := m.gathered[size]; gathered != nil {
 		return gathered.ask(ctx, wanted)
 	}
-	found, err := m.lookUp(ctx, size, []wantedUsers{wanted})
+	found, err := m.lookUp(ctx, selectWanted(size), []wantedUsers{wanted})
 	if err != nil {
 		return foundUsers{}, err
 	}
@@ -96,8 +90,8 @@ func (m Users) ask(ctx context.Context, size int, wanted wantedUsers) (foundUser
 }
 
 // lookUp finds what there is of all that is wanted, in one statement.
-func (m Users) lookUp(ctx context.Context, size int, wanted []wantedUsers) ([]foundUsers, error) {
-	rows, err := m.Pool.Query(ctx, selectWanted(size),
+func (m Users) lookUp(ctx context.Context, sql string, wanted []wantedUsers) ([]foundUsers, error) {
+	rows, err := m.Pool.Query(ctx, sql,
 		column(wanted, func(w wantedUsers) string { return string(w.client) }),
 		column(wanted, func(w wantedUsers) string { return w.at }))
 	if err != nil {

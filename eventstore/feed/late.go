@@ -46,10 +46,11 @@ func indexesOf(m ReadModel) []string {
 
 const selectKeyed = `SELECT EXISTS (SELECT FROM pg_constraint WHERE connamespace = to_regnamespace($1) AND contype = 'p')`
 
-// findKey notes whether the model's key is yet to be made.
+// findKey notes whether the model's key is yet to be made. The live model has
+// it from the start.
 func (l *leader) findKey(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	late, ok := m.(LateKeyed)
-	if !ok {
+	if !ok || l.slot == Slot(m) {
 		return nil
 	}
 	var keyed bool

@@ -141,6 +141,9 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 			if err := led.makeTables(ctx, tx, m); err != nil {
 				return err
 			}
+			if err := led.findKey(ctx, tx, m); err != nil {
+				return err
+			}
 		}
 		led.skip, err = quarantined(ctx, tx, slot)
 		return err
@@ -178,7 +181,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		return err
 	}
 	if exists && l.at.position != eventstore.Start {
-		return l.findKey(ctx, tx, m)
+		return nil
 	}
 	l.at = checkpoint{epoch: l.at.epoch}
 	schema, rest := quote(l.slot), noVacuum
@@ -192,9 +195,6 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return fmt.Errorf("make the tables of %s: %w", l.slot, err)
 		}
-	}
-	if err := l.findKey(ctx, tx, m); err != nil {
-		return err
 	}
 	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
 		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {

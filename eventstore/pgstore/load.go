@@ -12,16 +12,15 @@ import (
 
 const (
 	lockLog       = `SELECT pg_advisory_xact_lock(hashtextextended('kindred log', 0))`
+	sameStream    = `hashtextextended(e.stream, 0) = hashtextextended(r.stream, 0) AND e.stream = r.stream` // as inStream
 	selectCurrent = `
 SELECT r.stream, (
-	SELECT e.revision FROM public.events e WHERE hashtextextended(e.stream, 0) = hashtextextended(r.stream, 0) AND e.stream = r.stream
-	ORDER BY e.revision DESC LIMIT 1
+	SELECT e.revision FROM public.events e WHERE ` + sameStream + ` ORDER BY e.revision DESC LIMIT 1
 ) AS revision
 FROM (SELECT DISTINCT unnest($1::text[]) AS stream) r`
 	countStanding = `
 SELECT count(*) FROM unnest($1::text[], $2::bigint[], $3::uuid[]) AS r (stream, revision, event_id)
-JOIN public.events e ON hashtextextended(e.stream, 0) = hashtextextended(r.stream, 0) AND e.stream = r.stream
-	AND e.revision = r.revision AND e.event_id = r.event_id`
+JOIN public.events e ON ` + sameStream + ` AND e.revision = r.revision AND e.event_id = r.event_id`
 	upsertHeads = `
 INSERT INTO public.heads (client, position) SELECT * FROM unnest($1::text[], $2::text[])
 ON CONFLICT (client) DO UPDATE SET position = excluded.position`
