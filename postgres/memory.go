@@ -10,7 +10,7 @@ import (
 // as it needs them.
 const (
 	leastShared = 128 << 20
-	mostShared  = 4 << 30
+	mostShared  = 1 << 30
 )
 
 // sharedBuffers is an eighth of the memory, within bounds.

@@ -81,6 +81,8 @@ func serverArgs(l layout, settings []string) []string {
 		// again: that costs less than to make new ones.
 		"max_wal_size=2GB",
 		"min_wal_size=1GB",
+		"wal_buffers=16MB",          // by default a segment: a batch of a projection writes more
+		"backend_flush_after=256kB", // little by little, or the disk is busy for long at times
 	}, settings...) {
 		args = append(args, "-c", setting)
 	}

@@ -24,7 +24,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	lines := &logLines{out: os.Stderr}
 	root := command(os.Getenv, os.Stdout, lines)
-	root.PersistentPreRun = stepBack
+	root.PersistentPreRun = setUp
 	err := root.ExecuteContext(ctx)
 	stop()
 	_ = lines.flush() // there is nowhere else to tell of it

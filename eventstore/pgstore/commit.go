@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -22,12 +22,15 @@ const (
 )
 
 const (
-	callOne   = `SELECT base, actual FROM public.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	callBatch = `
-SELECT base, actual
-FROM public.append_keyed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+	appendOne = "append_stream"
+	callOne   = `SELECT base, ARRAY[actual] FROM public.append_stream($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-	keyed = -2 // the revision of append_keyed for what it refused because of a key
+	appendMany = "append_streams"
+	callMany   = `
+SELECT base, actual
+FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
+
+	keyed = -2 // the revision of append_streams for what it refused because of a key
 )
 
 // committer takes what waits in the queue and commits it, batch after batch, on
@@ -38,6 +41,7 @@ type committer struct {
 	queue  *queue
 	tail   *tail
 	conn   *pgx.Conn // nil while there is none
+	wary   bool      // the last commit met what it was to make
 
 	patience time.Duration // for one commit with all its attempts
 }
@@ -104,29 +108,82 @@ func (c *committer) commit(batch []*request) (base int64, actual []int64, err er
 	}
 }
 
-// attempt makes one transaction of a batch: the statement alone, so that no
-// transaction can be left open. Its rows come before its commit; pgx reports
-// success only after that.
+// attempt makes one transaction of a batch, in good hope: what is to be new is
+// not looked for, but written. Where some of it stands there already, that fails
+// as a whole, and another transaction looks first; so do those after it, until
+// one has met nothing unexpected.
 func (c *committer) attempt(ctx context.Context, batch []*request) (base int64, actual []int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	if c.conn == nil {
-		if c.conn, err = pgx.ConnectConfig(ctx, c.config); err != nil {
-			return 0, nil, fmt.Errorf("connect: %w", err)
+	if !c.wary {
+		base, actual, err = c.transact(ctx, batch, true)
+		if c.wary = stands(err); !c.wary {
+			return base, actual, err
 		}
 	}
-	e := columnsOf(batch)
-	if len(batch) == 1 && len(batch[0].keys) == 0 {
-		actual = make([]int64, 1)
-		err = c.conn.QueryRow(ctx, callOne, batch[0].stream, batch[0].expected,
-			e.clients, e.ids, e.types, e.versions, e.datas, e.metas, e.times).Scan(&base, &actual[0])
-		return base, actual, err
-	}
-	r, k := rowsOf(batch), keysOf(batch)
-	err = c.conn.QueryRow(ctx, callBatch, r.streams, r.owners, r.expected, r.sizes, e.of, e.nth,
-		e.clients, e.ids, e.types, e.versions, e.datas, e.metas, e.times,
-		k.of, k.clients, k.subjects, k.ids, k.roots, k.wrapped).Scan(&base, &actual)
+	base, actual, err = c.transact(ctx, batch, false)
+	c.wary = err != nil || !asExpected(batch, actual)
 	return base, actual, err
+}
+
+// asExpected says whether every request met its stream where it expected it.
+func asExpected(batch []*request, actual []int64) bool {
+	for i, r := range batch {
+		if actual[i] != int64(r.expected) {
+			return false
+		}
+	}
+	return true
+}
+
+// transact makes a transaction of a statement alone, so that none can be left
+// open. It ends with the server's word that it has committed.
+func (c *committer) transact(ctx context.Context, batch []*request, hopeful bool) (base int64, actual []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if err := c.connect(ctx); err != nil {
+		return 0, nil, fmt.Errorf("connect: %w", err)
+	}
+	var result *pgconn.Result
+	if len(batch) == 1 && len(batch[0].keys) == 0 {
+		result = c.call(ctx, appendOne, oneParams(batch[0], hopeful))
+	} else {
+		result = c.call(ctx, appendMany, manyParams(batch, hopeful))
+	}
+	switch {
+	case result.Err != nil:
+		return 0, nil, result.Err
+	case len(result.Rows) != 1:
+		return 0, nil, pgx.ErrNoRows
+	}
+	for i, to := range []any{&base, &actual} {
+		if err := c.conn.TypeMap().Scan(result.FieldDescriptions[i].DataTypeOID, pgx.BinaryFormatCode, result.Rows[0][i], to); err != nil {
+			return 0, nil, pgx.ScanArgError{ColumnIndex: i, Err: err}
+		}
+	}
+	return base, actual, nil
+}
+
+func (c *committer) call(ctx context.Context, statement string, given params) *pgconn.Result {
+	formats := []int16{pgx.BinaryFormatCode} // of all
+	return c.conn.PgConn().ExecPrepared(ctx, statement, given, formats, formats).Read()
+}
+
+// connect makes the connection, unless there is one.
+func (c *committer) connect(ctx context.Context) error {
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := pgx.ConnectConfig(ctx, c.config)
+	if err != nil {
+		return err
+	}
+	for name, sql := range map[string]string{appendOne: callOne, appendMany: callMany} {
+		if _, err := conn.Prepare(ctx, name, sql); err != nil {
+			hangUp(ctx, conn)
+			return err
+		}
+	}
+	c.conn = conn
+	return nil
 }
 
 // disconnect drops the connection; what ran on it may go on.
@@ -183,86 +240,4 @@ func fail(batch []*request, err error) {
 	for _, r := range batch {
 		r.settle(answer{err: err})
 	}
-}
-
-// requestColumns are the arrays of append_keyed with an element for each request.
-type requestColumns struct {
-	streams  pgtype.FlatArray[string]
-	owners   pgtype.FlatArray[string]
-	expected pgtype.FlatArray[int64]
-	sizes    pgtype.FlatArray[int32]
-}
-
-func rowsOf(batch []*request) requestColumns {
-	var c requestColumns
-	for _, r := range batch {
-		c.streams = append(c.streams, string(r.stream))
-		c.owners = append(c.owners, string(r.client()))
-		c.expected = append(c.expected, int64(r.expected))
-		c.sizes = append(c.sizes, int32(len(r.events))) //nolint:gosec // at most eventstore.MaxAppend
-	}
-	return c
-}
-
-// eventColumns are the arrays with an element for each event.
-type eventColumns struct {
-	of, nth  pgtype.FlatArray[int32]
-	clients  pgtype.FlatArray[string]
-	ids      pgtype.FlatArray[pgtype.UUID]
-	types    pgtype.FlatArray[string]
-	versions pgtype.FlatArray[int32]
-	datas    pgtype.FlatArray[[]byte]
-	metas    pgtype.FlatArray[[]byte]
-	times    pgtype.FlatArray[time.Time]
-}
-
-func columnsOf(batch []*request) eventColumns {
-	var c eventColumns
-	for i, r := range batch {
-		for j, e := range r.events {
-			c.of = append(c.of, int32(i+1))
-			c.nth = append(c.nth, int32(j+1))
-			c.clients = append(c.clients, string(e.Client))
-			c.ids = append(c.ids, pgtype.UUID{Bytes: r.ids[j], Valid: true})
-			c.types = append(c.types, e.Type)
-			c.versions = append(c.versions, int32(e.Version)) //nolint:gosec // versions are small by declaration
-			c.datas = append(c.datas, notNil(e.Data))
-			c.metas = append(c.metas, notNil(e.Meta))
-			c.times = append(c.times, e.RecordedAt)
-		}
-	}
-	return c
-}
-
-// keyColumns are the arrays with an element for each key.
-type keyColumns struct {
-	of       pgtype.FlatArray[int32]
-	clients  pgtype.FlatArray[string]
-	subjects pgtype.FlatArray[string]
-	ids      pgtype.FlatArray[string]
-	roots    pgtype.FlatArray[string]
-	wrapped  pgtype.FlatArray[[]byte]
-}
-
-func keysOf(batch []*request) keyColumns {
-	c := keyColumns{of: pgtype.FlatArray[int32]{}} // a batch without keys has an empty array, not NULL
-	for i, r := range batch {
-		for _, k := range r.keys {
-			c.of = append(c.of, int32(i+1))
-			c.clients = append(c.clients, string(k.Client))
-			c.subjects = append(c.subjects, k.Subject)
-			c.ids = append(c.ids, k.ID)
-			c.roots = append(c.roots, k.Under)
-			c.wrapped = append(c.wrapped, k.Wrapped)
-		}
-	}
-	return c
-}
-
-// notNil keeps an empty value from being stored as NULL.
-func notNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

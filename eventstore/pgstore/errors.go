@@ -41,3 +41,9 @@ func passing(err error) bool {
 	}
 	return answer.Code == "25006" // read only: the server is no longer the primary
 }
+
+// stands says that what was to be made is there already.
+func stands(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == "23505" // unique violation
+}

@@ -22,7 +22,7 @@ const (
 	lockLog = `SELECT pg_advisory_xact_lock(hashtextextended('kindred log', 0))`
 	// As a store appends, in a transaction that the test ends.
 	appendOne = `
-SELECT base FROM append_one($1, $2, ARRAY[$3], ARRAY[gen_random_uuid()], ARRAY['user.created'], ARRAY[1],
+SELECT base FROM append_stream($1, $2, true, ARRAY[$3], ARRAY[gen_random_uuid()], ARRAY['user.created'], ARRAY[1],
 	ARRAY['{}'::bytea], ARRAY['{}'::bytea], ARRAY[now()])`
 )
 

@@ -147,3 +147,11 @@ func (l *loading) write(ctx context.Context, tx pgx.Tx, fresh []eventstore.Recor
 	_, err = tx.Exec(ctx, tellFollowers)
 	return err
 }
+
+// notNil keeps an empty value from being stored as NULL.
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

@@ -45,7 +45,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 		return nil, fmt.Errorf("open the event log: %w", unavailable(err))
 	}
 	config := pool.Config().ConnConfig
-	config.RuntimeParams["default_transaction_isolation"] = "read committed" // append_keyed needs it
+	config.RuntimeParams["default_transaction_isolation"] = "read committed" // append_streams needs it
 	config.RuntimeParams["plan_cache_mode"] = "force_generic_plan"           // arrays are dear to plan for
 	config.RuntimeParams["enable_seqscan"] = "off"                           // a plan made while the log is small stays good
 	config.RuntimeParams["enable_bitmapscan"] = "off"                        // such a plan would sort a stream to find its end

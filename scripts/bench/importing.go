@@ -53,6 +53,9 @@ func (b *bench) importBulk(ctx context.Context) ([]Figure, error) {
 	if err := writeLines(file, b.o.lines); err != nil {
 		return nil, err
 	}
+	if err := b.stand.rest(ctx); err != nil {
+		return nil, err
+	}
 	before, err := requests(ctx, b.small.addr, createUser(b.small), calmWrites(b.calm()))
 	if err != nil {
 		return nil, fmt.Errorf("writes before: %w", err)
@@ -106,7 +109,7 @@ func writeLines(path string, n int) error {
 	for i := range n {
 		_, _ = out.Write(append(person(random, "b"+strconv.Itoa(i)), '\n')) // an error stays, and Flush tells it
 	}
-	return out.Flush()
+	return errors.Join(out.Flush(), file.Sync()) // or the disk is busy with it while others write
 }
 
 // stream imports a file of n new users in one request.

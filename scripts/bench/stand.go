@@ -69,7 +69,22 @@ func (s *stand) wearIn(ctx context.Context) error {
 			return fmt.Errorf("fill a segment: %w", err)
 		}
 	}
-	_, err = conn.Exec(ctx, "CHECKPOINT")
+	return checkpoint(ctx, conn)
+}
+
+// rest lets the database write down what it was filled with, which is not what
+// is to be measured next.
+func (s *stand) rest(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.local.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return checkpoint(ctx, conn)
+}
+
+func checkpoint(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "CHECKPOINT")
 	return err
 }
 
