@@ -25,7 +25,7 @@ func placedIn(batch []*request) []placed {
 	var all []placed
 	for i, r := range batch {
 		for j := range r.events {
-			all = append(all, placed{&r.events[j], r.ids[j][:], int32(i + 1), int32(j + 1)}) //nolint:gosec // a batch is small
+			all = append(all, placed{&r.events[j], r.ids[j][:], int32(i + 1), int32(j + 1)})
 		}
 	}
 	return all
@@ -46,7 +46,7 @@ func manyParams(batch []*request, hopeful bool) params {
 	var keys []keyOf
 	for i, r := range batch {
 		for _, k := range r.keys {
-			keys = append(keys, keyOf{int32(i + 1), k}) //nolint:gosec // a batch is small
+			keys = append(keys, keyOf{int32(i + 1), k})
 		}
 	}
 	events := placedIn(batch)
