@@ -50,6 +50,15 @@ func (s bulkStore) makeKeys(ctx context.Context, r eventstore.Request) error {
 	return nil
 }
 
+func (s bulkStore) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, error) {
+	stored, err := s.keys.MakeSubjects(ctx, keys)
+	made := make([]bool, len(stored))
+	for i := range made {
+		made[i] = stored[i].ID == keys[i].ID
+	}
+	return made, err
+}
+
 // inBulk lets a process append in bulk.
 func (w *world) inBulk(c *commands.Commands) *commands.Commands {
 	c.Log.Bulk = bulkStore{c.Log.Store, w.keys}

@@ -57,7 +57,33 @@ func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Ope
 			return nil
 		})
 	}
-	return sealed, all.Wait()
+	if err := all.Wait(); err != nil || l.Bulk == nil {
+		return sealed, err
+	}
+	return sealed, l.makeKeys(ctx, sealed)
+}
+
+// makeKeys makes the keys that were drawn for openings, so that the commits of
+// these, for which others wait, are short.
+func (l *Log) makeKeys(ctx context.Context, sealed []Sealed) error {
+	var (
+		keys []Key
+		of   []*Sealed
+	)
+	for i := range sealed {
+		s := &sealed[i]
+		for _, k := range s.request.Keys {
+			keys, of = append(keys, k), append(of, s)
+		}
+		s.request.Keys = nil
+	}
+	made, err := l.Bulk.MakeKeys(ctx, keys)
+	for i, fresh := range made {
+		if !fresh {
+			of[i].err = ErrKeyed
+		}
+	}
+	return err
 }
 
 // prepareAll makes the keys of all, or tells which cannot be made.

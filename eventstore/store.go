@@ -155,12 +155,12 @@ type Result struct {
 	Err error
 }
 
-// MaxMany bounds the requests of one AppendMany.
+// MaxMany bounds what Bulk is asked for in one call.
 const MaxMany = 512
 
 // Bulk is a Store that makes many appends in one call, and keeps keys of
 // subjects in the same database, so that a key is made in one commit with the
-// events that it seals.
+// events that it seals, or shortly before.
 type Bulk interface {
 	Store
 	// AppendMany makes appends, each for itself as Append does; those that
@@ -168,6 +168,10 @@ type Bulk interface {
 	// one stream. A request fails with ErrKeyed, and appends nothing, where
 	// the subject of one of its keys had a key before.
 	AppendMany(ctx context.Context, requests []Request) []Result
+	// MakeKeys makes the keys of subjects that had none, each for itself, and
+	// says which it made. They are there whenever something is that was
+	// appended after. At most MaxMany are allowed.
+	MakeKeys(ctx context.Context, keys []Key) (made []bool, err error)
 }
 
 // ClientReader is a Store that finds the events of one client by itself.

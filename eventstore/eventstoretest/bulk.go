@@ -3,6 +3,7 @@ package eventstoretest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"kindred/eventstore"
@@ -110,6 +111,42 @@ func manyApart(x *trial) {
 	}
 	if r := store.AppendMany(x.ctx, []eventstore.Request{grows})[0]; r.Err != nil || r.Revision != 1 {
 		x.Errorf("a stream that goes on, without a key: %+v", r)
+	}
+}
+
+// keysBefore makes keys, and then what they seal.
+func keysBefore(x *trial) {
+	store := x.bulk()
+	taken := x.opening("taken")
+	if r := store.AppendMany(x.ctx, []eventstore.Request{taken})[0]; r.Err != nil {
+		x.Fatal(r.Err)
+	}
+	fine, keyed, alone := x.opening("fine"), x.opening("taken"), x.opening("alone")
+	for _, step := range []struct {
+		keys []eventstore.Key
+		want []bool
+	}{
+		{nil, nil},
+		{alone.Keys, []bool{true}},
+		{slices.Concat(fine.Keys, keyed.Keys), []bool{true, false}},
+	} {
+		if made, err := store.MakeKeys(x.ctx, step.keys); err != nil || !slices.Equal(made, step.want) {
+			x.Errorf("made %v, %v, want %v", made, err, step.want)
+		}
+	}
+	for _, r := range []eventstore.Request{taken, fine, alone} {
+		x.wantKey(r)
+	}
+	twins := slices.Concat(x.opening("twin").Keys, x.opening("twin").Keys)
+	if made, err := store.MakeKeys(x.ctx, twins); err != nil || made[0] == made[1] {
+		x.Errorf("of two keys of one subject: made %v, %v", made, err)
+	}
+	if _, err := store.MakeKeys(x.ctx, slices.Repeat(twins, eventstore.MaxMany)); err == nil {
+		x.Error("too many keys were taken")
+	}
+	fine.Keys = nil
+	if r := store.AppendMany(x.ctx, []eventstore.Request{fine})[0]; r.Err != nil {
+		x.Error(r.Err)
 	}
 }
 

@@ -53,6 +53,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"500 events are appended together", fiveHundred},
 		{"many appends at once stand in their order, each with its key", manyInOrder},
 		{"of many appends at once each fails for itself", manyApart},
+		{"keys are made before what they seal", keysBefore},
 		{"of two who make the same keys at once one succeeds", manyRace},
 		{"a stream is read forwards and backwards", readStream},
 		{"the log is read in one order, in pages", readAll},

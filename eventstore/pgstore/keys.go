@@ -1,0 +1,60 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
+)
+
+// As the events that the keys seal are committed after them, in the same
+// write-ahead log, the keys need not wait for the disk. Rows are made in one
+// order, so that nobody who makes keys waits for another who waits.
+const (
+	insertKeys = `
+INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped)
+SELECT k.client, k.subject, k.id, k.root, k.wrapped
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS k (client, subject, id, root, wrapped)
+WHERE (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
+ORDER BY k.client COLLATE "C", k.subject COLLATE "C"`
+	insertMissingKeys = insertKeys + ` ON CONFLICT (client, subject) DO NOTHING`
+	selectKeysMade    = `
+SELECT EXISTS (SELECT FROM public.subject_keys s WHERE s.subject = k.subject AND s.client = k.client AND s.id = k.id)
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (client, subject, id, n) ORDER BY k.n`
+)
+
+// MakeKeys implements [eventstore.Bulk]: in good hope, as the committer does.
+func (s *Store) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, error) {
+	n := len(keys)
+	switch {
+	case n == 0:
+		return nil, nil
+	case n > eventstore.MaxMany:
+		return nil, fmt.Errorf("make %d keys: at most %d are allowed", n, eventstore.MaxMany)
+	}
+	clients, subjects, ids, roots, wrapped := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	for i, k := range keys {
+		clients[i], subjects[i], ids[i], roots[i], wrapped[i] = string(k.Client), k.Subject, k.ID, k.Under, k.Wrapped
+	}
+	made := slices.Repeat([]bool{true}, n)
+	_, err := s.pool.Exec(ctx, insertKeys, clients, subjects, ids, roots, wrapped)
+	for range readTries {
+		if err == nil || ctx.Err() != nil || !stands(err) && !passing(err) {
+			break
+		}
+		// Some are there, which may be those of the last try.
+		if _, err = s.pool.Exec(ctx, insertMissingKeys, clients, subjects, ids, roots, wrapped); err == nil {
+			var rows pgx.Rows
+			if rows, err = s.pool.Query(ctx, selectKeysMade, clients, subjects, ids); err == nil {
+				made, err = pgx.CollectRows(rows, pgx.RowTo[bool])
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make %d keys: %w", n, unavailable(err))
+	}
+	return made, nil
+}
