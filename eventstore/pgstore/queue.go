@@ -22,7 +22,7 @@ const (
 	// batch, and in every other batch none of those of whom so many wait: what
 	// the others wait for is then short. That is so until one has been alone for
 	// aloneAfter batches.
-	maxShare   = 96
+	maxShare   = 64
 	aloneAfter = 128
 )
 
