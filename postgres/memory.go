@@ -7,10 +7,12 @@ import (
 )
 
 // Bounds of the pages that the server keeps in memory, in bytes. It takes them
-// as it needs them.
+// as it needs them. More are no faster to read, as the system keeps what they do
+// not, and slower to write: each process that comes upon a page has to map it, and
+// what waits longer to be written comes to the disk at once.
 const (
 	leastShared = 128 << 20
-	mostShared  = 1 << 30
+	mostShared  = 512 << 20
 )
 
 // sharedBuffers is an eighth of the memory, within bounds.

@@ -81,8 +81,13 @@ func serverArgs(l layout, settings []string) []string {
 		// again: that costs less than to make new ones.
 		"max_wal_size=2GB",
 		"min_wal_size=1GB",
-		"wal_buffers=16MB",          // by default a segment: a batch of a projection writes more
-		"backend_flush_after=256kB", // little by little, or the disk is busy for long at times
+		"wal_buffers=16MB", // by default a segment: a batch of a projection writes more
+		// What is to be written is written soon, and little by little: whoever commits
+		// while the disk catches up waits for it, a tenth of a second at a time.
+		"backend_flush_after=256kB",
+		"bgwriter_delay=20ms",
+		"bgwriter_lru_maxpages=1000",
+		"bgwriter_lru_multiplier=4",
 	}, settings...) {
 		args = append(args, "-c", setting)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -62,7 +63,7 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 	f.progress = feed.NewProgress(f.pool, logger)
 	f.runner = &feed.Runner{
 		Pool: f.pool, Leases: f.control, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
-		Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
+		Large: semaphore.NewWeighted(1), Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
 	}
 	if f.local == nil {
 		return f, nil

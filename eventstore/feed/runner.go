@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -22,6 +23,7 @@ import (
 const (
 	batchTimeout = time.Minute
 	pause        = 5 * time.Second
+	largeBatch   = 128 // items
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -33,11 +35,12 @@ type Runner struct {
 	Logger *slog.Logger
 	Now    func() time.Time // for the lag in the metrics
 
-	Leases   *pgxpool.Pool // for leases alone, so that no work keeps them waiting; nil: Pool
-	Progress *Progress     // told after each commit; may be nil
-	Metrics  *Metrics      // may be nil
-	Lease    time.Duration // 0: 2.5 s
-	Pause    time.Duration // before leading again after giving up; 0: 5 s
+	Leases   *pgxpool.Pool       // for leases alone, so that no work keeps them waiting; nil: Pool
+	Large    *semaphore.Weighted // whose turn it is to apply a large batch; nil: everybody's
+	Progress *Progress           // told after each commit; may be nil
+	Metrics  *Metrics            // may be nil
+	Lease    time.Duration       // 0: 2.5 s
+	Pause    time.Duration       // before leading again after giving up; 0: 5 s
 }
 
 // Run leads a projection whenever no other process does, until ctx ends; then
@@ -353,6 +356,12 @@ func (l *leader) transact(ctx context.Context, items []item,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
+	if l.Large != nil && len(items) >= largeBatch { // not all at once: somebody waits for an append meanwhile
+		if err := l.Large.Acquire(ctx, 1); err != nil {
+			return Transient(fmt.Errorf("wait for a turn: %w", err))
+		}
+		defer l.Large.Release(1)
+	}
 	tx, err := l.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.start})
 	if err != nil {
 		return Transient(fmt.Errorf("begin: %w", err))
