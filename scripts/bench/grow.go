@@ -26,6 +26,11 @@ func measureGrowth(ctx context.Context, b *bench) (figures []Figure, err error) 
 	if err != nil {
 		return nil, err
 	}
+	for _, filled := range []*server{b.kindred, larger} {
+		if err := b.stand.rest(ctx, filled); err != nil {
+			return nil, err
+		}
+	}
 	for _, r := range requestRows() {
 		var p99s, rates [2][]float64 // of the larger one, and the smaller
 		for round := range b.o.rounds {

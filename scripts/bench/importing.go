@@ -53,7 +53,7 @@ func (b *bench) importBulk(ctx context.Context) ([]Figure, error) {
 	if err := writeLines(file, b.o.lines); err != nil {
 		return nil, err
 	}
-	if err := b.stand.rest(ctx); err != nil {
+	if err := b.stand.rest(ctx, b.kindred); err != nil {
 		return nil, err
 	}
 	before, err := requests(ctx, b.small.addr, createUser(b.small), calmWrites(b.calm()))

@@ -72,14 +72,17 @@ func (s *stand) wearIn(ctx context.Context) error {
 	return checkpoint(ctx, conn)
 }
 
-// rest lets the database write down what it was filled with, which is not what
-// is to be measured next.
-func (s *stand) rest(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.local.URL())
+// rest lets a server's database clean up and write down what it was filled
+// with, which is not what is to be measured next.
+func (s *stand) rest(ctx context.Context, of *server) error {
+	conn, err := pgx.Connect(ctx, of.database)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "VACUUM (ANALYZE)"); err != nil {
+		return err
+	}
 	return checkpoint(ctx, conn)
 }
 
