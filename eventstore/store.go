@@ -169,8 +169,8 @@ type Bulk interface {
 	// the subject of one of its keys had a key before.
 	AppendMany(ctx context.Context, requests []Request) []Result
 	// MakeKeys makes the keys of subjects that had none, each for itself, and
-	// says which it made. They are there whenever something is that was
-	// appended after. At most MaxMany are allowed.
+	// says which it made. They are durable when it returns. At most MaxMany are
+	// allowed.
 	MakeKeys(ctx context.Context, keys []Key) (made []bool, err error)
 }
 

@@ -313,6 +313,25 @@ func TestClosingFinishesWhatWaits(t *testing.T) {
 	}
 }
 
+// What a key seals may be appended after the server has come back, so the key
+// must have come back too.
+func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
+	server := pgtest.Durable(t)
+	url := database(t, server)
+	key := eventstore.Key{Client: client, Subject: "usr_a"}
+	key.ID, key.Under, key.Wrapped = "key", "root", []byte("wrapped")
+	if made, err := open(t, connect(t, url)).MakeKeys(t.Context(), []eventstore.Key{key}); err != nil || !made[0] {
+		t.Fatalf("made %v, %v", made, err)
+	}
+	server.Kill()
+	server.Restart()
+	var stands bool
+	err := connect(t, url).QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM subject_keys WHERE id = $1)`, key.ID).Scan(&stands)
+	if err != nil || !stands {
+		t.Errorf("the key stands: %t, %v", stands, err)
+	}
+}
+
 func TestADeadServerIsUnavailable(t *testing.T) {
 	server := pgtest.Durable(t)
 	pool := connect(t, server.URL())

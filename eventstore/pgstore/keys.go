@@ -10,15 +10,14 @@ import (
 	"kindred/eventstore"
 )
 
-// As the events that the keys seal are committed after them, in the same
-// write-ahead log, the keys need not wait for the disk. Rows are made in one
-// order, so that nobody who makes keys waits for another who waits.
+// Keys wait for the disk: a server that crashed and forgot them would still take
+// the events that they seal. Rows are made in one order, so that nobody who makes
+// keys waits for another who waits.
 const (
 	insertKeys = `
 INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped)
 SELECT k.client, k.subject, k.id, k.root, k.wrapped
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS k (client, subject, id, root, wrapped)
-WHERE (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
 ORDER BY k.client COLLATE "C", k.subject COLLATE "C"`
 	insertMissingKeys = insertKeys + ` ON CONFLICT (client, subject) DO NOTHING`
 	selectKeysMade    = `
