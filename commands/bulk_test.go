@@ -38,16 +38,11 @@ func (s bulkStore) makeKeys(ctx context.Context, r eventstore.Request) error {
 	if err != nil || len(last) > 0 {
 		return err // it conflicts, or is a repetition
 	}
-	for _, k := range r.Keys {
-		stored, err := s.keys.MakeSubjects(ctx, []seal.SubjectKey{k})
-		if err != nil {
-			return err
-		}
-		if stored[0].ID != k.ID {
-			return eventstore.ErrKeyed
-		}
+	made, err := s.MakeKeys(ctx, r.Keys)
+	if err == nil && slices.Contains(made, false) {
+		return eventstore.ErrKeyed
 	}
-	return nil
+	return err
 }
 
 func (s bulkStore) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, error) {
