@@ -3,10 +3,12 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -33,15 +35,24 @@ func (d *door) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &doorConn{Conn: c, door: d}, nil
+	own := &doorConn{Conn: c, door: d}
+	if c, ok := c.(syscall.Conn); ok {
+		own.raw, _ = c.SyscallConn() // nil where there is none
+	}
+	return own, nil
 }
 
 // doorConn is a connection that came through a door.
 type doorConn struct {
 	net.Conn
+	raw   syscall.RawConn // nil: read by Conn alone
 	door  *door
 	fresh atomic.Bool // what is read next begins a request
-	awake time.Time   // when its deadlines were set since it was last let in; the reader's alone
+
+	// The reader's alone.
+	awake time.Time // when its deadlines were set since it was last let in
+	said  []byte    // the last answer, to be written over
+	deaf  bool      // an answer could not be given
 }
 
 // CloseWrite lets net/http end what it says before it hangs up, so that nobody
@@ -66,15 +77,40 @@ const wholeBuffer = 4096
 
 // Read implements [net.Conn].
 func (c *doorConn) Read(p []byte) (int, error) {
+	if len(p) < wholeBuffer || !c.fresh.Load() || c.raw == nil {
+		return c.Conn.Read(p)
+	}
+	n := 0
+	err := c.raw.Read(func(fd uintptr) (done bool) {
+		n, done = c.answerAll(int(fd), p)
+		return done
+	})
+	if c.deaf {
+		_ = c.Close() // the next read says so
+	}
+	if err != nil || n <= 0 {
+		return c.Conn.Read(p) // it says what is wrong
+	}
+	c.fresh.Store(false)
+	c.awake = time.Time{}
+	return n, nil
+}
+
+// answerAll turns away what can be read now, up to what must go in: n bytes, or
+// none where reading fails. It is not done where the next request is yet to come.
+func (c *doorConn) answerAll(fd int, p []byte) (n int, done bool) {
 	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || len(p) < wholeBuffer || !c.fresh.Load() {
-			return n, err
-		}
-		if !c.turnAway(p[:n]) {
-			c.fresh.Store(false)
-			c.awake = time.Time{}
-			return n, nil
+		n, err := syscall.Read(fd, p)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EAGAIN):
+			return 0, false
+		case err != nil || n == 0 || !c.turnAway(p[:n]):
+			return n, true
+		case c.deaf:
+			return 0, true
+		case n < len(p): // no more was there, and what comes wakes the reader
+			return 0, false
 		}
 	}
 }
@@ -101,14 +137,31 @@ func (c *doorConn) turnAway(request []byte) bool {
 		c.awake = now
 	}
 	l.shed.Inc()
-	if _, err := c.Write(a.answer(p.id, now)); err != nil {
-		_ = c.Close() // the next read says so
-	}
+	c.said = a.answer(c.said[:0], p.id)
+	_, err := c.Write(c.said)
+	c.deaf = err != nil
 	a.tell(context.Background())
 	return true
 }
 
 var headEnd, crlf = []byte("\r\n\r\n"), []byte("\r\n")
+
+func has(line []byte, c byte) bool { return bytes.IndexByte(line, c) >= 0 }
+
+// lower is a name in small letters, within into, or none where it is longer than
+// any that matters.
+func lower(name []byte, into *[len("transfer-encoding")]byte) []byte {
+	if len(name) > len(into) {
+		return nil
+	}
+	for i, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		into[i] = c
+	}
+	return into[:len(name)]
+}
 
 // plainRequest is what the door must know of a request.
 type plainRequest struct {
@@ -139,14 +192,15 @@ func plain(request []byte) (p plainRequest, ok bool) {
 		return p, false
 	}
 	length, hosts := "", 0
+	var small [len("transfer-encoding")]byte
 	for more {
 		line, head, more = bytes.Cut(head, crlf)
 		name, value, found := bytes.Cut(line, []byte(":"))
-		if !found || bytes.ContainsAny(line, "\r\n") || bytes.ContainsAny(name, " \t") {
+		if !found || has(line, '\r') || has(line, '\n') || has(name, ' ') || has(name, '\t') {
 			return p, false
 		}
 		value = bytes.TrimSpace(value)
-		switch string(bytes.ToLower(name)) {
+		switch string(lower(name, &small)) {
 		case "host":
 			hosts++
 		case "x-request-id":
