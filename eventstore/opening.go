@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
-
-	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -35,7 +32,7 @@ type Opened struct {
 }
 
 // SealOpenings seals the openings of one client, with keys that are new where
-// that is possible. It uses all processors; at most MaxMany are allowed.
+// that is possible. At most MaxMany are allowed.
 func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Opening) ([]Sealed, error) {
 	sealed := make([]Sealed, len(openings))
 	if l.Bulk == nil {
@@ -43,22 +40,14 @@ func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Ope
 			return nil, err
 		}
 	}
-	share := max((len(openings)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), 1)
-	var all errgroup.Group
-	for part := range slices.Chunk(indexes(len(openings)), share) {
-		all.Go(func() error {
-			for _, i := range part {
-				if s := &sealed[i]; s.err == nil {
-					o := openings[i]
-					s.request, s.recorded, s.err = l.draft(ctx, NewTip(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
-				}
-				runtime.Gosched() // whoever asks for little comes before what is left
-			}
-			return nil
-		})
+	for i, o := range openings {
+		if s := &sealed[i]; s.err == nil {
+			s.request, s.recorded, s.err = l.draft(ctx, NewTip(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
+		}
+		runtime.Gosched() // whoever asks for little comes before what is left
 	}
-	if err := all.Wait(); err != nil || l.Bulk == nil {
-		return sealed, err
+	if l.Bulk == nil {
+		return sealed, nil
 	}
 	return sealed, l.makeKeys(ctx, sealed)
 }
@@ -100,14 +89,6 @@ func (l *Log) prepareAll(ctx context.Context, client id.Client, openings []Openi
 		sealed[i].err = l.prepareKeys(ctx, client, entries[i:i+1])
 	}
 	return nil
-}
-
-func indexes(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // AppendOpenings appends openings of one client, each for itself, in their order.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,11 +70,11 @@ ON CONFLICT (client, user_id) DO UPDATE SET position = excluded.position, event 
 // Apply queues who has changed, and keeps to what each client has chosen at
 // that place of the log.
 func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
-	var clients []string
+	clients := map[string]bool{}
 	for _, r := range batch {
-		clients = append(clients, string(r.Client))
+		clients[string(r.Client)] = true
 	}
-	rows, err := tx.Query(ctx, enabledSweeps, clients)
+	rows, err := tx.Query(ctx, enabledSweeps, slices.Collect(maps.Keys(clients)))
 	if err != nil {
 		return fmt.Errorf("read who is matched automatically: %w", err)
 	}
