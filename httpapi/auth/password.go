@@ -67,7 +67,7 @@ type Passwords struct {
 
 // NewPasswords draws salts from entropy.
 func NewPasswords(entropy io.Reader, cost Cost) *Passwords {
-	n := runtime.GOMAXPROCS(0)
+	n := min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) // there may be more turns than cores
 	cost = cmp.Or(cost, Cost{MemoryKiB: 19 << 10, Passes: 2})
 	return &Passwords{entropy, cost, make(chan struct{}, n*(queuePerCore+1)), make(chan struct{}, n)}
 }
