@@ -125,13 +125,13 @@ func (a *admission) body(b []byte, request id.Request) []byte {
 	return append(append(append(b, a.problem[0]...), request...), a.problem[1]...)
 }
 
-// answer appends the whole answer, as turnAway gives it, but for the date, which
-// may be left out (RFC 9110, 6.6.1).
-func (a *admission) answer(b []byte, own string) []byte {
+// answer appends the whole answer, as turnAway gives it.
+func (a *admission) answer(b []byte, own string, now time.Time) []byte {
 	request := a.edge.ownID(own)
 	b = append(b, "HTTP/1.1 503 Service Unavailable\r\nCache-Control: no-store\r\nContent-Type: application/problem+json\r\nRetry-After: "+
 		retryAfter+"\r\nX-Content-Type-Options: nosniff\r\n"+headerRequestID+": "...)
 	b = append(b, request...)
+	b = now.UTC().AppendFormat(append(b, "\r\nDate: "...), http.TimeFormat)
 	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(a.problem[0])+len(request)+len(a.problem[1])), 10)
 	return a.body(append(b, "\r\n\r\n"...), request)
 }

@@ -137,7 +137,7 @@ func (c *doorConn) turnAway(request []byte) bool {
 		c.awake = now
 	}
 	l.shed.Inc()
-	c.said = a.answer(c.said[:0], p.id)
+	c.said = a.answer(c.said[:0], p.id, now)
 	_, err := c.Write(c.said)
 	c.deaf = err != nil
 	a.tell(context.Background())
@@ -147,21 +147,6 @@ func (c *doorConn) turnAway(request []byte) bool {
 var headEnd, crlf = []byte("\r\n\r\n"), []byte("\r\n")
 
 func has(line []byte, c byte) bool { return bytes.IndexByte(line, c) >= 0 }
-
-// lower is a name in small letters, within into, or none where it is longer than
-// any that matters.
-func lower(name []byte, into *[len("transfer-encoding")]byte) []byte {
-	if len(name) > len(into) {
-		return nil
-	}
-	for i, c := range name {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		into[i] = c
-	}
-	return into[:len(name)]
-}
 
 // plainRequest is what the door must know of a request.
 type plainRequest struct {
@@ -192,7 +177,6 @@ func plain(request []byte) (p plainRequest, ok bool) {
 		return p, false
 	}
 	length, hosts := "", 0
-	var small [len("transfer-encoding")]byte
 	for more {
 		line, head, more = bytes.Cut(head, crlf)
 		name, value, found := bytes.Cut(line, []byte(":"))
@@ -200,7 +184,7 @@ func plain(request []byte) (p plainRequest, ok bool) {
 			return p, false
 		}
 		value = bytes.TrimSpace(value)
-		switch string(lower(name, &small)) {
+		switch string(bytes.ToLower(name)) {
 		case "host":
 			hosts++
 		case "x-request-id":

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +72,7 @@ func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 	for _, r := range batch {
 		clients[string(r.Client)] = true
 	}
-	rows, err := tx.Query(ctx, enabledSweeps, slices.Collect(maps.Keys(clients)))
+	rows, err := tx.Query(ctx, enabledSweeps, sortedKeys(clients))
 	if err != nil {
 		return fmt.Errorf("read who is matched automatically: %w", err)
 	}

@@ -83,13 +83,13 @@ func parents() (map[int]int, error) {
 	}
 	of := map[int]int{}
 	for _, file := range found {
-		stat, err := os.ReadFile(file)
+		read, err := os.ReadFile(file)
 		if err != nil {
 			continue // it has ended
 		}
-		// "pid (name) state parent ..."; a name may hold anything.
-		pid, _ := strconv.Atoi(firstField(string(stat)))
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		stat := string(read) // "pid (name) state parent ..."; a name may hold anything
+		pid, _ := strconv.Atoi(firstField(stat))
+		fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 		if len(fields) > 1 {
 			of[pid], _ = strconv.Atoi(fields[1])
 		}
