@@ -197,6 +197,9 @@ func readBody(r *http.Request, op *operation) ([]byte, error) {
 	if err := checkJSON(buf.Bytes()); err != nil {
 		return nil, err
 	}
+	if op.plain != nil && op.plain(buf.Bytes()) {
+		return buf.Bytes(), nil
+	}
 	return buf.Bytes(), validateBody(op.body, buf.Bytes())
 }
 

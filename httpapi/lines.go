@@ -39,12 +39,12 @@ func (l UserLines) bySchema(line []byte) (u NewUser, err error) {
 	return u, nil
 }
 
-// plainUser reads the shape that nearly all lines have, at a fraction of what
+// plainUser reads the shape that nearly all users have, at a fraction of what
 // the contract's schema costs: a plain external id, and traits or none behind
-// it. Whatever looks otherwise is left to the schema. The line must be JSON
+// it. Whatever looks otherwise is left to the schema. The text must be JSON
 // without repeated names.
-func plainUser(line []byte) (u NewUser, ok bool) {
-	rest, ok := after(line, `{`, `"external_id"`, `:`, `"`)
+func plainUser(text []byte) (u NewUser, ok bool) {
+	rest, ok := after(text, `{`, `"external_id"`, `:`, `"`)
 	end := bytes.IndexByte(rest, '"')
 	if !ok || end < 1 || end > maxPlainID {
 		return u, false
@@ -65,6 +65,11 @@ func plainUser(line []byte) (u NewUser, ok bool) {
 	}
 	rest, ok = after(rest, `}`)
 	return u, ok && len(bytes.TrimLeft(rest, blanks)) == 0
+}
+
+func isPlainUser(body []byte) bool {
+	_, ok := plainUser(body)
+	return ok
 }
 
 const (

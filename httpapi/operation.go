@@ -59,7 +59,8 @@ type operation struct {
 	query        []*openapi3.Parameter
 	pathNames    []string
 
-	body         *openapi3.Schema // nil: no JSON body
+	body         *openapi3.Schema       // nil: no JSON body
+	plain        func(body []byte) bool // tells what fits the schema at a glance; nil: nothing does
 	bodyRequired bool
 	bodyLimit    int64
 	streams      bool // an NDJSON body of any length
@@ -137,6 +138,9 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 		op.bodyRequired = body.Required
 		if content := body.Content["application/json"]; content != nil {
 			op.body = content.Schema.Value
+			if op.body == doc.Components.Schemas["NewUser"].Value {
+				op.plain = isPlainUser
+			}
 		} else if body.Content[mediaLines] != nil {
 			op.streams = true
 		} else {
