@@ -73,8 +73,10 @@ func (c *Commands) campaign(ctx context.Context, call Call, campaign id.Campaign
 	e := &entry{call: call, decide: func(s *domain.Campaign, _ *event.CampaignSpendRecorded, now time.Time) ([]event.Event, error) {
 		return decide(s, now)
 	}}
-	err := c.ledgers.of(c, call.Client, campaign).do(ctx, e)
-	return Campaign{Campaign: e.after, Position: e.position}, err
+	if err := c.ledgers.of(c, call.Client, campaign).do(ctx, e); err != nil {
+		return Campaign{}, err // the entry may still be in a round
+	}
+	return Campaign{Campaign: e.after, Position: e.position}, nil
 }
 
 // Spend asks to record what was spent, under an id of the caller's.

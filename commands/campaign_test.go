@@ -436,6 +436,61 @@ func TestWhoGivesUpDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 }
 
+// Of a round that the end of a stream cuts short, who has given up meanwhile is
+// not asked to lead the next.
+func TestWhoGivesUpInARoundDoesNotLeadTheNext(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
+	c, fast := w.spender(slow, always(0)), w.spender(w.store, always(0))
+	campaign := running(t, fast, call, euros)
+	for i := range 998 { // of the 1,000 that the stream takes
+		if _, err := fast.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(i), AmountMinor: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spent, paused := make(chan error, 2), make(chan error, 1)
+	spend := func(ctx context.Context, spendID string) {
+		_, err := c.RecordSpend(ctx, call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 1})
+		spent <- err
+	}
+	wait := func(n int) {
+		for c.Waiting(call.Client, campaign) < n {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	go spend(t.Context(), "first")
+	<-slow.entered
+	go spend(t.Context(), "ends the stream")
+	wait(1)
+	ctx, give := context.WithCancel(t.Context())
+	go func() {
+		_, err := c.ChangeCampaign(ctx, call, campaign, keeping("paused"))
+		paused <- err
+	}()
+	wait(2)
+	slow.release <- struct{}{}
+	<-slow.entered // the round of both is under way
+	give()
+	if err := <-paused; !errors.Is(err, context.Canceled) {
+		t.Errorf("who gives up hears %v", err)
+	}
+	close(slow.release)
+	for range 2 {
+		if err := <-spent; err != nil {
+			t.Error(err)
+		}
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := c.RecordSpend(soon, call, commands.Spend{Campaign: campaign, ID: "next", AmountMinor: 1}); err != nil {
+		t.Errorf("the campaign is stuck: %v", err)
+	}
+	if n := w.count(t, "campaign.paused"); n != 0 {
+		t.Errorf("the campaign was paused %d times for nobody", n)
+	}
+}
+
 // A request that panics takes the campaign down for nobody else.
 func TestAPanicDoesNotBlockTheCampaign(t *testing.T) {
 	w := newWorld(t)

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ type entry struct {
 
 	lead    chan struct{} // closed to make it lead
 	leads   bool          // lead is closed
+	gone    bool          // its caller has given up
 	settled chan struct{} // closed once what follows is set
 
 	err      error
@@ -95,19 +97,16 @@ func (l *ledger) join(e *entry) (leads bool, err error) {
 	return leads, nil
 }
 
-// leave takes an entry out of the line. It fails where the entry has to lead.
+// leave takes an entry out of the line, and keeps one whose round is under way
+// out of the next. It fails where the entry has to lead.
 func (l *ledger) leave(e *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.leads {
 		return false
 	}
-	for i, w := range l.waiting {
-		if w == e {
-			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
-			break
-		}
-	}
+	e.gone = true
+	l.waiting = slices.DeleteFunc(l.waiting, func(w *entry) bool { return w == e })
 	return true
 }
 
@@ -141,7 +140,8 @@ func (l *ledger) handOn(entries []*entry, settled int, err error) {
 		}
 	}
 	l.mu.Lock()
-	l.waiting = append(entries[settled:], l.waiting...)
+	left := slices.DeleteFunc(entries[settled:], func(e *entry) bool { return e.gone })
+	l.waiting = append(left, l.waiting...)
 	l.busy = len(l.waiting) > 0
 	if l.busy {
 		l.waiting[0].leads = true

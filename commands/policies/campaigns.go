@@ -11,6 +11,8 @@ import (
 const (
 	campaignPause = 500 * time.Millisecond
 	campaignBatch = 1_000
+	// advanceTimeout bounds how long one campaign may keep the others waiting.
+	advanceTimeout = 30 * time.Second
 )
 
 // DueCampaigns finds campaigns whose time to start or to end has come.
@@ -26,12 +28,19 @@ func (p *Policies) AdvanceCampaigns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const actor = "policy:campaigns"
 	for campaign, client := range due {
-		call := commands.Call{Client: client, Actor: actor, Seed: []string{actor, string(client), string(campaign)}}
-		if _, err := p.Commands.AdvanceCampaign(ctx, call, campaign); err != nil && ctx.Err() == nil {
+		if err := p.advance(ctx, client, campaign); err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "campaign not advanced, trying again", "campaign", campaign, "error", err)
 		}
 	}
 	return nil
+}
+
+func (p *Policies) advance(ctx context.Context, client id.Client, campaign id.Campaign) error {
+	ctx, cancel := context.WithTimeout(ctx, advanceTimeout)
+	defer cancel()
+	const actor = "policy:campaigns"
+	call := commands.Call{Client: client, Actor: actor, Seed: []string{actor, string(client), string(campaign)}}
+	_, err := p.Commands.AdvanceCampaign(ctx, call, campaign)
+	return err
 }
