@@ -259,6 +259,31 @@ func TestACrashedErasureIsFinished(t *testing.T) {
 	})
 }
 
+// No policy has run: whoever hears that there is no such user may count on it.
+func TestErasingAgainFinishesAnErasure(t *testing.T) {
+	for _, external := range []bool{false, true} {
+		w := newWorld(t)
+		_, call := w.client(t, "ada@example.com")
+		user, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := commands.UserRef(user.ID)
+		if external {
+			ref = "ext:u1"
+		}
+		broken := w.process(w.store, mortalKeys{w.keys, &life{}})
+		for range 2 {
+			if _, err := broken.EraseUser(t.Context(), call, ref); !errors.Is(err, errDied) {
+				t.Errorf("without the keys: %v", err)
+			}
+		}
+		_, err = w.EraseUser(t.Context(), call, ref)
+		wantFault(t, err, "user_unknown")
+		w.check(t)
+	}
+}
+
 // large is the size of a match of which an append holds no two.
 const large = 460 << 10
 

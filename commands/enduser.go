@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,8 +133,8 @@ func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outco
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) (err error) {
 		outcome, err = execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
-				if u.Erased {
-					return nil, errErased
+				if u.Erased { // a crash may have left the key
+					return nil, cmp.Or(c.DestroyKey(ctx, call.Client, user), errErased)
 				}
 				return u.Erase()
 			})
