@@ -78,7 +78,7 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 	case <-ctx.Done():
 		return known{}, ctx.Err()
 	}
-	if pop.done <= arrived {
+	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
 			return known{}, err

@@ -99,3 +99,15 @@ func TestWaitingForOnesTurnEnds(t *testing.T) {
 		t.Errorf("%d matches after", len(got))
 	}
 }
+
+// Whoever has waited while one turn succeeded and the next failed reads anew.
+func TestAPopulationThatWasLostMeanwhileIsReadAnew(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 5)
+	ada := c.join("ada", 3)
+	before := c.top(ada, 10)
+	c.populations.Lose(c.acme)
+	if diff := gocmp.Diff(before, c.top(ada, 10), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}

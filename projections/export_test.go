@@ -1,0 +1,12 @@
+package projections
+
+import "kindred/domain/id"
+
+// Lose leaves a client's population as one who has waited long finds it: since
+// it came, changes were taken in, and then the next turn has failed.
+func (p *Populations) Lose(client id.Client) {
+	pop, _ := p.clients.Peek(client)
+	pop.turn <- struct{}{}
+	pop.known, pop.done = known{}, pop.begun.Load()+1
+	<-pop.turn
+}
