@@ -85,7 +85,7 @@ func (c *Commands) ids(call Call, purpose string) *id.Source {
 type Outcome struct {
 	Position eventstore.Position // of the stream's last event
 	Revision eventstore.Revision // likewise
-	// History is the stream up to and with what the command recorded.
+	// History is what was loaded of the stream, and what the command recorded.
 	History []eventstore.Recorded
 	// Recorded is what the command recorded, now or when it first ran.
 	Recorded []eventstore.Recorded
@@ -99,7 +99,8 @@ type aggregate[T any] interface {
 	Apply(event.Event)
 }
 
-// decide lets an aggregate say which events follow. history is its stream.
+// decide lets an aggregate say which events follow. history is what was loaded
+// of its stream.
 type decide[T any] func(aggregate *T, history []eventstore.Recorded) ([]event.Event, error)
 
 // maxConflicts bounds how often a command starts again because somebody else
@@ -112,11 +113,19 @@ const maxConflicts = 100
 func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream,
 	assumeNew bool, decide decide[T],
 ) (Outcome, error) {
+	return executeAfter[T, A](ctx, c, call, stream, assumeNew, c.Log.Load, decide)
+}
+
+// executeAfter is execute for a stream of which load reads what is needed: all
+// that the aggregate folds, and what a repeated request may have recorded.
+func executeAfter[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream, assumeNew bool,
+	load func(context.Context, eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error), decide decide[T],
+) (Outcome, error) {
 	for range maxConflicts {
 		history, tip := []eventstore.Recorded(nil), eventstore.NewTip(stream)
 		if !assumeNew {
 			var err error
-			if history, tip, err = c.Log.Load(ctx, stream); err != nil {
+			if history, tip, err = load(ctx, stream); err != nil {
 				return Outcome{}, err
 			}
 		}

@@ -59,6 +59,14 @@ func (c *Commands) eachGeneration(ctx context.Context, client id.Client, externa
 // errErased: this generation of the user was erased.
 var errErased = errors.New("the user was erased")
 
+// executeUser is execute for the stream of a user, which may be long. Its last
+// event says how the user is, as each carries all traits and none follows the
+// erasure; its first is what it was created with, and the only one whose
+// request can be repeated by a key.
+func (c *Commands) executeUser(ctx context.Context, call Call, user id.User, assumeNew bool, decide decide[domain.EndUser]) (Outcome, error) {
+	return executeAfter(ctx, c, call, eventstore.UserStream(call.Client, user), assumeNew, c.Log.LoadEnds, decide)
+}
+
 // CreateUser makes an end user, or fails with the fault user_exists.
 func (c *Commands) CreateUser(ctx context.Context, call Call, external string, traits json.RawMessage) (User, error) {
 	if err := domain.CheckExternalID("/external_id", external); err != nil {
@@ -66,7 +74,7 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 	}
 	var created User
 	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) error {
-		outcome, err := execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), call.Seed == nil,
+		outcome, err := c.executeUser(ctx, call, user, call.Seed == nil,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased {
 					return nil, errErased
@@ -92,7 +100,7 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 func (c *Commands) ChangeTraits(ctx context.Context, call Call, ref UserRef, patch json.RawMessage) (User, error) {
 	var changed User
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) error {
-		outcome, err := execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
+		outcome, err := c.executeUser(ctx, call, user, false,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				return c.mergeTraits(ctx, u, history, patch)
 			})
@@ -131,7 +139,7 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outcome, error) {
 	var outcome Outcome
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) (err error) {
-		outcome, err = execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
+		outcome, err = c.executeUser(ctx, call, user, false,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased { // a crash may have left the key
 					return nil, cmp.Or(c.DestroyKey(ctx, call.Client, user), errErased)

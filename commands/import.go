@@ -288,7 +288,7 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 	}
 	var outcome Outcome
 	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) (err error) {
-		outcome, err = execute[domain.EndUser](ctx, c, call, eventstore.UserStream(call.Client, user), false,
+		outcome, err = c.executeUser(ctx, call, user, false,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				switch {
 				case u.Erased && call.Accepted != eventstore.Start && history[len(history)-1].Position > call.Accepted:

@@ -100,6 +100,24 @@ func (l *Log) LoadAfter(ctx context.Context, tip Tip) ([]Recorded, Tip, error) {
 	return nil, tip, fmt.Errorf("load %s: more than %d events", stream, maxStream)
 }
 
+// LoadEnds reads the first and the last event of a stream, and where it ends:
+// at a cost that does not grow with its length.
+func (l *Log) LoadEnds(ctx context.Context, stream Stream) ([]Recorded, Tip, error) {
+	ends, err := l.ReadBack(ctx, stream, End, 1)
+	if err != nil || len(ends) == 0 {
+		return nil, NewTip(stream), err
+	}
+	tip, err := ends[0].Tip()
+	if err != nil || tip.Revision == 0 {
+		return ends, tip, err
+	}
+	first, err := l.read(ctx, stream, 0, 1)
+	if err != nil {
+		return nil, tip, fmt.Errorf("load the beginning of %s: %w", stream, err)
+	}
+	return append(first, ends...), tip, nil
+}
+
 func (l *Log) read(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {
 	page, err := l.Store.ReadStream(ctx, stream, from, limit)
 	if err != nil {
