@@ -53,17 +53,13 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 	if err != nil {
 		return nil, err
 	}
-	past := sync.OnceValues(func() ([]eventstore.Recorded, error) {
-		history, _, err := c.Log.Load(ctx, eventstore.UserStream(client, user))
-		return history, err
-	})
 	var news []event.MatchComputed
 	for _, m := range found {
 		last, known := told[m.MatchedUser]
 		if known {
 			before := last.Event.(event.MatchComputed).Score
 			if last.Event.(event.MatchComputed).Schema != m.Schema {
-				if before, err = c.scoreOfThen(ctx, client, past, last.Position, m); err != nil {
+				if before, err = c.scoreOfThen(ctx, client, user, last.Position, m); err != nil {
 					return nil, err
 				}
 			}
@@ -105,21 +101,15 @@ func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (ma
 
 // scoreOfThen is what a match would score today, were the user still as it was
 // at a position.
-func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, past func() ([]eventstore.Recorded, error), at eventstore.Position, m event.MatchComputed) (float64, error) {
-	history, err := past()
+func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, user id.User, at eventstore.Position, m event.MatchComputed) (float64, error) {
+	then, newest, err := c.userAt(ctx, client, user, at)
 	if err != nil {
 		return 0, err
 	}
-	then := history[:0:0]
-	for i, r := range history {
-		if r.Position <= at {
-			then = history[:i+1]
-		}
-	}
-	if len(then) == len(history) || len(then) == 0 {
+	if newest || then.Event == nil {
 		return m.Score, nil // nothing of the user has changed
 	}
-	document, err := c.traits(ctx, then)
+	document, err := c.open(ctx, then, "traits")
 	if err != nil {
 		return 0, err
 	}

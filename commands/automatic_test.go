@@ -79,6 +79,18 @@ func TestAutomaticMatchesTellWhatIsNew(t *testing.T) {
 	a.want(a.run(1, nil))
 }
 
+func TestMatchesOfAUserWhoHasOftenChangedReadLittle(t *testing.T) {
+	a := newAutomatic(t)
+	a.want(a.run(1, map[string]float64{"v": 0.9, "w": 0.8}), "v", "w")
+	a.changed(t, a.call, a.user, 2_000)
+	reads := &countingStore{Store: a.store}
+	a.Commands = a.process(reads, a.keys)
+	a.want(a.run(2, map[string]float64{"v": 0.77, "w": 0.5}), "w") // as it was, it scores 0.8 today
+	if read := reads.events.Load(); read > 40 {
+		t.Errorf("%d events were read", read)
+	}
+}
+
 // A crash between recording and noting that it was done.
 func TestAutomaticMatchesAreToldOnce(t *testing.T) {
 	a := newAutomatic(t)

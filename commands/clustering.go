@@ -311,18 +311,11 @@ func (c *Commands) Assignments(ctx context.Context, client id.Client, of event.R
 // TraitsAt returns the traits that a user had at a position of the log, or nil
 // where there was no such user, or is none any more.
 func (c *Commands) TraitsAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (json.RawMessage, error) {
-	history, _, err := c.Log.Load(ctx, eventstore.UserStream(client, user))
-	if err != nil {
+	then, _, err := c.userAt(ctx, client, user, at)
+	if err != nil || then.Event == nil {
 		return nil, err
 	}
-	then := slices.IndexFunc(history, func(r eventstore.Recorded) bool { return r.Position > at })
-	if then < 0 {
-		then = len(history)
-	}
-	if then == 0 {
-		return nil, nil
-	}
-	traits, err := c.traits(ctx, history[:then])
+	traits, err := c.open(ctx, then, "traits")
 	if errors.Is(err, seal.ErrErased) {
 		return nil, nil
 	}

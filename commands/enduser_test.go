@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"crypto/rand"
+	"fmt"
 	"testing"
 
 	"kindred/commands"
@@ -94,5 +95,58 @@ func TestAUserIsChangedAndErasedHoweverOftenItWasChanged(t *testing.T) {
 	w.check(t)
 	if read := reads.events.Load(); read > 30 {
 		t.Errorf("%d events were read", read)
+	}
+}
+
+// The traits of any time are found, however long the stream.
+func TestTraitsAreThoseOfAPositionOfTheLog(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	type moment struct {
+		at     eventstore.Position
+		traits string
+	}
+	before, err := w.store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"n":0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	moments := []moment{{before, ""}, {u.Outcome.Position, `{"n":0}`}}
+	for n := range 9 {
+		for _, m := range moments {
+			got, err := w.TraitsAt(t.Context(), call.Client, u.ID, m.at)
+			if err != nil || m.traits == "" && got != nil || m.traits != "" && !jsonEqual(t, string(got), m.traits) {
+				t.Errorf("of %d changes, at %q: %s, %v; want %q", n, m.at, got, err, m.traits)
+			}
+		}
+		traits := fmt.Sprintf(`{"n":%d}`, n+1)
+		if u, err = w.ChangeTraits(t.Context(), call, "ext:u1", []byte(traits)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.CreateUser(t.Context(), call, fmt.Sprint("other ", n), []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+		moments = append(moments, moment{u.Outcome.Position, traits})
+	}
+	w.changed(t, call, u.ID, 2_000)
+	reads := &countingStore{Store: w.store}
+	c := w.process(reads, w.keys)
+	if got, err := c.TraitsAt(t.Context(), call.Client, u.ID, moments[3].at); err != nil || string(got) != moments[3].traits {
+		t.Errorf("%s, %v", got, err)
+	}
+	if read := reads.events.Load(); read > 12 {
+		t.Errorf("%d events were read", read)
+	}
+	erased, err := w.EraseUser(t.Context(), call, "ext:u1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []eventstore.Position{moments[3].at, erased.Position} {
+		if got, err := w.TraitsAt(t.Context(), call.Client, u.ID, at); err != nil || got != nil {
+			t.Errorf("after the erasure, at %q: %s, %v", at, got, err)
+		}
 	}
 }
