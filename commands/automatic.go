@@ -53,13 +53,16 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 	if err != nil {
 		return nil, err
 	}
+	newest := sync.OnceValues(func() ([]eventstore.Recorded, error) {
+		return c.Log.ReadBack(ctx, eventstore.UserStream(client, user), eventstore.End, 1)
+	})
 	var news []event.MatchComputed
 	for _, m := range found {
 		last, known := told[m.MatchedUser]
 		if known {
 			before := last.Event.(event.MatchComputed).Score
 			if last.Event.(event.MatchComputed).Schema != m.Schema {
-				if before, err = c.scoreOfThen(ctx, client, user, last.Position, m); err != nil {
+				if before, err = c.scoreOfThen(ctx, client, user, newest, last.Position, m); err != nil {
 					return nil, err
 				}
 			}
@@ -101,13 +104,19 @@ func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (ma
 
 // scoreOfThen is what a match would score today, were the user still as it was
 // at a position.
-func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, user id.User, at eventstore.Position, m event.MatchComputed) (float64, error) {
-	then, newest, err := c.userAt(ctx, client, user, at)
+func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, user id.User,
+	newest func() ([]eventstore.Recorded, error), at eventstore.Position, m event.MatchComputed,
+) (float64, error) {
+	now, err := newest()
 	if err != nil {
 		return 0, err
 	}
-	if newest || then.Event == nil {
+	if len(now) == 0 || now[0].Position <= at {
 		return m.Score, nil // nothing of the user has changed
+	}
+	then, err := c.userAt(ctx, client, user, at)
+	if err != nil || then.Event == nil {
+		return m.Score, err
 	}
 	document, err := c.open(ctx, then, "traits")
 	if err != nil {

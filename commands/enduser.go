@@ -198,23 +198,23 @@ func (c *Commands) traits(ctx context.Context, history []eventstore.Recorded) ([
 	return nil, domain.ErrUserUnknown()
 }
 
-// userAt finds the newest event of a user up to a position of the log, and says
-// whether it is the newest of all; its Event is nil where there is none. The
-// positions of a stream rise, so it is found by halving.
-func (c *Commands) userAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (then eventstore.Recorded, newest bool, err error) {
+// userAt finds the newest event of a user up to a position of the log; its Event
+// is nil where there is none. The positions of a stream rise, so it is found by
+// halving.
+func (c *Commands) userAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (then eventstore.Recorded, err error) {
 	stream := eventstore.UserStream(client, user)
 	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
 	if err != nil || len(last) == 0 {
-		return then, false, err
+		return then, err
 	}
 	if last[0].Position <= at {
-		return last[0], true, nil
+		return last[0], nil
 	}
 	for low, high := eventstore.NoStream, last[0].Revision; low+1 < high; {
 		middle := low + (high-low)/2
 		found, err := c.Log.ReadBack(ctx, stream, middle, 1)
 		if err != nil {
-			return then, false, err
+			return then, err
 		}
 		if found[0].Position <= at {
 			then, low = found[0], middle
@@ -222,7 +222,7 @@ func (c *Commands) userAt(ctx context.Context, client id.Client, user id.User, a
 			high = middle
 		}
 	}
-	return then, false, nil
+	return then, nil
 }
 
 func (c *Commands) userAfter(ctx context.Context, outcome Outcome) (User, error) {
