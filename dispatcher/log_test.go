@@ -33,7 +33,7 @@ func (r *rig) endAs(v verdict, n int) {
 	for i, j := range jobs {
 		outcomes[i] = outcome{job: j, verdict: v, began: time.Now(), retryIn: -1}
 	}
-	if _, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now()); err != nil {
+	if _, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now(), false); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -187,7 +187,7 @@ func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 		if len(jobs) != 1 || jobs[0].Cancelled != pauses {
 			t.Fatalf("%d: %+v", i, jobs)
 		}
-		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{{job: jobs[0], verdict: cancelled, began: time.Now()}}, time.Now()); err != nil {
+		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{{job: jobs[0], verdict: cancelled, began: time.Now()}}, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -217,9 +217,9 @@ type outcome struct {
 	answer  []byte
 }
 
-// completeQueue lets only the last claim of a delivery decide about it; every
-// attempt that took place is logged. Rows are locked in one order, so that two
-// completions cannot wait for each other.
+// completeQueue lets only the last claim of a delivery decide about it, once;
+// every attempt that took place is logged. Rows are locked in one order, so that
+// two completions cannot wait for each other.
 const completeQueue = `
 WITH done AS (
 	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[])
@@ -240,7 +240,7 @@ WITH done AS (
 	FOR UPDATE OF q
 ), again AS (
 	UPDATE dispatch_queue q
-	SET failed = q.failed + (h.state = 'failed')::int, due_at = now() + h.retry_in,
+	SET token = q.token + 1, failed = q.failed + (h.state = 'failed')::int, due_at = now() + h.retry_in,
 		leased_until = CASE WHEN h.state = 'returned' THEN now() + h.retry_in END
 	FROM held h WHERE q.delivery = h.delivery AND h.state IN ('failed', 'returned')
 	RETURNING q.delivery, h.state
@@ -261,12 +261,22 @@ WITH done AS (
 )
 SELECT delivery, state FROM again UNION ALL SELECT delivery, state FROM gone`
 
+// A completion whose answer was lost may be committed, or be so in a moment: it
+// is waited for, and the attempts that it has logged are logged anew.
+const (
+	lockQueue    = `SELECT FROM dispatch_queue WHERE delivery = ANY($1) ORDER BY delivery FOR UPDATE`
+	unlogAttempt = `
+DELETE FROM dispatch_attempts a USING unnest($1::text[], $2::int[], $3::bigint[]) AS d (delivery, attempt, latency_us)
+WHERE a.delivery = d.delivery AND a.attempt = d.attempt AND a.latency_us = d.latency_us`
+)
+
 // complete notes how claims ended and returns what became of each delivery:
 // delivered, dropped, cancelled, failed (it waits for its retry) or returned.
 // One that was taken over meanwhile is missing.
 //
-// Times are handed over as durations until now, and dated by the database.
-func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time) (map[id.Delivery]string, error) {
+// Times are handed over as durations until now, and dated by the database. What
+// is repeated, because the answer was lost, counts once.
+func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time, repeated bool) (map[id.Delivery]string, error) {
 	n := len(outcomes)
 	var (
 		deliveries, verdicts = make([]string, n), make([]string, n)
@@ -298,6 +308,10 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time)
 	}
 	states := make(map[id.Delivery]string, n)
 	err := q.send(ctx, func(b *pgx.Batch) {
+		if repeated {
+			b.Queue(lockQueue, deliveries)
+			b.Queue(unlogAttempt, deliveries, attempts, latencies)
+		}
 		b.Queue(completeQueue, deliveries, tokens, verdicts, retries, attempts, began, latencies, statuses, errs, answers).
 			Query(func(rows pgx.Rows) error {
 				var (

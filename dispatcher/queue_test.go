@@ -1,9 +1,12 @@
 package dispatcher
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,14 +16,24 @@ import (
 	"kindred/domain/id"
 )
 
+// outcomes end jobs with one verdict.
+func outcomes(v verdict, jobs ...job) []outcome {
+	all := make([]outcome, len(jobs))
+	for i, j := range jobs {
+		all[i] = outcome{job: j, verdict: v, began: time.Now(), latency: time.Millisecond, retryIn: time.Minute, status: 200}
+	}
+	return all
+}
+
 // note completes jobs with one verdict.
 func (r *rig) note(v verdict, jobs ...job) map[id.Delivery]string {
 	r.Helper()
-	outcomes := make([]outcome, len(jobs))
-	for i, j := range jobs {
-		outcomes[i] = outcome{job: j, verdict: v, began: time.Now(), retryIn: time.Minute, status: 200}
-	}
-	states, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now())
+	return r.noteAll(outcomes(v, jobs...), false)
+}
+
+func (r *rig) noteAll(outcomes []outcome, repeated bool) map[id.Delivery]string {
+	r.Helper()
+	states, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now(), repeated)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -56,6 +69,86 @@ func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_attempts`); n != 2 {
 		t.Errorf("%d attempts logged, not both", n)
+	}
+}
+
+// logged is how many attempts of a delivery are in the log.
+func (r *rig) logged(d id.Delivery) int {
+	r.Helper()
+	return r.count(`SELECT count(*) FROM dispatch_attempts WHERE delivery = $1`, d)
+}
+
+// The answer to a completion may be lost after its commit, and not before.
+func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 4)...)
+	jobs := r.claim(4)
+	noted := slices.Concat(outcomes(failed, jobs[0]), outcomes(returned, jobs[1]), outcomes(delivered, jobs[2]))
+	if states := r.noteAll(noted, false); len(states) != 3 {
+		t.Fatalf("noted %v", states)
+	}
+	if states := r.noteAll(append(noted, outcomes(failed, jobs[3])...), true); len(states) != 1 || states[jobs[3].Delivery] != "failed" {
+		t.Errorf("noted again %v", states)
+	}
+	for i, want := range []int{1, 0, 1, 1} {
+		if n := r.logged(jobs[i].Delivery); n != want {
+			t.Errorf("%d attempts of delivery %d are logged, not %d", n, i, want)
+		}
+	}
+	if n := r.count(`SELECT max(failed) FROM dispatch_queue`); n != 1 {
+		t.Errorf("one attempt counts %d times", n)
+	}
+	r.endLeases()
+	r.exec(`UPDATE dispatch_queue SET due_at = now()`)
+	for _, j := range r.claim(4) {
+		if states := r.note(delivered, j); states[j.Delivery] != "delivered" {
+			t.Errorf("the next attempt cannot be noted: %v", states)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endings`); n != 4 {
+		t.Errorf("%d ends are told, not 4", n)
+	}
+}
+
+// The completion whose answer is awaited no more may still be under way.
+func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	jobs := r.claim(1)
+	held, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(context.Background()) }()
+	if _, err := held.Exec(t.Context(), `SELECT FROM dispatch_queue FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	noted := outcomes(failed, jobs...)
+	var noting sync.WaitGroup
+	for n, repeated := range []bool{false, true} {
+		noting.Go(func() {
+			if _, err := r.queue(time.Minute).complete(t.Context(), noted, time.Now(), repeated); err != nil {
+				t.Error(err)
+			}
+		})
+		r.eventually("it waits", func() bool {
+			return r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == n+1
+		})
+	}
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	noting.Wait()
+	if n := r.logged(jobs[0].Delivery); n != 1 {
+		t.Errorf("%d attempts are logged, not 1", n)
+	}
+	if n := r.count(`SELECT failed FROM dispatch_queue`); n != 1 {
+		t.Errorf("one attempt counts %d times", n)
 	}
 }
 

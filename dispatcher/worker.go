@@ -274,7 +274,7 @@ const noteTries = 60 // one a second, or more slowly
 // deliveries end, and they are sent again.
 func (w *worker) note(ctx context.Context, batch []outcome) {
 	for try := 1; ; try++ {
-		states, err := w.noteOnce(ctx, batch)
+		states, err := w.noteOnce(ctx, batch, try > 1)
 		if err == nil {
 			w.Metrics.ended(states)
 			for _, state := range states {
@@ -297,10 +297,10 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 	}
 }
 
-func (w *worker) noteOnce(ctx context.Context, batch []outcome) (map[id.Delivery]string, error) {
+func (w *worker) noteOnce(ctx context.Context, batch []outcome, repeated bool) (map[id.Delivery]string, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
-	return w.queue.complete(ctx, batch, w.Now())
+	return w.queue.complete(ctx, batch, w.Now(), repeated)
 }
 
 // listen turns notifications into work. While it cannot, polling serves.
