@@ -79,9 +79,9 @@ func (c Config) withDefaults() Config {
 }
 
 // Run delivers until ctx ends. Then it claims nothing more, and returns when the
-// attempts in flight have ended, within their time-out, and are noted. What a
-// database that does not answer keeps it from noting is sent again when its
-// lease has ended.
+// attempts in flight have ended, within their time-out, and are noted; nobody
+// takes them over meanwhile. What a database that does not answer keeps it from
+// noting is sent again when it has left, or its lease has ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	config := d.Config.withDefaults()
 	if err := d.makePartitions(ctx); err != nil {
@@ -92,11 +92,13 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return err
 	}
 
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
 	var background, completer sync.WaitGroup
 	background.Go(func() { w.listen(ctx) })
 	background.Go(func() { w.maintain(ctx) })
 	background.Go(func() { w.noteHealth(ctx) })
-	background.Go(func() { w.live(ctx) })
+	background.Go(func() { w.live(alive) })
 	completer.Go(func() { w.complete(ctx) })
 
 	w.work(ctx)
@@ -104,7 +106,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	w.inFlight.Wait()
 	close(w.outcomes)
 	completer.Wait()
+	die()
 	background.Wait()
+	w.leave(ctx)
 	w.transport.CloseIdleConnections()
 	return nil
 }

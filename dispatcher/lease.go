@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,7 +33,7 @@ type beats struct {
 
 const (
 	register = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
-	beat     = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1`
+	beat     = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1 RETURNING beat`
 	roster   = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
 	// What is held stands at the head of each index, so a bounded part of them is
@@ -113,7 +114,7 @@ func (r *roll) call(ctx context.Context) (freed int64, err error) {
 	return freed, nil
 }
 
-// bury sets free what a dead worker holds.
+// bury sets free what a worker holds that is dead, or leaves.
 func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error) {
 	err = pgx.BeginFunc(ctx, r.queue.control, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, planAfresh); err != nil {
@@ -132,6 +133,21 @@ func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error)
 	return n, nil
 }
 
+// leave strikes us off the roll, and sets free what could not be noted.
+func (r *roll) leave(ctx context.Context) error {
+	var count int64
+	me := r.queue.holder.Load()
+	err := r.queue.control.QueryRow(ctx, beat, me).Scan(&count)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("leave those who deliver: %w", err)
+	}
+	_, err = r.bury(ctx, me, count)
+	return err
+}
+
 // live beats until ctx ends.
 func (w *worker) live(ctx context.Context) {
 	r := &roll{queue: w.queue}
@@ -145,5 +161,15 @@ func (w *worker) live(ctx context.Context) {
 		case freed > 0:
 			w.Logger.InfoContext(ctx, "deliveries of a dead process are taken over", "deliveries", freed)
 		}
+	}
+}
+
+// leave ends the signs of life. Where the database does not answer for as long as
+// others need to see that they have ended, it is left to them.
+func (w *worker) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadAfter*beatEvery)
+	defer cancel()
+	if err := (&roll{queue: w.queue}).leave(ctx); err != nil {
+		w.Logger.WarnContext(ctx, "those who deliver cannot be left", "error", err)
 	}
 }

@@ -1,6 +1,9 @@
 package dispatcher
 
 import (
+	"context"
+	"net/http"
+	"sync"
 	"testing"
 	"time"
 )
@@ -94,5 +97,73 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 		if freed := r.call(slow) + r.call(quick); freed != 0 {
 			t.Fatalf("%d deliveries were set free twice", freed)
 		}
+	}
+}
+
+func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
+	r := newRig(t, Config{})
+	release := make(chan struct{})
+	open := sync.OnceFunc(func() { close(release) })
+	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) { <-release })
+	t.Cleanup(open)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 3)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); open(); running.Wait() })
+	for range 3 {
+		rx.next(t)
+	}
+	other := r.member()
+	cancel()
+	beats := func() int {
+		return r.count(`SELECT coalesce(max(beat), 0) FROM dispatch_workers WHERE id <> $1`, other.queue.holder.Load())
+	}
+	for range 3 { // of which one may have been on its way before
+		last := beats()
+		r.eventually("it gives a sign of life", func() bool { return beats() > last })
+		for range deadAfter {
+			if freed := r.call(other); freed != 0 {
+				t.Fatalf("%d deliveries of a stopping process were set free", freed)
+			}
+		}
+	}
+	open()
+	running.Wait()
+	r.ended("delivered", 3)
+	if n := len(rx.got); n != 0 {
+		t.Errorf("%d were sent twice", n)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_workers WHERE id <> $1`, other.queue.holder.Load()); n != 0 {
+		t.Error("it is still expected to live")
+	}
+}
+
+// What could not be noted is nobody's once its process has left.
+func TestWhoLeavesSetsFreeWhatItHolds(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 2)...)
+	leaves, stays := r.member(), r.member()
+	if n := len(r.claimBy(leaves.queue, 2)); n != 2 {
+		t.Fatal("claimed", n)
+	}
+	r.call(leaves)
+	for range 2 { // again: there is nothing to leave
+		if err := leaves.leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(r.claimBy(stays.queue, 2)); n != 2 {
+		t.Errorf("%d of 2 are free", n)
 	}
 }
