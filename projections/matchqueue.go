@@ -187,23 +187,25 @@ const everyoneAtOnce = 500
 
 // Who waits already has a newer reason.
 const (
-	someSweepEveryone = `
-SELECT EXISTS (SELECT FROM match_sweeps WHERE enabled AND everyone_before <= (SELECT position FROM checkpoints WHERE name = $1))`
+	// A client's part of the users that is held, or has stopped, may lack some.
+	everyoneKnown = `s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $1)
+		AND NOT EXISTS (SELECT FROM quarantine h WHERE h.projection = $1 AND h.client = s.client)`
+	someSweepEveryone   = `SELECT EXISTS (SELECT FROM match_sweeps s WHERE ` + everyoneKnown + `)`
 	queueNextOfEveryone = `
 WITH next AS (
 	SELECT s.client, s.everyone_before, s.everyone_after, s.everyone_event FROM match_sweeps s
-	WHERE s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $2)
-		AND (SELECT count(*) FROM (SELECT FROM match_queue q WHERE q.client = s.client LIMIT $1) waiting) < $1
+	WHERE ` + everyoneKnown + `
+		AND (SELECT count(*) FROM (SELECT FROM match_queue q WHERE q.client = s.client LIMIT $2) waiting) < $2
 	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ), page AS (
 	SELECT u.id FROM next n JOIN users u ON u.client = n.client AND NOT u.erased AND u.born < n.everyone_before AND u.id > n.everyone_after
-	ORDER BY u.id LIMIT $1
+	ORDER BY u.id LIMIT $2
 ), queued AS (
 	INSERT INTO match_queue (client, user_id, position, event)
 	SELECT n.client, p.id, n.everyone_before, n.everyone_event FROM next n CROSS JOIN page p ON CONFLICT DO NOTHING
 )
 UPDATE match_sweeps s SET everyone_after = coalesce((SELECT max(id) FROM page), s.everyone_after),
-	everyone_before = CASE WHEN (SELECT count(*) FROM page) = $1 THEN s.everyone_before END,
+	everyone_before = CASE WHEN (SELECT count(*) FROM page) = $2 THEN s.everyone_before END,
 	began_at = CASE WHEN EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM match_queue q WHERE q.client = s.client) THEN s.began_at END
 FROM next WHERE s.client = next.client`
 )
@@ -214,7 +216,7 @@ func (m MatchQueue) queueEveryone(ctx context.Context) error {
 	var some bool
 	err := m.Pool.QueryRow(ctx, someSweepEveryone, feed.Slot(Users{})).Scan(&some)
 	if err == nil && some {
-		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, everyoneAtOnce, feed.Slot(Users{}))
+		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, feed.Slot(Users{}), everyoneAtOnce)
 	}
 	if err != nil {
 		return fmt.Errorf("queue those who were there: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 	"kindred/projections"
 )
 
@@ -19,13 +21,14 @@ type waiting struct {
 	*world
 	queue projections.MatchQueue
 	after eventstore.Position
+	stop  func() // following
 }
 
 func newWaiting(t *testing.T) *waiting {
 	t.Helper()
 	w := newWorld(t)
-	w.follow(projections.Users{})
-	return &waiting{world: w, queue: projections.MatchQueue{Reader: w.reader}}
+	stop := w.follow(projections.Users{})
+	return &waiting{world: w, queue: projections.MatchQueue{Reader: w.reader}, stop: stop}
 }
 
 func (w *waiting) want(client id.Client, on bool, k int) {
@@ -39,14 +42,23 @@ func (w *waiting) want(client id.Client, on bool, k int) {
 // users are known.
 func (w *waiting) fill(size int) {
 	w.Helper()
+	w.apply(size)
+	w.known(w.acme)
+	w.known(w.bolt)
+}
+
+func (w *waiting) known(client id.Client) {
+	w.Helper()
+	_, err := w.users().List(w.Context(), client, false, projections.UserQuery{Page: projections.Page{Limit: 1}})
+	w.check(err)
+}
+
+func (w *waiting) apply(size int) {
+	w.Helper()
 	for {
 		records, err := w.log.Store.ReadAll(w.Context(), w.after, size)
 		if err != nil || len(records) == 0 {
 			w.check(err)
-			for _, client := range []id.Client{w.acme, w.bolt} {
-				_, err = w.users().List(w.Context(), client, false, projections.UserQuery{Page: projections.Page{Limit: 1}})
-				w.check(err)
-			}
 			return
 		}
 		var batch []eventstore.Recorded
@@ -170,6 +182,37 @@ func TestThoseWhoWereThereAreQueuedPageByPage(t *testing.T) {
 	w.take(0)
 	if s := w.sweep(w.acme); s.Pending != 0 || s.Done != there || s.BeganAt != nil {
 		t.Errorf("%+v", s)
+	}
+}
+
+const holdUsers = `
+INSERT INTO quarantine (projection, client, position, event_id, reason, held)
+SELECT name, $2, position, '', '', true FROM checkpoints WHERE name = $1`
+
+func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	first := w.create(w.acme, "first", `{}`)
+	w.fill(1000)
+	w.stop()
+	_, err := w.pool.Exec(t.Context(), holdUsers, feed.Slot(projections.Users{}), w.acme)
+	w.check(err)
+	w.follow(projections.Users{})
+	second := w.create(w.acme, "second", `{}`)
+	w.want(w.acme, true, 3)
+	w.create(w.bolt, "after that", `{}`)
+	w.apply(1000)
+	w.known(w.bolt)
+	if _, users := w.take(0); len(users) != 0 {
+		t.Errorf("%v are queued while others are not known", users)
+	}
+	runner := &feed.Runner{Pool: w.pool, Log: w.log, Name: "rebuild", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	w.check(runner.RebuildClient(t.Context(), projections.Users{}, w.acme, nil))
+	w.known(w.acme)
+	w.rested()
+	_, users := w.take(0)
+	if slices.Sort(users); !slices.Equal(users, []id.User{min(first, second), max(first, second)}) {
+		t.Errorf("%v are queued", users)
 	}
 }
 
