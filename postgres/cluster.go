@@ -34,7 +34,7 @@ func ensureCluster(ctx context.Context, l layout, bin binaries, durable bool) er
 	if err := os.Rename(made, l.data()); err != nil {
 		return err
 	}
-	return syncDir(l.dir)
+	return SyncDir(l.dir)
 }
 
 const halfPrefix = "data.new-"
@@ -87,7 +87,8 @@ func initdb(ctx context.Context, runAs account, bin binaries, dir string, durabl
 	return nil
 }
 
-func syncDir(dir string) error {
+// SyncDir makes durable which files a directory holds.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

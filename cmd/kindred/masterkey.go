@@ -1,21 +1,25 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"kindred/eventstore/seal"
+	"kindred/postgres"
 )
 
+const anySealed = `SELECT EXISTS (SELECT FROM client_keys)`
+
 // masterKeys finds the master keys: the variable, the file, or a file that is
-// made at the first start.
-func masterKeys(c Config, logger *slog.Logger) (seal.MasterKeys, error) {
+// made at the first start, and then never again.
+func (f *foundation) masterKeys(ctx context.Context) (seal.MasterKeys, error) {
+	c := f.config
 	if c.MasterKey != "" {
 		keys, err := seal.ParseMasterKeys(c.MasterKey)
 		if err != nil {
@@ -26,8 +30,13 @@ func masterKeys(c Config, logger *slog.Logger) (seal.MasterKeys, error) {
 	path, made := c.MasterKeyFile, false
 	if path == "" {
 		path = filepath.Join(c.DataDir, "master.key")
-		var err error
-		if made, err = makeMasterKey(path); err != nil {
+		// First: who starts at the same time seals nothing before the file is there.
+		var sealed bool
+		err := f.pool.QueryRow(ctx, anySealed).Scan(&sealed)
+		if err != nil {
+			return seal.MasterKeys{}, fmt.Errorf("look for what is sealed: %w", err)
+		}
+		if made, err = makeMasterKey(path, sealed, postgres.SyncDir); err != nil {
 			return seal.MasterKeys{}, err
 		}
 	}
@@ -40,25 +49,34 @@ func masterKeys(c Config, logger *slog.Logger) (seal.MasterKeys, error) {
 		return keys, fmt.Errorf("the master key in %s: %w", path, err)
 	}
 	if made {
-		logger.Warn("made a master key; keep a copy as safe as the database, without it nothing personal can be read again", "file", path)
+		f.logger.WarnContext(ctx, "made a master key; keep a copy as safe as the database, without it nothing personal can be read again", "file", path)
 	}
 	return keys, nil
 }
 
-// makeMasterKey makes a key file unless there is one. Of several processes
-// that start at once, one makes it: the link fails for the others.
-func makeMasterKey(path string) (made bool, err error) {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+// makeMasterKey makes a key file unless there is one; there must be where
+// something is sealed. Of several processes that start at once, one makes it: the
+// link fails for the others. All return once it is durable.
+func makeMasterKey(path string, sealed bool, sync func(dir string) error) (made bool, err error) {
+	dir := filepath.Dir(path)
+	_, err = os.Stat(path)
+	switch {
+	case err == nil:
+		return false, sync(dir) // whoever made it may have been killed before that
+	case !errors.Is(err, fs.ErrNotExist):
 		return false, err
+	case sealed:
+		return false, fmt.Errorf("%s is missing, and what the database holds is sealed under it: put it back from its copy, "+
+			"or set KINDRED_MASTER_KEY or KINDRED_MASTER_KEY_FILE; a new one would open nothing", path)
 	}
 	key, err := seal.GenerateMasterKey(rand.Reader)
 	if err != nil {
 		return false, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := makeDir(dir, sync); err != nil {
 		return false, fmt.Errorf("make the data directory: %w", err)
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), "master.key.new-*") // mode 0600
+	temporary, err := os.CreateTemp(dir, "master.key.new-*") // mode 0600
 	if err != nil {
 		return false, fmt.Errorf("make a master key: %w", err)
 	}
@@ -68,8 +86,29 @@ func makeMasterKey(path string) (made bool, err error) {
 		return false, fmt.Errorf("write a master key: %w", err)
 	}
 	err = os.Link(temporary.Name(), path)
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
+	if made = err == nil; !made && !errors.Is(err, fs.ErrExist) {
+		return false, err
 	}
-	return err == nil, err
+	if err := sync(dir); err != nil {
+		return false, fmt.Errorf("make a master key durable: %w", err)
+	}
+	return made, nil
+}
+
+// makeDir makes a directory, and those above it, durably.
+func makeDir(dir string, sync func(dir string) error) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(filepath.Dir(dir), sync); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, 0o700)
+	}
+	switch {
+	case err == nil:
+		return sync(filepath.Dir(dir))
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	}
+	return err
 }

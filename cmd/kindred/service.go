@@ -132,8 +132,8 @@ func (f *foundation) databaseURL(ctx context.Context) (string, error) {
 	return local.URL(), nil
 }
 
-func (f *foundation) openVault(context.Context) error {
-	master, err := masterKeys(f.config, f.logger)
+func (f *foundation) openVault(ctx context.Context) error {
+	master, err := f.masterKeys(ctx)
 	if err != nil {
 		return err
 	}
