@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kindred/dispatcher"
 	"kindred/domain/id"
 	"kindred/eventstore/feed"
 	"kindred/projections"
@@ -42,8 +43,51 @@ func (e environ) projectionsCommand() *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	group.AddCommand(list, e.rebuildCommand(), e.verifyModelsCommand(), skip)
+	group.AddCommand(list, e.rebuildCommand(), e.verifyModelsCommand(), e.resumeCommand(), skip)
 	return group
+}
+
+// resumable are the followers that quarantine clients and cannot be rebuilt.
+func resumable() []feed.Projection {
+	return []feed.Projection{&dispatcher.Dispatcher{}, projections.MatchQueue{}}
+}
+
+func (e environ) resumeCommand() *cobra.Command {
+	var (
+		client string
+		names  []string
+	)
+	for _, p := range resumable() {
+		names = append(names, p.Name())
+	}
+	cmd := &cobra.Command{
+		Use:   "resume NAME --client ID",
+		Short: "Let a quarantined client go on in " + strings.Join(names, " or ") + ", from where it stopped",
+		Long: "Let a quarantined client go on in " + strings.Join(names, " or ") + ", from the event on that could not be applied.\n" +
+			"What was passed over since is applied in order, each event once. Run it with the release that can.\n" +
+			"Broken off, it goes on where it was when it is run again; until then the client waits.",
+		ValidArgs: names,
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, err := id.Parse[id.Client](client)
+			if err != nil {
+				return err
+			}
+			return e.with(func(ctx context.Context, f *foundation) error {
+				follower := resumable()[slices.Index(names, args[0])]
+				if err := f.runner.Resume(ctx, follower, of); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(e.out, "resumed", of, "in", args[0])
+				return err
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&client, "client", "", "the client that is quarantined")
+	if err := cmd.MarkFlagRequired("client"); err != nil {
+		panic(err) // there is no such flag
+	}
+	return cmd
 }
 
 func (e environ) verifyModelsCommand() *cobra.Command {

@@ -157,11 +157,11 @@ func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 
 // letGo brings the part of a client who is held from its place to where the
 // live model is, by and by, and at last while that stands still.
-func (l *leader) letGo(ctx context.Context, m ReadModel, slot string, from checkpoint) error {
+func (l *leader) letGo(ctx context.Context, p Projection, slot string, from checkpoint) error {
 	quiet := *l.Runner
 	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
 	held := &leader{
-		Runner: &quiet, projection: m, slot: slot, start: startStatement(m, slot), at: from, skip: map[id.Client]bool{},
+		Runner: &quiet, projection: p, slot: slot, start: startStatement(p, slot), at: from, skip: map[id.Client]bool{},
 		lease: lease{reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
 		polite: l.polite,
 	}

@@ -102,25 +102,7 @@ func TestAPartIsReplacedAfterACrash(t *testing.T) {
 	w, stop := spoilt(t)
 	w.rename(t, acme, numbered("more", 900)...)
 	stop() // the part is ahead of the live model, which stands still for now
-	reached := 0
-	for ; ; reached++ {
-		config := w.pool.Config()
-		config.ConnConfig.Tracer = &crashing{commits: reached}
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := w.runner("crashes")
-		r.Pool = pool
-		err = r.RebuildClient(t.Context(), names{}, acme, nil)
-		pool.Close()
-		if err == nil {
-			break
-		}
-		if err := w.runner("operator").EndLeases(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	reached := w.crashes(t, func(r *feed.Runner) error { return r.RebuildClient(t.Context(), names{}, acme, nil) })
 	if t.Logf("crashed %d times", reached); reached < 8 {
 		t.Error("it hardly ever crashed on the way")
 	}
@@ -135,6 +117,30 @@ func TestAPartIsReplacedAfterACrash(t *testing.T) {
 	}
 	w.complete(t)
 	w.tidy(t)
+}
+
+// crashes has work crash at every commit on its way, until it ends, and returns
+// how often it crashed.
+func (w *world) crashes(t *testing.T, work func(*feed.Runner) error) (crashed int) {
+	t.Helper()
+	for ; ; crashed++ {
+		config := w.pool.Config()
+		config.ConnConfig.Tracer = &crashing{commits: crashed}
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := w.runner("crashes")
+		r.Pool = pool
+		err = work(r)
+		pool.Close()
+		if err == nil {
+			return crashed
+		}
+		if err := w.runner("operator").EndLeases(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // crashing is a process that dies just before it commits once too often.

@@ -264,6 +264,9 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 }
 
 func (l *leader) applyItems(ctx context.Context, items []item) error {
+	if l.held && l.skip[l.only] {
+		return nil // it has stopped, and is held no more
+	}
 	if err := l.makeKeyFor(ctx, items); err != nil {
 		return err
 	}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestAQuarantinedClientGetsWhatItMissed lets the queue of deliveries refuse a
+// client for a while, as a release that cannot apply an event does.
+func TestAQuarantinedClientGetsWhatItMissed(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	p := newPairs(s)
+	r := receive(t, 200)
+	hook := p.subscribe(r.URL, "")
+	p.match("ann", "bob")
+	if got := p.of(r.next(t)); got != "ann+bob" {
+		t.Fatal(got)
+	}
+	f := openFoundation(t, s.Config)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := f.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''refused''; END';
+		CREATE TRIGGER refuse BEFORE INSERT ON dispatch_queue FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	resume := func(name string) (string, error) {
+		var out bytes.Buffer
+		c := command(func(name string) string {
+			return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
+		}, &out, io.Discard)
+		c.SetArgs([]string{"projections", "resume", name, "--client", string(p.Client.ID)})
+		err := c.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	p.match("bob", "cat")
+	path := p.under("/webhooks/" + string(hook.ID) + "/deliveries")
+	eventually(t, "the client is quarantined", func() bool {
+		return bytes.Contains(p.get(path).Body, []byte(`"quarantined"`))
+	})
+	if _, err := resume("dispatcher"); err == nil || !strings.Contains(err.Error(), "still cannot be applied") {
+		t.Errorf("it goes on: %v", err)
+	}
+	p.match("cat", "dan")
+	exec(`DROP FUNCTION refuse CASCADE`)
+	p.match("dan", "ann")
+	if out, err := resume("dispatcher"); err != nil || !strings.Contains(out, "resumed "+string(p.Client.ID)) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p.match("ann", "dan")
+	missed := map[string]int{}
+	for range 4 {
+		missed[p.of(r.next(t))]++
+	}
+	for _, pair := range []string{"bob+cat", "cat+dan", "dan+ann", "ann+dan"} {
+		if missed[pair] != 1 {
+			t.Errorf("%s was delivered %d times", pair, missed[pair])
+		}
+	}
+	want[any](t, http.StatusOK, p.get(path))
+	p.settled(t, hook, "delivered", 5)
+	if n := len(r.got); n != 0 {
+		t.Errorf("%d deliveries too many", n)
+	}
+	for _, name := range []string{"dispatcher", "match_queue", "users"} {
+		if _, err := resume(name); err == nil {
+			t.Errorf("%s: resumed without a need", name)
+		}
+	}
+}
