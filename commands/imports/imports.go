@@ -97,7 +97,7 @@ func (s *Spool) receive(ctx context.Context, named id.Import, body io.Reader, ma
 			return err
 		}
 		if lines == 0 {
-			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending' WHERE id = $1`, named)
+			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE id = $1`, named)
 			return err
 		}
 		if size += len(chunk); size > maxSize {

@@ -174,6 +174,43 @@ func TestWhatWasReceivedIsAppliedInTurns(t *testing.T) {
 	}
 }
 
+// What takes longer to arrive comes later, and no chunk of it between those of
+// another.
+func TestAnImportIsAppliedAfterThoseAcceptedBeforeIt(t *testing.T) {
+	w := newWorld(t)
+	body, upload := io.Pipe()
+	received := make(chan error)
+	go func() {
+		_, err := w.Receive(t.Context(), commands.Call{Client: "cli_a", Actor: "key_1"}, "merge", body, maxLine)
+		received <- err
+	}()
+	fmt.Fprint(upload, "slow\n")                // it is open once it is read
+	quick := strings.Repeat("quick\n", 600_000) // several chunks
+	i := w.receive(t, "cli_a", quick)
+	turn := func() {
+		t.Helper()
+		if worked, err := w.Turn(t.Context()); !worked || err != nil {
+			t.Fatalf("%t, %v", worked, err)
+		}
+	}
+	turn()
+	if err := upload.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-received; err != nil {
+		t.Fatal(err)
+	}
+	turn()
+	// A commit may be seen later than that of a higher number.
+	if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET accepted = DEFAULT WHERE id = $1 AND status = 'running'`, i.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.finish(t)
+	if want := quick + "slow\n"; w.applied["cli_a"] != want {
+		t.Errorf("%d bytes were applied, want %d in order", len(w.applied["cli_a"]), len(want))
+	}
+}
+
 func TestLinesThatAreRefusedAreNumberedAcrossChunks(t *testing.T) {
 	w := newWorld(t)
 	good := strings.Repeat("good\n", 250_000)

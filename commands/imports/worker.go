@@ -83,9 +83,10 @@ type task struct {
 	accepted time.Time
 }
 
+// What is running goes on to its end, also where one accepted earlier is seen later.
 const take = `
 SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at FROM (
-	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, accepted
+	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, status DESC, accepted
 ) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
 
 // Turn applies one chunk. It is false where none waits.
