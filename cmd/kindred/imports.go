@@ -49,5 +49,5 @@ func (f *foundation) spool() *imports.Spool {
 // imports applies them.
 func (f *foundation) imports(c *commands.Commands) *imports.Worker {
 	lines := writeapi.API{Commands: c, Lines: httpapi.NewUserLines()}
-	return &imports.Worker{Spool: f.spool(), Apply: lines.ApplyLines, Lead: f.runner.Lead, Logger: f.logger}
+	return &imports.Worker{Spool: f.spool(), Apply: lines.ApplyLines, Passing: isUnavailable, Lead: f.runner.Lead, Logger: f.logger}
 }

@@ -2,6 +2,7 @@ package imports_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -47,13 +48,17 @@ func (sealed) OpenSecret(_ context.Context, name string, kept []byte) ([]byte, e
 
 const maxLine = 64
 
+// errNoLog is trouble that passes.
+var errNoLog = errors.New("no log")
+
 // world is a spool and a worker that writes down what it is told to apply.
 type world struct {
 	*imports.Worker
 	pool    *pgxpool.Pool
 	applied map[id.Client]string
 	order   []id.Client
-	broken  int // so many times, applying fails
+	broken  int   // so many times, applying fails
+	trouble error // with this, where it is set
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,7 +66,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{pool: pgtest.New(t), applied: map[id.Client]string{}}
 	w.Worker = &imports.Worker{
 		Spool: &imports.Spool{Pool: w.pool, Secrets: sealed{}, Entropy: rand.Reader, LogEnd: w.end}, Apply: w.apply,
-		Logger: slog.New(slog.DiscardHandler),
+		Passing: func(err error) bool { return errors.Is(err, errNoLog) },
+		Logger:  slog.New(slog.DiscardHandler),
 	}
 	return w
 }
@@ -72,7 +78,7 @@ func (w *world) end(context.Context) (eventstore.Position, error) { return "7", 
 func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
 	if w.broken > 0 {
 		w.broken--
-		return commands.ImportReport{}, errors.New("broken")
+		return commands.ImportReport{}, cmp.Or(w.trouble, errors.New("broken"))
 	}
 	all, err := io.ReadAll(body)
 	w.applied[call.Client] += string(all)
@@ -114,6 +120,14 @@ func (w *world) finish(t *testing.T) (turns int) {
 			return turns
 		}
 		turns++
+	}
+}
+
+// soon ends all rests.
+func (w *world) soon(t *testing.T) {
+	t.Helper()
+	if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET turn_at = now()`); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -273,12 +287,7 @@ func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
 			t.Fatal("a failure is not told")
 		}
 	}
-	soon := func() {
-		t.Helper()
-		if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET turn_at = now()`); err != nil {
-			t.Fatal(err)
-		}
-	}
+	soon := func() { w.soon(t) }
 	fail()
 	if worked, err := w.Turn(t.Context()); worked || err != nil {
 		t.Errorf("it did not rest: %t, %v", worked, err)
@@ -298,6 +307,43 @@ func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
 	}
 	if n := w.rows(t, `SELECT count(*) FROM import_chunks`); n != 0 {
 		t.Errorf("%d chunks of it are kept", n)
+	}
+}
+
+// However long an outage lasts, what was accepted is applied after it.
+func TestAnImportOutlastsWhatPasses(t *testing.T) {
+	w := newWorld(t)
+	i := w.receive(t, "cli_a", "one\n")
+	for _, passing := range []error{
+		errNoLog, fault.New(fault.Unavailable, "busy", "Too many changes."), context.Canceled,
+	} {
+		w.trouble = passing
+		for range 20 {
+			w.broken = 1
+			if _, err := w.Turn(t.Context()); !errors.Is(err, passing) {
+				t.Fatalf("the trouble is not told: %v", err)
+			}
+			if worked, err := w.Turn(t.Context()); worked || err != nil {
+				t.Fatalf("it did not rest: %t, %v", worked, err)
+			}
+			w.soon(t)
+		}
+	}
+	inner := w.Apply
+	for range 20 { // the lease is lost, or the process ends
+		ctx, stop := context.WithCancel(t.Context())
+		w.Apply = func(context.Context, commands.Call, string, io.Reader) (commands.ImportReport, error) {
+			stop()
+			return commands.ImportReport{}, errors.New("broken by it")
+		}
+		if _, err := w.Turn(ctx); err == nil {
+			t.Fatal("it was not stopped")
+		}
+	}
+	w.Apply = inner
+	w.finish(t)
+	if done := w.get(t, "cli_a", i.ID); done.Status != imports.Completed || done.Created != 1 {
+		t.Errorf("%+v", done)
 	}
 }
 

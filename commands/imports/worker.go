@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/commands"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 )
 
@@ -20,6 +21,7 @@ const (
 	pause         = 200 * time.Millisecond // between looks for imports
 	maxAttempts   = 10                     // of a chunk
 	firstRest     = time.Second            // after a failed attempt; doubles
+	outageRest    = 10 * time.Second       // after trouble that passes
 	retentionDays = 30                     // of what became of an import
 	staleAfter    = time.Hour              // a receiver that keeps nothing for so long is gone
 	pruneEvery    = time.Hour
@@ -33,6 +35,9 @@ type Worker struct {
 	// Apply upserts the users of body, one a line. Applying it again changes
 	// nothing.
 	Apply func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error)
+	// Passing says whether an error of Apply tells of an outage, not of what is
+	// applied. Such a chunk is tried until it is applied.
+	Passing func(error) bool
 	// Lead does work whenever no other process does, until ctx ends.
 	Lead   func(ctx context.Context, name string, work func(context.Context) error) error
 	Logger *slog.Logger
@@ -104,10 +109,21 @@ func (w *Worker) Turn(ctx context.Context) (bool, error) {
 		return true, w.note(ctx, t, 0, commands.ImportReport{})
 	}
 	lines, report, err := w.apply(ctx, t)
-	if err != nil {
-		return true, errors.Join(err, w.rest(context.WithoutCancel(ctx), t))
+	switch {
+	case err == nil:
+		return true, w.note(ctx, t, lines, report)
+	case ctx.Err() != nil: // whoever leads next goes on
+		return true, err
+	case w.passes(err):
+		return true, errors.Join(err, w.wait(ctx, t))
 	}
-	return true, w.note(ctx, t, lines, report)
+	return true, errors.Join(err, w.rest(ctx, t))
+}
+
+// passes says whether trouble has nothing to do with the chunk that met it.
+func (w *Worker) passes(err error) bool {
+	f := fault.As(err)
+	return f != nil && f.Kind == fault.Unavailable || errors.Is(err, context.Canceled) || w.Passing(err)
 }
 
 func (w *Worker) apply(ctx context.Context, t task) (lines int64, report commands.ImportReport, err error) {
@@ -158,6 +174,13 @@ func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.
 		return fmt.Errorf("note a chunk of %s: %w", t.ID, err)
 	}
 	return nil
+}
+
+// wait lets an import rest without an attempt that counts.
+func (w *Worker) wait(ctx context.Context, t task) error {
+	const later = `UPDATE imports SET turn_at = now() + $3::interval WHERE id = $1 AND applied = $2`
+	_, err := w.Pool.Exec(ctx, later, t.ID, t.chunk, outageRest)
+	return err
 }
 
 // rest lets an import wait after a failed attempt, and ends it after many.
