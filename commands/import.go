@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"hash/maphash"
 	"slices"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -44,7 +44,8 @@ type LineError struct {
 const (
 	importLines    = 512 // lines that are read, sealed and appended together
 	importBytes    = 1 << 20
-	importWorkers  = 32 // for lines of a batch that need a look at their user first
+	importWorkers  = 32  // for lines that need a look at their user first
+	importPage     = 500 // events of a user that are looked through at once
 	maxLineErrors  = 1_000
 	importReplaces = "replace"
 )
@@ -57,9 +58,19 @@ const (
 //
 // While a batch of lines is appended, the next one is sealed and the one after
 // that is read.
+//
+// With a Seed, each line is applied once however often the call is repeated.
+// The lines of users who are there then wait, in memory, for the last one.
 func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next func() (Imported, bool, error)) (ImportReport, error) {
-	call.Seed = nil
 	run := &importing{commands: c, call: call, mode: mode, report: ImportReport{}}
+	err := run.run(ctx, next)
+	if err == nil {
+		err = run.upsertAll(ctx, run.later)
+	}
+	return run.report, err
+}
+
+func (r *importing) run(ctx context.Context, next func() (Imported, bool, error)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	read, sealed := make(chan Imported, importLines), make(chan importBatch)
 	group.Go(func() error {
@@ -73,7 +84,7 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 			if len(lines) == 0 {
 				return nil
 			}
-			batch, err := run.seal(ctx, lines)
+			batch, err := r.seal(ctx, lines)
 			if err != nil {
 				return err
 			}
@@ -86,14 +97,13 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 	})
 	group.Go(func() error {
 		for batch := range sealed {
-			if err := run.apply(ctx, batch); err != nil {
+			if err := r.apply(ctx, batch); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	err := group.Wait()
-	return run.report, err
+	return group.Wait()
 }
 
 // pump reads lines.
@@ -134,6 +144,7 @@ type importing struct {
 	commands *Commands
 	call     Call
 	mode     string
+	later    []Imported // lines of a seeded call, once all are known
 
 	mu     sync.Mutex
 	report ImportReport
@@ -153,7 +164,6 @@ func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, er
 	var (
 		batch    importBatch
 		openings []eventstore.Opening
-		ids      = c.ids(r.call, "")
 		seen     = make(map[string]bool, len(lines))
 	)
 	for _, line := range lines {
@@ -177,12 +187,25 @@ func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, er
 		batch.first = append(batch.first, line)
 		openings = append(openings, eventstore.Opening{
 			Stream: stream,
-			Entry:  eventstore.Entry{ID: id.Next[id.Event](ids), Origin: r.call.origin(), Event: created},
+			Entry:  eventstore.Entry{ID: r.first(line, stream), Origin: r.call.origin(), Event: created},
 		})
 	}
 	var err error
 	batch.sealed, err = c.Log.SealOpenings(ctx, r.call.Client, openings)
 	return batch, err
+}
+
+// first is the id of the first event that a line records.
+func (r *importing) first(line Imported, in eventstore.Stream) id.Event {
+	return id.Next[id.Event](r.commands.ids(r.callOf(line), string(in)))
+}
+
+func (r *importing) callOf(line Imported) Call {
+	call := r.call
+	if call.Seed != nil {
+		call.Seed = append(slices.Clone(call.Seed), strconv.Itoa(line.Line))
+	}
+	return call
 }
 
 // opening is how the user of a line is created where it never was.
@@ -230,39 +253,112 @@ func (r *importing) apply(ctx context.Context, batch importBatch) error {
 	if failed != nil {
 		return failed
 	}
-	return r.upsertAll(ctx, append(rest, batch.again...))
+	rest = append(rest, batch.again...)
+	if r.call.Seed != nil {
+		r.later = append(r.later, rest...)
+		return nil
+	}
+	return r.upsertAll(ctx, rest)
 }
 
 // upsertAll applies lines at the same time, but for those of one user.
 func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
-	if len(lines) == 0 {
-		return nil
-	}
-	var lanes [importWorkers][]Imported
-	seed := maphash.MakeSeed()
+	users, order := map[string][]Imported{}, []string(nil)
 	for _, line := range lines {
-		lane := maphash.String(seed, line.ExternalID) % importWorkers
-		lanes[lane] = append(lanes[lane], line)
+		if users[line.ExternalID] == nil {
+			order = append(order, line.ExternalID)
+		}
+		users[line.ExternalID] = append(users[line.ExternalID], line)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, lane := range lanes {
-		if len(lane) == 0 {
-			continue
-		}
-		group.Go(func() error {
-			for _, line := range lane {
-				if err := r.upsert(ctx, line); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	group.SetLimit(importWorkers)
+	for _, external := range order {
+		group.Go(func() error { return r.upsertUser(ctx, users[external]) })
 	}
 	return group.Wait()
 }
 
+// upsertUser applies the lines of one user.
+func (r *importing) upsertUser(ctx context.Context, lines []Imported) error {
+	done := 0
+	if r.call.Seed != nil && len(lines) > 1 {
+		var err error
+		if done, err = r.earlier(ctx, lines); err != nil {
+			return err
+		}
+	}
+	for _, line := range lines[done:] {
+		if err := r.upsert(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// earlier counts the first lines of one user, up to the last that an earlier
+// run recorded. Of those, who recorded nothing changed nothing then, and would
+// now undo what came after.
+func (r *importing) earlier(ctx context.Context, lines []Imported) (done int, err error) {
+	recorded := make([]*eventstore.Recorded, len(lines))
+	err = r.commands.eachGeneration(ctx, r.call.Client, lines[0].ExternalID, func(user id.User, _ int) error {
+		return r.findRecorded(ctx, eventstore.UserStream(r.call.Client, user), lines, recorded)
+	})
+	if err != nil && fault.As(err) == nil { // each line is refused for a fault
+		return 0, err
+	}
+	last := eventstore.Start
+	for i, found := range recorded {
+		if found != nil {
+			done, last = i+1, max(last, found.Position)
+		}
+	}
+	for _, found := range recorded[:done] {
+		switch {
+		case found == nil:
+			r.count(eventstore.Start, &r.report.Unchanged)
+		case found.Revision == 0:
+			r.count(found.Position, &r.report.Created)
+		default:
+			r.count(found.Position, &r.report.Updated)
+		}
+	}
+	return done, r.commands.Log.NoteHead(ctx, r.call.Client, last)
+}
+
+// findRecorded finds what lines recorded in a stream since they were accepted.
+// It fails with errErased where that is nothing, and the user was erased.
+func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, lines []Imported, recorded []*eventstore.Recorded) error {
+	ids := make(map[id.Event]int, len(lines))
+	for i, line := range lines {
+		ids[r.first(line, stream)] = i
+	}
+	found, erased := false, false
+	for from := eventstore.End; ; {
+		page, err := r.commands.Log.ReadBack(ctx, stream, from, importPage)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if _, over := e.Event.(event.EndUserErased); over {
+				erased = true
+			}
+			if i, ours := ids[e.ID]; ours {
+				recorded[i], found = &e, true
+			}
+		}
+		if n := len(page); n > 0 && page[n-1].Revision > 0 && page[n-1].Position > r.call.Accepted {
+			from = page[n-1].Revision - 1
+			continue
+		}
+		if erased && !found {
+			return errErased
+		}
+		return nil
+	}
+}
+
 func (r *importing) upsert(ctx context.Context, line Imported) error {
-	outcome, err := r.commands.upsert(ctx, r.call, r.mode, line.ExternalID, line.Traits)
+	outcome, err := r.commands.upsert(ctx, r.callOf(line), r.mode, line.ExternalID, line.Traits)
 	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable {
 		r.refuse(line.Line, refused)
 		return nil

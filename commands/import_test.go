@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"kindred/commands"
 	"kindred/domain/fault"
 )
@@ -152,5 +154,104 @@ func TestAnImportThatWasAcceptedBringsNobodyBack(t *testing.T) {
 	report, err := w.ImportUsers(t.Context(), accepted, "merge", lines([]commands.Imported{line("before", `{}`), line("since", `{}`), line("new", `{}`)}, nil))
 	if err != nil || report.Created != 2 || report.Failed != 1 || report.Errors[0].Line != 2 || report.Errors[0].Fault.Code != "erased_since" {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
+	for _, bulk := range []bool{false, true} {
+		w := newWorld(t)
+		_, call := w.client(t, "ada@example.com")
+		for external, traits := range map[string]string{"there": `{"a":0}`, "same": `{"a":1}`, "once": `{}`, "new": `{}`} {
+			u, err := w.CreateUser(t.Context(), call, external, []byte(traits))
+			if err == nil && (external == "once" || external == "new") {
+				_, err = w.EraseUser(t.Context(), call, commands.UserRef(u.ID))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		accepted := seeded(call, "import", "")
+		var err error
+		if accepted.Accepted, err = w.store.Head(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all := []commands.Imported{
+			line("there", `{"a":1}`), line("same", `{"a":1}`), line("new", `{"a":1}`), line("once", `{"a":1}`), line("erased", `{"a":1}`),
+		}
+		all = append(all, file(600, `{"a":1}`)...) // more than a batch
+		all = append(all, line("same", `{"a":2}`), line("new", `{"a":2}`), line("new", `{"a":2}`), line("u3", `{"a":2}`), line("no\x00", `{}`))
+		run := func() commands.ImportReport {
+			t.Helper()
+			c := w.process(w.store, w.keys)
+			if bulk {
+				w.inBulk(c)
+			}
+			report, err := c.ImportUsers(t.Context(), accepted, "merge", lines(all, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return report
+		}
+		first := run()
+		if first.Created != 603 || first.Updated != 4 || first.Unchanged != 2 || first.Failed != 1 {
+			t.Errorf("%+v", first)
+		}
+		changed := []string{"there", "same", "once", "u2", "u3"}
+		for _, external := range changed {
+			if _, err := w.ChangeTraits(t.Context(), call, commands.UserRef("ext:"+external), []byte(`{"a":3}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.EraseUser(t.Context(), call, "ext:erased"); err != nil {
+			t.Fatal(err)
+		}
+		recorded := len(w.records(t))
+		again := run()
+		first.Position, again.Position = "", ""
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Errorf("in bulk %t: the repetition reports %s", bulk, diff)
+		}
+		if n := len(w.records(t)); n != recorded {
+			t.Errorf("in bulk %t: repeating recorded %d events", bulk, n-recorded)
+		}
+		for _, external := range changed {
+			u, err := w.ChangeTraits(t.Context(), call, commands.UserRef("ext:"+external), []byte(`{}`))
+			if err != nil || !jsonEqual(t, string(u.Traits), `{"a":3}`) {
+				t.Errorf("in bulk %t: %s ends with %s, %v", bulk, external, u.Traits, err)
+			}
+		}
+	}
+}
+
+func TestACrashedImportGoesOn(t *testing.T) {
+	for _, bulk := range []bool{false, true} {
+		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+			t.Helper()
+			_, call := w.client(t, "ada@example.com")
+			if _, err := w.CreateUser(t.Context(), call, "same", []byte(`{"a":1}`)); err != nil {
+				t.Fatal(err)
+			}
+			call = seeded(call, "import", "")
+			command := func(c *commands.Commands) error {
+				if bulk {
+					w.inBulk(c)
+				}
+				_, err := c.ImportUsers(t.Context(), call, "merge", lines([]commands.Imported{
+					line("same", `{"a":1}`), line("u1", `{"a":1}`), line("u2", `{"a":1}`), line("same", `{"a":2}`), line("u1", `{"a":2}`), line("u2", `{"a":2}`),
+				}, nil))
+				return err
+			}
+			return command, func(bool) {
+				if err := command(w.process(w.store, w.keys)); err != nil {
+					t.Fatal(err)
+				}
+				for _, external := range []string{"same", "u1", "u2"} {
+					u, err := w.ChangeTraits(t.Context(), call, commands.UserRef("ext:"+external), []byte(`{}`))
+					if err != nil || u.Outcome.Revision != 1 || !jsonEqual(t, string(u.Traits), `{"a":2}`) {
+						t.Errorf("%s ends with %s at %d, %v", external, u.Traits, u.Outcome.Revision, err)
+					}
+				}
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -56,6 +57,7 @@ type world struct {
 	*imports.Worker
 	pool    *pgxpool.Pool
 	applied map[id.Client]string
+	seeds   []string
 	order   []id.Client
 	broken  int   // so many times, applying fails
 	trouble error // with this, where it is set
@@ -76,6 +78,7 @@ func (w *world) end(context.Context) (eventstore.Position, error) { return "7", 
 
 // apply creates a user for each line and refuses what begins with "bad".
 func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
+	w.seeds = append(w.seeds, strings.Join(call.Seed, " "))
 	if w.broken > 0 {
 		w.broken--
 		return commands.ImportReport{}, cmp.Or(w.trouble, errors.New("broken"))
@@ -344,6 +347,22 @@ func TestAnImportOutlastsWhatPasses(t *testing.T) {
 	w.finish(t)
 	if done := w.get(t, "cli_a", i.ID); done.Status != imports.Completed || done.Created != 1 {
 		t.Errorf("%+v", done)
+	}
+}
+
+func TestAChunkIsAppliedAgainAsTheSame(t *testing.T) {
+	w := newWorld(t)
+	i := w.receive(t, "cli_a", strings.Repeat("one\n", 300_000))
+	other := w.receive(t, "cli_a", "one\n")
+	w.broken = 1
+	if _, err := w.Turn(t.Context()); err == nil {
+		t.Fatal("a failure is not told")
+	}
+	w.soon(t)
+	w.finish(t)
+	first, second := fmt.Sprintf("cli_a import %s 0", i.ID), fmt.Sprintf("cli_a import %s 1", i.ID)
+	if want := []string{first, first, second, fmt.Sprintf("cli_a import %s 0", other.ID)}; !slices.Equal(w.seeds, want) {
+		t.Errorf("seeded with %q, want %q", w.seeds, want)
 	}
 }
 

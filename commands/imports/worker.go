@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,8 +33,8 @@ const (
 // imports take turns, so that a large one delays nobody for long.
 type Worker struct {
 	*Spool
-	// Apply upserts the users of body, one a line. Applying it again changes
-	// nothing.
+	// Apply upserts the users of body, one a line. With the same Seed, applying
+	// it again undoes nothing that was written since.
 	Apply func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error)
 	// Passing says whether an error of Apply tells of an outage, not of what is
 	// applied. Such a chunk is tried until it is applied.
@@ -136,6 +137,7 @@ func (w *Worker) apply(ctx context.Context, t task) (lines int64, report command
 	if err != nil {
 		return 0, report, err
 	}
+	t.call.Seed = []string{string(t.call.Client), "import", string(t.ID), strconv.Itoa(t.chunk)}
 	report, err = w.Apply(ctx, t.call, t.Mode, bytes.NewReader(body))
 	if err != nil {
 		return 0, report, fmt.Errorf("apply a chunk of %s: %w", t.ID, err)
