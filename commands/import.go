@@ -42,10 +42,10 @@ type LineError struct {
 }
 
 const (
-	importLines    = 512 // lines that are read, sealed and appended together
-	importBytes    = 1 << 20
-	importWorkers  = 32  // for lines that need a look at their user first
-	importPage     = 500 // events of a user that are looked through at once
+	importLines    = 512     // lines that are sealed and appended together
+	importBytes    = 1 << 20 // of their traits, unless one line has more
+	importWorkers  = 32      // for lines that need a look at their user first
+	importPage     = 500     // events of a user that are looked through at once
 	maxLineErrors  = 1_000
 	importReplaces = "replace"
 )
@@ -54,14 +54,15 @@ const (
 // stop the rest; any other error does, and what was applied until then stays.
 // Lines of one external id are applied in their order, and users are created
 // in the order of the lines, but for those who had been erased before: they
-// follow within a batch. mode is "merge" or "replace".
+// follow within a batch. mode is "merge" or "replace". next returns the lines
+// that come next, none at the end; what it returns bounds what is read ahead.
 //
 // While a batch of lines is appended, the next one is sealed and the one after
 // that is read.
 //
 // With a Seed, each line is applied once however often the call is repeated.
 // The lines of users who are there then wait, in memory, for the last one.
-func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next func() (Imported, bool, error)) (ImportReport, error) {
+func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next func() ([]Imported, error)) (ImportReport, error) {
 	run := &importing{commands: c, call: call, mode: mode, report: ImportReport{}}
 	err := run.run(ctx, next)
 	if err == nil {
@@ -70,20 +71,30 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 	return run.report, err
 }
 
-func (r *importing) run(ctx context.Context, next func() (Imported, bool, error)) error {
+func (r *importing) run(ctx context.Context, next func() ([]Imported, error)) error {
 	group, ctx := errgroup.WithContext(ctx)
-	read, sealed := make(chan Imported, importLines), make(chan importBatch)
+	read, gathered, sealed := make(chan []Imported), make(chan []Imported), make(chan importBatch)
 	group.Go(func() error {
 		defer close(read)
-		return pump(ctx, next, read)
+		for {
+			lines, err := next()
+			if err != nil || len(lines) == 0 {
+				return err
+			}
+			select {
+			case read <- lines:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	group.Go(func() error {
+		defer close(gathered)
+		return gather(ctx, read, gathered)
 	})
 	group.Go(func() error {
 		defer close(sealed)
-		for {
-			lines := atHand(read)
-			if len(lines) == 0 {
-				return nil
-			}
+		for lines := range gathered {
 			batch, err := r.seal(ctx, lines)
 			if err != nil {
 				return err
@@ -94,6 +105,7 @@ func (r *importing) run(ctx context.Context, next func() (Imported, bool, error)
 				return ctx.Err()
 			}
 		}
+		return nil
 	})
 	group.Go(func() error {
 		for batch := range sealed {
@@ -106,37 +118,43 @@ func (r *importing) run(ctx context.Context, next func() (Imported, bool, error)
 	return group.Wait()
 }
 
-// pump reads lines.
-func pump(ctx context.Context, next func() (Imported, bool, error), into chan<- Imported) error {
-	for {
-		line, more, err := next()
-		if err != nil || !more {
-			return err
+// gather passes on what has been read whenever it is asked for, in portions, and
+// takes more while it holds less than one.
+func gather(ctx context.Context, read <-chan []Imported, into chan<- []Imported) error {
+	var held []Imported
+	for read != nil || len(held) > 0 {
+		first, whole := portion(held)
+		from, to := read, into
+		if whole {
+			from = nil
+		}
+		if len(held) == 0 {
+			to = nil
 		}
 		select {
-		case into <- line:
+		case lines, more := <-from:
+			if !more {
+				read = nil
+			}
+			held = append(held, lines...)
+		case to <- held[:first]:
+			held = slices.Clone(held[first:])
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
-// atHand waits for a line, and takes with it what else has been read. It takes
-// none once all are taken.
-func atHand(read <-chan Imported) (lines []Imported) {
-	line, more := <-read
-	for size := 0; more; {
-		lines = append(lines, line)
-		if size += len(line.Traits); len(lines) == importLines || size >= importBytes {
-			break
-		}
-		select {
-		case line, more = <-read:
-		default:
-			more = false
+// portion is how many lines make a batch, and whether they fill it.
+func portion(lines []Imported) (n int, whole bool) {
+	for size := 0; n < len(lines); {
+		size += len(lines[n].Traits)
+		if n++; n == importLines || size >= importBytes {
+			return n, true
 		}
 	}
-	return lines
+	return n, false
 }
 
 // importing is one import under way.

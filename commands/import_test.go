@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -12,17 +14,20 @@ import (
 	"kindred/domain/fault"
 )
 
-// lines hands out an import's lines, and then err.
-func lines(all []commands.Imported, err error) func() (commands.Imported, bool, error) {
+// lines hands out an import's lines, some at a time, and then err.
+func lines(all []commands.Imported, err error) func() ([]commands.Imported, error) {
 	n := 0
-	return func() (commands.Imported, bool, error) {
-		if n == len(all) {
-			return commands.Imported{}, false, err
+	return func() (some []commands.Imported, _ error) {
+		for size := 0; n < len(all) && len(some) < 256 && size < 1<<20; n++ {
+			line := all[n]
+			line.Line = n + 1
+			some = append(some, line)
+			size += len(line.Traits)
 		}
-		n++
-		line := all[n-1]
-		line.Line = n
-		return line, true, nil
+		if len(some) == 0 {
+			return nil, err
+		}
+		return some, nil
 	}
 }
 
@@ -254,4 +259,38 @@ func TestACrashedImportGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of large lines, an import holds a few MiB and no more while the log is slow.
+func TestAnImportReadsAheadByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, call := w.client(t, "ada@example.com")
+		slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
+		const size, most = 250 << 10, 10 << 20
+		all := file(200, `{"text":"`+strings.Repeat("x", size)+`"}`)
+		read := 0
+		next := lines(all, nil)
+		counted := func() ([]commands.Imported, error) {
+			some, err := next()
+			read += len(some)
+			return some, err
+		}
+		done := make(chan error, 1)
+		go func() {
+			report, err := w.process(slow, w.keys).ImportUsers(t.Context(), call, "merge", counted)
+			if err == nil && report.Created != len(all) {
+				err = fmt.Errorf("created %d", report.Created)
+			}
+			done <- err
+		}()
+		synctest.Wait()
+		if read*size > most {
+			t.Errorf("%d MiB were read ahead", read*size>>20)
+		}
+		close(slow.release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

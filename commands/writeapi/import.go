@@ -82,48 +82,41 @@ const (
 	parsedBytes = 1 << 20
 )
 
-// lines reads an import line by line. It parses some ahead, on all processors.
+// lines reads an import. It parses what has arrived together, on all processors.
 type lines struct {
 	from  *bufio.Reader
 	rules httpapi.UserLines
 	n     int
-
-	parsed []commands.Imported
-	err    error // after those; io.EOF at the end
+	err   error // after what was read; io.EOF at the end
 }
 
-// next reads the next line that is not blank.
-func (l *lines) next() (commands.Imported, bool, error) {
-	for len(l.parsed) == 0 {
-		switch {
-		case errors.Is(l.err, io.EOF):
-			return commands.Imported{}, false, nil
-		case l.err != nil:
-			return commands.Imported{}, false, l.err
-		}
-		l.fill()
-	}
-	line := l.parsed[0]
-	l.parsed = l.parsed[1:]
-	return line, true, nil
-}
-
-// fill reads and parses lines. Those before an error come first.
-func (l *lines) fill() {
+// next reads some lines that are not blank, none at the end. Those before an
+// error come first.
+func (l *lines) next() ([]commands.Imported, error) {
 	var (
 		texts  [][]byte
 		parsed []commands.Imported
 		size   int
 	)
-	for len(texts) == 0 || len(texts) < parsedLines && size < parsedBytes && l.err == nil && l.atHand() {
+	for l.err == nil && (len(texts) == 0 || len(texts) < parsedLines && size < parsedBytes && l.atHand()) {
 		var line commands.Imported
 		var text []byte
-		if line, text, l.err = l.read(); l.err != nil {
-			break
+		if line, text, l.err = l.read(); l.err == nil {
+			texts, parsed = append(texts, text), append(parsed, line)
+			size += len(text)
 		}
-		texts, parsed = append(texts, text), append(parsed, line)
-		size += len(text)
 	}
+	if err := l.parseAll(parsed, texts); err != nil {
+		return nil, err
+	}
+	if len(parsed) == 0 && !errors.Is(l.err, io.EOF) {
+		return nil, l.err
+	}
+	return parsed, nil
+}
+
+// parseAll parses lines that were not refused.
+func (l *lines) parseAll(parsed []commands.Imported, texts [][]byte) error {
 	share := (len(texts) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
 	var all errgroup.Group
 	for first := 0; first < len(texts); first += share {
@@ -139,10 +132,7 @@ func (l *lines) fill() {
 			return nil
 		})
 	}
-	if err := all.Wait(); err != nil {
-		l.err, parsed = err, nil
-	}
-	l.parsed = parsed
+	return all.Wait()
 }
 
 // atHand says whether the next line has arrived.
