@@ -261,6 +261,54 @@ func TestAnExhaustedPoolHoldsNoAppendBack(t *testing.T) {
 	mustAppend(t, store, newStream(), eventstore.NoStream)
 }
 
+// Imports that come together wait for each other, and leave room for others.
+func TestWhoAppendManyWaitForRoom(t *testing.T) {
+	pool := pgtest.New(t)
+	store := open(t, pool)
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), lockLog); err != nil {
+		t.Fatal(err)
+	}
+	many := func(ctx context.Context) error {
+		requests := make([]eventstore.Request, eventstore.MaxMany)
+		for i := range requests {
+			requests[i] = eventstore.Request{Stream: newStream(), Expected: eventstore.NoStream, Events: []eventstore.Proposed{newEvent()}}
+		}
+		var failed error
+		for _, result := range store.AppendMany(ctx, requests) {
+			if failed == nil {
+				failed = result.Err
+			}
+		}
+		return failed
+	}
+	outcomes := make(chan error, 9)
+	for range cap(outcomes) {
+		go func() { outcomes <- many(t.Context()) }()
+	}
+	await(t, "several wait beside those being committed", func() bool { return store.Waiting() > 2*eventstore.MaxMany })
+	one := appendLater(t, store, newStream())
+	ctx, give := context.WithCancel(t.Context())
+	gave := make(chan error, 1)
+	go func() { gave <- many(ctx) }()
+	give()
+	if err := <-gave; !errors.Is(err, context.Canceled) {
+		t.Errorf("who gives up hears %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(outcomes) {
+		if err := <-outcomes; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-one; err != nil {
+		t.Error(err)
+	}
+	wantSound(t, pool)
+}
+
 func TestClosingFinishesWhatWaits(t *testing.T) {
 	pool := pgtest.New(t)
 	store, err := pgstore.Open(t.Context(), pool)

@@ -31,6 +31,7 @@ const (
 	maxWaiting       = 4096
 	maxWaitingClient = maxWaiting / 2 // so that no client shuts the others out
 	maxWaitingBytes  = 64 << 20
+	maxMany          = 3 // who append many at once: even of one client, they leave room for others
 )
 
 // request is an append on its way to its commit.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -23,6 +24,7 @@ import (
 type Store struct {
 	pool   *pgxpool.Pool
 	queue  *queue
+	many   *semaphore.Weighted // for those who append many at once
 	tail   *tail
 	closed chan struct{}
 	stop   context.CancelFunc // of the listener
@@ -53,6 +55,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	s := &Store{
 		pool:   pool,
 		queue:  newQueue(),
+		many:   semaphore.NewWeighted(maxMany),
 		tail:   newTail(),
 		closed: make(chan struct{}),
 		stop:   stop,
@@ -83,6 +86,7 @@ func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected e
 }
 
 // AppendMany implements [eventstore.Bulk]. Like Append, it keeps the events.
+// Beside several who append many, it waits until there is room.
 func (s *Store) AppendMany(ctx context.Context, requests []eventstore.Request) []eventstore.Result {
 	results := make([]eventstore.Result, len(requests))
 	if len(requests) > eventstore.MaxMany {
@@ -90,6 +94,12 @@ func (s *Store) AppendMany(ctx context.Context, requests []eventstore.Request) [
 	}
 	if err := ctx.Err(); err != nil {
 		return failAll(results, fmt.Errorf("append: %w", unavailable(err)))
+	}
+	if len(requests) > 1 {
+		if err := s.many.Acquire(ctx, 1); err != nil {
+			return failAll(results, fmt.Errorf("append: %w", unavailable(err)))
+		}
+		defer s.many.Release(1)
 	}
 	caller := &caller{answered: make(chan struct{})}
 	waiting, places := make([]*request, 0, len(requests)), make([]int, 0, len(requests))
