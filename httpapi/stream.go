@@ -22,6 +22,7 @@ type streamedBody struct {
 	now   func() time.Time
 	last  time.Time // when it all ends
 	moved time.Time // when the deadlines were set
+	ended bool      // the connection is now watched by net/http, without a deadline
 }
 
 func (e *edge) stream(w http.ResponseWriter, r *http.Request) *streamedBody {
@@ -30,6 +31,9 @@ func (e *edge) stream(w http.ResponseWriter, r *http.Request) *streamedBody {
 }
 
 func (s *streamedBody) Read(p []byte) (int, error) {
+	if s.ended {
+		return 0, io.EOF
+	}
 	now := s.now()
 	if !now.Before(s.last) {
 		return 0, fault.New(fault.TooLarge, "stream_too_long", "The body took longer than %s.", streamTotal)
@@ -41,7 +45,8 @@ func (s *streamedBody) Read(p []byte) (int, error) {
 		}
 	}
 	n, err := s.body.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	s.ended = errors.Is(err, io.EOF)
+	if err != nil && !s.ended {
 		err = fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
 	}
 	return n, err
