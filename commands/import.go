@@ -45,7 +45,7 @@ const (
 	importLines    = 512     // lines that are sealed and appended together
 	importBytes    = 1 << 20 // of their traits, unless one line has more
 	importWorkers  = 32      // for lines that need a look at their user first
-	importPage     = 500     // events of a user that are looked through at once
+	importPage     = 16      // events of a user that are looked through at once
 	maxLineErrors  = 1_000
 	importReplaces = "replace"
 )
@@ -299,7 +299,7 @@ func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
 // upsertUser applies the lines of one user.
 func (r *importing) upsertUser(ctx context.Context, lines []Imported) error {
 	done := 0
-	if r.call.Seed != nil && len(lines) > 1 {
+	if r.call.Seed != nil {
 		var err error
 		if done, err = r.earlier(ctx, lines); err != nil {
 			return err
