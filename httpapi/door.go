@@ -3,12 +3,10 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -35,24 +33,18 @@ func (d *door) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := &doorConn{Conn: c, door: d}
-	if c, ok := c.(syscall.Conn); ok {
-		own.raw, _ = c.SyscallConn() // nil where there is none
-	}
-	return own, nil
+	return &doorConn{Conn: c, door: d}, nil
 }
 
 // doorConn is a connection that came through a door.
 type doorConn struct {
 	net.Conn
-	raw   syscall.RawConn // nil: read by Conn alone
 	door  *door
 	fresh atomic.Bool // what is read next begins a request
 
 	// The reader's alone.
 	awake time.Time // when its deadlines were set since it was last let in
 	said  []byte    // the last answer, to be written over
-	deaf  bool      // an answer could not be given
 }
 
 // CloseWrite lets net/http end what it says before it hangs up, so that nobody
@@ -77,40 +69,15 @@ const wholeBuffer = 4096
 
 // Read implements [net.Conn].
 func (c *doorConn) Read(p []byte) (int, error) {
-	if len(p) < wholeBuffer || !c.fresh.Load() || c.raw == nil {
-		return c.Conn.Read(p)
-	}
-	n := 0
-	err := c.raw.Read(func(fd uintptr) (done bool) {
-		n, done = c.answerAll(int(fd), p)
-		return done
-	})
-	if c.deaf {
-		_ = c.Close() // the next read says so
-	}
-	if err != nil || n <= 0 {
-		return c.Conn.Read(p) // it says what is wrong
-	}
-	c.fresh.Store(false)
-	c.awake = time.Time{}
-	return n, nil
-}
-
-// answerAll turns away what can be read now, up to what must go in: n bytes, or
-// none where reading fails. It is not done where the next request is yet to come.
-func (c *doorConn) answerAll(fd int, p []byte) (n int, done bool) {
 	for {
-		n, err := syscall.Read(fd, p)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EAGAIN):
-			return 0, false
-		case err != nil || n == 0 || !c.turnAway(p[:n]):
-			return n, true
-		case c.deaf:
-			return 0, true
-		case n < len(p): // no more was there, and what comes wakes the reader
-			return 0, false
+		n, err := c.Conn.Read(p)
+		if err != nil || len(p) < wholeBuffer || !c.fresh.Load() {
+			return n, err
+		}
+		if !c.turnAway(p[:n]) {
+			c.fresh.Store(false)
+			c.awake = time.Time{}
+			return n, nil
 		}
 	}
 }
@@ -138,8 +105,9 @@ func (c *doorConn) turnAway(request []byte) bool {
 	}
 	l.shed.Inc()
 	c.said = a.answer(c.said[:0], p.id, now)
-	_, err := c.Write(c.said)
-	c.deaf = err != nil
+	if _, err := c.Write(c.said); err != nil {
+		_ = c.Close() // the next read says so
+	}
 	a.tell(context.Background())
 	return true
 }

@@ -82,6 +82,33 @@ func TestWhoCannotBeAnsweredIsHungUp(t *testing.T) {
 	}
 }
 
+func TestWhoAsksAndHangsUpAtOnceIsHungUp(t *testing.T) {
+	t.Parallel()
+	for range 50 { // the end comes with the request, or right after
+		c, in, a, came := behindDoor(t)
+		if answer, _ := ask(t, c, in, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != http.StatusOK {
+			t.Fatal(answer.StatusCode)
+		}
+		<-came
+		fill(a.reads)
+		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "GET /api/v1/users HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if answer, _ := hear(t, in); answer.StatusCode != http.StatusServiceUnavailable {
+			t.Fatal(answer.StatusCode)
+		}
+		if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Fatalf("%v, not the end", err)
+		}
+	}
+}
+
 func fill(lanes ...*lane) {
 	for _, l := range lanes {
 		l.inside.Store(l.most)
