@@ -57,9 +57,11 @@ func (c *doorConn) CloseWrite() error {
 }
 
 // between notes when connections are between two requests (http.Server.ConnState).
+// One that is new is not: net/http counts the time of its first request from then on,
+// and would take what is let in after some that are turned away for that one.
 func between(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*doorConn); ok {
-		c.fresh.Store(state == http.StateNew || state == http.StateIdle)
+		c.fresh.Store(state == http.StateIdle)
 	}
 }
 

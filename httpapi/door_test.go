@@ -10,7 +10,10 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +32,24 @@ func behindDoor(t *testing.T) (net.Conn, *bufio.Reader, *admission, <-chan struc
 
 func behind(t *testing.T, listener net.Listener) (net.Conn, *bufio.Reader, *admission, <-chan struct{}) {
 	t.Helper()
+	a, came := echoes(t, listener)
+	c, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	in := bufio.NewReader(c)
+	// The first request of a connection meets no door.
+	if answer, _ := ask(t, c, in, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.StatusCode)
+	}
+	<-came
+	return c, in, a, came
+}
+
+// echoes serves with a handler that echoes bodies.
+func echoes(t *testing.T, listener net.Listener) (*admission, <-chan struct{}) {
+	t.Helper()
 	came := make(chan struct{}, 8)
 	e := &edge{o: Options{
 		Limits: Limits{InFlight: 1}, Metrics: prometheus.NewRegistry(), Now: time.Now, Entropy: rand.Reader, Logger: slog.New(slog.DiscardHandler),
@@ -40,27 +61,30 @@ func behind(t *testing.T, listener net.Listener) (net.Conn, *bufio.Reader, *admi
 	server := NewServer("", a)
 	go func() { _ = server.Serve(Door(listener, a)) }()
 	t.Cleanup(func() { _ = server.Close() })
-	c, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c, bufio.NewReader(c), a, came
+	return a, came
 }
 
-// mute is a connection that does not take answers.
-type mute struct{ *net.TCPConn }
+// mute is a connection that does not take answers once it is told.
+type mute struct {
+	net.Conn
+	now *atomic.Bool
+}
 
-func (mute) Write([]byte) (int, error) { return 0, net.ErrClosed }
+func (m mute) Write(p []byte) (int, error) {
+	if m.now.Load() {
+		return 0, net.ErrClosed
+	}
+	return m.Conn.Write(p)
+}
 
-type muteListener struct{ net.Listener }
+type muteListener struct {
+	net.Listener
+	now *atomic.Bool
+}
 
 func (l muteListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return mute{c.(*net.TCPConn)}, nil
+	return mute{c, l.now}, err
 }
 
 func TestWhoCannotBeAnsweredIsHungUp(t *testing.T) {
@@ -69,7 +93,9 @@ func TestWhoCannotBeAnsweredIsHungUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, in, a, _ := behind(t, muteListener{listener})
+	var deaf atomic.Bool
+	c, in, a, _ := behind(t, muteListener{listener, &deaf})
+	deaf.Store(true)
 	fill(a.reads)
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
@@ -85,11 +111,7 @@ func TestWhoCannotBeAnsweredIsHungUp(t *testing.T) {
 func TestWhoAsksAndHangsUpAtOnceIsHungUp(t *testing.T) {
 	t.Parallel()
 	for range 50 { // the end comes with the request, or right after
-		c, in, a, came := behindDoor(t)
-		if answer, _ := ask(t, c, in, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != http.StatusOK {
-			t.Fatal(answer.StatusCode)
-		}
-		<-came
+		c, in, a, _ := behindDoor(t)
 		fill(a.reads)
 		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			t.Fatal(err)
@@ -107,6 +129,53 @@ func TestWhoAsksAndHangsUpAtOnceIsHungUp(t *testing.T) {
 			t.Fatalf("%v, not the end", err)
 		}
 	}
+}
+
+// pipes listens to the connections that are sent to it, until it is closed.
+type pipes struct {
+	net.Listener
+	conns chan net.Conn
+	close func()
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error {
+	p.close()
+	return nil
+}
+
+// TestWhoWasTurnedAwayHasItsTimeLater asks in pieces on a connection that has
+// heard nothing but that there is too much, for longer than a request may take.
+func TestWhoWasTurnedAwayHasItsTimeLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, served := net.Pipe()
+		conns := make(chan net.Conn, 1)
+		conns <- served
+		a, _ := echoes(t, pipes{conns: conns, close: sync.OnceFunc(func() { close(conns) })})
+		in := bufio.NewReader(c)
+		const head, body = "POST /api/v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", "{}"
+		fill(a.writes)
+		for range 2 {
+			if answer, _ := ask(t, c, in, head+body); answer.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("one too many: %d", answer.StatusCode)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		a.writes.inside.Store(0)
+		if _, err := io.WriteString(c, head); err != nil {
+			t.Fatal(err)
+		}
+		if answer, echo := ask(t, c, in, body); answer.StatusCode != http.StatusOK || echo != body {
+			t.Errorf("%d %q", answer.StatusCode, echo)
+		}
+	})
 }
 
 func fill(lanes ...*lane) {
