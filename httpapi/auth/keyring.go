@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	jose "github.com/go-jose/go-jose/v4"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/httpapi"
@@ -34,6 +36,7 @@ const (
 	reloadEvery = 2 * time.Second
 	reloadPause = 100 * time.Millisecond // between two loads on demand
 	loadTimeout = 2 * time.Second
+	maxAbsent   = 128 // key ids in memory
 )
 
 // Keyring holds the keys that sign and verify tokens, the same on every
@@ -50,10 +53,10 @@ type Keyring struct {
 
 	keys atomic.Pointer[map[string]*signingKey] // by key id
 
+	absent *lru.Cache[string, struct{}] // key ids that the table was found not to have, nor will
+
 	loading sync.Mutex
-	begun   atomic.Uint64 // loads that have begun
-	begunAt time.Time     // the last one; guarded by loading, as is what follows
-	loadErr error         // how it ended
+	begunAt time.Time // the last load; guarded by loading
 }
 
 // State is where a key stands in its life.
@@ -80,7 +83,10 @@ type KeyInfo struct {
 
 // Open makes the first key of each algorithm where there is none, and loads
 // all keys. Of several replicas that start at once, one makes the keys.
-func (k *Keyring) Open(ctx context.Context) error {
+func (k *Keyring) Open(ctx context.Context) (err error) {
+	if k.absent, err = lru.New[string, struct{}](maxAbsent); err != nil {
+		panic(err) // only for a size below one
+	}
 	if err := k.makeMissing(ctx); err != nil {
 		return fmt.Errorf("make the first signing keys: %w", err)
 	}
@@ -181,16 +187,31 @@ func (k *Keyring) known(kid string) *signingKey {
 	return nil
 }
 
-// find is known, but asks the table before it answers nil.
+// find is known, but asks the table before it answers nil, unless it has done so
+// for this id: a key is in the table before it signs. One caller at a time asks,
+// so that made-up ids keep nobody waiting; it fails for the others.
 func (k *Keyring) find(ctx context.Context, kid string) (*signingKey, error) {
 	if key := k.known(kid); key != nil {
 		return key, nil
 	}
-	if err := k.refresh(ctx); err != nil {
+	if _, absent := k.absent.Get(kid); absent {
+		return nil, nil
+	}
+	if !k.loading.TryLock() {
+		return nil, errLoading
+	}
+	defer k.loading.Unlock()
+	if err := k.reload(ctx); err != nil {
 		return nil, err
 	}
-	return k.known(kid), nil
+	key := k.known(kid)
+	if key == nil {
+		k.absent.Add(kid, struct{}{})
+	}
+	return key, nil
 }
+
+var errLoading = errors.New("the keys are being loaded")
 
 func (k *Keyring) loaded() map[string]*signingKey {
 	if keys := k.keys.Load(); keys != nil {
@@ -199,16 +220,16 @@ func (k *Keyring) loaded() map[string]*signingKey {
 	return nil
 }
 
-// refresh returns after a load that began later than the call. Callers that
-// wait meanwhile share the next load, and loads keep a pause, so that made-up
-// key ids cost ten small queries a second at most.
+// refresh returns after a load that began later than the call.
 func (k *Keyring) refresh(ctx context.Context) error {
-	arrived := k.begun.Load()
 	k.loading.Lock()
 	defer k.loading.Unlock()
-	if k.begun.Load() > arrived {
-		return k.loadErr
-	}
+	return k.reload(ctx)
+}
+
+// reload is refresh for who holds the lock. Loads keep a pause, so that made-up
+// key ids cost ten small queries a second at most.
+func (k *Keyring) reload(ctx context.Context) error {
 	if pause := reloadPause - k.Now().Sub(k.begunAt); pause > 0 {
 		timer := time.NewTimer(min(pause, reloadPause))
 		defer timer.Stop()
@@ -219,12 +240,9 @@ func (k *Keyring) refresh(ctx context.Context) error {
 		}
 	}
 	k.begunAt = k.Now()
-	k.begun.Add(1)
-	// Others wait for this load: it does not end with the request that began it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	k.loadErr = k.load(ctx)
-	return k.loadErr
+	return k.load(ctx)
 }
 
 // load reads the table. Keys that are at hand already are not opened again.
