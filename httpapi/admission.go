@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -77,6 +78,9 @@ func (e *edge) admission(next http.Handler) *admission {
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l := a.lane(r)
+	if l == a.writes && strings.HasPrefix(r.URL.Path, "/auth/") && !l.full() {
+		takeBody(r)
+	}
 	switch {
 	case l == nil:
 	case !l.enter(r.Context()):
@@ -86,6 +90,31 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer l.leave()
 	}
 	a.next.ServeHTTP(w, r)
+}
+
+// takeBody reads a body under /auth, which anybody may send as slowly as net/http
+// lets them, up to where it is too large.
+func takeBody(r *http.Request) {
+	if r.ContentLength > maxAuthBody {
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxAuthBody+1))
+	r.Body = &taken{bytes.NewReader(body), r.Body, err}
+}
+
+// taken is a body that was read before, with what was wrong with it.
+type taken struct {
+	io.Reader
+	io.Closer
+	err error
+}
+
+func (t *taken) Read(p []byte) (int, error) {
+	n, err := t.Reader.Read(p)
+	if err != nil && t.err != nil {
+		err = t.err
+	}
+	return n, err
 }
 
 // lane is where a request belongs, or nil for one of the service's own pages.

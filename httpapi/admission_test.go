@@ -1,8 +1,11 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -97,5 +100,38 @@ func TestReadsKeepNobodyElseOut(t *testing.T) {
 	more.Close()
 	if got := <-done; got != http.StatusOK {
 		t.Errorf("the first import: %d", got)
+	}
+}
+
+// Whoever has shown no token yet holds nobody up by being slow.
+func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const login = `{"email":"a@example.com","password":"12345678"}`
+	fmt.Fprintf(conn, "POST /auth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(login))
+	in := bufio.NewReader(conn)
+	if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
+		t.Fatal(line, err) // it is not being read
+	}
+	if _, err := in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if answer, _ := e.send("POST", users, strings.NewReader(`{"external_id":"a"}`), token("full")...); answer.StatusCode != http.StatusCreated {
+		t.Errorf("a write: %d", answer.StatusCode)
+	}
+	if _, err := io.WriteString(conn, login); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(body), "invalid_credentials") {
+		t.Errorf("%s, %v", body, err)
 	}
 }

@@ -159,7 +159,7 @@ func TestBrokenBodies(t *testing.T) {
 		_, err := io.Copy(io.Discard, body)
 		return err
 	}
-	for path, contentType := range map[string]string{users: "application/json", users + "/import": "application/x-ndjson"} {
+	for path, contentType := range map[string]string{users: "application/json", "/auth/token": "application/json", users + "/import": "application/x-ndjson"} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
