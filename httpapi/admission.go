@@ -25,6 +25,10 @@ const (
 	// more than the database works on would only be in each other's way. Writes
 	// are all answered at once, since those that come together share a commit.
 	readsAtOnce = 8
+	// An answer to a read leaves the lane when it is written, so that nobody
+	// waits for who is slow to take it, while all of those hold no more than
+	// maxUntaken bytes. Those beyond stay inside.
+	maxUntaken = 64 << 20
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
 	// tellEvery is how often the log says that requests are turned away.
@@ -81,15 +85,19 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if l == a.writes && strings.HasPrefix(r.URL.Path, "/auth/") && !l.full() {
 		takeBody(r)
 	}
+	rec := &recorder{ResponseWriter: w}
 	switch {
 	case l == nil:
 	case !l.enter(r.Context()):
 		a.turnAway(w, r)
 		return
+	case l == a.reads:
+		rec.reads = l
+		defer rec.leave()
 	default:
 		defer l.leave()
 	}
-	a.next.ServeHTTP(w, r)
+	a.next.ServeHTTP(rec, r)
 }
 
 // takeBody reads a body under /auth, which anybody may send as slowly as net/http
@@ -186,6 +194,8 @@ type lane struct {
 	most   int64 // of those who are answered or wait
 	inside atomic.Int64
 	shed   prometheus.Counter
+
+	untaken atomic.Int64 // bytes of answers that have left and are being written
 }
 
 func newLane(slots, queue int, shed prometheus.Counter) *lane {

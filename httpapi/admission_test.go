@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -100,6 +101,32 @@ func TestReadsKeepNobodyElseOut(t *testing.T) {
 	more.Close()
 	if got := <-done; got != http.StatusOK {
 		t.Errorf("the first import: %d", got)
+	}
+}
+
+// slowReader asks for a user and reads no more than the head of the answer.
+func (e *edge) slowReader() {
+	e.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = conn.Close() })
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n", users+"/"+user)
+	if line, err := bufio.NewReaderSize(conn, 16).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+		e.t.Fatal(line, err)
+	}
+}
+
+func TestWhoReadsSlowlyKeepsNobodyOut(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+	// No buffer of a connection holds this.
+	e.service.traits = json.RawMessage(`{"much":"` + strings.Repeat("x", 8<<20) + `"}`)
+	for range 2 { // of whom the lane holds one
+		e.slowReader()
+	}
+	if answer, _ := e.send("GET", users, nil, token("full")...); answer.StatusCode != http.StatusOK {
+		t.Errorf("a read: %d", answer.StatusCode)
 	}
 }
 

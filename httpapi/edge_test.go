@@ -53,6 +53,7 @@ type service struct {
 	listUsers  func(context.Context, httpapi.ListUsersRequestObject) error
 	createUser func(context.Context, *httpapi.NewUser) error
 	imports    func(context.Context, io.Reader) error
+	traits     json.RawMessage // of the user
 	userID     string
 	call       httpapi.Call
 	apiKey     string
@@ -93,7 +94,7 @@ func (s *service) user(traits json.RawMessage) httpapi.User {
 
 func (s *service) GetUser(_ context.Context, r httpapi.GetUserRequestObject) (httpapi.GetUserResponseObject, error) {
 	s.userID = r.UserID
-	return httpapi.GetUser200JSONResponse{Body: s.user(nil), Headers: httpapi.GetUser200ResponseHeaders{ETag: httpapi.ETag(3)}}, nil
+	return httpapi.GetUser200JSONResponse{Body: s.user(s.traits), Headers: httpapi.GetUser200ResponseHeaders{ETag: httpapi.ETag(3)}}, nil
 }
 
 func (s *service) EraseUser(ctx context.Context, _ httpapi.EraseUserRequestObject) (httpapi.EraseUserResponseObject, error) {

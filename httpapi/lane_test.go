@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +47,45 @@ func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
 		l.leave()
 		if !l.enter(t.Context()) {
 			t.Error("the slot is lost")
+		}
+	})
+}
+
+// hung takes what is written when it is told to.
+type hung struct {
+	http.ResponseWriter
+	take chan struct{}
+}
+
+func (h hung) Write(p []byte) (int, error) {
+	<-h.take
+	return len(p), nil
+}
+
+func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLane(8, 0, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+		take, part := make(chan struct{}), make([]byte, maxUntaken/2)
+		var answers sync.WaitGroup
+		for range 3 {
+			if !l.enter(t.Context()) {
+				t.Fatal("the lane is full")
+			}
+			answers.Go(func() {
+				rec := &recorder{ResponseWriter: hung{take: take}, reads: l}
+				defer rec.leave()
+				_, _ = rec.Write(part)
+			})
+		}
+		synctest.Wait()
+		if inside := l.inside.Load(); inside != 1 {
+			t.Errorf("%d are inside, not the third alone", inside)
+		}
+		close(take)
+		answers.Wait()
+		if inside, untaken := l.inside.Load(), l.untaken.Load(); inside != 0 || untaken != 0 {
+			t.Errorf("afterwards %d are inside, and %d bytes outside", inside, untaken)
 		}
 	})
 }

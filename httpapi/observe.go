@@ -43,6 +43,15 @@ type recorder struct {
 	http.ResponseWriter
 	status int // 0 until the header is written
 	bytes  int64
+	reads  *lane // where the request still is; nil: in none that it leaves early
+}
+
+// leave leaves the lane, unless that was done.
+func (r *recorder) leave() {
+	if l := r.reads; l != nil {
+		r.reads = nil
+		l.leave()
+	}
 }
 
 func (r *recorder) WriteHeader(status int) {
@@ -55,6 +64,12 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
+	}
+	if l, size := r.reads, int64(len(p)); l != nil {
+		defer l.untaken.Add(-size)
+		if l.untaken.Add(size) <= maxUntaken {
+			r.leave()
+		}
 	}
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
@@ -75,7 +90,10 @@ func (e *edge) observe(next http.Handler) http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Cache-Control", "no-store")
 
-		rec := &recorder{ResponseWriter: w}
+		rec, ok := w.(*recorder)
+		if !ok {
+			rec = &recorder{ResponseWriter: w} // there is a tracer between
+		}
 		e.metrics.inFlight.Inc()
 		defer func() {
 			e.metrics.inFlight.Dec()
