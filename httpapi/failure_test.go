@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,6 +92,38 @@ func TestOurOwnTrouble(t *testing.T) {
 				t.Errorf("logged %d times, want %d: %s", logged, tt.logged, log)
 			}
 		})
+	}
+}
+
+// hungUp is a connection that its caller has left.
+type hungUp struct{ http.ResponseWriter }
+
+func (hungUp) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestWhoHangsUpIsNoTroubleOfOurs(t *testing.T) {
+	e := newEdge(t, func(o *httpapi.Options) {
+		o.Classify = func(error) *fault.Fault { return fault.New(fault.Unavailable, "store_unavailable", "Try again.") }
+	})
+	e.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
+		return errors.Join(errors.New("read the users"), ctx.Err())
+	}
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	early := httptest.NewRequest("GET", users, nil).WithContext(gone)
+	middle := httptest.NewRequest("GET", users+"/"+user, nil)
+	for _, r := range []*http.Request{early, middle} {
+		r.Header.Set("Authorization", "Bearer full")
+		e.handler.ServeHTTP(hungUp{httptest.NewRecorder()}, r)
+	}
+	if log := e.log.String(); strings.Contains(log, "WARN") || strings.Contains(log, "store_unavailable") || strings.Count(log, `"code":"cancelled"`) != 2 {
+		t.Error(log)
+	}
+	answer := httptest.NewRecorder()
+	e.handler.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{`route="/api/v1/users",status="499"} 1`, `route="/api/v1/users/{user_id}",status="200"} 1`} {
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("the metrics lack %s", want)
+		}
 	}
 }
 

@@ -13,8 +13,11 @@ import (
 	"kindred/domain/fault"
 )
 
-// statusGone is what nginx logs for a caller that did not wait.
-const statusGone = 499
+// A caller that did not wait, as nginx logs it, and as we do.
+const (
+	statusGone = 499
+	codeGone   = "cancelled"
+)
 
 // status is the one table from faults to HTTP.
 func status(kind fault.Kind) int {
@@ -52,6 +55,14 @@ func status(kind fault.Kind) int {
 // logged, here alone, and shown as "internal".
 func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
+	if rec, ok := w.(*recorder); ok && rec.status != 0 {
+		exchangeFrom(ctx).code = codeGone // answers are whole before they are written
+		return
+	}
+	if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled) {
+		e.write(w, r, statusGone, codeGone, "The caller has gone away.", nil) // nobody reads it
+		return
+	}
 	f := fault.As(err)
 	if f == nil && e.o.Classify != nil {
 		if f = e.o.Classify(err); f != nil {
@@ -60,9 +71,6 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	switch {
 	case f != nil:
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		e.write(w, r, statusGone, "cancelled", "The caller has gone away.", nil) // nobody reads it
-		return
 	case errors.Is(err, context.DeadlineExceeded):
 		f = fault.New(fault.Unavailable, "timeout", "The request took too long. Try again.")
 		e.o.Logger.WarnContext(ctx, "request timed out", slog.Any("error", err), requestAttr(ctx))
@@ -85,13 +93,10 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e.write(w, r, status(f.Kind), f.Code, f.Detail, fields)
 }
 
-// write sends a problem, unless an answer is on its way already.
+// write sends a problem.
 func (e *edge) write(w http.ResponseWriter, r *http.Request, status int, code, detail string, fields []FieldError) {
 	x := exchangeFrom(r.Context())
 	x.code = code
-	if rec, ok := w.(*recorder); ok && rec.status != 0 {
-		return
-	}
 	body, err := json.Marshal(Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: detail, Code: code, RequestID: string(x.call.ID), Errors: fields,
