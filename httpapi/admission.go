@@ -141,7 +141,7 @@ func (a *admission) lane(r *http.Request) *lane {
 
 // ofAPI tells a path of the contract from one of the service's own pages.
 func ofAPI(path string) bool {
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/")
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/") || strings.HasPrefix(path, "/.well-known/")
 }
 
 func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {

@@ -56,6 +56,7 @@ func TestWhoeverIsTooManyIsTurnedAwayUncheckedWithTheWholeProblem(t *testing.T) 
 	if p.RequestID != "mine" || p.Type == "" || p.Title == "" || p.Detail == "" {
 		t.Errorf("%+v", p)
 	}
+	e.problem(503, "overloaded", "GET", "/.well-known/audit-jwks.json", "")
 	head, _ := e.send("HEAD", users+"?limit=x", nil)
 	if head.StatusCode != http.StatusServiceUnavailable || head.Header.Get("Retry-After") == "" || head.Header.Get("X-Request-Id") == "" {
 		t.Errorf("HEAD: %+v", head)
@@ -64,7 +65,7 @@ func TestWhoeverIsTooManyIsTurnedAwayUncheckedWithTheWholeProblem(t *testing.T) 
 		t.Errorf("the log tells it %d times within a second: %s", told, e.log)
 	}
 	_, metrics := e.send("GET", "/metrics", nil)
-	if want := `kindred_http_requests_shed_total{lane="reads"} 2`; !strings.Contains(metrics, want) {
+	if want := `kindred_http_requests_shed_total{lane="reads"} 3`; !strings.Contains(metrics, want) {
 		t.Errorf("no %s", want)
 	}
 	release()

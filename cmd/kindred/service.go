@@ -176,15 +176,13 @@ func (f *foundation) noteHead(ctx context.Context, client id.Client, at eventsto
 	return err
 }
 
+// readyFor is how long it holds good whether the service can answer.
+const readyFor = 200 * time.Millisecond
+
 // ready says whether the service can answer: the database and the log do, and
 // whatever else it must know.
 func (f *foundation) ready(others ...func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		if f.draining.Load() {
-			return errors.New("stopping")
-		}
+	reached := shared(func(ctx context.Context) error {
 		if err := f.pool.Ping(ctx); err != nil {
 			return fmt.Errorf("reach the database: %w", err)
 		}
@@ -197,6 +195,39 @@ func (f *foundation) ready(others ...func(context.Context) error) func(context.C
 			}
 		}
 		return nil
+	})
+	return func(ctx context.Context) error {
+		if f.draining.Load() {
+			return errors.New("stopping")
+		}
+		return reached(ctx)
+	}
+}
+
+// shared makes a check, of 2 s at most, of which each answer is for all who ask
+// meanwhile and shortly after: however many ask, they do not keep others from
+// what is checked.
+func shared(check func(context.Context) error) func(context.Context) error {
+	var (
+		turn  = make(chan struct{}, 1) // guards what follows
+		until time.Time
+		last  error
+	)
+	return func(ctx context.Context) error {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-turn }()
+		if time.Now().Before(until) {
+			return last
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		last = check(ctx)
+		until = time.Now().Add(readyFor)
+		return last
 	}
 }
 
