@@ -49,34 +49,58 @@ func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Reco
 		switch e := r.Event.(type) {
 		case event.APIKeyRevoked:
 			b.Queue(insertRevocation, string(e.Key), r.RecordedAt)
+			b.Queue(noteApplied, string(e.Key), r.RecordedAt)
 		case event.MemberRemoved:
 			b.Queue(insertRevocation, string(e.Member), r.RecordedAt)
+			b.Queue(noteApplied, string(e.Member), r.RecordedAt)
 		}
 	}
 	return send(ctx, tx, "revocations", &b)
 }
 
-const recentRevocations = `SELECT subject, revoked_at FROM revocations WHERE revoked_at >= $1 ORDER BY revoked_at LIMIT $2`
+// When a revocation was noted stands beside the model, since no replay builds it
+// again. What no token outlives, of at most a day, is not noted.
+const (
+	noteApplied = `
+INSERT INTO public.revocation_notes (subject, revoked_at)
+SELECT $1, $2 WHERE $2::timestamptz > now() - interval '25 hours' ON CONFLICT (subject) DO NOTHING`
 
-// maxRevocations bounds what one poll returns.
-const maxRevocations = 100_000
+	noteRevocation = `
+INSERT INTO public.revocation_notes (subject, revoked_at) VALUES ($1, $2)
+ON CONFLICT (subject) DO UPDATE SET noted_at = clock_timestamp()`
+
+	// The first half is for what an older release notes.
+	recentRevocations = `
+SELECT subject, revoked_at FROM revocations WHERE revoked_at >= $1
+UNION
+SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= $1
+LIMIT $2`
+)
 
 // Note writes down a revocation that was just recorded, before it is
 // acknowledged, so that whoever reads the model from then on knows of it,
 // however far the projection has come. The projection notes it too.
 func (m Revocations) Note(ctx context.Context, subject string, at time.Time) error {
-	if _, err := m.Pool.Exec(ctx, insertRevocation, subject, at); err != nil {
+	var b pgx.Batch
+	b.Queue(insertRevocation, subject, at)
+	b.Queue(noteRevocation, subject, at)
+	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("note a revocation: %w", err)
 	}
 	return nil
 }
 
-// Since returns what was revoked from a moment on: everything that was
-// acknowledged before it is called is among it.
-func (m Revocations) Since(ctx context.Context, from time.Time) ([]Revocation, error) {
-	rows, err := m.Pool.Query(ctx, recentRevocations, from, maxRevocations)
+// Since returns what was revoked, or noted as such, from a moment on: everything
+// that was acknowledged before it is called is among it. It fails where that is
+// more than most.
+func (m Revocations) Since(ctx context.Context, from time.Time, most int) ([]Revocation, error) {
+	rows, err := m.Pool.Query(ctx, recentRevocations, from, most+1)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
+	if err == nil && len(found) > most {
+		return nil, fmt.Errorf("more than %d revocations since %s", most, from.UTC().Format(time.RFC3339))
+	}
+	return found, err
 }

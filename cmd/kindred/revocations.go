@@ -17,7 +17,7 @@ type revocationSource struct{ model projections.Revocations }
 // Since fulfils auth.RevocationSource.
 func (s revocationSource) Since(ctx context.Context, after time.Time) ([]auth.Revocation, time.Time, error) {
 	asked := time.Now()
-	found, err := s.model.Since(ctx, after)
+	found, err := s.model.Since(ctx, after, auth.MaxRevocations)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -61,11 +61,11 @@ type Revocation struct {
 
 // RevocationSource tells what was revoked.
 type RevocationSource interface {
-	// Since returns the revocations recorded at or after a time; they may
-	// come more than once. All that were acknowledged before upTo are among
-	// those of this call and of earlier ones. upTo is a reading of this
-	// process's own clock, taken before the source was asked, so that no two
-	// clocks are compared.
+	// Since returns the revocations noted at or after a time; they may come
+	// more than once, and it fails rather than leave one out. All that were
+	// acknowledged before upTo are among those of this call and of earlier
+	// ones. upTo is a reading of this process's own clock, taken before the
+	// source was asked, so that no two clocks are compared.
 	Since(ctx context.Context, after time.Time) (revoked []Revocation, upTo time.Time, err error)
 }
 

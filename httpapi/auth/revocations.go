@@ -13,11 +13,14 @@ import (
 )
 
 const (
-	pollEvery      = 250 * time.Millisecond
-	pollTimeout    = time.Second
-	revokedBites   = time.Second // how old what is known may be
-	maxRevocations = 1 << 18     // in memory; about 30 MiB
+	pollEvery    = 250 * time.Millisecond
+	pollTimeout  = time.Second
+	revokedBites = time.Second // how old what is known may be
 )
+
+// MaxRevocations is how many are kept in memory, in about 30 MiB. While more
+// than that matter, nothing is vouched for.
+const MaxRevocations = 1 << 18
 
 // Revocations knows which API keys and members have lost their tokens. Run
 // keeps it up to date. Whoever asks when what it knows is older than a second
@@ -175,8 +178,8 @@ func (r *Revocations) read(ctx context.Context) (err error) {
 	}
 	for _, one := range revoked {
 		r.revoked[holder(one.Key, one.Member)] = one.At
-		if len(r.revoked) > maxRevocations {
-			return fmt.Errorf("more than %d revocations within %s", maxRevocations, r.memory())
+		if len(r.revoked) > MaxRevocations {
+			return fmt.Errorf("more than %d revocations within %s", MaxRevocations, r.memory())
 		}
 	}
 	r.upTo = upTo

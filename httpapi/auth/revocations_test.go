@@ -182,7 +182,7 @@ func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
 func TestMoreRevocationsThanFitVouchForNothing(t *testing.T) {
 	w := newWorld(t)
 	ids := id.Derived("many")
-	for range maxRevocations + 1 {
+	for range MaxRevocations + 1 {
 		w.source.all = append(w.source.all, Revocation{Key: id.Next[id.Key](ids), At: w.Now()})
 	}
 	w.Advance(revokedBites + 1)

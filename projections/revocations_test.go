@@ -1,0 +1,81 @@
+package projections_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// whatever bounds no list here.
+const whatever = 100
+
+func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Revocations{})
+	model, long := projections.Revocations{Reader: w.reader}, time.Now().Add(-time.Hour)
+
+	key := id.Next[id.Key](w.ids)
+	if err := model.Note(t.Context(), string(key), long); err != nil {
+		t.Fatal(err)
+	}
+	member := id.Next[id.Member](w.ids)
+	late := eventstore.Recorded{Event: event.MemberRemoved{Member: member}}
+	late.RecordedAt = long
+	old := eventstore.Recorded{Event: event.MemberRemoved{Member: id.Next[id.Member](w.ids)}}
+	old.RecordedAt = time.Now().Add(-26 * time.Hour) // no token is left
+	if err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path TO revocations_1, public`); err != nil {
+			return err
+		}
+		return model.Apply(t.Context(), tx, []eventstore.Recorded{late, old})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	found := must[[]projections.Revocation](t)(model.Since(t.Context(), time.Now().Add(-time.Minute), whatever))
+	subjects := map[string]time.Time{}
+	for _, one := range found {
+		subjects[one.Subject] = one.At
+	}
+	for _, subject := range []string{string(key), string(member)} {
+		if at := subjects[subject]; at.Sub(long).Abs() > time.Millisecond {
+			t.Errorf("%s: found as of %s; want %s", subject, at, long)
+		}
+	}
+	if len(found) != 2 {
+		t.Errorf("%d are found; want 2", len(found))
+	}
+	// Who says it again, because no answer came, is told when it is known anew.
+	begun := time.Now()
+	if err := model.Note(t.Context(), string(member), long); err != nil {
+		t.Fatal(err)
+	}
+	if again := must[[]projections.Revocation](t)(model.Since(t.Context(), begun, whatever)); len(again) != 1 || again[0].Subject != string(member) {
+		t.Errorf("%v; want what was noted again", again)
+	}
+}
+
+func TestRevocationsAreReadWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Revocations{})
+	model := projections.Revocations{Reader: w.reader}
+	for range 3 {
+		if err := model.Note(t.Context(), string(id.Next[id.Key](w.ids)), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := time.Now().Add(-time.Minute)
+	if found, err := model.Since(t.Context(), from, 3); err != nil || len(found) != 3 {
+		t.Errorf("%d, %v; want all 3", len(found), err)
+	}
+	if found, err := model.Since(t.Context(), from, 2); err == nil {
+		t.Errorf("%d of 3 pass for all", len(found))
+	}
+}
