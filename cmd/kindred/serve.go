@@ -191,7 +191,8 @@ func (f *foundation) serveHTTP(ctx, behind context.Context, listener net.Listene
 	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if err := server.Shutdown(drained); err != nil {
-		return errors.Join(fmt.Errorf("drain: %w", err), server.Close())
+		f.logger.WarnContext(ctx, "requests cut off that were not done in time", "error", err)
+		return server.Close()
 	}
 	return nil
 }
