@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -69,6 +70,7 @@ func startService(t testing.TB, changes ...func(*Config)) *service {
 	env := environ{
 		out: io.Discard, logger: slog.New(slog.NewTextHandler(s.Logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		hashing: auth.Cost{MemoryKiB: 8, Passes: 1}, // these tests are not about guessing passwords
+		cores:   runtime.NumCPU(),
 	}
 	serving := make(chan Config, 1)
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -46,7 +47,7 @@ func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
-	env := environ{getenv: getenv, out: out, logger: newLogger(errs)}
+	env := newEnviron(getenv, out, errs)
 	root.AddCommand(
 		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), demo.Command(),
 	)
@@ -59,6 +60,13 @@ type environ struct {
 	out     io.Writer
 	logger  *slog.Logger
 	hashing auth.Cost // of passwords; zero: the recommended one
+	cores   int       // that passwords are hashed on
+}
+
+// newEnviron is called before setUp, which makes more turns than there are cores:
+// a container's quota bounds the turns alone, not NumCPU.
+func newEnviron(getenv func(string) string, out, errs io.Writer) environ {
+	return environ{getenv: getenv, out: out, logger: newLogger(errs), cores: min(runtime.NumCPU(), runtime.GOMAXPROCS(0))}
 }
 
 func environment() string {

@@ -69,7 +69,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		return err
 	}
 	guard := dispatcher.NewGuard(config.AllowNetworks...)
-	passwords := auth.NewPasswords(rand.Reader, e.hashing)
+	passwords := auth.NewPasswords(rand.Reader, e.hashing, e.cores)
 	c, err := f.commands(passwords, guard)
 	if err != nil {
 		return err

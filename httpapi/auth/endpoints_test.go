@@ -70,7 +70,7 @@ type service struct {
 func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{world: newWorld(t), directory: &directory{}, metrics: prometheus.NewRegistry()}
-	passwords := NewPasswords(rand.Reader, Cost{})
+	passwords := NewPasswords(rand.Reader, Cost{}, 2)
 	// The hash is cheaper than those of the service.
 	hash, err := passwords.compute(t.Context(), phc{64, 1, 1, make([]byte, saltBytes), make([]byte, hashBytes)}, password)
 	if err != nil {

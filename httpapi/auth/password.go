@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"time"
 
@@ -56,8 +55,8 @@ func CheckPassword(pointer, password string) error {
 	return nil
 }
 
-// Passwords hashes and verifies passwords with argon2id, on as many cores as
-// there are and no more. Callers beyond a bounded queue are told to come back.
+// Passwords hashes and verifies passwords with argon2id, on a bounded number of
+// cores. Callers beyond a bounded queue are told to come back.
 type Passwords struct {
 	entropy io.Reader
 	cost    Cost
@@ -65,9 +64,10 @@ type Passwords struct {
 	cores   chan struct{} // a token for each caller that computes
 }
 
-// NewPasswords draws salts from entropy.
-func NewPasswords(entropy io.Reader, cost Cost) *Passwords {
-	n := min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) // there may be more turns than cores
+// NewPasswords draws salts from entropy and computes on as many cores as it is
+// given, on one at least.
+func NewPasswords(entropy io.Reader, cost Cost, cores int) *Passwords {
+	n := max(cores, 1)
 	cost = cmp.Or(cost, Cost{MemoryKiB: 19 << 10, Passes: 2})
 	return &Passwords{entropy, cost, make(chan struct{}, n*(queuePerCore+1)), make(chan struct{}, n)}
 }

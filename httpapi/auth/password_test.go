@@ -11,7 +11,7 @@ import (
 )
 
 func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
-	p := NewPasswords(rand.Reader, Cost{})
+	p := NewPasswords(rand.Reader, Cost{}, 2)
 	stored, err := p.Hash(t.Context(), "correct horse")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
 // The vector is of the argon2 reference implementation (src/test.c).
 func TestAHashOfOtherParametersVerifies(t *testing.T) {
 	const stored = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
-	got, err := NewPasswords(rand.Reader, Cost{}).Verify(t.Context(), stored, "password")
+	got, err := NewPasswords(rand.Reader, Cost{}, 2).Verify(t.Context(), stored, "password")
 	if err != nil || !got {
 		t.Errorf("verifies: %v, %v", got, err)
 	}
@@ -65,7 +65,7 @@ func TestAStoredHashOverTheLimitsIsNotComputed(t *testing.T) {
 		"padded":            "$argon2id$v=19$m=64,t=2,p=1$" + salt + "==$" + hash,
 		"plain text":        "password",
 	} {
-		ok, err := NewPasswords(rand.Reader, Cost{}).Verify(t.Context(), stored, "password")
+		ok, err := NewPasswords(rand.Reader, Cost{}, 2).Verify(t.Context(), stored, "password")
 		if ok || !errors.Is(err, errBadHash) {
 			t.Errorf("%s: %v, %v; want it refused", name, ok, err)
 		}
