@@ -15,7 +15,8 @@ import (
 
 // Impressions finds impressions that were acknowledged before.
 type Impressions interface {
-	// Find returns an impression, or fails with a fault of kind Missing.
+	// Find returns an impression, or fails with a fault of kind Missing. That of
+	// a user who was erased may be nobody's: its id stays taken.
 	Find(ctx context.Context, client id.Client, impression id.Impression) (eventstore.Recorded, error)
 }
 
@@ -75,8 +76,11 @@ func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) 
 			return found, err
 		}
 		shown := found.Event.(event.CampaignEngagementRecorded)
+		if shown.Campaign != in.Campaign || shown.User == "" {
+			return found, domain.ErrImpressionUnknown()
+		}
 		_, err = c.FindUser(ctx, client, UserRef(shown.User)) // may have been erased since
-		if shown.Campaign != in.Campaign || fault.Is(err, "user_unknown") {
+		if fault.Is(err, "user_unknown") {
 			err = domain.ErrImpressionUnknown()
 		}
 		return found, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,12 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 				}
 				try(sizes...)
 			}
+			if selective, ok := model.(feed.Selective); ok {
+				wanted := slices.DeleteFunc(slices.Clone(history), func(r eventstore.Recorded) bool { return !selective.Wants(r.Type) })
+				if diff := cmp.Diff(single, tables.after(t, ones(len(wanted)), wanted)); diff != "" {
+					t.Fatalf("it does not want all that changes it (-all +what it wants):\n%s", diff)
+				}
+			}
 		})
 	}
 }
@@ -82,6 +89,9 @@ func eventful(w *world, random *rand.Rand, events int) {
 	for _, r := range campaignHistory(random, events/2, w.acme, w.bolt) {
 		w.record(r.Client, "campaigns", r.Event)
 	}
+	w.record(w.acme, "campaigns",
+		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_erased", User: "usr_erased", Kind: "impression"},
+		event.EndUserErased{User: "usr_erased"})
 	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
 	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
 	w.subscribe(w.bolt, "https://example.com/bolt")

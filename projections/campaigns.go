@@ -56,10 +56,12 @@ func (t Totals) EngagementRate() float64 {
 func (Campaigns) Name() string { return "campaigns" }
 
 // Wants tells the feed which events concern the read model.
-func (Campaigns) Wants(t string) bool { return strings.HasPrefix(t, "campaign.") }
+func (Campaigns) Wants(t string) bool {
+	return strings.HasPrefix(t, "campaign.") || t == "end_user.erased"
+}
 
 // Version of the read model's tables.
-func (Campaigns) Version() int { return 1 }
+func (Campaigns) Version() int { return 2 }
 
 // Schema of the read model. Slots are quarters of an hour: the hours and the
 // days of every time zone are made of them. An erased user's impressions stay,
@@ -181,9 +183,10 @@ func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual boo
 
 const findImpression = `
 SELECT i.campaign, i.user_id, i.shown_at, i.position FROM campaign_impressions i
-WHERE i.client = $1 AND i.id = $2 AND i.user_id IS NOT NULL`
+WHERE i.client = $1 AND i.id = $2`
 
-// Find returns an impression, or fails with a fault of kind Missing.
+// Find returns an impression, or fails with a fault of kind Missing. One of a
+// user who was erased is nobody's.
 func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Impression) (eventstore.Recorded, error) {
 	type row struct {
 		campaign id.Campaign

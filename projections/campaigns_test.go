@@ -170,3 +170,31 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 		t.Fatal(tag, err)
 	}
 }
+
+func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Campaigns{})
+	campaign, shown := id.Next[id.Campaign](w.ids), id.Next[id.Impression](w.ids)
+	user := w.create(w.acme, "ada", `{}`)
+	w.record(w.acme, "campaign-"+string(campaign),
+		event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all"}},
+		event.CampaignEngagementRecorded{Campaign: campaign, Impression: shown, User: user, Kind: "impression"})
+	model := projections.Campaigns{Reader: w.reader}
+	found := func() event.CampaignEngagementRecorded {
+		t.Helper()
+		return must[eventstore.Recorded](t)(model.Find(t.Context(), w.acme, shown)).Event.(event.CampaignEngagementRecorded)
+	}
+	if got := found(); got.User != user {
+		t.Errorf("the impression is %s's, not %s's", got.User, user)
+	}
+	w.erase(w.acme, user)
+	if got := found(); got.User != "" {
+		t.Errorf("after the erasure the impression is %s's", got.User)
+	}
+	const kept = `SELECT (SELECT count(*) FROM campaign_impressions WHERE user_id IS NOT NULL), (SELECT count(*) FROM campaign_users)`
+	var impressions, users int
+	if err := w.pool.QueryRow(t.Context(), kept).Scan(&impressions, &users); err != nil || impressions+users > 0 {
+		t.Errorf("%d impressions and %d counts are still somebody's, %v", impressions, users, err)
+	}
+}

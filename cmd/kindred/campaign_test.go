@@ -130,6 +130,27 @@ func TestACampaignRunsUntilItsBudgetIsSpentAndTellsIt(t *testing.T) {
 	}
 }
 
+// An id of an impression that was recorded twice would stop the read model.
+func TestAnImpressionIsNotRepeatedForWhoComesAfterAnErasure(t *testing.T) {
+	a := startService(t).signUp()
+	c := a.run(nil)
+	a.createUser("ada", nil)
+	see := func() answer {
+		return a.engage(c, map[string]any{"type": "impression", "user_id": "ext:ada"}, idempotent("seen"))
+	}
+	shown := want[httpapi.Engagement](t, http.StatusCreated, see())
+	if got := a.send("DELETE", "/api/v1/users/ext:ada", nil); got.Status/100 != 2 {
+		t.Fatalf("erased with %d %s", got.Status, got.Body)
+	}
+	a.createUser("ada", nil)
+	wantProblem(t, http.StatusNotFound, "impression_unknown", a.engage(c, map[string]any{"type": "click", "impression_id": shown.ImpressionID}))
+	wantProblem(t, http.StatusUnprocessableEntity, "idempotency_key_reused", see())
+	want[httpapi.Engagement](t, http.StatusCreated, a.engage(c, map[string]any{"type": "impression", "user_id": "ext:ada"}))
+	if got := a.analytics(c, ""); got.Impressions != 2 {
+		t.Errorf("%d impressions are counted, want 2", got.Impressions)
+	}
+}
+
 func TestACampaignStartsAndEndsByItself(t *testing.T) {
 	a := startService(t).signUp()
 	soon := time.Now().Add(300 * time.Millisecond)
