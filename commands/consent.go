@@ -144,7 +144,7 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 	if err != nil {
 		return Outcome{}, err
 	}
-	outcome, err := c.changeConsent(ctx, call, in, user)
+	outcome, err := c.changeConsent(ctx, call, in, user, "")
 	if errors.Is(err, seal.ErrErased) {
 		return Outcome{}, domain.ErrUserUnknown()
 	}
@@ -154,7 +154,7 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 // ChangeConsents changes the consent of many users before it returns. Users
 // who are unknown are refused before anything is changed. Where it breaks off,
 // a repetition does what is left, and no more; it answers for the whole, as
-// the first would have.
+// the first would have. What a user has said since the first try stands.
 func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConsents) (Consents, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Consents{}, err
@@ -165,6 +165,14 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 		if err != nil {
 			return Consents{}, err
 		}
+		if call.Seed != nil {
+			requested, err := c.declare(ctx, call, eventstore.ConsentRequestStream(call.Client, in.Layer, id.Next[id.Request](c.ids(call, "consents"))),
+				event.ConsentChangeRequested{Layer: in.Layer, Granted: in.Grant})
+			if err != nil {
+				return Consents{}, err
+			}
+			work.declared, work.repeated = requested.Position, requested.Repeated
+		}
 		err = work.each(ctx, users)
 		return work.result(), err
 	}
@@ -172,46 +180,50 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 	if err != nil {
 		return Consents{}, err
 	}
+	work.declared = declared.Position
 	if declared.Repeated {
-		return c.resumeAll(ctx, work, declared.Position)
+		return c.resumeAll(ctx, work)
 	}
-	return c.changeAll(ctx, work, declared.Position, 0)
+	return c.changeAll(ctx, work, 0)
 }
 
 // declareAll writes down that all users are meant, and when. A repetition
 // finds that moment, so that it does not speak for users who came since.
 func (c *Commands) declareAll(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
-	return execute[nothing](ctx, c, call, eventstore.AllConsentsStream(call.Client, in.Layer), false,
-		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
-			if in.Grant {
-				return []event.Event{event.ConsentGrantedToAll{Layer: in.Layer}}, nil
-			}
-			return []event.Event{event.ConsentWithdrawnFromAll{Layer: in.Layer}}, nil
-		})
+	stream := eventstore.AllConsentsStream(call.Client, in.Layer)
+	if in.Grant {
+		return c.declare(ctx, call, stream, event.ConsentGrantedToAll{Layer: in.Layer})
+	}
+	return c.declare(ctx, call, stream, event.ConsentWithdrawnFromAll{Layer: in.Layer})
+}
+
+func (c *Commands) declare(ctx context.Context, call Call, stream eventstore.Stream, events ...event.Event) (Outcome, error) {
+	return execute[nothing](ctx, c, call, stream, false,
+		func(*nothing, []eventstore.Recorded) ([]event.Event, error) { return events, nil })
 }
 
 // resumeAll answers what came of an earlier try, or does what that has left.
-func (c *Commands) resumeAll(ctx context.Context, work *consenting, declared eventstore.Position) (Consents, error) {
+func (c *Commands) resumeAll(ctx context.Context, work *consenting) (Consents, error) {
 	ended, err := c.endAll(ctx, work, nil)
 	if err != nil || len(ended.Recorded) > 0 {
 		return consentsAfter(ended), err
 	}
-	before, err := c.Directory.CountChanged(ctx, work.call.Client, work.in.Layer, work.in.Grant, declared)
+	before, err := c.Directory.CountChanged(ctx, work.call.Client, work.in.Layer, work.in.Grant, work.declared)
 	if err != nil {
 		return Consents{}, err
 	}
-	return c.changeAll(ctx, work, declared, before)
+	return c.changeAll(ctx, work, before)
 }
 
 // changeAll changes the consents of all who were there when that was declared;
 // so many had been changed before.
-func (c *Commands) changeAll(ctx context.Context, work *consenting, declared eventstore.Position, before int) (Consents, error) {
+func (c *Commands) changeAll(ctx context.Context, work *consenting, before int) (Consents, error) {
 	client, layer := work.call.Client, work.in.Layer
 	for after := id.User(""); ; {
 		var users []id.User
 		var err error
 		if work.in.Grant {
-			users, err = c.Directory.NotConsenting(ctx, client, layer, declared, after, usersAtOnce)
+			users, err = c.Directory.NotConsenting(ctx, client, layer, work.declared, after, usersAtOnce)
 		} else {
 			users, err = c.Directory.Consenting(ctx, client, layer, after, usersAtOnce)
 		}
@@ -231,7 +243,7 @@ func (c *Commands) changeAll(ctx context.Context, work *consenting, declared eve
 		}
 		after = users[len(users)-1]
 	}
-	there, err := c.Directory.CountUsers(ctx, client, declared)
+	there, err := c.Directory.CountUsers(ctx, client, work.declared)
 	if err != nil {
 		return Consents{}, err
 	}
@@ -249,8 +261,7 @@ func (c *Commands) endAll(ctx context.Context, work *consenting, events []event.
 	if call.Seed != nil {
 		call.Seed = append(slices.Clone(call.Seed), "ended")
 	}
-	return execute[nothing](ctx, c, call, eventstore.AllConsentsStream(call.Client, work.in.Layer), false,
-		func(*nothing, []eventstore.Recorded) ([]event.Event, error) { return events, nil })
+	return c.declare(ctx, call, eventstore.AllConsentsStream(call.Client, work.in.Layer), events...)
 }
 
 func consentsAfter(ended Outcome) Consents {
@@ -304,6 +315,8 @@ type consenting struct {
 	*Commands
 	call               Call
 	in                 ChangeConsents
+	declared           eventstore.Position // when it was first asked for; empty: now
+	repeated           bool                // users are named again, and may have come since
 	changed, unchanged atomic.Int64
 	mu                 sync.Mutex
 	position           eventstore.Position
@@ -320,7 +333,7 @@ func (w *consenting) each(ctx context.Context, users []id.User) error {
 	group.SetLimit(consentWorkers)
 	for _, user := range users {
 		group.Go(func() error {
-			outcome, err := w.changeConsent(ctx, w.call, w.in, user)
+			outcome, err := w.change(ctx, user)
 			switch {
 			case errors.Is(err, seal.ErrErased):
 				return nil // since the user was looked up
@@ -340,9 +353,26 @@ func (w *consenting) each(ctx context.Context, users []id.User) error {
 	return group.Wait()
 }
 
-func (c *Commands) changeConsent(ctx context.Context, call Call, in ChangeConsents, user id.User) (Outcome, error) {
+// change changes the consent of a user, but not of one who has taken the place
+// of whom the first try meant.
+func (w *consenting) change(ctx context.Context, user id.User) (Outcome, error) {
+	if w.repeated {
+		ends, _, err := w.Log.LoadEnds(ctx, eventstore.UserStream(w.call.Client, user))
+		if err != nil || len(ends) > 0 && ends[0].Position > w.declared {
+			return Outcome{}, err
+		}
+	}
+	return w.changeConsent(ctx, w.call, w.in, user, w.declared)
+}
+
+// changeConsent changes the consent of a user who has said nothing since a
+// position; empty: whatever was said.
+func (c *Commands) changeConsent(ctx context.Context, call Call, in ChangeConsents, user id.User, since eventstore.Position) (Outcome, error) {
 	return execute[domain.Consent](ctx, c, call, eventstore.ConsentStream(call.Client, in.Layer, user), in.Grant,
-		func(consent *domain.Consent, _ []eventstore.Recorded) ([]event.Event, error) {
+		func(consent *domain.Consent, history []eventstore.Recorded) ([]event.Event, error) {
+			if n := len(history); n > 0 && since != "" && history[n-1].Position > since {
+				return nil, nil
+			}
 			if in.Grant {
 				return consent.Grant(event.ConsentGranted{Layer: in.Layer, User: user, Source: secret(in.Source)}), nil
 			}

@@ -171,6 +171,78 @@ func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
 	}
 }
 
+func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
+	w := newWorld(t)
+	reading := directory{t, w}
+	_, call := w.client(t, "ada@example.com")
+	for _, all := range []bool{false, true} {
+		for _, grant := range []bool{true, false} {
+			t.Run(fmt.Sprintf("all %t, grant %t", all, grant), func(t *testing.T) {
+				user, err := w.CreateUser(t.Context(), call, fmt.Sprint("u", all, grant), json.RawMessage(`{}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				users := []commands.UserRef{commands.UserRef(user.ID)}
+				says := func(grant bool) {
+					t.Helper()
+					if _, err := w.ChangeConsent(t.Context(), call, commands.ChangeConsents{Layer: layer.ID, Grant: grant, Users: users}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				asked := commands.ChangeConsents{Layer: layer.ID, Grant: grant, All: all}
+				if !all {
+					asked.Users = users
+				}
+				try := func() (commands.Consents, error) {
+					return w.ChangeConsents(t.Context(), seeded(call, t.Name(), ""), asked)
+				}
+				says(grant) // before that is asked of it
+				w.Directory = breaksOff{reading}
+				if _, err := try(); all != errors.Is(err, errBroken) || !all && err != nil {
+					t.Fatal(err)
+				}
+				says(!grant)
+				w.Directory = reading
+				for range 2 {
+					if _, err := try(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if granted := w.consents(t, layer.ID, "")[user.ID]; granted == grant {
+					t.Errorf("after the repetition granted is %t, against what the user said last", granted)
+				}
+			})
+		}
+	}
+}
+
+func TestARepeatedGrantDoesNotSpeakForWhoComesAfterAnErasure(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant := commands.ChangeConsents{Layer: layer.ID, Grant: true, Users: []commands.UserRef{"ext:u"}}
+	for _, want := range []commands.Consents{{Changed: 1}, {Unchanged: 1}} {
+		user, err := w.CreateUser(t.Context(), call, "u", json.RawMessage(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.ChangeConsents(t.Context(), seeded(call, "some", ""), grant)
+		if err != nil || got.Changed != want.Changed || got.Unchanged != want.Unchanged {
+			t.Errorf("answered %+v, %v, want %+v", got, err, want)
+		}
+		if _, err := w.EraseUser(t.Context(), call, commands.UserRef(user.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 var errBroken = errors.New("broken")
 
 // breaksOff is a directory that knows two users, and then nothing any more.

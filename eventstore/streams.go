@@ -83,6 +83,11 @@ func AllConsentsStream(client id.Client, layer id.ConsentLayer) Stream {
 	return name("consents", string(client), string(layer))
 }
 
+// ConsentRequestStream holds a request to change the consents of some users.
+func ConsentRequestStream(client id.Client, layer id.ConsentLayer, request id.Request) Stream {
+	return name("consents", string(client), string(layer), string(request))
+}
+
 // RunsStream holds the clustering runs of a layer and what became of its clusters.
 func RunsStream(client id.Client, layer id.ConsentLayer) Stream {
 	return name("runs", string(client), string(layer))

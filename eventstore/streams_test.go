@@ -28,6 +28,7 @@ func TestStreamsKeepTheirNames(t *testing.T) {
 		"layer-cli_1-lay_1":                 eventstore.LayerStream("cli_1", "lay_1"),
 		"consent-cli_1-lay_1-usr_1":         eventstore.ConsentStream("cli_1", "lay_1", "usr_1"),
 		"consents-cli_1-lay_1":              eventstore.AllConsentsStream("cli_1", "lay_1"),
+		"consents-cli_1-lay_1-req_1":        eventstore.ConsentRequestStream("cli_1", "lay_1", "req_1"),
 		"runs-cli_1-lay_1":                  eventstore.RunsStream("cli_1", "lay_1"),
 		"run-cli_1-run_1-2":                 eventstore.AssignedStream("cli_1", attempt),
 		"profile-cli_1-run_1-2-clu_1":       eventstore.ProfileStream("cli_1", attempt, "clu_1"),

@@ -44,6 +44,14 @@ type (
 		Changed   int             `json:"changed"`   // users
 		Unchanged int             `json:"unchanged"` // users who had said so before
 	}
+	// ConsentChangeRequested: the client asked, in a way that may be repeated, to
+	// change the consents of users it named. It stands alone in its stream: what
+	// these users say after it stands, however often the request is repeated.
+	ConsentChangeRequested struct {
+		fact
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Granted bool            `json:"granted"`
+	}
 	// ConsentGranted: a user's traits may be looked at under a layer.
 	ConsentGranted struct {
 		fact
@@ -72,6 +80,7 @@ var consentEvents = []definition{
 	define[ConsentGrantedToAll]("consent.granted_to_all", 1),
 	define[ConsentWithdrawnFromAll]("consent.withdrawn_from_all", 1),
 	define[ConsentOfAllChanged]("consent.of_all_changed", 1),
+	define[ConsentChangeRequested]("consent.change_requested", 1),
 	define[ConsentGranted]("consent.granted", 1),
 	define[ConsentWithdrawn]("consent.withdrawn", 1),
 }

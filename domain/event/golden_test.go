@@ -81,6 +81,7 @@ func samples() []Event {
 		ConsentGrantedToAll{Layer: layer},
 		ConsentOfAllChanged{Layer: layer, Granted: true, Changed: 120, Unchanged: 3},
 		ConsentWithdrawnFromAll{Layer: layer},
+		ConsentChangeRequested{Layer: layer, Granted: true},
 		ConsentGranted{Layer: layer, User: user, Source: box(1)},
 		ConsentWithdrawn{Layer: layer, User: user, Source: box(1)},
 		ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"city"}, K: 3, Seed: 7},
