@@ -616,6 +616,60 @@ func TestARepeatedEngagementCountsOnce(t *testing.T) {
 	twice("f", commands.Engage{Kind: "click", Impression: impression}) // came late
 }
 
+func TestARepeatedConversionOfAUserCountsOnceWhateverTheUserSeesMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	if _, err := c.CreateUser(t.Context(), call, "u", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	campaign := running(t, c, call, euros)
+	see := func() {
+		t.Helper()
+		if _, err := c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: "ext:u"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, convert := range map[string]func(commands.Call) (any, error){
+		"engagement": func(call commands.Call) (any, error) {
+			recorded, err := c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "conversion", User: "ext:u"})
+			return recorded.Event, err
+		},
+		"interaction": func(call commands.Call) (any, error) {
+			done, err := c.Interact(t.Context(), call, commands.Interact{User: "ext:u", Item: string(campaign), Kind: "conversion"})
+			return done.InteractionRecorded, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			see()
+			first, err := convert(seeded(call, name, ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				for range 7 {
+					w.later()
+				}
+				see()
+				before := w.count(t, "campaign.engagement_recorded")
+				again, err := convert(seeded(call, name, ""))
+				if err != nil || again != first {
+					t.Errorf("repeated %+v, %v; first %+v", again, err, first)
+				}
+				if n := w.count(t, "campaign.engagement_recorded") - before; n != 0 {
+					t.Errorf("the repetition recorded %d more", n)
+				}
+				w.later()
+			}
+			_, err = convert(seeded(call, name, "another"))
+			wantFault(t, err, "idempotency_key_reused")
+			if other, err := convert(seeded(call, "new "+name, "")); err != nil || other == first {
+				t.Errorf("another conversion is %+v, %v", other, err)
+			}
+		})
+	}
+}
+
 // due names campaigns to the sweep.
 type due map[id.Campaign]id.Client
 

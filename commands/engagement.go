@@ -30,7 +30,7 @@ type Engage struct {
 
 // RecordEngagement records an impression of a user, or what came of one. A
 // click names its impression; a conversion of a user belongs to the user's
-// newest impression of the campaign. Impressions need a running campaign, and
+// newest impression of the campaign, however often it is repeated. Impressions need a running campaign, and
 // fail with the fault frequency_capped where the user has seen it often enough;
 // what came of one is taken also after the campaign's end. Position is empty
 // where nothing was recorded, because it had been.
@@ -50,7 +50,7 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		}
 		return c.impress(ctx, call, state.Campaign, user, now)
 	}
-	impression, err := c.impression(ctx, call.Client, in)
+	impression, err := c.impression(ctx, call, in, now)
 	if err != nil || in.Kind == domain.Impression {
 		impression.Position = ""
 		return impression, err
@@ -68,8 +68,16 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 	return last, nil
 }
 
+const (
+	// keysKept is longer than a request may be repeated after its first try.
+	keysKept = 48 * time.Hour
+	// maxRepeated bounds the impressions that a repetition looks for its own in.
+	maxRepeated = 100
+)
+
 // impression finds what an engagement is about.
-func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) (eventstore.Recorded, error) {
+func (c *Commands) impression(ctx context.Context, call Call, in Engage, now time.Time) (eventstore.Recorded, error) {
+	client := call.Client
 	if in.Impression != "" {
 		found, err := c.Impressions.Find(ctx, client, in.Impression)
 		if err != nil {
@@ -92,14 +100,34 @@ func (c *Commands) impression(ctx context.Context, client id.Client, in Engage) 
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	last, err := c.Log.ReadBack(ctx, eventstore.ImpressionsStream(client, in.Campaign, user), eventstore.End, 1)
-	if err == nil && len(last) == 0 {
+	return c.newestImpression(ctx, call, eventstore.ImpressionsStream(client, in.Campaign, user), now)
+}
+
+// newestImpression finds a user's newest impression of a campaign or, of a
+// repeated request, the one that was the newest at its first try.
+func (c *Commands) newestImpression(ctx context.Context, call Call, stream eventstore.Stream, now time.Time) (eventstore.Recorded, error) {
+	limit := 1
+	if call.Seed != nil {
+		limit = maxRepeated
+	}
+	newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, limit)
+	if err == nil && len(newest) == 0 {
 		err = domain.ErrImpressionUnknown()
 	}
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	return last[0], nil
+	for i := 1; i < len(newest) && now.Sub(newest[i-1].RecordedAt) < keysKept; i++ {
+		shown := newest[i].Event.(event.CampaignEngagementRecorded)
+		history, _, err := c.Log.Load(ctx, eventstore.EngagementStream(call.Client, shown.Impression))
+		if err != nil {
+			return eventstore.Recorded{}, err
+		}
+		if _, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
+			return newest[i], err
+		}
+	}
+	return newest[0], nil
 }
 
 // impress records that a user sees a campaign. All impressions of both stand in
