@@ -109,6 +109,23 @@ func TestCampaign(t *testing.T) {
 			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}}, when: become("running"),
 			fault: "invalid", at: "/ends_at",
 		},
+		"a draft whose end has passed can be given another": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}},
+			when:  become("", func(t *event.CampaignTerms) { t.EndsAt = nil }),
+			then:  []event.Event{event.CampaignChanged{Campaign: spring, CampaignTerms: terms()}},
+		},
+		"a campaign whose end has passed is given no other": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, started},
+			when:  become("", func(t *event.CampaignTerms) { t.EndsAt = at(time.Hour) }), fault: "campaign_over",
+		},
+		"a paused campaign whose end has passed is given no other": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, started, paused},
+			when:  become("running", func(t *event.CampaignTerms) { t.EndsAt = nil }), fault: "campaign_over",
+		},
+		"a scheduled campaign whose end has passed is given no other": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, event.CampaignScheduled{Campaign: spring}},
+			when:  become("", func(t *event.CampaignTerms) { t.EndsAt = at(time.Hour) }), fault: "campaign_over",
+		},
 		"a running campaign pauses":  {given: []event.Event{drafted, started}, when: become("paused"), then: []event.Event{paused}},
 		"pausing twice adds nothing": {given: []event.Event{drafted, started, paused}, when: become("paused")},
 		"a paused campaign resumes": {

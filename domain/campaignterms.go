@@ -84,8 +84,11 @@ func checkAudience(audience string, clusters []id.Cluster) (wrong []fault.Field)
 // budget may change as long as the campaign is not over, while it runs too, but
 // not to what was spent already: that would complete it without a spend.
 func (c *Campaign) checkChange(t event.CampaignTerms, now time.Time) error {
-	if c.over() {
+	switch {
+	case c.over():
 		return errCampaignOver(c.Status)
+	case c.Status != CampaignDraft && c.ended(now): // whether that was recorded yet or not
+		return errCampaignOver(CampaignCompleted)
 	}
 	wrong := checkTerms(t)
 	say := func(pointer, detail string) { wrong = append(wrong, fault.Field{Pointer: pointer, Detail: detail}) }
