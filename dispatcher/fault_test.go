@@ -194,6 +194,32 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 	}
 }
 
+func TestASwitchOfProtocolsIsAFailureAndHoldsNothing(t *testing.T) {
+	rx := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+		hangUp := context.AfterFunc(t.Context(), func() { conn.Close() })
+		defer hangUp()
+		_, _ = conn.Read(make([]byte, 1)) // says no more, until the other side hangs up
+	})
+	r := newRig(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.match(client))
+	r.start(r.Dispatcher)
+	r.ended("dropped", 1)
+	if n := r.count(`SELECT count(*) FROM dispatch_attempts WHERE status = 101 AND error = 'answered 101'`); n != 2 {
+		t.Errorf("%d attempts were answered with a switch, not 2", n)
+	}
+}
+
 // A stopped database loses nothing: what arrived meanwhile is noted when it is back,
 // and delivery goes on.
 func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {

@@ -111,6 +111,9 @@ func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return resp.StatusCode, nil, nil // the body is the bare connection, which no time-out ends
+	}
 	// The status has decided. Where the body does not end in time or within its
 	// bounds, the connection is not kept, and that is all.
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
