@@ -14,12 +14,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
 
 var errCrashed = errors.New("the process died")
 
 func (r *rig) manual() Manual {
-	return Manual{Log: Log{Pool: r.pool}, Now: func() time.Time { return r.at }, Entropy: rand.Reader}
+	return Manual{Log: Log{Pool: r.pool, Progress: feed.NewProgress(r.pool, r.Logger)}, Now: func() time.Time { return r.at }, Entropy: rand.Reader}
 }
 
 // endAs ends n deliveries to a webhook in a state.
@@ -166,6 +167,57 @@ func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE event = $1 AND redelivery_of = $2`, match.ID, deliveryOf(match.ID, webhook)); n != 1 {
 		t.Error("another event was recovered")
+	}
+}
+
+func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
+	r := newRig(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	other, alsoSubscribed := r.subscribe(client, "http://b.example", "")
+	first := r.match(client)
+	r.apply(subscribed, alsoSubscribed, first)
+	since := r.at.Add(time.Millisecond)
+	second := r.match(client)
+	r.apply(second)
+	r.endAs(cancelled, 4)
+
+	m, key := r.manual(), []string{string(client), "a route", "a key"}
+	made := map[id.Delivery]bool{}
+	for _, event := range []id.Event{first.ID, second.ID, second.ID} { // the last is a repetition
+		of := deliveryOf(event, webhook)
+		d, err := m.Redeliver(t.Context(), client, webhook, of, key)
+		if err != nil || d.RedeliveryOf == nil || *d.RedeliveryOf != of {
+			t.Errorf("redelivered %+v, %v", d, err)
+		}
+		made[d.ID] = true
+	}
+	for _, test := range []struct {
+		webhook   id.Webhook
+		eventType string
+	}{{webhook, matchType}, {webhook, "clustering.failed"}, {other, matchType}, {other, matchType}} {
+		d, err := m.Test(t.Context(), client, test.webhook, test.eventType, key)
+		if err != nil || d.Webhook != test.webhook || d.EventType != test.eventType {
+			t.Errorf("tested with %+v, %v", d, err)
+		}
+		made[d.ID] = true
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue`); n != 5 || len(made) != n {
+		t.Errorf("%d deliveries wait, %d were told, not 5", n, len(made))
+	}
+	r.exec(`UPDATE dispatch_deliveries SET recovered = false`)
+	for _, recovery := range []struct {
+		webhook id.Webhook
+		since   time.Time
+		want    int
+	}{{webhook, since, 1}, {webhook, time.Time{}, 1}, {other, time.Time{}, 2}, {other, time.Time{}, 2}} {
+		got, err := m.Recover(t.Context(), client, recovery.webhook, recovery.since, key)
+		if err != nil || got.Recovered != recovery.want {
+			t.Errorf("recovered %+v, not %d, %v", got, recovery.want, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue`); n != 9 {
+		t.Errorf("%d deliveries wait, not 9", n)
 	}
 }
 

@@ -16,19 +16,20 @@ import (
 )
 
 // Manual makes deliveries that somebody asks for by hand. A seed, where there
-// is one, names the request: made again, it makes nothing more.
+// is one, is its caller's name for the request: made again, it makes nothing
+// more, and the same name for something else makes that.
 type Manual struct {
 	Log
 	Now     func() time.Time
 	Entropy io.Reader // for identifiers
 }
 
-// ids hands out the identifiers of a request.
-func (m Manual) ids(seed []string, purpose string) *id.Source {
+// ids hands out the identifiers of a request for just this.
+func (m Manual) ids(seed []string, request ...string) *id.Source {
 	if seed == nil {
 		return id.Random(m.Entropy)
 	}
-	return id.Derived(append(slices.Clone(seed), purpose)...)
+	return id.Derived(slices.Concat(seed, request)...)
 }
 
 // active refuses what is not there, or paused.
@@ -81,7 +82,7 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 	if err := m.active(ctx, client, webhook); err != nil {
 		return Delivery{}, err
 	}
-	ids := m.ids(seed, "test")
+	ids := m.ids(seed, "test", string(webhook), eventType)
 	delivery, eventID := id.Next[id.Delivery](ids), id.Next[id.Event](ids)
 	at := m.Now().UTC().Truncate(time.Microsecond)
 	body, err := json.Marshal(message{eventType, example(eventType, client, ids), at.Format(bodyTime)})
@@ -166,7 +167,7 @@ func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webh
 	if _, err := m.get(ctx, client, webhook, delivery); err != nil {
 		return Delivery{}, err
 	}
-	again := id.Next[id.Delivery](m.ids(seed, "redelivery"))
+	again := id.Next[id.Delivery](m.ids(seed, "redelivery", string(delivery)))
 	return m.once(ctx, client, webhook, again, func(tx pgx.Tx) (n int64, err error) {
 		err = tx.QueryRow(ctx, insertRedelivery, client, webhook, delivery, again).Scan(&n)
 		return n, err
@@ -220,7 +221,7 @@ func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhoo
 }
 
 func (m Manual) recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (r Recovery, err error) {
-	request := string(id.Next[id.Request](m.ids(seed, "recovery")))
+	request := string(id.Next[id.Request](m.ids(seed, "recovery", string(webhook), since.UTC().Format(time.RFC3339Nano))))
 	for done := false; !done; {
 		err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
 			if err := tx.QueryRow(ctx, openRecovery, client, request).Scan(&r.Recovered, &r.More, &done); err != nil || done {

@@ -76,7 +76,7 @@ func (m readModels) lag(ctx context.Context, at eventstore.Position) (float64, e
 func (m readModels) Request(ctx context.Context, client id.Client, projection, by string, seed []string) (httpapi.Rebuild, error) {
 	ids := id.Random(rand.Reader)
 	if seed != nil {
-		ids = id.Derived(append(slices.Clone(seed), "rebuild")...)
+		ids = id.Derived(append(slices.Clone(seed), "rebuild", projection)...)
 	}
 	job, err := m.jobs.Request(ctx, id.Next[id.Rebuild](ids), projection, client, by)
 	return rebuildBody(job), err
