@@ -130,13 +130,28 @@ func describe(err error, status int) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer within the time-out"
 	case err != nil:
-		return clean(err.Error())
+		return clean(outward(err).Error())
 	case status >= 300 && status < 400:
 		return fmt.Sprintf("answered %d; redirects are not followed", status)
 	case status < 200 || status >= 300:
 		return fmt.Sprintf("answered %d", status)
 	}
 	return ""
+}
+
+// outward is an error without what it tells of our own network: the addresses
+// of a connection, and of whoever resolves names.
+func outward(err error) error {
+	if errors.Is(err, errRefused) {
+		return fmt.Errorf("where the host leads %w", errRefused)
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return errors.New("the host's name cannot be resolved")
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%s: %w", op.Op, op.Err)
+	}
+	return err
 }
 
 // clean makes a text short and fit for the database.
