@@ -41,6 +41,7 @@ type Runner struct {
 	Metrics  *Metrics            // may be nil
 	Lease    time.Duration       // 0: 2.5 s
 	Pause    time.Duration       // before leading again after giving up; 0: 5 s
+	Batch    time.Duration       // that a batch may take until it is tried in halves; 0: 1 min
 }
 
 // Run leads a projection whenever no other process does, until ctx ends; then
@@ -264,26 +265,31 @@ func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 }
 
 func (l *leader) applyItems(ctx context.Context, items []item) error {
-	if l.held && l.skip[l.only] {
-		return nil // it has stopped, and is held no more
-	}
 	if err := l.makeKeyFor(ctx, items); err != nil {
 		return err
 	}
 	var retry backoff
-	for len(items) > 0 {
-		err := l.take(ctx, items)
+	for most := len(items); len(items) > 0; {
+		if l.held && l.skip[l.only] {
+			return nil // it has stopped, and is held no more
+		}
+		n := min(most, len(items))
+		err := l.take(ctx, items[:n])
 		if isPoison(err) {
-			err = l.transact(ctx, items, l.singly)
+			err = l.transact(ctx, items[:n], l.singly)
 		}
 		if err == nil {
-			break
+			items, retry = items[n:], backoff{}
+			continue
 		}
 		if ctx.Err() != nil || errors.Is(err, errLost) {
 			return err
 		}
+		if errors.Is(err, context.DeadlineExceeded) { // its own: there may be too much to do for the time
+			most = max(n/2, 1)
+		}
 		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.slot,
-			"position", items[0].Position, "events", len(items), "error", reason(err))
+			"position", items[0].Position, "events", n, "error", reason(err))
 		if err := retry.wait(ctx); err != nil {
 			return err
 		}
@@ -357,7 +363,7 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 func (l *leader) transact(ctx context.Context, items []item,
 	apply func(context.Context, pgx.Tx, []item) ([]quarantining, error),
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(l.Batch, batchTimeout))
 	defer cancel()
 	if l.Large != nil && len(items) >= largeBatch { // not all at once: somebody waits for an append meanwhile
 		if err := l.Large.Acquire(ctx, 1); err != nil {

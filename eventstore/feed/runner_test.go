@@ -274,6 +274,27 @@ func always(name string, do func() error) func(context.Context, pgx.Tx, []events
 	}
 }
 
+func TestABatchThatTakesTooLongIsAppliedInParts(t *testing.T) {
+	w := newWorld(t)
+	runner := w.runner("a")
+	runner.Batch = 300 * time.Millisecond
+	stall := func(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+		if len(batch) <= 4 {
+			return nil
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_sleep(60)`)
+		return err
+	}
+	w.rename(t, acme, numbered("acme", 9)...)
+	last := w.rename(t, bolt, numbered("bolt", 10)...)
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{before: stall}) })
+	w.passed(t, "names_2", last)
+	w.complete(t)
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
+}
+
 func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
 	w := newWorld(t)
 	var logged syncBuffer
