@@ -196,14 +196,14 @@ type ClusterMember struct {
 
 // The members are those of the cluster's last run who have neither withdrawn
 // nor been erased: both take them out of the table. The external id comes from
-// the users model, as for matches; its key is gone as soon as a user is erased.
+// the users model, see naming; its key is gone as soon as a user is erased.
 const clusterMembers = `
 SELECT m.user_id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM clusters c
 JOIN cluster_members m ON m.client = c.client AND m.cluster = c.id AND m.run = c.run
-JOIN users u ON u.client = c.client AND u.id = m.user_id AND NOT u.erased
+LEFT JOIN users u ON u.client = c.client AND u.id = m.user_id
 JOIN subject_keys k ON k.client = c.client AND k.subject = m.user_id
-WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 ORDER BY m.user_id LIMIT $4`
+WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 AND u.erased IS NOT true ORDER BY m.user_id LIMIT $4`
 
 // Members returns who is in a cluster now, in order of their ids; a page
 // begins after the user that it names.
@@ -212,17 +212,19 @@ func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, 
 		ClusterMember
 		named
 	}
+	user := func(r *row) (id.User, *named) { return r.User, &r.named }
 	return filled(page, func(page Page) (found []ClusterMember, all int, last eventstore.Position, err error) {
-		rows, err := query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
-			func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
+		rows, err := naming(ctx, m.Reader, client, eventual, user, func() ([]row, error) {
+			return query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
+				func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
+		})
 		if err != nil || len(rows) == 0 {
 			return nil, 0, "", err
 		}
-		err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
-			func(r *row, external string) {
-				r.ExternalID = external
-				found = append(found, r.ClusterMember)
-			})
+		err = eachNamed(ctx, m.Reader, client, rows, user, func(r *row, external string) {
+			r.ExternalID = external
+			found = append(found, r.ClusterMember)
+		})
 		return found, len(rows), eventstore.Position(rows[len(rows)-1].User), err
 	})
 }

@@ -61,13 +61,13 @@ type UserConsent struct {
 	Changed    eventstore.Position
 }
 
-// The external id comes from the users model, as for matches.
+// The external id comes from the users model; see naming.
 const listConsents = `
 SELECT c.user_id, c.granted, c.changed_at, c.changed, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM consents c
-JOIN users u ON u.client = c.client AND u.id = c.user_id AND NOT u.erased
+LEFT JOIN users u ON u.client = c.client AND u.id = c.user_id
 JOIN subject_keys k ON k.client = c.client AND k.subject = c.user_id
-WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 ORDER BY c.changed LIMIT $5`
+WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 AND u.erased IS NOT true ORDER BY c.changed LIMIT $5`
 
 // Consents returns the users who have granted a layer, or have withdrawn what
 // they granted, in order of that change.
@@ -76,19 +76,21 @@ func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, 
 		UserConsent
 		named
 	}
+	user := func(r *row) (id.User, *named) { return r.User, &r.named }
 	return filled(page, func(page Page) (found []UserConsent, all int, last eventstore.Position, err error) {
-		rows, err := query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
-			func(r *row) []any {
-				return append([]any{text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed)}, r.columns()...)
-			})
+		rows, err := naming(ctx, m.Reader, client, eventual, user, func() ([]row, error) {
+			return query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
+				func(r *row) []any {
+					return append([]any{text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed)}, r.columns()...)
+				})
+		})
 		if err != nil || len(rows) == 0 {
 			return nil, 0, "", err
 		}
-		err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.User, &r.named },
-			func(r *row, external string) {
-				r.ExternalID = external
-				found = append(found, r.UserConsent)
-			})
+		err = eachNamed(ctx, m.Reader, client, rows, user, func(r *row, external string) {
+			r.ExternalID = external
+			found = append(found, r.UserConsent)
+		})
 		return found, len(rows), rows[len(rows)-1].Changed, err
 	})
 }

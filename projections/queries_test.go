@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -230,6 +231,62 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Consent{}, projections.Clusters{})
+	stop := w.follow(projections.Users{})
+	layer := w.define(w.acme, "personalisation")
+	known := w.create(w.acme, "known", `{}`)
+	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, known))
+	stop()
+	users := []id.User{known, w.create(w.acme, "new", `{}`)}
+	for _, user := range users {
+		w.grant(w.acme, layer, user, true)
+	}
+	run, cluster := id.Next[id.Run](w.ids), id.Next[id.Cluster](w.ids)
+	w.record(w.acme, "runs-"+string(layer),
+		event.ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{}},
+		event.ClusteringStarted{Run: run, Layer: layer, Attempt: 1})
+	w.record(w.acme, "run-"+string(run), event.ClusteringAssigned{Run: run, Layer: layer, Attempt: 1, Cluster: cluster, Users: users})
+	w.record(w.acme, "runs-"+string(layer),
+		event.ClusterFormed{ClusterState: event.ClusterState{
+			Cluster: cluster, Layer: layer, Run: run, First: event.RunAttempt{Run: run, Attempt: 1}, Size: 2, Distinctions: []event.Distinction{},
+		}},
+		event.ClusteringCompleted{Run: run, Layer: layer, Attempt: 1, Clusters: []event.ClusterSummary{{ID: cluster, Size: 2}}})
+
+	consents := func(eventual bool) (names []string, err error) {
+		found, err := projections.Consent{Reader: w.reader}.Consents(t.Context(), w.acme, eventual, layer, true, everything())
+		for _, c := range found {
+			names = append(names, c.ExternalID)
+		}
+		return names, err
+	}
+	members := func(eventual bool) (names []string, err error) {
+		found, err := projections.Clusters{Reader: w.reader}.Members(t.Context(), w.acme, eventual, cluster, everything())
+		for _, c := range found {
+			names = append(names, c.ExternalID)
+		}
+		slices.Sort(names) // the order is that of their ids
+		return names, err
+	}
+	lists := map[string]func(bool) ([]string, error){"consents": consents, "members": members}
+	for name, list := range lists {
+		t.Log(name)
+		_, err := list(false)
+		wantFault(t, "stale", err)
+		if diff := cmp.Diff([]string{"known"}, must[[]string](t)(list(true))); diff != "" {
+			t.Errorf("what is there (-want +got):\n%s", diff)
+		}
+	}
+	w.follow(projections.Users{})
+	for name, list := range lists {
+		if diff := cmp.Diff([]string{"known", "new"}, must[[]string](t)(list(false))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -504,6 +504,26 @@ func (n *named) columns() []any {
 	return []any{&n.external.Box, text(&n.external.Event), text(&n.key.ID), text(&n.key.Under), &n.key.Wrapped}
 }
 
+// naming reads rows that name users, and reads them again once the users model
+// has caught up where it does not know one of the users yet.
+func naming[R any](ctx context.Context, r Reader, client id.Client, eventual bool,
+	user func(*R) (id.User, *named), read func() ([]R, error),
+) ([]R, error) {
+	rows, err := read()
+	unknown := func(row R) bool {
+		_, n := user(&row)
+		return n.external.Event == ""
+	}
+	if err != nil || !slices.ContainsFunc(rows, unknown) {
+		return rows, err
+	}
+	_, err = query(ctx, r, Users{}, client, eventual, `SELECT 0 AS n WHERE false`, nil, func(n *int) []any { return []any{n} })
+	if err != nil {
+		return nil, err
+	}
+	return read()
+}
+
 // eachNamed gives keep each row with the external id of its user. It leaves out
 // users who were erased just now.
 func eachNamed[R any](ctx context.Context, r Reader, client id.Client, rows []R,
