@@ -162,27 +162,27 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 		email sealed
 		key   seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
-		return []any{
-			text(&r.ID), text(&r.Born), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
-			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+	return filled(page, func(page Page) (members []Member, all int, last eventstore.Position, err error) {
+		rows, err := query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
+			return []any{
+				text(&r.ID), text(&r.Born), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
+				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			}
+		})
+		if err != nil || len(rows) == 0 {
+			return nil, 0, "", err
 		}
+		for _, r := range rows {
+			email, err := m.open(ctx, r.key, string(r.ID), r.email, client, eventstore.ClientStream(client), "email")
+			if err != nil {
+				return nil, 0, "", err
+			}
+			if email == nil {
+				continue // removed, and on its way here
+			}
+			r.Email = string(email)
+			members = append(members, r.Member)
+		}
+		return members, len(rows), rows[len(rows)-1].Born, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	members := make([]Member, 0, len(rows))
-	for _, r := range rows {
-		stream := eventstore.ClientStream(client)
-		email, err := m.open(ctx, r.key, string(r.ID), r.email, client, stream, "email")
-		if err != nil {
-			return nil, err
-		}
-		if email == nil {
-			continue // removed, and on its way here
-		}
-		r.Email = string(email)
-		members = append(members, r.Member)
-	}
-	return members, nil
 }

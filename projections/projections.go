@@ -58,8 +58,8 @@ type Page struct {
 }
 
 // filled reads a list on until a page is full, so that one that is not full is
-// the last: what is read, all items up to last, may hold users who were erased
-// just then, and who are not among the kept.
+// the last: what is read, all items up to last, may hold users and members who
+// were erased just then, and who are not among the kept.
 func filled[T any](page Page, read func(Page) (kept []T, all int, last eventstore.Position, err error)) ([]T, error) {
 	var found []T
 	for want := page.Limit; ; {

@@ -355,6 +355,31 @@ func TestClientsAndMembers(t *testing.T) {
 	wantFault(t, "client_unknown", err)
 }
 
+func TestAPageThatLosesMembersIsNotTakenForTheLast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Clients{})
+	members := []id.Member{w.signUp(w.acme, "acme")}
+	for range 5 {
+		member := id.Next[id.Member](w.ids)
+		w.record(w.acme, "client-"+string(w.acme), addedMember(member, "viewer"))
+		members = append(members, member)
+	}
+	for _, removed := range members[1:4] { // that it is recorded comes after
+		if err := w.log.Vault.Destroy(t.Context(), w.acme, string(removed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := projections.Page{Limit: 2}
+	var found []id.Member
+	for _, m := range must[[]projections.Member](t)(projections.Clients{Reader: w.reader}.Members(t.Context(), w.acme, false, page)) {
+		found = append(found, m.ID)
+	}
+	if diff := cmp.Diff([]id.Member{members[0], members[4]}, found); diff != "" {
+		t.Errorf("a page (-want +got):\n%s", diff)
+	}
+}
+
 func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
