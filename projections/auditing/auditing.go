@@ -18,6 +18,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
+	"kindred/eventstore/feed"
 	"kindred/projections"
 )
 
@@ -232,13 +233,19 @@ func changed(client id.Client) error {
 		"The history of %s is not what was signed before: it was changed behind the service's back.", client)
 }
 
-const (
-	trySweep   = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred audit heads', 0))`
-	selectGrew = `
-SELECT t.client FROM history_trees t
-WHERE t.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = t.client)
-ORDER BY random() LIMIT $1`
-)
+const trySweep = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred audit heads', 0))`
+
+// selectGrew takes clients that can be read, at random, and first those whose
+// part of the model need not be waited for.
+func selectGrew() string {
+	fresh, joins := feed.FreshEach(projections.History{})
+	return `
+SELECT g.client FROM (
+	SELECT w.client, ` + fresh + ` FROM history_trees w` + joins + `
+	WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
+	ORDER BY random() LIMIT $1
+) g ORDER BY g.reached < g.head`
+}
 
 // Run signs heads of the clients that have changed, each minute, until ctx ends.
 func (a *Auditor) Run(ctx context.Context) {
@@ -257,7 +264,8 @@ func (a *Auditor) Run(ctx context.Context) {
 }
 
 // SignAll signs heads of clients that have changed since the last one, unless
-// another process is about it: a thousand of them at most, within a minute.
+// another process is about it: a thousand of them at most, within a minute. Its
+// error tells of the first that could not be signed: it keeps no other from it.
 func (a *Auditor) SignAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepBudget)
 	defer cancel()
@@ -266,7 +274,7 @@ func (a *Auditor) SignAll(ctx context.Context) error {
 		if err := tx.QueryRow(ctx, trySweep).Scan(&mine); err != nil || !mine {
 			return err
 		}
-		rows, err := tx.Query(ctx, selectGrew, signAtOnce)
+		rows, err := tx.Query(ctx, selectGrew(), signAtOnce)
 		if err != nil {
 			return err
 		}
@@ -274,12 +282,17 @@ func (a *Auditor) SignAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		var failed error
 		for _, client := range clients {
-			if _, err := a.Head(ctx, client, false); err != nil && !fault.Is(err, "history_changed") {
-				return err
+			_, err := a.Head(ctx, client, false)
+			if err != nil && failed == nil && !fault.Is(err, "history_changed") {
+				failed = fmt.Errorf("sign the head of %s: %w", client, err)
+			}
+			if ctx.Err() != nil {
+				break
 			}
 		}
-		return nil
+		return failed
 	})
 }
 
