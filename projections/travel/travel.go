@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	atOnce     = 3                // states of this process, being built or kept
+	atOnce     = 3                // states of this process, being built or kept; one of a client is built at a time
 	patience   = 10 * time.Second // that a caller waits for one to be built
 	keepFor    = 2 * time.Minute  // after its last reader, so that pages are read from one state
 	sweepEvery = time.Minute
@@ -138,7 +138,7 @@ func (t *Traveller) enter(m moment) (*kept, error) {
 	defer t.mu.Unlock()
 	k, found := t.states[m]
 	if !found {
-		if len(t.states) >= atOnce && !t.makeRoom() {
+		if t.building(m.client) || len(t.states) >= atOnce && !t.makeRoom() {
 			return nil, tooBusy()
 		}
 		k = &kept{moment: m, ready: make(chan struct{}), leave: make(chan struct{})}
@@ -151,6 +151,16 @@ func (t *Traveller) enter(m moment) (*kept, error) {
 	}
 	k.readers++
 	return k, nil
+}
+
+// building says whether a state of a client is. The lock is held.
+func (t *Traveller) building(client id.Client) bool {
+	for m, k := range t.states {
+		if m.client == client && k.state == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func tooBusy() error {
