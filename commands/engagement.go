@@ -26,14 +26,18 @@ type Engage struct {
 	Kind       string
 	Impression id.Impression // the one it is about; empty for a new one
 	User       UserRef       // where no impression is named
+	// Clusters are those that the user is in; nil: a new impression is of
+	// anybody, whomever the campaign is for.
+	Clusters func(context.Context) ([]id.Cluster, error)
 }
 
 // RecordEngagement records an impression of a user, or what came of one. A
 // click names its impression; a conversion of a user belongs to the user's
-// newest impression of the campaign, however often it is repeated. Impressions need a running campaign, and
-// fail with the fault frequency_capped where the user has seen it often enough;
-// what came of one is taken also after the campaign's end. Position is empty
-// where nothing was recorded, because it had been.
+// newest impression of the campaign, however often it is repeated. Impressions
+// need a running campaign, and fail with the fault frequency_capped where the user
+// has seen it often enough, and with not_in_audience where it is for clusters that
+// the user is not in; what came of one is taken also after the campaign's end.
+// Position is empty where nothing was recorded, because it had been.
 func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (eventstore.Recorded, error) {
 	if (in.Impression == "") == (in.User == "") {
 		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/user_id", Detail: "is needed where no impression_id is given, and only there"})
@@ -46,6 +50,9 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 	if in.Kind == domain.Impression && in.Impression == "" {
 		user, err := c.FindUser(ctx, call.Client, in.User)
 		if err != nil {
+			return eventstore.Recorded{}, err
+		}
+		if err := in.meant(ctx, state.Campaign); err != nil {
 			return eventstore.Recorded{}, err
 		}
 		return c.impress(ctx, call, state.Campaign, user, now)
@@ -66,6 +73,21 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 	last := outcome.Recorded[len(outcome.Recorded)-1]
 	last.Position = outcome.Position
 	return last, nil
+}
+
+// meant refuses a campaign that is for others.
+func (in Engage) meant(ctx context.Context, campaign domain.Campaign) error {
+	if in.Clusters == nil || campaign.Audience == domain.AudienceAll {
+		return nil
+	}
+	clusters, err := in.Clusters(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(clusters, func(c id.Cluster) bool { return slices.Contains(campaign.Clusters, c) }) {
+		return fault.New(fault.Conflict, "not_in_audience", "The campaign is for clusters that the user is not in.")
+	}
+	return nil
 }
 
 const (

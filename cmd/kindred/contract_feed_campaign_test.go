@@ -116,3 +116,32 @@ func TestAFrequencyCapHoldsAgainst32AtOnce(t *testing.T) {
 		t.Errorf("somebody else sees %v", found)
 	}
 }
+
+func TestAFrozenFeedShowsNoCampaignOfAClusterThatItsUserHasLeft(t *testing.T) {
+	t.Parallel()
+	a, layer := startService(t).crowded(90, groups)
+	found := a.ended(a.cluster(layer, "k", 3)).Clusters[0]
+	campaign := a.run(map[string]any{"audience": "clusters", "cluster_ids": []any{found.ID}})
+	members := a.members(found.ID)
+	next := func(user string) string {
+		t.Helper()
+		return "ext:" + user + "/feed?limit=4&cursor=" + *a.feed("ext:" + user + "/feed?limit=4").NextCursor
+	}
+	stays, leaves, returns := next(members[0]), next(members[1]), next(members[2])
+	for _, page := range []string{stays, returns} {
+		if found := campaignsOf(a.feed(page).Data); len(found) != 1 {
+			t.Fatalf("a member is shown %v", found)
+		}
+	}
+	for _, user := range members[1:3] {
+		wantDone(t, a.send("DELETE", layersPath+"/"+string(layer.ID)+"/users/ext:"+user, nil))
+	}
+	for page, shown := range map[string]int{stays: 1, leaves: 0, returns: 0} {
+		if found := campaignsOf(a.feed(page).Data); len(found) != shown {
+			t.Errorf("%s shows %v", page, found)
+		}
+	}
+	if got := a.analytics(campaign, "").Impressions; got != 2 {
+		t.Errorf("%d impressions are on record, not 2", got)
+	}
+}

@@ -60,17 +60,27 @@ func (s shownCampaigns) forUser(ctx context.Context, client id.Client, user id.U
 	if !slices.ContainsFunc(found, aimed) {
 		return found, nil
 	}
-	in, err := s.clusters.OfUser(ctx, client, false, user)
+	in, err := s.in(ctx, client, user)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(found, func(c projections.Showable) bool {
-		return aimed(c) && !slices.ContainsFunc(in, func(cluster projections.Cluster) bool { return slices.Contains(c.Clusters, cluster.ID) })
+		return aimed(c) && !slices.ContainsFunc(in, func(cluster id.Cluster) bool { return slices.Contains(c.Clusters, cluster) })
 	}), nil
 }
 
+// in are the clusters that a user is in now.
+func (s shownCampaigns) in(ctx context.Context, client id.Client, user id.User) ([]id.Cluster, error) {
+	found, err := s.clusters.OfUser(ctx, client, false, user)
+	in := make([]id.Cluster, len(found))
+	for i, c := range found {
+		in[i] = c.ID
+	}
+	return in, err
+}
+
 // notShown are the refusals that only mean that something else is shown.
-var notShown = []string{"frequency_capped", "campaign_not_running", "campaign_unknown"}
+var notShown = []string{"frequency_capped", "campaign_not_running", "campaign_unknown", "not_in_audience"}
 
 // Impression implements [feeds.Campaigns]: the impression is recorded at the
 // revision at which the cap was counted, and its id follows from the showing.
@@ -78,6 +88,7 @@ func (s shownCampaigns) Impression(ctx context.Context, client id.Client, user i
 	call := commands.Call{Client: client, Actor: "policy:feed", Seed: []string{string(client), "feed", string(user), showing}}
 	recorded, err := s.commands.RecordEngagement(ctx, call, commands.Engage{
 		Campaign: campaign, Kind: domain.Impression, User: commands.UserRef(user),
+		Clusters: func(ctx context.Context) ([]id.Cluster, error) { return s.in(ctx, client, user) },
 	})
 	if f := fault.As(err); f != nil && slices.Contains(notShown, f.Code) {
 		return "", false, nil

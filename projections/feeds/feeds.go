@@ -30,7 +30,7 @@ type Campaigns interface {
 	// names that. It says no, and records nothing, where that is not allowed
 	// any more; of those who ask at once no more are told yes than the
 	// frequency cap allows. The same showing is recorded once and told the
-	// same each time.
+	// same each time, as long as the audience includes the user.
 	Impression(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string) (impression id.Impression, ok bool, err error)
 }
 
