@@ -237,6 +237,10 @@ func causes(found []clustering.Cause) []event.DriftCause {
 			return cmp.Compare(y.Amount, x.Amount)
 		})[:maxCauses]
 	}
+	return recorded(found)
+}
+
+func recorded(found []clustering.Cause) []event.DriftCause {
 	out := make([]event.DriftCause, len(found))
 	for i, c := range found {
 		out[i] = event.DriftCause{
@@ -273,7 +277,7 @@ func (f findings) events(a *attempt, j, size int) []event.Event {
 		return []event.Event{event.ClusterFormed{ClusterState: state, Ancestors: f.ancestors[j]}}
 	}
 	fresh, standing := clustering.Told(told(k.was.Standing), k.now)
-	state.First, state.Standing = k.was.First, causes(standing)
+	state.First, state.Standing = k.was.First, recorded(standing)
 	lives := event.ClusterKept{ClusterState: state, Ancestors: f.ancestors[j], Comparisons: k.compared}
 	if len(fresh) == 0 {
 		return []event.Event{lives}

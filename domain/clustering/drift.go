@@ -11,6 +11,8 @@ import (
 // When a cluster has drifted.
 const (
 	DriftUsers = 50 // of both runs, below which nothing is judged
+	// MaxStanding bounds the traits that are given as told at the next run.
+	MaxStanding = 20
 
 	leastPSI     = 0.2
 	falseAlarms  = 0.01 // of a comparison, over all of its traits
@@ -212,18 +214,43 @@ func shift(older, newer Profile) float64 {
 // Told compares the causes of a run with those that were told before and still
 // stood at the last run. Fresh are those to be told now: the new ones, and
 // those that have grown by a quarter since they were told. Standing is what to
-// give as told at the next run.
+// give as told at the next run: of the traits only the MaxStanding largest, so
+// that a trait that is not among so many counts as told with the least of them.
 func Told(told, now []Cause) (fresh, standing []Cause) {
+	_, kept := largest(told)
 	for _, c := range now {
-		i := slices.IndexFunc(told, func(t Cause) bool {
-			return t.Kind == c.Kind && t.Baseline == c.Baseline && t.Trait == c.Trait
-		})
-		if i >= 0 && c.Amount < (1+leastGrowth)*told[i].Amount {
-			standing = append(standing, told[i])
-			continue
+		before, known := c, true
+		if i := slices.IndexFunc(told, c.same); i >= 0 {
+			before = told[i]
+		} else if c.Kind == CauseTrait && len(kept) == MaxStanding {
+			before.Amount = min(c.Amount, kept[MaxStanding-1].Amount)
+		} else {
+			known = false
 		}
-		fresh, standing = append(fresh, c), append(standing, c)
+		if !known || c.Amount >= (1+leastGrowth)*before.Amount {
+			fresh, before = append(fresh, c), c
+		}
+		standing = append(standing, before)
 	}
 	slices.SortStableFunc(fresh, func(a, b Cause) int { return cmp.Compare(b.Amount, a.Amount) })
-	return fresh, standing
+	others, kept := largest(standing)
+	return fresh, append(kept, others...)
+}
+
+func (c Cause) same(other Cause) bool {
+	return c.Kind == other.Kind && c.Baseline == other.Baseline && c.Trait == other.Trait
+}
+
+// largest are the traits among causes that have changed most, the first of them
+// most of all, and the causes of other kinds, of which there are few.
+func largest(causes []Cause) (others, kept []Cause) {
+	for _, c := range causes {
+		if c.Kind == CauseTrait {
+			kept = append(kept, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	slices.SortStableFunc(kept, func(a, b Cause) int { return cmp.Compare(b.Amount, a.Amount) })
+	return others, kept[:min(len(kept), MaxStanding)]
 }

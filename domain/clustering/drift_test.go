@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -253,6 +254,34 @@ func TestACauseIsToldAgainWhenItHasGrown(t *testing.T) {
 		{[]Cause{cause(CauseSize, 0.4)}, []Cause{cause(CauseSize, 0.4)}},
 	} {
 		fresh, told = Told(told, step.now)
+		if diff := cmp.Diff(step.fresh, fresh); diff != "" {
+			t.Errorf("step %d: %s", i, diff)
+		}
+	}
+}
+
+func TestManyCausesAreToldOnce(t *testing.T) {
+	now := make([]Cause, MaxStanding+5)
+	for i := range now {
+		now[i] = Cause{Kind: CauseTrait, Baseline: First, Trait: fmt.Sprintf("t%02d", i), Amount: 1 + float64(i)/100}
+	}
+	fresh, told := Told(nil, now)
+	if len(fresh) != len(now) || len(told) != MaxStanding {
+		t.Fatalf("%d are told at first, %d of them kept", len(fresh), len(told))
+	}
+	members := Cause{Kind: CauseMembers, Baseline: First, Amount: 0.5}
+	grown := Cause{Kind: CauseTrait, Baseline: First, Trait: "t00", Amount: 1.4}
+	for i, step := range []struct{ now, fresh []Cause }{
+		{now, nil},
+		{now, nil},
+		{append([]Cause{members}, now...), []Cause{members}},
+		{append([]Cause{members, grown}, now[1:]...), []Cause{grown}},
+		{append([]Cause{members, grown}, now[1:]...), nil},
+		{now[:3], nil},
+		{now, now[3:]},
+	} {
+		fresh, told = Told(told, step.now)
+		slices.SortFunc(fresh, func(a, b Cause) int { return strings.Compare(a.Trait, b.Trait) })
 		if diff := cmp.Diff(step.fresh, fresh); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
 		}
