@@ -143,9 +143,21 @@ func comparableTraits(older, newer Profile) [][2]TraitProfile {
 // drift measures a trait at a level of significance. The levels of a set do
 // not exclude one another: each is measured by itself, as held, not held or
 // missing, and the one that is farthest over its limit speaks for the trait.
+// Dates have drifted only if they have both as days of the calendar and as
+// ages: time alone changes the age of whatever happened once, and the day of
+// whatever happens again and again.
 func (t TraitProfile) drift(newer TraitProfile, level float64) TraitDrift {
 	if t.Type != traits.TypeSet {
-		return measureDrift(t.Path, append(slices.Clone(t.Counts), t.Missing), append(slices.Clone(newer.Counts), newer.Missing), level)
+		older := append(slices.Clone(t.Counts), t.Missing)
+		d := measureDrift(t.Path, older, append(slices.Clone(newer.Counts), newer.Missing), level)
+		if newer.Aged == nil {
+			return d
+		}
+		aged := measureDrift(t.Path, older, append(slices.Clone(newer.Aged), newer.Missing), level)
+		if aged.PSI*d.Limit < d.PSI*aged.Limit {
+			return aged
+		}
+		return d
 	}
 	worst := measureDrift(t.Path, []int{t.Users - t.Missing, t.Missing}, []int{newer.Users - newer.Missing, newer.Missing}, level)
 	for i, held := range t.Counts {

@@ -27,6 +27,7 @@ type Profile struct {
 	Total    int            `json:"total"`  // of the run
 	Centroid []float32      `json:"centroid"`
 	Spread   float64        `json:"spread"` // as in Result.Spreads
+	AsOf     float64        `json:"as_of"`  // of the run, in days since 1970-01-01 UTC; 0 where it was not kept
 	Traits   []TraitProfile `json:"traits"` // sorted by path
 }
 
@@ -40,6 +41,9 @@ type TraitProfile struct {
 	Counts  []int       `json:"counts"`           // of each bin; of each level, and of all other levels
 	Missing int         `json:"missing"`
 	Users   int         `json:"users"` // that were counted; of a large cluster's numbers, a sample
+	// Aged counts a date that is in the edges of an earlier run by days before
+	// the later run's as-of, Counts by days before the earlier's.
+	Aged []int `json:"-"`
 }
 
 // empty is the trait's profile before anybody was counted.

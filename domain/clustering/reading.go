@@ -12,6 +12,7 @@ import (
 type reading struct {
 	known  bool
 	number float64  // of number, and of date in days before the run's as-of
+	day    float64  // of date, in days since 1970-01-01 UTC
 	levels []string // of all other types; of a set any number
 }
 
@@ -50,7 +51,7 @@ func (r *reading) read(from reader, i int, f traits.Flat) {
 	case traits.TypeNumber:
 		r.number = v.Number
 	case traits.TypeDate:
-		r.number = from.asOf - v.Number
+		r.number, r.day = from.asOf-v.Number, v.Number
 	case traits.TypeBool:
 		r.levels = append(r.levels, strconv.FormatBool(v.Number != 0))
 	case traits.TypeGeo:

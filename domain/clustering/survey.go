@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"kindred/domain/splitmix"
@@ -73,6 +74,7 @@ type survey struct {
 type frame struct {
 	trait   int
 	profile *TraitProfile
+	asOf    float64 // of the run that the profile is of
 }
 
 // group is what is counted of some users.
@@ -108,15 +110,19 @@ func newSurvey(q Question) *survey {
 }
 
 // empty is a profile in the frame of an older one, to be counted into. A trait
-// that is gone, or of another type now, cannot be compared.
+// that is gone, or of another type now, cannot be compared, nor can a date with
+// those of a run whose as-of was not kept.
 func (s *survey) empty(cluster int, older Profile) Profile {
 	p := s.profile(cluster)
 	p.Traits = make([]TraitProfile, 0, len(older.Traits)) // frames point into it
 	for i, t := range s.reader.traits {
 		for _, o := range older.Traits {
-			if o.Path == t.Path && o.Type == t.Type {
+			if o.Path == t.Path && o.Type == t.Type && (o.Type != traits.TypeDate || older.AsOf != 0) {
 				p.Traits = append(p.Traits, o.empty())
-				s.frames[cluster] = append(s.frames[cluster], frame{i, &p.Traits[len(p.Traits)-1]})
+				if o.Type == traits.TypeDate && older.AsOf != s.reader.asOf {
+					p.Traits[len(p.Traits)-1].Aged = make([]int, len(o.Counts))
+				}
+				s.frames[cluster] = append(s.frames[cluster], frame{i, &p.Traits[len(p.Traits)-1], older.AsOf})
 			}
 		}
 	}
@@ -125,7 +131,9 @@ func (s *survey) empty(cluster int, older Profile) Profile {
 
 // profile is a cluster's profile without its traits and users.
 func (s *survey) profile(cluster int) Profile {
-	return Profile{Schema: s.Schema.Version, Centroid: s.Result.Centroids[cluster], Spread: s.Result.Spreads[cluster]}
+	return Profile{
+		Schema: s.Schema.Version, Centroid: s.Result.Centroids[cluster], Spread: s.Result.Spreads[cluster], AsOf: s.reader.asOf,
+	}
 }
 
 func (s *survey) count(cluster int, f traits.Flat) {
@@ -135,7 +143,12 @@ func (s *survey) count(cluster int, f traits.Flat) {
 	s.groups[cluster].count(s.reader.traits, s.readings, &s.random)
 	s.groups[s.Result.K].count(s.reader.traits, s.readings, &s.random)
 	for _, frame := range s.frames[cluster] {
-		frame.profile.count(s.readings[frame.trait])
+		r, into := s.readings[frame.trait], frame.profile
+		if r.known && into.Aged != nil {
+			into.Aged[sort.SearchFloat64s(into.Edges, r.number)]++
+			r.number = frame.asOf - r.day
+		}
+		into.count(r)
 	}
 }
 

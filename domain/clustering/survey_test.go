@@ -2,6 +2,7 @@ package clustering
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -189,6 +190,52 @@ func TestDriftFromRunToRun(t *testing.T) {
 	d := Compare(against[0][0], s.Against[0][0], same90, Previous)
 	if len(d.Causes) != 1 || d.Causes[0].Trait != "plan" || d.Severity() != Major {
 		t.Errorf("%+v", d)
+	}
+}
+
+func TestTimeAloneIsNoDrift(t *testing.T) {
+	const n, days = 400, 30
+	joined := func(later int) (users []traits.Flat) {
+		for i := range n {
+			day := time.Date(2024, 10, 1+i/2%days+later, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+			users = append(users, traits.Flat{Values: []traits.Value{{Path: "joined_at", Kind: traits.Text, Text: day}}})
+		}
+		return users
+	}
+	schema := traits.Schema{Traits: []traits.Trait{{Path: "joined_at", Type: traits.TypeDate, Weight: 1}}}
+	began := time.Date(2024, 12, 1, 7, 9, 11, 0, time.UTC)
+	older := mustSurvey(t, Question{Schema: schema, AsOf: began, Result: halves(n)}, joined(0))
+	raw, err := json.Marshal(older.Profiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []Profile
+	if err := json.Unmarshal(raw, &kept); err != nil {
+		t.Fatal(err)
+	}
+	unknown := slices.Clone(kept)
+	unknown[0].AsOf = 0
+	for _, c := range []struct {
+		what         string
+		older        Profile
+		after, later int // days
+		drifts       bool
+		compared     int
+	}{
+		{"the same users, at once", kept[0], 0, 0, false, 1},
+		{"the same users, a month after", kept[0], days, 0, false, 1},
+		{"users who do something as lately as before", kept[0], days, days, false, 1},
+		{"users of another month, at once", kept[0], 0, -days, true, 1},
+		{"users of another month, a month after", kept[0], days, -days, true, 1},
+		{"a profile that does not say when it was made", unknown[0], days, 0, false, 0},
+	} {
+		s := mustSurvey(t, Question{
+			Schema: schema, AsOf: began.AddDate(0, 0, c.after), Result: halves(n), Against: [][]Profile{{c.older}},
+		}, joined(c.later))
+		d := Compare(c.older, s.Against[0][0], same90, Previous)
+		if len(d.Traits) != c.compared || (len(d.Causes) > 0) != c.drifts {
+			t.Errorf("%s: %+v", c.what, d)
+		}
 	}
 }
 
