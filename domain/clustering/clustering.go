@@ -161,7 +161,7 @@ func check(ctx context.Context, points Points, o Options) error {
 			}
 		}
 	}
-	wanted := max(o.K, 2)
+	wanted := max(min(o.K, n/o.MinSize), 2)
 	distinct, err := countDistinct(ctx, points, wanted)
 	if err != nil {
 		return err

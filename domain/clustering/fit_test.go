@@ -236,6 +236,8 @@ func TestRunsThatCannotSucceedSaySo(t *testing.T) {
 		{Points{}, 0, NoUsableTraits},
 		{line(100, 1), 0, TooFewDistinct},
 		{line(100, 4), 5, TooFewDistinct},
+		{line(100, 6), 10, ""}, // of 100 users there are no more than 5 clusters
+		{line(100, 4), 10, TooFewDistinct},
 		{line(100, 2), 2, ""},
 		{line(100, 2), 0, ""},
 	} {
