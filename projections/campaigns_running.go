@@ -37,18 +37,24 @@ LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > 
 		count(*) FILTER (WHERE t.span IS NULL OR i.shown_at > $3::timestamptz - t.span) AS within
 	FROM campaign_impressions i WHERE i.client = c.client AND i.user_id = $2 AND i.campaign = c.id) seen ON true
 WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb ->> 'budget_minor')::bigint
+	AND ($6::text[] IS NULL OR c.terms::jsonb ->> 'audience' = 'all' OR c.terms::jsonb -> 'cluster_ids' ?| $6)
 	AND (t.ends IS NULL OR t.ends > $3) AND (t.cap = 0 OR seen.within < t.cap)
 ORDER BY c.born LIMIT $5`
 
 // Showable returns the campaigns that run now and that a user has not seen as
 // often as their frequency caps allow, in order of creation. since begins the
-// window of what was unanswered. Whom a campaign is for is left to the caller.
-func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time) ([]Showable, error) {
+// window of what was unanswered. in are the clusters that the user is in and
+// that campaigns for clusters must be for; nil: they may be for anybody.
+func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, in []id.Cluster) ([]Showable, error) {
 	type row struct {
 		Showable
 		terms string
 	}
-	rows, err := query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, maxShowable}, func(r *row) []any {
+	args := []any{string(user), now, since, maxShowable, nil}
+	if in != nil {
+		args[4] = texts(in)
+	}
+	rows, err := query(ctx, m.Reader, m, client, false, showableCampaigns, args, func(r *row) []any {
 		return []any{text(&r.ID), text(&r.terms), &r.SpentMinor, &r.StartedAt, &r.Impressions, &r.Clicks, &r.Unanswered}
 	})
 	if err != nil {

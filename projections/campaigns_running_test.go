@@ -63,7 +63,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		}
 		w.record(client, "campaign-"+string(campaign), events...)
 		at := now.Add(c.later)
-		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour)))
+		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), nil))
 		if may := len(found) == 1; may != c.may {
 			t.Errorf("%s: may be shown: %t", c.what, may)
 			continue
@@ -72,6 +72,37 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 			if diff := cmp.Diff(c.terms, found[0].CampaignTerms); diff != "" || found[0].Unanswered != c.unanswered || found[0].ID != campaign {
 				t.Errorf("%s: %d unanswered, not %d; %s", c.what, found[0].Unanswered, c.unanswered, diff)
 			}
+		}
+	}
+}
+
+func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Campaigns{})
+	user, now := id.Next[id.User](w.ids), time.Now()
+	ours, theirs := id.Next[id.Cluster](w.ids), id.Next[id.Cluster](w.ids)
+	run := func(audience string, clusters ...id.Cluster) id.Campaign {
+		campaign := id.Next[id.Campaign](w.ids)
+		w.record(w.acme, "campaign-"+string(campaign), event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{
+			Name: "a", BudgetMinor: 100, Currency: "EUR", Audience: audience, Clusters: clusters,
+		}}, event.CampaignStarted{Campaign: campaign, StartedAt: now})
+		return campaign
+	}
+	for range 500 {
+		run("clusters", theirs)
+	}
+	want := []id.Campaign{run("clusters", theirs, ours), run("all")}
+	for _, c := range []struct {
+		in   []id.Cluster
+		want []id.Campaign
+	}{{[]id.Cluster{ours, id.Next[id.Cluster](w.ids)}, want}, {[]id.Cluster{}, want[1:]}} {
+		var got []id.Campaign
+		for _, found := range must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), w.acme, user, now, now, c.in)) {
+			got = append(got, found.ID)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("in %v: %s", c.in, diff)
 		}
 	}
 }

@@ -30,11 +30,14 @@ var _ feeds.Campaigns = shownCampaigns{}
 // Running implements [feeds.Campaigns].
 func (s shownCampaigns) Running(ctx context.Context, client id.Client, user id.User) ([]feeds.Running, error) {
 	now := s.now()
-	found, err := s.model.Showable(ctx, client, user, now, now.Add(-ranking.FatigueWindow))
-	if err != nil {
-		return nil, err
+	since := now.Add(-ranking.FatigueWindow)
+	found, err := s.model.Showable(ctx, client, user, now, since, nil)
+	if err == nil && slices.ContainsFunc(found, func(c projections.Showable) bool { return c.Audience != domain.AudienceAll }) {
+		var in []id.Cluster
+		if in, err = s.in(ctx, client, user); err == nil {
+			found, err = s.model.Showable(ctx, client, user, now, since, in)
+		}
 	}
-	found, err = s.forUser(ctx, client, user, found)
 	if err != nil {
 		return nil, err
 	}
@@ -53,23 +56,7 @@ func (s shownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 	return running, nil
 }
 
-// forUser keeps the campaigns that are meant for everybody or for a cluster that
-// the user is in now.
-func (s shownCampaigns) forUser(ctx context.Context, client id.Client, user id.User, found []projections.Showable) ([]projections.Showable, error) {
-	aimed := func(c projections.Showable) bool { return c.Audience != domain.AudienceAll }
-	if !slices.ContainsFunc(found, aimed) {
-		return found, nil
-	}
-	in, err := s.in(ctx, client, user)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(found, func(c projections.Showable) bool {
-		return aimed(c) && !slices.ContainsFunc(in, func(cluster id.Cluster) bool { return slices.Contains(c.Clusters, cluster) })
-	}), nil
-}
-
-// in are the clusters that a user is in now.
+// in are the clusters that a user is in now; never nil.
 func (s shownCampaigns) in(ctx context.Context, client id.Client, user id.User) ([]id.Cluster, error) {
 	found, err := s.clusters.OfUser(ctx, client, false, user)
 	in := make([]id.Cluster, len(found))
