@@ -14,6 +14,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
 
 // Campaigns is the read model of campaigns and of what came of them.
@@ -210,13 +211,17 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 	}, nil
 }
 
-const dueCampaigns = `SELECT client, id FROM campaigns WHERE due <= $1 ORDER BY due LIMIT $2`
+// A quarantined client's campaigns stay due here after they have been advanced.
+const dueCampaigns = `
+SELECT c.client, c.id FROM campaigns c LEFT JOIN quarantine q ON q.projection = $3 AND q.client = c.client
+WHERE c.due <= $1 ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
 
 // Due returns campaigns whose time to start or to end has come, at most limit,
-// and whose they are; none while the read model is yet to be made.
+// and whose they are, those of quarantined clients only where there is room;
+// none while the read model is yet to be made.
 func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
 	due := map[id.Campaign]id.Client{}
-	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit)
+	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, feed.Slot(m))
 	if unbuilt(err) {
 		return due, nil
 	}

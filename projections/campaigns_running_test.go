@@ -8,6 +8,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore/feed"
 	"kindred/projections"
 )
 
@@ -104,5 +105,40 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("in %v: %s", c.in, diff)
 		}
+	}
+}
+
+func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Campaigns{})
+	soon := time.Now().Add(time.Hour)
+	schedule := func(client id.Client, starts time.Time) id.Campaign {
+		campaign := id.Next[id.Campaign](w.ids)
+		w.record(client, "campaign-"+string(campaign), event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{
+			Name: "a", BudgetMinor: 100, Currency: "EUR", Audience: "all", StartsAt: &starts,
+		}}, event.CampaignScheduled{Campaign: campaign})
+		return campaign
+	}
+	for i := range 3 {
+		schedule(w.acme, soon.Add(time.Duration(i)*time.Second))
+	}
+	late := schedule(w.bolt, soon.Add(time.Minute))
+	campaigns := projections.Campaigns{Reader: w.reader}
+	for _, client := range []id.Client{w.acme, w.bolt} {
+		must[[]projections.Campaign](t)(campaigns.List(t.Context(), client, false, nil, projections.Page{Limit: 10})) // they are there
+	}
+	due := func(limit int) map[id.Campaign]id.Client {
+		return must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), soon.Add(time.Hour), limit))
+	}
+	if found := due(3); found[late] != "" || len(found) != 3 {
+		t.Errorf("the first three are %v", found)
+	}
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`,
+		feed.Slot(campaigns), string(w.acme)); err != nil {
+		t.Fatal(err)
+	}
+	if found := due(3); found[late] != w.bolt || len(found) != 3 {
+		t.Errorf("the first three are %v, without the other client's", found)
 	}
 }
