@@ -15,6 +15,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
+	"kindred/eventstore/feed"
 )
 
 // History is the read model of what happened to each client: where its events
@@ -270,6 +271,23 @@ func (m History) Tree(ctx context.Context, client id.Client, eventual bool) (Gro
 	}
 	found[0].Peaks = hashes(found[0].peaks)
 	return found[0].Grown, nil
+}
+
+// Unsigned returns clients that have grown since their last head was signed, most
+// of them at random, but none that cannot be read. Those whose part of the model
+// has to be waited for come last.
+func (History) Unsigned(ctx context.Context, tx pgx.Tx, most int) ([]id.Client, error) {
+	fresh, joins := feed.FreshEach(History{})
+	rows, err := tx.Query(ctx, `
+SELECT g.client FROM (
+	SELECT w.client, `+fresh+` FROM history_trees w`+joins+`
+	WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
+	ORDER BY random() LIMIT $1
+) g ORDER BY g.reached < g.head`, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[id.Client])
 }
 
 // SizeAt is how many events a client had recorded by a time: everything up to

@@ -18,7 +18,6 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
-	"kindred/eventstore/feed"
 	"kindred/projections"
 )
 
@@ -235,18 +234,6 @@ func changed(client id.Client) error {
 
 const trySweep = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred audit heads', 0))`
 
-// selectGrew takes clients that can be read, at random, and first those whose
-// part of the model need not be waited for.
-func selectGrew() string {
-	fresh, joins := feed.FreshEach(projections.History{})
-	return `
-SELECT g.client FROM (
-	SELECT w.client, ` + fresh + ` FROM history_trees w` + joins + `
-	WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
-	ORDER BY random() LIMIT $1
-) g ORDER BY g.reached < g.head`
-}
-
 // Run signs heads of the clients that have changed, each minute, until ctx ends.
 func (a *Auditor) Run(ctx context.Context) {
 	tick := time.NewTicker(signEvery)
@@ -274,11 +261,7 @@ func (a *Auditor) SignAll(ctx context.Context) error {
 		if err := tx.QueryRow(ctx, trySweep).Scan(&mine); err != nil || !mine {
 			return err
 		}
-		rows, err := tx.Query(ctx, selectGrew(), signAtOnce)
-		if err != nil {
-			return err
-		}
-		clients, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
+		clients, err := a.History.Unsigned(ctx, tx, signAtOnce)
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	atOnce     = 3                // states of this process, being built or kept; one of a client is built at a time
+	atOnce     = 3                // states of this process, being built or kept
+	ofClient   = 2                // of one client, being built
 	patience   = 10 * time.Second // that a caller waits for one to be built
 	keepFor    = 2 * time.Minute  // after its last reader, so that pages are read from one state
 	sweepEvery = time.Minute
@@ -138,7 +139,7 @@ func (t *Traveller) enter(m moment) (*kept, error) {
 	defer t.mu.Unlock()
 	k, found := t.states[m]
 	if !found {
-		if t.building(m.client) || len(t.states) >= atOnce && !t.makeRoom() {
+		if t.building(m.client) >= ofClient || len(t.states) >= atOnce && !t.makeRoom() {
 			return nil, tooBusy()
 		}
 		k = &kept{moment: m, ready: make(chan struct{}), leave: make(chan struct{})}
@@ -153,14 +154,14 @@ func (t *Traveller) enter(m moment) (*kept, error) {
 	return k, nil
 }
 
-// building says whether a state of a client is. The lock is held.
-func (t *Traveller) building(client id.Client) bool {
+// building counts the states of a client that are being built. The lock is held.
+func (t *Traveller) building(client id.Client) (n int) {
 	for m, k := range t.states {
 		if m.client == client && k.state == nil {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 func tooBusy() error {

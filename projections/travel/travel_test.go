@@ -14,20 +14,22 @@ func TestOneClientsStatesLeaveRoomForThoseOfOthers(t *testing.T) {
 		busy bool
 	}{
 		{moment{"cli_acme", 1}, false},
-		{moment{"cli_acme", 2}, true},
+		{moment{"cli_acme", 2}, false},
+		{moment{"cli_acme", 3}, true},
 		{moment{"cli_acme", 1}, false}, // is being built already
 		{moment{"cli_bolt", 2}, false},
-		{moment{"cli_bolt", 1}, true},
 	} {
 		if _, err := traveller.enter(ask.moment); fault.Is(err, "busy") != ask.busy {
 			t.Errorf("%+v: %v", ask, err)
 		}
 	}
 
-	traveller.mu.Lock()
-	traveller.states[moment{"cli_acme", 1}].state = &State{}
-	traveller.mu.Unlock()
-	if _, err := traveller.enter(moment{"cli_acme", 2}); err != nil {
-		t.Error("the first is built, and yet:", err)
+	<-traveller.begin
+	built := traveller.states[moment{"cli_acme", 1}]
+	built.state = &State{}
+	traveller.exit(built)
+	traveller.exit(built)
+	if _, err := traveller.enter(moment{"cli_acme", 3}); err != nil {
+		t.Error("the first is built and read, and yet:", err)
 	}
 }
