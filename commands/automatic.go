@@ -54,7 +54,7 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 		return nil, err
 	}
 	newest := sync.OnceValues(func() ([]eventstore.Recorded, error) {
-		return c.Log.ReadBack(ctx, eventstore.UserStream(client, user), eventstore.End, 1)
+		return c.newestOfUser(ctx, client, user)
 	})
 	var news []event.MatchComputed
 	for _, m := range found {
@@ -62,7 +62,7 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 		if known {
 			before := last.Event.(event.MatchComputed).Score
 			if last.Event.(event.MatchComputed).Schema != m.Schema {
-				if before, err = c.scoreOfThen(ctx, client, user, newest, last.Position, m); err != nil {
+				if before, err = c.scoreOfThen(ctx, client, newest, last.Position, m); err != nil {
 					return nil, err
 				}
 			}
@@ -104,8 +104,8 @@ func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (ma
 
 // scoreOfThen is what a match would score today, were the user still as it was
 // at a position.
-func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, user id.User,
-	newest func() ([]eventstore.Recorded, error), at eventstore.Position, m event.MatchComputed,
+func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, newest func() ([]eventstore.Recorded, error),
+	at eventstore.Position, m event.MatchComputed,
 ) (float64, error) {
 	now, err := newest()
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, user id.Us
 	if len(now) == 0 || now[0].Position <= at {
 		return m.Score, nil // nothing of the user has changed
 	}
-	then, err := c.userAt(ctx, client, user, at)
+	then, err := c.userAt(ctx, now, at)
 	if err != nil || then.Event == nil {
 		return m.Score, err
 	}

@@ -311,7 +311,11 @@ func (c *Commands) Assignments(ctx context.Context, client id.Client, of event.R
 // TraitsAt returns the traits that a user had at a position of the log, or nil
 // where there was no such user, or is none any more.
 func (c *Commands) TraitsAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (json.RawMessage, error) {
-	then, err := c.userAt(ctx, client, user, at)
+	newest, err := c.newestOfUser(ctx, client, user)
+	if err != nil {
+		return nil, err
+	}
+	then, err := c.userAt(ctx, newest, at)
 	if err != nil || then.Event == nil {
 		return nil, err
 	}

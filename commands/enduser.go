@@ -198,21 +198,25 @@ func (c *Commands) traits(ctx context.Context, history []eventstore.Recorded) ([
 	return nil, domain.ErrUserUnknown()
 }
 
-// userAt finds the newest event of a user up to a position of the log; its Event
-// is nil where there is none. The positions of a stream rise, so it is found by
-// halving.
-func (c *Commands) userAt(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (then eventstore.Recorded, err error) {
-	stream := eventstore.UserStream(client, user)
-	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
-	if err != nil || len(last) == 0 {
-		return then, err
+// newestOfUser is the last event of a user, or none.
+func (c *Commands) newestOfUser(ctx context.Context, client id.Client, user id.User) ([]eventstore.Recorded, error) {
+	return c.Log.ReadBack(ctx, eventstore.UserStream(client, user), eventstore.End, 1)
+}
+
+// userAt finds the newest event of a user up to a position of the log, given the
+// newest of all; its Event is nil where there is none. The positions of a stream
+// rise, so it is found by halving.
+func (c *Commands) userAt(ctx context.Context, newest []eventstore.Recorded, at eventstore.Position) (then eventstore.Recorded, err error) {
+	if len(newest) == 0 {
+		return then, nil
 	}
-	if last[0].Position <= at {
-		return last[0], nil
+	last := newest[0]
+	if last.Position <= at {
+		return last, nil
 	}
-	for low, high := eventstore.NoStream, last[0].Revision; low+1 < high; {
+	for low, high := eventstore.NoStream, last.Revision; low+1 < high; {
 		middle := low + (high-low)/2
-		found, err := c.Log.ReadBack(ctx, stream, middle, 1)
+		found, err := c.Log.ReadBack(ctx, last.Stream, middle, 1)
 		if err != nil {
 			return then, err
 		}

@@ -331,13 +331,10 @@ func (r *importing) earlier(ctx context.Context, lines []Imported) (done int, er
 		}
 	}
 	for _, found := range recorded[:done] {
-		switch {
-		case found == nil:
+		if found == nil {
 			r.count(eventstore.Start, &r.report.Unchanged)
-		case found.Revision == 0:
-			r.count(found.Position, &r.report.Created)
-		default:
-			r.count(found.Position, &r.report.Updated)
+		} else {
+			r.countChange(found.Position, found.Revision)
 		}
 	}
 	return done, r.commands.Log.NoteHead(ctx, r.call.Client, last)
@@ -384,13 +381,10 @@ func (r *importing) upsert(ctx context.Context, line Imported) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(outcome.Recorded) == 0:
+	if len(outcome.Recorded) == 0 {
 		r.count(outcome.Position, &r.report.Unchanged)
-	case outcome.Recorded[0].Revision == 0:
-		r.count(outcome.Position, &r.report.Created)
-	default:
-		r.count(outcome.Position, &r.report.Updated)
+	} else {
+		r.countChange(outcome.Position, outcome.Recorded[0].Revision)
 	}
 	return nil
 }
@@ -441,6 +435,15 @@ func (r *importing) count(at eventstore.Position, as *int) {
 	defer r.mu.Unlock()
 	r.report.Position = max(r.report.Position, at)
 	*as++
+}
+
+// countChange counts a line whose first event stands at a revision.
+func (r *importing) countChange(at eventstore.Position, first eventstore.Revision) {
+	if first == 0 {
+		r.count(at, &r.report.Created)
+	} else {
+		r.count(at, &r.report.Updated)
+	}
 }
 
 // refuse keeps the lowest lines, in order, whichever worker is first.

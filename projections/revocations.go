@@ -46,14 +46,17 @@ const insertRevocation = `INSERT INTO revocations (subject, revoked_at) VALUES (
 func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	var b pgx.Batch
 	for _, r := range batch {
+		var subject string
 		switch e := r.Event.(type) {
 		case event.APIKeyRevoked:
-			b.Queue(insertRevocation, string(e.Key), r.RecordedAt)
-			b.Queue(noteApplied, string(e.Key), r.RecordedAt)
+			subject = string(e.Key)
 		case event.MemberRemoved:
-			b.Queue(insertRevocation, string(e.Member), r.RecordedAt)
-			b.Queue(noteApplied, string(e.Member), r.RecordedAt)
+			subject = string(e.Member)
+		default:
+			continue
 		}
+		b.Queue(insertRevocation, subject, r.RecordedAt)
+		b.Queue(noteApplied, subject, r.RecordedAt)
 	}
 	return send(ctx, tx, "revocations", &b)
 }

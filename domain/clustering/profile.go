@@ -60,7 +60,7 @@ func (t *TraitProfile) count(r reading) {
 	case !r.known:
 		t.Missing++
 	case numeric(t.Type):
-		t.Counts[sort.SearchFloat64s(t.Edges, r.number)]++
+		t.Counts[t.bin(r.number)]++
 	default:
 		for _, level := range r.levels {
 			i := slices.Index(t.Levels, level)
@@ -73,6 +73,9 @@ func (t *TraitProfile) count(r reading) {
 		}
 	}
 }
+
+// bin is where a number is counted.
+func (t *TraitProfile) bin(x float64) int { return sort.SearchFloat64s(t.Edges, x) }
 
 // numeric tells whether a trait has bins and a median, not levels.
 func numeric(t traits.Type) bool { return t == traits.TypeNumber || t == traits.TypeDate }
@@ -90,7 +93,7 @@ func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
 	}
 	p.Counts = make([]int, len(p.Edges)+1)
 	for _, x := range sorted {
-		p.Counts[sort.SearchFloat64s(p.Edges, x)]++
+		p.Counts[p.bin(x)]++
 	}
 	return p
 }

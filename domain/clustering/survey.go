@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"sort"
 	"time"
 
 	"kindred/domain/splitmix"
@@ -145,7 +144,7 @@ func (s *survey) count(cluster int, f traits.Flat) {
 	for _, frame := range s.frames[cluster] {
 		r, into := s.readings[frame.trait], frame.profile
 		if r.known && into.Aged != nil {
-			into.Aged[sort.SearchFloat64s(into.Edges, r.number)]++
+			into.Aged[into.bin(r.number)]++
 			r.number = frame.asOf - r.day
 		}
 		into.count(r)

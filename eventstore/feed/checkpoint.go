@@ -49,9 +49,11 @@ const advanceCheckpoint = `
 UPDATE checkpoints SET position = $4, event_id = $5, events = $6, epoch = $7, updated_at = now()
 WHERE name = $1 AND lease_epoch = $2 AND position = $3`
 
-// The same as a transaction of its own, which waits for the disk no more than
-// any other (see startTransaction).
-const passCheckpoint = advanceCheckpoint + ` AND set_config('synchronous_commit', 'off', true) = 'off'`
+// inMemory, at the end of a condition, lets a statement that is a transaction of
+// its own wait for the disk no more than any other does (see startTransaction).
+const inMemory = ` AND set_config('synchronous_commit', 'off', true) = 'off'`
+
+const passCheckpoint = advanceCheckpoint + inMemory
 
 // pass advances a checkpoint on its own, past events that change nothing else.
 func pass(ctx context.Context, pool *pgxpool.Pool, slot string, leaseEpoch int64, from, to checkpoint) error {

@@ -88,8 +88,7 @@ func (r *Runner) EndLeases(ctx context.Context) error {
 // A renewal does not wait for the disk: where a crash takes it, the lease ends
 // sooner, and its epoch keeps the leader from writing all the same.
 const renewLease = `
-UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2
-	AND set_config('synchronous_commit', 'off', true) = 'off'
+UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2` + inMemory + `
 RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2`
