@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,7 +92,9 @@ func eventful(w *world, random *rand.Rand, events int) {
 	}
 	w.record(w.acme, "campaigns",
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_erased", User: "usr_erased", Kind: "impression"},
-		event.EndUserErased{User: "usr_erased"})
+		event.EndUserErased{User: "usr_erased"},
+		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "impression"},
+		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "click"})
 	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
 	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
 	w.subscribe(w.bolt, "https://example.com/bolt")
@@ -265,6 +268,48 @@ func (m modelTables) after(t *testing.T, sizes []int, history []eventstore.Recor
 		found[name] = must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))
 	}
 	return found
+}
+
+// TestNoTableNamesWhoWasErased has all that can be said of a user said before
+// the erasure, and again after it, as by commands that had found the user.
+func TestNoTableNamesWhoWasErased(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ada, bob, layer := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`), w.define(w.acme, "a layer")
+	campaign := id.Next[id.Campaign](w.ids)
+	w.record(w.acme, "campaign", event.CampaignDrafted{Campaign: campaign})
+	say := func() {
+		w.match(w.acme, ada, bob, 0.5)
+		w.match(w.acme, bob, ada, 0.5)
+		w.interact(w.acme, ada, bob, "dismiss", 0)
+		w.interact(w.acme, bob, ada, "click", 1)
+		w.grant(w.acme, layer, ada, true)
+		shown := event.CampaignEngagementRecorded{Campaign: campaign, User: ada, Impression: id.Next[id.Impression](w.ids), Kind: "impression"}
+		answer := shown
+		answer.Kind = "click"
+		w.record(w.acme, "campaign", shown, answer)
+	}
+	say()
+	w.recordUser(w.acme, ada, event.EndUserErased{User: ada})
+	say()
+	history := w.history()
+	for _, model := range projections.All() {
+		t.Run(model.Name(), func(t *testing.T) {
+			tables := emptyTables(t, w, model)
+			for _, sizes := range [][]int{ones(len(history)), {len(history)}} {
+				for table, rows := range tables.after(t, sizes, history) {
+					if strings.HasSuffix(table, "_erased") || table == "users" || table == "history_events" {
+						continue // they say that the user was erased, and what is in the log
+					}
+					for _, row := range rows {
+						if strings.Contains(row, string(ada)) {
+							t.Errorf("batches of %v leave in %s: %s", sizes, table, row)
+						}
+					}
+				}
+			}
+		})
+	}
 }
 
 func TestAFieldThatWasNotSealedIsTheEventsFault(t *testing.T) {

@@ -62,11 +62,12 @@ func (Campaigns) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Campaigns) Version() int { return 2 }
+func (Campaigns) Version() int { return 3 }
 
 // Schema of the read model. Slots are quarters of an hour: the hours and the
 // days of every time zone are made of them. An erased user's impressions stay,
-// and are nobody's.
+// and are nobody's. Who was erased is kept, so that an impression that was on
+// its way then is nobody's too.
 func (Campaigns) Schema() string {
 	return `
 CREATE TABLE campaigns (
@@ -122,7 +123,12 @@ CREATE TABLE campaign_users (
 	engaged     bigint NOT NULL,
 	PRIMARY KEY (client, campaign, user_id)
 );
-CREATE INDEX campaign_users_users ON campaign_users (client, user_id);`
+CREATE INDEX campaign_users_users ON campaign_users (client, user_id);
+CREATE TABLE campaign_erased (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, user_id)
+);`
 }
 
 const campaignColumns = `

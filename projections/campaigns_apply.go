@@ -28,7 +28,7 @@ func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 			if err := b.flush(ctx, tx); err != nil {
 				return err
 			}
-			for _, sql := range []string{eraseImpressions, eraseCampaignUsers} {
+			for _, sql := range []string{noteCampaignErased, eraseImpressions, eraseCampaignUsers} {
 				if err := do(ctx, tx, "erase a user's impressions", sql, string(r.Client), string(e.User)); err != nil {
 					return err
 				}
@@ -41,6 +41,7 @@ func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 }
 
 const (
+	noteCampaignErased = `INSERT INTO campaign_erased (client, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	eraseImpressions   = `UPDATE campaign_impressions SET user_id = NULL WHERE client = $1 AND user_id = $2`
 	eraseCampaignUsers = `DELETE FROM campaign_users WHERE client = $1 AND user_id = $2`
 )
@@ -175,7 +176,11 @@ func (b *campaignBatch) flush(ctx context.Context, tx pgx.Tx) error {
 
 const insertImpressions = `
 INSERT INTO campaign_impressions (client, id, campaign, user_id, shown_at, position)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[])`
+SELECT n.client, n.id, n.campaign,
+	CASE WHEN NOT EXISTS (SELECT FROM campaign_erased e WHERE e.client = n.client AND e.user_id = n.user_id) THEN n.user_id END,
+	n.shown_at, n.position
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[])
+	AS n (client, id, campaign, user_id, shown_at, position)`
 
 func (b *campaignBatch) writeImpressions(ctx context.Context, tx pgx.Tx) error {
 	if len(b.impressions) == 0 {
@@ -242,7 +247,9 @@ func (b *campaignBatch) writeAnswers(ctx context.Context, tx pgx.Tx) error {
 
 const upsertCampaignUsers = `
 INSERT INTO campaign_users AS u (client, campaign, user_id, impressions, engaged)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
+SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
+	AS n (client, campaign, user_id, impressions, engaged)
+WHERE NOT EXISTS (SELECT FROM campaign_erased e WHERE e.client = n.client AND e.user_id = n.user_id)
 ON CONFLICT (client, campaign, user_id) DO UPDATE
 	SET impressions = u.impressions + excluded.impressions, engaged = u.engaged + excluded.engaged
 RETURNING u.client, u.campaign, xmax = 0 -- whether the row is new`

@@ -28,9 +28,10 @@ func (Interactions) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Interactions) Version() int { return 1 }
+func (Interactions) Version() int { return 2 }
 
-// Schema of the read model.
+// Schema of the read model. Who was erased is kept, so that an interaction that
+// was on its way then names nobody.
 func (Interactions) Schema() string {
 	return `
 CREATE TABLE interactions (
@@ -51,7 +52,12 @@ CREATE TABLE popularity ( -- of users
 	rate        double precision NOT NULL, -- the expected click rate
 	PRIMARY KEY (client, item)
 );
-CREATE INDEX popularity_ranked ON popularity (client, rate DESC, item) WHERE clicks > 0;`
+CREATE INDEX popularity_ranked ON popularity (client, rate DESC, item) WHERE clicks > 0;
+CREATE TABLE interaction_erased (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, user_id)
+);`
 }
 
 // maxSeen bounds the impressions that are kept of one item: after so many
@@ -86,7 +92,7 @@ type popularityRow struct {
 type interactionRows struct {
 	interactions map[interactionKey]*interactionRow
 	popularity   map[itemKey]*popularityRow
-	erased       []itemKey // users; what stands in the tables of them goes
+	erased       []itemKey // users; what is said of them goes, whenever it was
 }
 
 const (
@@ -97,6 +103,8 @@ JOIN unnest($1::text[], $2::text[], $3::text[]) AS k (client, user_id, item)
 	loadPopularity = `
 SELECT p.client, p.item, p.impressions, p.clicks FROM popularity p
 JOIN unnest($1::text[], $2::text[]) AS k (client, item) ON p.client = k.client AND p.item = k.item`
+	noteInteractionErased = `
+INSERT INTO interaction_erased (client, user_id) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING`
 	eraseInteractions = `
 DELETE FROM interactions i USING unnest($1::text[], $2::text[]) AS e (client, user_id)
 WHERE i.client = e.client AND (i.user_id = e.user_id OR i.item = e.user_id)`
@@ -109,10 +117,14 @@ INSERT INTO interactions (client, user_id, item, dismissed, seen)
 SELECT n.client, n.user_id, n.item, n.dismissed, ($5::timestamptz[])[n.first + 1 : n.last]
 FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $6::integer[], $7::integer[])
 	AS n (client, user_id, item, dismissed, first, last)
+WHERE NOT EXISTS (SELECT FROM interaction_erased e WHERE e.client = n.client AND e.user_id = n.user_id)
+	AND NOT EXISTS (SELECT FROM interaction_erased e WHERE e.client = n.client AND e.user_id = n.item)
 ON CONFLICT (client, user_id, item) DO UPDATE SET dismissed = excluded.dismissed, seen = excluded.seen`
 	upsertPopularity = `
 INSERT INTO popularity (client, item, impressions, clicks, rate)
-SELECT * FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[])
+SELECT n.* FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[])
+	AS n (client, item, impressions, clicks, rate)
+WHERE NOT EXISTS (SELECT FROM interaction_erased e WHERE e.client = n.client AND e.user_id = n.item)
 ON CONFLICT (client, item) DO UPDATE SET impressions = excluded.impressions, clicks = excluded.clicks, rate = excluded.rate`
 )
 
@@ -132,7 +144,7 @@ func (Interactions) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 		case event.InteractionRecorded:
 			rows.record(r, e)
 		case event.EndUserErased:
-			rows.erase(r.Client, e.User)
+			rows.erased = append(rows.erased, itemKey{r.Client, string(e.User)})
 		}
 	}
 	return rows.write(ctx, tx)
@@ -167,18 +179,6 @@ func (rows *interactionRows) record(r eventstore.Recorded, e event.InteractionRe
 	case "dismiss":
 		own.dismissed = true
 	}
-}
-
-// erase drops what is known of a user, before whatever comes after.
-func (rows *interactionRows) erase(client id.Client, user id.User) {
-	for key := range rows.interactions {
-		if key.client == client && (key.user == user || key.item == string(user)) {
-			delete(rows.interactions, key)
-		}
-	}
-	key := itemKey{client, string(user)}
-	delete(rows.popularity, key)
-	rows.erased = append(rows.erased, key)
 }
 
 func (rows *interactionRows) load(ctx context.Context, tx pgx.Tx) error {
@@ -222,7 +222,7 @@ func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 	if len(rows.erased) > 0 {
 		clients := column(rows.erased, func(k itemKey) string { return string(k.client) })
 		users := column(rows.erased, func(k itemKey) string { return k.item })
-		for _, sql := range []string{eraseInteractions, erasePopularity} {
+		for _, sql := range []string{noteInteractionErased, eraseInteractions, erasePopularity} {
 			if err := do(ctx, tx, "erase interactions", sql, clients, users); err != nil {
 				return err
 			}

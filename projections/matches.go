@@ -34,9 +34,10 @@ func (Matches) Name() string { return "matches" }
 func (Matches) Wants(t string) bool { return t == "match.computed" || t == "end_user.erased" }
 
 // Version of the read model's tables.
-func (Matches) Version() int { return 1 }
+func (Matches) Version() int { return 2 }
 
-// Schema of the read model.
+// Schema of the read model. Who was erased is kept, so that a match that was on
+// its way then leaves no trace.
 func (Matches) Schema() string {
 	return `
 CREATE TABLE matches (
@@ -51,17 +52,26 @@ CREATE TABLE matches (
 	PRIMARY KEY (client, user_id, matched)
 );
 CREATE INDEX matches_listed ON matches (client, user_id, born);
-CREATE INDEX matches_matched ON matches (client, matched);`
+CREATE INDEX matches_matched ON matches (client, matched);
+CREATE TABLE match_erased (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, user_id)
+);`
 }
 
 const (
 	upsertMatches = `
 INSERT INTO matches (client, user_id, matched, born, score, percentile, explanation, computed_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[], $6::float8[], $7::text[], $8::timestamptz[])
+SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[], $6::float8[], $7::text[], $8::timestamptz[])
+	AS n (client, user_id, matched, born, score, percentile, explanation, computed_at)
+WHERE NOT EXISTS (SELECT FROM match_erased e WHERE e.client = n.client AND e.user_id = n.user_id)
+	AND NOT EXISTS (SELECT FROM match_erased e WHERE e.client = n.client AND e.user_id = n.matched)
 ON CONFLICT (client, user_id, matched) DO UPDATE SET score = excluded.score,
 	percentile = excluded.percentile, explanation = excluded.explanation, computed_at = excluded.computed_at`
-	eraseMatches = `DELETE FROM matches WHERE client = $1 AND user_id = $2`
-	eraseMatched = `DELETE FROM matches WHERE client = $1 AND matched = $2`
+	noteMatchErased = `INSERT INTO match_erased (client, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	eraseMatches    = `DELETE FROM matches WHERE client = $1 AND user_id = $2`
+	eraseMatched    = `DELETE FROM matches WHERE client = $1 AND matched = $2`
 )
 
 type matchRow struct {
@@ -89,12 +99,8 @@ func (Matches) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 			}
 			rows[key] = matchRow{r.Client, e, string(explanation), born, r.RecordedAt}
 		case event.EndUserErased:
-			// What came before in this batch goes too: it must be in the table.
-			if err := writeMatches(ctx, tx, rows); err != nil {
-				return err
-			}
-			clear(rows)
-			for _, sql := range []string{eraseMatches, eraseMatched} {
+			// What else this batch says of the user is left out when it is written.
+			for _, sql := range []string{noteMatchErased, eraseMatches, eraseMatched} {
 				if err := do(ctx, tx, "erase matches", sql, string(r.Client), string(e.User)); err != nil {
 					return err
 				}
