@@ -66,6 +66,12 @@ func (c *Commands) AdvanceCampaign(ctx context.Context, call Call, campaign id.C
 	})
 }
 
+// findCampaign returns a campaign as it is now, or fails with a fault of kind
+// Missing.
+func (c *Commands) findCampaign(ctx context.Context, call Call, campaign id.Campaign) (Campaign, error) {
+	return c.campaign(ctx, call, campaign, func(*domain.Campaign, time.Time) ([]event.Event, error) { return nil, nil })
+}
+
 // campaign lets a campaign decide, and returns it as it is then.
 func (c *Commands) campaign(ctx context.Context, call Call, campaign id.Campaign,
 	decide func(*domain.Campaign, time.Time) ([]event.Event, error),

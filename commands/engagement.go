@@ -43,7 +43,7 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/user_id", Detail: "is needed where no impression_id is given, and only there"})
 	}
 	now := c.Log.Now()
-	state, err := c.campaign(ctx, call, in.Campaign, func(s *domain.Campaign, _ time.Time) ([]event.Event, error) { return nil, nil })
+	state, err := c.findCampaign(ctx, call, in.Campaign)
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}

@@ -43,14 +43,16 @@ func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Intera
 		return c.answerCampaign(ctx, call, user, impression, in.Kind)
 	}
 	item := in.Item
-	if campaign, err := id.Parse[id.Campaign](item); err == nil && in.Kind != domain.InteractionDismiss {
-		return c.engage(ctx, call, Engage{Campaign: campaign, Kind: in.Kind, User: UserRef(user)})
-	} else if err != nil {
+	if campaign, err := id.Parse[id.Campaign](item); err != nil {
 		shown, err := c.FindUser(ctx, call.Client, UserRef(item))
 		if err != nil {
 			return Interaction{}, itemUnknown(err)
 		}
 		item = string(shown)
+	} else if in.Kind != domain.InteractionDismiss {
+		return c.engage(ctx, call, Engage{Campaign: campaign, Kind: in.Kind, User: UserRef(user)})
+	} else if _, err := c.findCampaign(ctx, call, campaign); err != nil {
+		return Interaction{}, itemUnknown(err)
 	}
 	return c.recordInteraction(ctx, call, event.InteractionRecorded{
 		User: user, Item: item, Kind: in.Kind, Impression: in.Impression, Position: in.Position,
@@ -137,7 +139,7 @@ func interactionAfter(done event.InteractionRecorded, outcome Outcome) Interacti
 	return Interaction{InteractionRecorded: done}
 }
 
-// itemUnknown says which of the two users there is not.
+// itemUnknown says that it is the item that there is not, and not the user.
 func itemUnknown(err error) error {
 	if f := fault.As(err); f != nil && f.Kind == fault.Missing {
 		return fault.New(fault.Missing, "item_unknown", "There is no such item: it was never there, or was erased.")

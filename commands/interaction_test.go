@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kindred/commands"
+	"kindred/domain/event"
 	"kindred/domain/id"
 )
 
@@ -33,6 +34,10 @@ func TestAnInteractionIsRecordedOnce(t *testing.T) {
 	if err != nil || again.RecordedAt != first.RecordedAt || again.Position != "" {
 		t.Errorf("again: %+v, %v", again, err)
 	}
+	campaign, err := w.DraftCampaign(t.Context(), call, event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		what   string
 		change func(*commands.Interact)
@@ -43,7 +48,7 @@ func TestAnInteractionIsRecordedOnce(t *testing.T) {
 		{"the same answer to no impression", func(i *commands.Interact) { i.Impression = "" }, 1},
 		{"a dismissal", func(i *commands.Interact) { i.Kind = "dismiss" }, 1},
 		{"a dismissal of what was dismissed", func(i *commands.Interact) { i.Kind, i.Impression = "dismiss", "" }, 0},
-		{"a campaign", func(i *commands.Interact) { i.Item, i.Kind = string(id.From[id.Campaign]([16]byte{1})), "dismiss" }, 1},
+		{"a campaign", func(i *commands.Interact) { i.Item, i.Kind = string(campaign.ID), "dismiss" }, 1},
 	} {
 		before, changed := w.count(t, "feed.interaction_recorded"), in
 		c.change(&changed)
@@ -68,6 +73,8 @@ func TestAnInteractionIsRefused(t *testing.T) {
 	}
 	refused(func(i *commands.Interact) { i.User = "ext:eve" }, "user_unknown")
 	refused(func(i *commands.Interact) { i.Item = "ext:eve" }, "item_unknown")
+	refused(func(i *commands.Interact) { i.Item, i.Kind = "ext:eve", "dismiss" }, "item_unknown")
+	refused(func(i *commands.Interact) { i.Item, i.Kind = string(id.From[id.Campaign]([16]byte{1})), "dismiss" }, "item_unknown")
 	refused(func(i *commands.Interact) { i.Item = "ext:ada" }, "invalid")
 	if _, err := w.EraseUser(t.Context(), call, "ext:bob"); err != nil {
 		t.Fatal(err)

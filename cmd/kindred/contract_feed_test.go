@@ -280,6 +280,7 @@ func TestWhatAFeedRefuses(t *testing.T) {
 		{"ext:e0", map[string]any{"type": "stare", "item_id": "ext:e1"}, http.StatusUnprocessableEntity, "invalid"},
 		{"ext:e0", map[string]any{"type": "click", "item_id": "ext:e0"}, http.StatusUnprocessableEntity, "invalid"},
 		{"ext:e0", map[string]any{"type": "click", "item_id": "ext:nobody"}, http.StatusNotFound, "item_unknown"},
+		{"ext:e0", map[string]any{"type": "dismiss", "item_id": "cam_0000000000000000000000000g"}, http.StatusNotFound, "item_unknown"},
 		{"ext:nobody", map[string]any{"type": "click", "item_id": "ext:e1"}, http.StatusNotFound, "user_unknown"},
 		{"ext:e1", map[string]any{"type": "click", "impression_id": first.Data[0].ImpressionID}, http.StatusNotFound, "impression_unknown"},
 	} {
