@@ -86,7 +86,7 @@ type Clustering struct {
 
 	Slots  int           // runs at once
 	Memory int64         // bytes that the vectors of all runs may take; at least one of this size
-	Limit  time.Duration // for one attempt
+	Limit  time.Duration // for one attempt to read what it looks at, and again from when it has its memory
 }
 
 const (
@@ -304,6 +304,9 @@ func (a *attempt) excuse(ctx context.Context, err error) (code, why string) {
 			"Permit fewer trait paths in the consent layer, or ignore those with many values.", len(a.users))
 	case errors.Is(err, errTooLong):
 		return "time_or_memory_limit", fmt.Sprintf("It took longer than %s.", a.Limit)
+	case errors.Is(err, errNoTurn):
+		return "time_or_memory_limit", fmt.Sprintf("It waited longer than %s for the memory that other runs took. "+
+			"Please request it again later.", a.longestWait())
 	}
 	return "", ""
 }
@@ -315,11 +318,5 @@ func (a *attempt) within(ctx context.Context) (err error) {
 			err = fmt.Errorf("the attempt panicked: %v", r)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, a.Limit)
-	defer cancel()
-	err = a.make(ctx)
-	if err != nil && ctx.Err() != nil {
-		return errTooLong // or nobody asks any more
-	}
-	return err
+	return a.make(ctx)
 }

@@ -359,6 +359,75 @@ func TestARunThatDiesAnywhereIsBegunAgainWithTheSameResult(t *testing.T) {
 	})
 }
 
+// crowd has two clients request runs of which only one fits into memory at a
+// time, and takes its time over turning the users into vectors.
+func crowd(t *testing.T, encoding time.Duration) (*town, *Clustering) {
+	t.Helper()
+	const dims = 8 // of kinds, or somewhat more
+	o := newTown(t)
+	for _, name := range []string{"acme", "bolt"} {
+		call, layer := o.settle(name, 63, kinds)
+		o.request(call, layer, 3)
+	}
+	c := o.process(o.store, 2)
+	c.Memory, c.Limit = 63*4*dims, 10*time.Second
+	c.Inputs = &slowInputs{town: o, encoding: encoding, reads: map[id.Client]int{}}
+	return o, c
+}
+
+// slowInputs are read again, after the schema was learnt, in a time that no limit ends.
+type slowInputs struct {
+	*town
+	encoding time.Duration
+
+	mu    sync.Mutex
+	reads map[id.Client]int
+}
+
+func (s *slowInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error) {
+	s.mu.Lock()
+	s.reads[client]++
+	second := s.reads[client] == 2
+	s.mu.Unlock()
+	if second {
+		time.Sleep(s.encoding)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.town.Traits(ctx, client, users)
+}
+
+func TestARunsTimeCountsFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, c := crowd(t, 8*time.Second)
+		began := time.Now()
+		o.until(c, o.ends(2))
+		if failed := facts[event.ClusteringFailed](o); len(failed) > 0 {
+			t.Errorf("failed: %+v", failed)
+		}
+		if took := time.Since(began); took < 16*time.Second {
+			t.Errorf("both took %s: none has waited", took)
+		}
+	})
+}
+
+func TestARunThatWaitsWithoutEndFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, c := crowd(t, 30*time.Second)
+		o.until(c, o.ends(2))
+		failed := facts[event.ClusteringFailed](o)
+		if len(failed) != 2 || len(facts[event.ClusteringCompleted](o)) != 0 {
+			t.Fatalf("failed: %+v", failed)
+		}
+		for i, want := range []string{"It waited longer than 20s for the memory", "It took longer than 10s."} {
+			if f := failed[i]; f.Code != "time_or_memory_limit" || !strings.Contains(f.Details, want) {
+				t.Errorf("%s: %s; want %q", f.Code, f.Details, want)
+			}
+		}
+	})
+}
+
 func TestClientsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newTown(t)

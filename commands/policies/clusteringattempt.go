@@ -27,6 +27,7 @@ import (
 var (
 	errTooLarge = errors.New("the vectors of the run do not fit into memory")
 	errTooLong  = errors.New("the run took too long, or was broken off")
+	errNoTurn   = errors.New("the run waited too long for memory, or was broken off")
 )
 
 const (
@@ -70,18 +71,44 @@ func (a *attempt) itself() event.RunAttempt {
 
 func (a *attempt) make(ctx context.Context) error {
 	a.report = reporter{Clustering: a.Clustering, run: a.run, began: a.Now()}
-	a.report.at(ctx, phaseReading, 0)
-	if err := a.Commands.CheckConsentLayer(ctx, a.run.Client, a.run.Layer); err != nil {
+	if err := timed(ctx, a.Limit, errTooLong, a.readUsers); err != nil {
 		return err
 	}
-	if err := a.readUsers(ctx); err != nil {
+	a.points.Dims = len(a.schema.Encoder(a.run.CreatedAt).Dimensions())
+	size := int64(len(a.users)) * int64(max(a.points.Dims, 1)) * 4
+	if size > a.Memory {
+		return errTooLarge
+	}
+	a.report.at(ctx, phaseWaiting, 0)
+	turn := func(ctx context.Context) error { return a.memory.Acquire(ctx, size) }
+	if err := timed(ctx, a.longestWait(), errNoTurn, turn); err != nil {
 		return err
 	}
-	release, err := a.encode(ctx)
-	if err != nil {
+	defer a.memory.Release(size)
+	a.report.began = a.Now() // how long it waited tells nothing about the rest
+	return timed(ctx, a.Limit, errTooLong, a.divide)
+}
+
+// longestWait is how long a run waits for its turn: those before it are fewer
+// than the slots, and have the limit each.
+func (a *attempt) longestWait() time.Duration { return time.Duration(a.Slots) * a.Limit }
+
+// timed does a part of an attempt, and fails with tooLong where it is broken off.
+func timed(ctx context.Context, limit time.Duration, tooLong error, part func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := part(ctx)
+	if err != nil && ctx.Err() != nil {
+		return tooLong
+	}
+	return err
+}
+
+// divide divides the users, and makes that known.
+func (a *attempt) divide(ctx context.Context) error {
+	if err := a.encode(ctx); err != nil {
 		return err
 	}
-	defer release()
 	if err := a.fit(ctx); err != nil {
 		return err
 	}
@@ -95,6 +122,10 @@ func (a *attempt) make(ctx context.Context) error {
 
 // readUsers finds out who is looked at, and under which schema.
 func (a *attempt) readUsers(ctx context.Context) (err error) {
+	a.report.at(ctx, phaseReading, 0)
+	if err := a.Commands.CheckConsentLayer(ctx, a.run.Client, a.run.Layer); err != nil {
+		return err
+	}
 	if err := a.Inputs.Reached(ctx, a.run.Position); err != nil {
 		return err
 	}
@@ -214,17 +245,9 @@ func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) ite
 	}
 }
 
-// encode turns the users into vectors. What they take is given back by release.
-func (a *attempt) encode(ctx context.Context) (release func(), err error) {
+// encode turns the users into vectors.
+func (a *attempt) encode(ctx context.Context) (err error) {
 	encoder := a.schema.Encoder(a.run.CreatedAt)
-	a.points.Dims = len(encoder.Dimensions())
-	size := int64(len(a.users)) * int64(max(a.points.Dims, 1)) * 4
-	if size > a.Memory {
-		return nil, errTooLarge
-	}
-	if err := a.memory.Acquire(ctx, size); err != nil {
-		return nil, err
-	}
 	a.points.Data = make([]float32, 0, len(a.users)*a.points.Dims)
 	present := a.users[:0:0]
 	for i, flat := range a.flats(ctx, a.users, &err) {
@@ -233,11 +256,7 @@ func (a *attempt) encode(ctx context.Context) (release func(), err error) {
 		a.report.of(ctx, phaseReading, i, len(a.users))
 	}
 	a.users = present
-	if err != nil {
-		a.memory.Release(size)
-		return nil, err
-	}
-	return func() { a.memory.Release(size) }, nil
+	return err
 }
 
 // fit divides the users.

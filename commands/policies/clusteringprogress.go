@@ -14,6 +14,7 @@ type phase string
 // The phases of a run. Those in between are those of package clustering.
 const (
 	phaseReading    phase = "reading"
+	phaseWaiting    phase = "waiting"
 	phaseDescribing phase = "describing"
 	phasePublishing phase = "publishing"
 )
@@ -21,6 +22,8 @@ const (
 // stretch is the part of the whole that a phase takes, by experience.
 func (p phase) stretch() (from, to float64) {
 	switch p {
+	case phaseWaiting:
+		return 0, 0
 	case phaseReading:
 		return 0, 0.25
 	case phase(clustering.Choosing):
