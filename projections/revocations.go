@@ -72,6 +72,12 @@ SELECT $1, $2 WHERE $2::timestamptz > now() - interval '25 hours' ON CONFLICT (s
 INSERT INTO public.revocation_notes (subject, revoked_at) VALUES ($1, $2)
 ON CONFLICT (subject) DO UPDATE SET noted_at = clock_timestamp()`
 
+	// What no token outlives is forgotten, some with each revocation, which leaves
+	// one note at most.
+	forgetNotes = `
+DELETE FROM public.revocation_notes WHERE ctid = ANY (ARRAY (
+	SELECT ctid FROM public.revocation_notes WHERE noted_at < now() - interval '25 hours' ORDER BY noted_at LIMIT 100 FOR UPDATE SKIP LOCKED))`
+
 	// The first half is for what an older release notes.
 	recentRevocations = `
 SELECT subject, revoked_at FROM revocations WHERE revoked_at >= $1
@@ -87,6 +93,7 @@ func (m Revocations) Note(ctx context.Context, subject string, at time.Time) err
 	var b pgx.Batch
 	b.Queue(insertRevocation, subject, at)
 	b.Queue(noteRevocation, subject, at)
+	b.Queue(forgetNotes)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("note a revocation: %w", err)
 	}

@@ -61,6 +61,28 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	}
 }
 
+func TestNotesThatNoTokenNeedsAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Revocations{})
+	const notes = `
+INSERT INTO revocation_notes (subject, revoked_at, noted_at)
+SELECT 'key_' || h || '_' || n, now() - h * interval '1 hour', now() - h * interval '1 hour'
+FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
+	if _, err := w.pool.Exec(t.Context(), notes); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{151 + 50, 152, 153} { // some at a time
+		if err := (projections.Revocations{Reader: w.reader}).Note(t.Context(), string(id.Next[id.Key](w.ids)), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		var left int
+		if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM revocation_notes`).Scan(&left); err != nil || left != want {
+			t.Errorf("%d notes are left, %v; want %d", left, err, want)
+		}
+	}
+}
+
 func TestRevocationsAreReadWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
