@@ -10,13 +10,14 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/httpapi/pipetest"
 )
 
 // behindDoor is a connection to a server whose handler echoes bodies, with what
@@ -131,34 +132,13 @@ func TestWhoAsksAndHangsUpAtOnceIsHungUp(t *testing.T) {
 	}
 }
 
-// pipes listens to the connections that are sent to it, until it is closed.
-type pipes struct {
-	net.Listener
-	conns chan net.Conn
-	close func()
-}
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p.conns; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error {
-	p.close()
-	return nil
-}
-
 // TestWhoWasTurnedAwayHasItsTimeLater asks in pieces on a connection that has
 // heard nothing but that there is too much, for longer than a request may take.
 func TestWhoWasTurnedAwayHasItsTimeLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, served := net.Pipe()
-		conns := make(chan net.Conn, 1)
-		conns <- served
-		a, _ := echoes(t, pipes{conns: conns, close: sync.OnceFunc(func() { close(conns) })})
+		listener, c := pipetest.Listen()
+		a, _ := echoes(t, listener)
 		in := bufio.NewReader(c)
 		const head, body = "POST /api/v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", "{}"
 		fill(a.writes)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/httpapi/pipetest"
 )
 
 func TestCursors(t *testing.T) {
@@ -126,8 +126,7 @@ func testImportDeadline(t *testing.T, pause time.Duration, want string) {
 		_, err := io.Copy(io.Discard, body)
 		return err
 	}
-	near, far := net.Pipe()
-	listener := &once{conn: far, closed: make(chan struct{})}
+	listener, near := pipetest.Listen()
 	server := httpapi.NewServer("", e.handler)
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
@@ -155,28 +154,6 @@ func testImportDeadline(t *testing.T, pause time.Duration, want string) {
 		t.Error(err)
 	}
 }
-
-// once accepts one connection.
-type once struct {
-	conn   net.Conn
-	closed chan struct{}
-}
-
-func (o *once) Accept() (net.Conn, error) {
-	if conn := o.conn; conn != nil {
-		o.conn = nil
-		return conn, nil
-	}
-	<-o.closed
-	return nil, net.ErrClosed
-}
-
-func (o *once) Close() error {
-	close(o.closed)
-	return nil
-}
-
-func (o *once) Addr() net.Addr { return &net.TCPAddr{} }
 
 // spans remembers what spans were called in the end.
 type (

@@ -65,6 +65,7 @@ var rules = map[string][]string{
 	"eventstore/seal/keystest":      {"eventstore/seal", "domain/id"},
 	"postgres/pgtest":               {"postgres", "pgx"},
 	"httpapi/httpapitest":           {"httpapi"},
+	"httpapi/pipetest":              {},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
 	"scripts/benchwebhooks":         {"postgres", "pgx"},
