@@ -127,15 +127,14 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 	)
 }
 
-// The external id comes from the users model. It may lag behind this one; a
-// match whose user it does not know yet, or not any more, is left out.
+// The external id comes from the users model; see naming.
 const listMatches = `
 SELECT m.matched, m.born, m.score, m.percentile, m.explanation, m.computed_at, u.external, u.external_event,
 	k.id AS key, k.client_key, k.wrapped
 FROM matches m
-JOIN users u ON u.client = m.client AND u.id = m.matched AND NOT u.erased
+LEFT JOIN users u ON u.client = m.client AND u.id = m.matched
 JOIN subject_keys k ON k.client = m.client AND k.subject = m.matched
-WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 ORDER BY m.born LIMIT $4`
+WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 AND u.erased IS NOT true ORDER BY m.born LIMIT $4`
 
 // List returns the matches that were recorded for a user, in the order in which
 // the pairs were first computed.
@@ -145,12 +144,15 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 		explanation string
 		named
 	}
+	matched := func(r *row) (id.User, *named) { return r.Matched, &r.named }
 	return filled(page, func(page Page) (found []Match, all int, last eventstore.Position, err error) {
-		args := []any{string(user), string(page.After), page.Limit}
-		rows, err := query(ctx, m.Reader, m, client, eventual, listMatches, args, func(r *row) []any {
-			return append([]any{
-				text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
-			}, r.columns()...)
+		rows, err := naming(ctx, m.Reader, client, eventual, matched, func() ([]row, error) {
+			return query(ctx, m.Reader, m, client, eventual, listMatches, []any{string(user), string(page.After), page.Limit},
+				func(r *row) []any {
+					return append([]any{
+						text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
+					}, r.columns()...)
+				})
 		})
 		if err != nil || len(rows) == 0 {
 			return nil, 0, "", err
@@ -160,11 +162,10 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 				return nil, 0, "", fmt.Errorf("decode an explanation: %w", err)
 			}
 		}
-		err = eachNamed(ctx, m.Reader, client, rows, func(r *row) (id.User, *named) { return r.Matched, &r.named },
-			func(r *row, external string) {
-				r.ExternalID = external
-				found = append(found, r.Match)
-			})
+		err = eachNamed(ctx, m.Reader, client, rows, matched, func(r *row, external string) {
+			r.ExternalID = external
+			found = append(found, r.Match)
+		})
 		return found, len(rows), rows[len(rows)-1].Born, err
 	})
 }

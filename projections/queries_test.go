@@ -239,15 +239,16 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.follow(projections.Consent{}, projections.Clusters{})
+	w.follow(projections.Consent{}, projections.Clusters{}, projections.Matches{})
 	stop := w.follow(projections.Users{})
 	layer := w.define(w.acme, "personalisation")
 	known := w.create(w.acme, "known", `{}`)
 	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, known))
 	stop()
-	users := []id.User{known, w.create(w.acme, "new", `{}`)}
+	users, seeker := []id.User{known, w.create(w.acme, "new", `{}`)}, id.Next[id.User](w.ids)
 	for _, user := range users {
 		w.grant(w.acme, layer, user, true)
+		w.match(w.acme, seeker, user, 0.5)
 	}
 	run, cluster := id.Next[id.Run](w.ids), id.Next[id.Cluster](w.ids)
 	w.record(w.acme, "runs-"+string(layer),
@@ -275,7 +276,14 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 		slices.Sort(names) // the order is that of their ids
 		return names, err
 	}
-	lists := map[string]func(bool) ([]string, error){"consents": consents, "members": members}
+	matches := func(eventual bool) (names []string, err error) {
+		found, err := projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, eventual, seeker, everything())
+		for _, m := range found {
+			names = append(names, m.ExternalID)
+		}
+		return names, err
+	}
+	lists := map[string]func(bool) ([]string, error){"consents": consents, "members": members, "matches": matches}
 	for name, list := range lists {
 		t.Log(name)
 		_, err := list(false)
