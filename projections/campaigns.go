@@ -114,7 +114,7 @@ CREATE TABLE campaign_impressions (
 	answers  bigint NOT NULL DEFAULT 0, -- clicks and conversions
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX campaign_impressions_users ON campaign_impressions (client, user_id);
+CREATE INDEX campaign_impressions_users ON campaign_impressions (client, user_id, campaign);
 CREATE TABLE campaign_users (
 	client      text COLLATE "C" NOT NULL,
 	campaign    text COLLATE "C" NOT NULL,
