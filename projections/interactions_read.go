@@ -38,24 +38,35 @@ func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual 
 	return dismissed, err
 }
 
-// The users model may lag behind this one, as for matches. $2 is whose feed it
-// is, $3 the start of the window.
-const standingColumns = `
+// standing selects from users u with their popularity p. The users model may lag
+// behind this one, as for matches. $2 is whose feed it is, $3 the start of the
+// window.
+func standing(from, where string) string {
+	return `
 SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE s.at > $3) AS unanswered,
 	coalesce(p.impressions, 0) AS impressions, coalesce(p.clicks, 0) AS clicks
-FROM users u
+FROM ` + from + `
 LEFT JOIN interactions i ON i.client = u.client AND i.user_id = $2 AND i.item = u.id
-LEFT JOIN popularity p ON p.client = u.client AND p.item = u.id
-WHERE u.client = $1 AND NOT u.erased AND NOT coalesce(i.dismissed, false)`
-
-// $4 is the consent layer, ” for none.
-const inLayer = ` AND u.id <> $2
-	AND ($4 = '' OR EXISTS (SELECT FROM consents c WHERE c.client = u.client AND c.layer = $4 AND c.user_id = u.id AND c.granted))`
+WHERE u.client = $1 AND NOT u.erased AND NOT coalesce(i.dismissed, false) AND ` + where
+}
 
 const (
-	standingsOf     = standingColumns + ` AND u.id = ANY($4)`
-	newestStanding  = standingColumns + inLayer + ` ORDER BY u.born DESC LIMIT $5`
-	popularStanding = standingColumns + inLayer + ` AND p.clicks > 0 ORDER BY p.rate DESC, p.item LIMIT $5`
+	popularityOfUser = ` LEFT JOIN popularity p ON p.client = u.client AND p.item = u.id`
+	grantedUsers     = `consents c JOIN users u ON u.client = c.client AND u.id = c.user_id` + popularityOfUser
+	// A layer may be granted by few of many users: the others are passed over, so
+	// they are bounded.
+	mostPopular = `(SELECT t.client, t.item, t.impressions, t.clicks, t.rate FROM popularity t
+	WHERE t.client = $1 AND t.clicks > 0 ORDER BY t.rate DESC, t.item LIMIT 5000) p
+JOIN users u ON u.client = p.client AND u.id = p.item`
+	// $4 is the consent layer, '' for none.
+	inLayer = `($4 = '' OR EXISTS (SELECT FROM consents c WHERE c.client = u.client AND c.layer = $4 AND c.user_id = u.id AND c.granted))`
+)
+
+var (
+	standingsOf     = standing(`users u`+popularityOfUser, `u.id = ANY($4)`)
+	newestStanding  = standing(`users u`+popularityOfUser, `u.id <> $2 ORDER BY u.born DESC LIMIT $4`)
+	newestInLayer   = standing(grantedUsers, `u.id <> $2 AND c.client = $1 AND c.layer = $5 AND c.granted ORDER BY c.changed DESC LIMIT $4`)
+	popularStanding = standing(mostPopular, `u.id <> $2 AND `+inLayer+` ORDER BY p.rate DESC, p.item LIMIT $5`)
 )
 
 // Standings returns how users stand in the feed of another one.
@@ -63,13 +74,18 @@ func (m Interactions) Standings(ctx context.Context, client id.Client, eventual 
 	return m.standings(ctx, client, eventual, standingsOf, string(of), since, column(users, func(u id.User) string { return string(u) }))
 }
 
-// Newest returns the users who came last, the newest first.
+// Newest returns the users who came last, the newest first; within a layer, those
+// who granted it last.
 func (m Interactions) Newest(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, within event.Within, limit int) ([]Standing, error) {
-	return m.standings(ctx, client, eventual, newestStanding, string(of), since, string(within.Layer), limit)
+	if within.Layer != "" {
+		return m.standings(ctx, client, eventual, newestInLayer, string(of), since, limit, string(within.Layer))
+	}
+	return m.standings(ctx, client, eventual, newestStanding, string(of), since, limit)
 }
 
 // Popular returns the users with the highest expected click rate among those
-// who were clicked at all, the highest first.
+// who were clicked at all, the highest first. Those within a layer are looked for
+// among the first 5,000.
 func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, within event.Within, limit int) ([]Standing, error) {
 	return m.standings(ctx, client, eventual, popularStanding, string(of), since, string(within.Layer), limit)
 }

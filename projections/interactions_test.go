@@ -2,8 +2,10 @@ package projections_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -67,6 +69,57 @@ func TestWhatInteractionsLeave(t *testing.T) {
 	}
 	if got := left(t, h.all()); got != "f 20; 50 0" {
 		t.Errorf("after 50 impressions: %q", got)
+	}
+}
+
+func TestWhoFillsAFeedWithinALayer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Interactions{}, projections.Users{}, projections.Consent{})
+	layer := w.define(w.acme, "a layer")
+	var users []id.User
+	for _, external := range []string{"ada", "bob", "eve", "kim", "lea"} {
+		users = append(users, w.create(w.acme, external, `{}`))
+	}
+	ada, bob, eve, kim, lea := users[0], users[1], users[2], users[3], users[4]
+	for _, user := range []id.User{ada, lea, kim, bob} {
+		w.grant(w.acme, layer, user, true)
+	}
+	w.grant(w.acme, layer, lea, false)
+	for _, user := range []id.User{bob, eve, lea} {
+		w.interact(w.acme, ada, user, "click", 1)
+	}
+	model, since := projections.Interactions{Reader: w.reader}, time.Now().Add(-time.Hour)
+	must[[]id.User](t)(projections.Consent{Reader: w.reader}.Consenting(t.Context(), w.acme, layer, "", whatever)) // it has caught up
+	must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything()}))
+	of := func(found []projections.Standing) (users []id.User) {
+		for _, s := range found {
+			users = append(users, s.User)
+		}
+		return users
+	}
+	newest := func(within event.Within, limit int) []id.User {
+		return of(must[[]projections.Standing](t)(model.Newest(t.Context(), w.acme, false, ada, since, within, limit)))
+	}
+	popular := func(within event.Within) []id.User {
+		found := of(must[[]projections.Standing](t)(model.Popular(t.Context(), w.acme, false, ada, since, within, whatever)))
+		slices.Sort(found) // they are equally popular
+		return found
+	}
+	within := event.Within{Layer: layer}
+	for _, c := range []struct {
+		what      string
+		got, want []id.User
+	}{
+		{"the newest", newest(event.Within{}, 2), []id.User{lea, kim}},
+		{"the newest within the layer", newest(within, whatever), []id.User{bob, kim}},
+		{"the newest one within the layer", newest(within, 1), []id.User{bob}},
+		{"the popular", popular(event.Within{}), slices.Sorted(slices.Values([]id.User{bob, eve, lea}))},
+		{"the popular within the layer", popular(within), []id.User{bob}},
+	} {
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s are %v, want %v", c.what, c.got, c.want)
+		}
 	}
 }
 
