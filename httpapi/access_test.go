@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -265,5 +266,18 @@ func TestIdempotencyKeys(t *testing.T) {
 	e.problem(422, "invalid", "POST", users, `{}`, append(token("full"), "Idempotency-Key", "k6")...)
 	if len(reserved) != before {
 		t.Error("a request that was not valid reserved its key")
+	}
+}
+
+func TestOnlyTrustedProxiesSayWhoCalls(t *testing.T) {
+	for want, trusted := range map[string][]netip.Prefix{
+		"127.0.0.1":   nil,
+		"203.0.113.9": {netip.MustParsePrefix("127.0.0.0/8")},
+	} {
+		e := serve(t, func(o *httpapi.Options) { o.TrustedProxies = trusted })
+		e.send("GET", "/api/v1/users", nil, append(token("full"), "X-Forwarded-For", "198.51.100.1, 203.0.113.9")...)
+		if got := e.service.call.RemoteAddr; got != want {
+			t.Errorf("%s is trusted: called from %s; want %s", trusted, got, want)
+		}
 	}
 }

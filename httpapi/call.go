@@ -56,7 +56,7 @@ type Call struct {
 	// for a tag that no object has.
 	IfMatch *int64
 
-	RemoteAddr string // the caller's address, without its port
+	RemoteAddr string // the caller's address, without a port; what trusted proxies say is believed
 }
 
 // exchange is one request on its way through the handler: the outer layers

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -22,8 +23,9 @@ type Options struct {
 	Reserve       Reserve // nil: requests with the same Idempotency-Key may run side by side
 	Secret        []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
 
-	Limits  Limits
-	Timeout time.Duration // for a request that does not stream; 30 s
+	Limits         Limits
+	Timeout        time.Duration  // for a request that does not stream; 30 s
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
 
 	// Classify makes a fault of an error that is none but should be shown, or
 	// returns nil.

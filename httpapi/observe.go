@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,7 +85,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func (e *edge) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := e.o.Now()
-		x := &exchange{call: Call{ID: e.requestID(r), RemoteAddr: host(r.RemoteAddr)}}
+		x := &exchange{call: Call{ID: e.requestID(r), RemoteAddr: e.remoteAddr(r)}}
 		header := w.Header()
 		header.Set(headerRequestID, string(x.call.ID))
 		header.Set("X-Content-Type-Options", "nosniff")
@@ -177,9 +178,22 @@ func (e *edge) ownID(own string) id.Request {
 	return id.Request(own)
 }
 
+// remoteAddr is the caller's address.
+func (e *edge) remoteAddr(r *http.Request) string {
+	peer := host(r.RemoteAddr)
+	if len(e.o.TrustedProxies) == 0 {
+		return peer
+	}
+	return caller(peer, r.Header[headerForwardedFor], e.o.TrustedProxies)
+}
+
+// host is an address without its port, and without the brackets of one that has none.
 func host(addr string) string {
 	if host, _, err := net.SplitHostPort(addr); err == nil {
 		return host
+	}
+	if inner, found := strings.CutPrefix(addr, "["); found {
+		return strings.TrimSuffix(inner, "]")
 	}
 	return addr
 }

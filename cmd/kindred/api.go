@@ -177,7 +177,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: auth.NewVerifier(keyring, f.config.PublicURL, w.revocations),
-		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit},
+		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit}, TrustedProxies: f.config.TrustedProxies,
 		Classify: classify, Ready: f.ready(w.revocations.Current), Logger: f.logger, Metrics: f.metrics, Now: time.Now, Entropy: rand.Reader,
 	})
 	return w, nil

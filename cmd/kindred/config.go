@@ -27,6 +27,7 @@ type Config struct {
 	WebhookTimeout time.Duration
 	AllowNetworks  []netip.Prefix
 	RateLimit      bool
+	TrustedProxies []netip.Prefix
 	Roles          []string
 }
 
@@ -60,6 +61,7 @@ func settings() []setting {
 		{"KINDRED_WEBHOOK_TIMEOUT", "10s", "time that a receiver has to answer, from 1s to 60s", setWebhookTimeout},
 		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", setAllowNetworks},
 		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", setRateLimit},
+		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", setTrustedProxies},
 		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", setRoles},
 	}
 }
@@ -149,18 +151,28 @@ func setRetryDelays(c *Config, value string) error {
 	return nil
 }
 
-func setAllowNetworks(c *Config, value string) error {
+func setAllowNetworks(c *Config, value string) (err error) {
+	c.AllowNetworks, err = networks(value)
+	return err
+}
+
+func setTrustedProxies(c *Config, value string) (err error) {
+	c.TrustedProxies, err = networks(value)
+	return err
+}
+
+func networks(value string) (all []netip.Prefix, err error) {
 	for part := range strings.SplitSeq(value, ",") {
 		if part = strings.TrimSpace(part); part == "" {
 			continue
 		}
 		network, err := netip.ParsePrefix(part)
 		if err != nil {
-			return errors.New("must be networks such as 10.0.0.0/8, with commas between")
+			return nil, errors.New("must be networks such as 10.0.0.0/8, with commas between")
 		}
-		c.AllowNetworks = append(c.AllowNetworks, network)
+		all = append(all, network)
 	}
-	return nil
+	return all, nil
 }
 
 func setRateLimit(c *Config, value string) error {

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTrustedProxiesAreNetworksAndNoneByDefault(t *testing.T) {
+	t.Parallel()
+	read := func(value string) ([]netip.Prefix, error) {
+		c, err := readConfig(func(name string) string { return map[string]string{"KINDRED_TRUSTED_PROXIES": value}[name] })
+		return c.TrustedProxies, err
+	}
+	for value, want := range map[string][]netip.Prefix{
+		"":                          nil,
+		"10.0.0.0/8, 2001:db8::/32": {netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
+	} {
+		got, err := read(value)
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
+			t.Errorf("%q: %v %s", value, err, diff)
+		}
+	}
+	for _, wrong := range []string{"10.0.0.1", "proxy.example.com", "10.0.0.0/8 192.0.2.0/24", "10.0.0.0/33", "*"} {
+		if _, err := read(wrong); err == nil || !strings.HasPrefix(err.Error(), "KINDRED_TRUSTED_PROXIES: must be networks") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
