@@ -43,6 +43,15 @@ type (
 
 var _ httpapi.StrictServerInterface = api{}
 
+// Signup makes a client and its owner.
+func (a api) Signup(ctx context.Context, r httpapi.SignupRequestObject) (answer httpapi.SignupResponseObject, err error) {
+	err = a.SignUp(ctx, func() error {
+		answer, err = a.writing.Signup(ctx, r)
+		return err
+	})
+	return answer, err
+}
+
 // web is the HTTP edge with what must run beside it.
 type web struct {
 	handler     http.Handler
@@ -172,7 +181,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		reading: reads,
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: f.metrics,
-			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), f.log.Store},
+			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), f.log.Store}, UnlimitedSignups: !f.config.RateLimit,
 		}),
 	}
 	w.handler = httpapi.Handler(server, httpapi.Options{

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -400,4 +401,32 @@ func count[T comparable](all []T, one T) (n int) {
 		}
 	}
 	return n
+}
+
+func TestSignUpsWaitByTheAddressThatTheProxySays(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t, func(c *Config) {
+		c.RateLimit, c.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	signUp := func(from string) answer {
+		return s.send("POST", "/auth/signup", map[string]string{
+			"email": "ada@example.com", "password": "correct horse battery", "company_name": "Acme",
+		}, header("X-Forwarded-For", "198.51.100.1, "+from))
+	}
+	s.Logs.keepOut("198.51.100.1", "203.0.113.9", "203.0.113.10")
+	want[httpapi.SignedUp](t, http.StatusCreated, signUp("203.0.113.9"))
+	for range 20 {
+		wantProblem(t, http.StatusConflict, "email_exists", signUp("203.0.113.9"))
+	}
+	limited := signUp("203.0.113.9")
+	for range 5 { // a pause may be over before the next one comes; the next is twice as long
+		if limited.Status == http.StatusConflict {
+			limited = signUp("203.0.113.9")
+		}
+	}
+	wantProblem(t, http.StatusTooManyRequests, "too_many_signups", limited)
+	if limited.Header.Get("Retry-After") == "" {
+		t.Error("nobody says when to try again")
+	}
+	wantProblem(t, http.StatusConflict, "email_exists", signUp("203.0.113.10"))
 }

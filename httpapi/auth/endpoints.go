@@ -22,6 +22,8 @@ type Config struct {
 	Keys      KeyLookup
 	Passwords *Passwords
 	Metrics   prometheus.Registerer
+
+	UnlimitedSignups bool // for load tests
 }
 
 // Endpoints serve /auth/exchange, /auth/token and /.well-known/jwks.json: a
@@ -35,6 +37,8 @@ type Endpoints struct {
 	failedKeys      *throttle
 	failedAccounts  *throttle
 	failedAddresses *throttle
+	// Who signs up companies waits too, by address, once there are many.
+	signups *throttle
 
 	logins, exchanges *prometheus.CounterVec // by outcome
 }
@@ -47,6 +51,7 @@ func New(c Config) *Endpoints {
 		failedKeys:      newThrottle(10, time.Minute, now),
 		failedAccounts:  newThrottle(10, time.Minute, now),
 		failedAddresses: newThrottle(50, time.Minute, now),
+		signups:         newThrottle(20, 15*time.Minute, now),
 		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kindred_logins_total", Help: "Logins with a password, by outcome.",
 		}, []string{"outcome"}),
@@ -99,6 +104,23 @@ func (e *Endpoints) exchange(ctx context.Context, apiKey string) (Session, error
 		return Session{}, fault.New(fault.Unauthenticated, "invalid_api_key", "The API key is not valid.")
 	}
 	return e.c.Issuer.Exchange(record)
+}
+
+// SignUp signs a company up, unless the caller's address has to wait. Refusals
+// count like companies, so that nobody tries out who has an account.
+func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
+	if e.c.UnlimitedSignups {
+		return signUp()
+	}
+	address := sourceOf(httpapi.CallFrom(ctx).RemoteAddr)
+	if wait := e.signups.take(address); wait > 0 {
+		return fault.New(fault.Limited, "too_many_signups", "Too many sign-ups from your address. Try again later.").After(wait)
+	}
+	err := signUp()
+	if f := fault.As(err); err != nil && (f == nil || f.Kind == fault.Unavailable) {
+		e.signups.giveBack(address)
+	}
+	return err
 }
 
 // LogIn gives a token for a member's password.

@@ -358,6 +358,49 @@ func TestGuessingFromAnAddressIsSlowedDown(t *testing.T) {
 	}
 }
 
+func TestSigningUpFromAnAddressIsSlowedDown(t *testing.T) {
+	s := newService(t)
+	signUp := func(address string, ends error) error {
+		return s.endpoints.SignUp(from(t, address), func() error { return ends })
+	}
+	away, busy := errors.New("away"), fault.New(fault.Unavailable, "busy", "Busy.")
+	for range 100 {
+		if err := signUp("192.0.2.1", away); !errors.Is(err, away) {
+			t.Fatalf("our own trouble counts: %v", err)
+		}
+		if err := signUp("192.0.2.1", busy); !errors.Is(err, busy) {
+			t.Fatalf("overload counts: %v", err)
+		}
+	}
+	taken := fault.New(fault.Conflict, "email_exists", "It is taken.")
+	passed := 0
+	for ; passed < 100; passed++ {
+		if err := signUp("192.0.2.1", [2]error{nil, taken}[passed%2]); hasKind(err, fault.Limited) {
+			break
+		}
+	}
+	if passed != 21 { // twenty are free, the next one opens the pause
+		t.Errorf("%d sign-ups passed", passed)
+	}
+	f := fault.As(signUp("192.0.2.1", nil))
+	if f == nil || f.Code != "too_many_signups" || f.RetryAfter <= 0 {
+		t.Fatalf("got %v; want too_many_signups and when to try again", f)
+	}
+	if err := signUp("192.0.2.2", nil); err != nil {
+		t.Errorf("from another address: %v", err)
+	}
+	s.Advance(f.RetryAfter)
+	if err := signUp("192.0.2.1", nil); err != nil {
+		t.Errorf("after the pause: %v", err)
+	}
+	s.endpoints.c.UnlimitedSignups = true
+	for range 100 {
+		if err := signUp("192.0.2.1", nil); err != nil {
+			t.Fatalf("for a load test: %v", err)
+		}
+	}
+}
+
 func TestRightPasswordsDoNotAddUp(t *testing.T) {
 	s := newService(t)
 	for range 60 {
