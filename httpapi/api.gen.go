@@ -2746,7 +2746,7 @@ type Unauthenticated = Problem
 type ListCampaignsParams struct {
 	Status *CampaignStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2767,7 +2767,7 @@ type GetCampaignAnalyticsParamsInterval string
 
 // ListAPIKeysParams defines parameters for ListAPIKeys.
 type ListAPIKeysParams struct {
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2796,7 +2796,7 @@ type ListHistoryParams struct {
 	// Personal `open` adds what is sealed, opened; what was erased is named in `erased`.
 	Personal *ListHistoryParamsPersonal `form:"personal,omitempty" json:"personal,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2820,7 +2820,7 @@ type GetHistoryStateParams struct {
 	// Kind Only these.
 	Kind *StateKind `form:"kind,omitempty" json:"kind,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2829,7 +2829,7 @@ type GetHistoryStateParams struct {
 
 // ListMembersParams defines parameters for ListMembers.
 type ListMembersParams struct {
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2840,7 +2840,7 @@ type ListMembersParams struct {
 type ListWebhooksParams struct {
 	Status *WebhookStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2851,7 +2851,7 @@ type ListWebhooksParams struct {
 type ListDeliveriesParams struct {
 	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2865,7 +2865,7 @@ type ListClusteringRunsParams struct {
 	// ConsentLayerID Only the runs of this layer.
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2877,7 +2877,7 @@ type ListClustersParams struct {
 	// ConsentLayerID Only the clusters of this layer.
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2886,7 +2886,7 @@ type ListClustersParams struct {
 
 // ListClusterDriftParams defines parameters for ListClusterDrift.
 type ListClusterDriftParams struct {
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2895,7 +2895,7 @@ type ListClusterDriftParams struct {
 
 // ListClusterMembersParams defines parameters for ListClusterMembers.
 type ListClusterMembersParams struct {
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2904,7 +2904,7 @@ type ListClusterMembersParams struct {
 
 // ListConsentLayersParams defines parameters for ListConsentLayers.
 type ListConsentLayersParams struct {
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2915,7 +2915,7 @@ type ListConsentLayersParams struct {
 type ListConsentsParams struct {
 	Status *ConsentFilter `form:"status,omitempty" json:"status,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2933,7 +2933,7 @@ type ListUsersParams struct {
 	// UpdatedSince Only users that were created or changed at this time or later.
 	UpdatedSince *time.Time `form:"updated_since,omitempty" json:"updated_since,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2957,7 +2957,7 @@ type GetFeedParams struct {
 	// ConsentLayerID Only users who have granted this layer, by the traits that it permits. The user must have granted it too (409 `consent_missing`).
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
 
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.
@@ -2966,7 +2966,7 @@ type GetFeedParams struct {
 
 // ListMatchesParams defines parameters for ListMatches.
 type ListMatchesParams struct {
-	// Limit How many a page holds at most.
+	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before.

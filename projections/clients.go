@@ -162,7 +162,7 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 		email sealed
 		key   seal.WrappedKey
 	}
-	return filled(page, func(page Page) (members []Member, all int, last eventstore.Position, err error) {
+	return filled(page, nil, func(page Page) (members []Member, more bool, last eventstore.Position, err error) {
 		rows, err := query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
 			return []any{
 				text(&r.ID), text(&r.Born), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
@@ -170,12 +170,12 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 			}
 		})
 		if err != nil || len(rows) == 0 {
-			return nil, 0, "", err
+			return nil, false, "", err
 		}
 		for _, r := range rows {
 			email, err := m.open(ctx, r.key, string(r.ID), r.email, client, eventstore.ClientStream(client), "email")
 			if err != nil {
-				return nil, 0, "", err
+				return nil, false, "", err
 			}
 			if email == nil {
 				continue // removed, and on its way here
@@ -183,6 +183,6 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 			r.Email = string(email)
 			members = append(members, r.Member)
 		}
-		return members, len(rows), rows[len(rows)-1].Born, nil
+		return members, len(rows) == page.Limit, rows[len(rows)-1].Born, nil
 	})
 }

@@ -213,19 +213,19 @@ func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, 
 		named
 	}
 	user := func(r *row) (id.User, *named) { return r.User, &r.named }
-	return filled(page, func(page Page) (found []ClusterMember, all int, last eventstore.Position, err error) {
+	return filled(page, nil, func(page Page) (found []ClusterMember, more bool, last eventstore.Position, err error) {
 		rows, err := naming(ctx, m.Reader, client, eventual, user, func() ([]row, error) {
 			return query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
 				func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
 		})
 		if err != nil || len(rows) == 0 {
-			return nil, 0, "", err
+			return nil, false, "", err
 		}
 		err = eachNamed(ctx, m.Reader, client, rows, user, func(r *row, external string) {
 			r.ExternalID = external
 			found = append(found, r.ClusterMember)
 		})
-		return found, len(rows), eventstore.Position(rows[len(rows)-1].User), err
+		return found, len(rows) == page.Limit, eventstore.Position(rows[len(rows)-1].User), err
 	})
 }
 

@@ -77,7 +77,7 @@ func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, 
 		named
 	}
 	user := func(r *row) (id.User, *named) { return r.User, &r.named }
-	return filled(page, func(page Page) (found []UserConsent, all int, last eventstore.Position, err error) {
+	return filled(page, nil, func(page Page) (found []UserConsent, more bool, last eventstore.Position, err error) {
 		rows, err := naming(ctx, m.Reader, client, eventual, user, func() ([]row, error) {
 			return query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
 				func(r *row) []any {
@@ -85,13 +85,13 @@ func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, 
 				})
 		})
 		if err != nil || len(rows) == 0 {
-			return nil, 0, "", err
+			return nil, false, "", err
 		}
 		err = eachNamed(ctx, m.Reader, client, rows, user, func(r *row, external string) {
 			r.ExternalID = external
 			found = append(found, r.UserConsent)
 		})
-		return found, len(rows), rows[len(rows)-1].Changed, err
+		return found, len(rows) == page.Limit, rows[len(rows)-1].Changed, err
 	})
 }
 

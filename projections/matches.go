@@ -145,7 +145,7 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 		named
 	}
 	matched := func(r *row) (id.User, *named) { return r.Matched, &r.named }
-	return filled(page, func(page Page) (found []Match, all int, last eventstore.Position, err error) {
+	return filled(page, nil, func(page Page) (found []Match, more bool, last eventstore.Position, err error) {
 		rows, err := naming(ctx, m.Reader, client, eventual, matched, func() ([]row, error) {
 			return query(ctx, m.Reader, m, client, eventual, listMatches, []any{string(user), string(page.After), page.Limit},
 				func(r *row) []any {
@@ -155,17 +155,17 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 				})
 		})
 		if err != nil || len(rows) == 0 {
-			return nil, 0, "", err
+			return nil, false, "", err
 		}
 		for i, r := range rows {
 			if err := json.Unmarshal([]byte(r.explanation), &rows[i].Explanation); err != nil {
-				return nil, 0, "", fmt.Errorf("decode an explanation: %w", err)
+				return nil, false, "", fmt.Errorf("decode an explanation: %w", err)
 			}
 		}
 		err = eachNamed(ctx, m.Reader, client, rows, matched, func(r *row, external string) {
 			r.ExternalID = external
 			found = append(found, r.Match)
 		})
-		return found, len(rows), rows[len(rows)-1].Born, err
+		return found, len(rows) == page.Limit, rows[len(rows)-1].Born, err
 	})
 }

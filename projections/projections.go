@@ -57,13 +57,32 @@ type Page struct {
 	Limit int
 }
 
+// MaxPage is how many bytes a page of large items holds, about: the item that
+// reaches it is the last, however many were asked for.
+const MaxPage = 8 << 20
+
+// Fitting is how many of items fit on a page, one at least; nil is the size of
+// items that are small.
+func Fitting[T any](items []T, size func(*T) int) int {
+	if size == nil {
+		return len(items)
+	}
+	for i, taken := 0, 0; i < len(items); i++ {
+		if taken >= MaxPage {
+			return i
+		}
+		taken += size(&items[i])
+	}
+	return len(items)
+}
+
 // filled reads a list on until a page is full, so that one that is not full is
-// the last: what is read, all items up to last, may hold users and members who
-// were erased just then, and who are not among the kept.
-func filled[T any](page Page, read func(Page) (kept []T, all int, last eventstore.Position, err error)) ([]T, error) {
+// the last: what is read up to last, which may not be all there is, may hold users
+// and members who were erased just then, and who are not among the kept.
+func filled[T any](page Page, size func(*T) int, read func(Page) (kept []T, more bool, last eventstore.Position, err error)) ([]T, error) {
 	var found []T
 	for want := page.Limit; ; {
-		kept, all, last, err := read(page)
+		kept, more, last, err := read(page)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +91,7 @@ func filled[T any](page Page, read func(Page) (kept []T, all int, last eventstor
 		} else {
 			found = append(found, kept...)
 		}
-		if all < page.Limit || len(found) >= want {
+		if !more || len(found) >= want || Fitting(found, size) < len(found) {
 			return found, nil
 		}
 		page = Page{After: last, Limit: want - len(found)}

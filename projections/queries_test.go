@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,67 @@ func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 	}
 	if diff := cmp.Diff(created, listed); diff != "" {
 		t.Errorf("(-created +listed):\n%s", diff)
+	}
+}
+
+func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.follow(projections.Users{})
+	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 370<<10))
+	var users []id.User
+	var want, all []string
+	for n := range 60 { // 22 MiB
+		name := fmt.Sprint("person ", n)
+		users = append(users, w.create(w.acme, name, large))
+		all = append(all, name)
+		if n < 2 || n > 29 {
+			want = append(want, name)
+		}
+	}
+	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, users[59]))
+	stop()
+	for _, user := range users[2:30] { // more than a page
+		w.erase(w.acme, user)
+	}
+	list := func(users projections.Users, q projections.UserQuery) (found []projections.User) {
+		return must[[]projections.User](t)(users.List(t.Context(), w.acme, true, q))
+	}
+	for name, read := range map[string]func(projections.Page) []projections.User{
+		"all": func(p projections.Page) []projections.User { return list(w.users(), projections.UserQuery{Page: p}) },
+		"together": func(p projections.Page) []projections.User {
+			return list(w.users().Gathering(), projections.UserQuery{Page: p})
+		},
+		"by id": func(p projections.Page) []projections.User {
+			return list(w.users(), projections.UserQuery{IDs: users, Page: p})
+		},
+		"erased": func(p projections.Page) []projections.User {
+			return must[[]projections.User](t)(w.users().ListAll(t.Context(), w.acme, p))
+		},
+	} {
+		var names []string
+		page, pages := projections.Page{Limit: 101}, 0
+		for ; pages < 50; pages++ {
+			found := read(page)
+			fitting := projections.Fitting(found, projections.UserSize)
+			if len(found) > 2*(fitting+1) { // the page is read once more where some are left out
+				t.Errorf("%s: %d users are read where %d fit", name, len(found), fitting)
+			}
+			for _, u := range found[:fitting] {
+				names = append(names, u.ExternalID)
+			}
+			if fitting == len(found) {
+				break
+			}
+			page.After = found[fitting-1].Born
+		}
+		wanted := want
+		if name == "erased" {
+			wanted = slices.Concat(all[:2], slices.Repeat([]string{""}, 28), all[30:])
+		}
+		if diff := cmp.Diff(wanted, names); diff != "" || pages == 0 {
+			t.Errorf("%s, %d pages more (-want +got):\n%s", name, pages, diff)
+		}
 	}
 }
 

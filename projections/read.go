@@ -17,6 +17,14 @@ import (
 // of a row go.
 func query[R any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool,
 	sql string, args []any, fields func(*R) []any,
+) ([]R, error) {
+	return queryPage(ctx, r, of, client, eventual, sql, args, fields, nil)
+}
+
+// queryPage is query for rows that may be large: it ends with the one that does not
+// fit on the page any more.
+func queryPage[R any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool,
+	sql string, args []any, fields func(*R) []any, size func(*R) int,
 ) (found []R, err error) {
 	sql = `WITH ` + feed.Fresh(of) + `
 SELECT fresh.reached, fresh.head, fresh.quarantined, q.*
@@ -24,7 +32,7 @@ FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON tru
 	args = append([]any{string(client)}, args...)
 	reader := feed.Reader{Of: of, Progress: r.Progress}
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
-		at, found, err = freshRows(ctx, r, sql, args, fields)
+		at, found, err = freshRows(ctx, r, sql, args, fields, size)
 		return at, err
 	})
 	if err != nil {
@@ -35,7 +43,9 @@ FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON tru
 
 // freshRows reads the rows of a statement that query has composed: how fresh
 // they are, whether there is a row at all, and the row.
-func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fields func(*R) []any) (at feed.At, found []R, err error) {
+func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fields func(*R) []any, size func(*R) int) (
+	at feed.At, found []R, err error,
+) {
 	rows, err := r.Pool.Query(ctx, sql, args...)
 	if err != nil {
 		return at, nil, err
@@ -44,6 +54,7 @@ func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fie
 	var row R
 	var present *bool
 	into := append([]any{nil, nil, nil, nil}, fields(&row)...)
+	taken := 0
 	for first := true; rows.Next(); first = false {
 		if first { // what every row says
 			head := make([]any, len(into))
@@ -60,6 +71,12 @@ func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fie
 			return at, nil, err
 		}
 		found = append(found, row)
+		if size != nil {
+			if taken >= MaxPage {
+				break // this one tells of more
+			}
+			taken += size(&row)
+		}
 	}
 	rows.Close()
 	return at, found, rows.Err()

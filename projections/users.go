@@ -35,6 +35,7 @@ type User struct {
 	UpdatedAt  time.Time
 	Born       eventstore.Position // of its creation: its place in lists
 	Erased     bool                // since: nothing personal is left
+	Size       int                 // bytes that it takes on a page
 }
 
 // Name of the read model.
@@ -269,17 +270,22 @@ func pageSize(limit int) int {
 	return limit
 }
 
-// List returns users in order of creation.
+// List returns users in order of creation: as many as are asked for where there
+// are, or more than fit on a page.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
-	return filled(q.Page, func(page Page) ([]User, int, eventstore.Position, error) {
+	return filled(q.Page, UserSize, func(page Page) ([]User, bool, eventstore.Position, error) {
 		found, err := m.selected(ctx, client, eventual, q, page)
 		if err != nil || len(found) == 0 {
-			return nil, 0, "", err
+			return nil, false, "", err
 		}
-		all, last := len(found), found[len(found)-1].Born
-		return readable(found), all, last, nil
+		more := len(found) == page.Limit || Fitting(found, UserSize) < len(found)
+		last := found[len(found)-1].Born
+		return readable(found), more, last, nil
 	})
 }
+
+// UserSize is how much of a page a user takes.
+func UserSize(u *User) int { return u.Size }
 
 // selected reads a page of the users that a query selects.
 func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q UserQuery, page Page) ([]User, error) {
@@ -297,11 +303,14 @@ func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q 
 	if !q.UpdatedSince.IsZero() {
 		filter(usersSince, q.UpdatedSince)
 	}
-	return m.users(ctx, client, eventual, page.Limit, usersPage(where, page.Limit), args...)
+	rows, err := queryPage(ctx, m.Reader, m, client, eventual, usersPage(where, page.Limit), args, (*storedUser).columns, (*storedUser).size)
+	if err != nil {
+		return nil, err
+	}
+	return m.opened(ctx, client, page.Limit, rows)
 }
 
-// ListAll returns users in order of creation, also those whose key was
-// destroyed since.
+// ListAll is List of everybody, also of those whose key was destroyed since.
 func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
 	return m.page(ctx, client, true, page.After, page.Limit)
 }
@@ -346,6 +355,8 @@ func (r *storedUser) columns() []any {
 	}
 }
 
+func (r *storedUser) size() int { return len(r.external.Box) + len(r.traits.Box) }
+
 // shown opens what is sealed of a user, who is Erased where the key is gone.
 func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User, error) {
 	user, err := m.subject(ctx, r.key, client, string(r.ID), eventstore.UserStream(client, r.ID))
@@ -360,7 +371,7 @@ func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User
 	if err != nil {
 		return User{}, err
 	}
-	r.ExternalID, r.Traits, r.Erased = string(external), traits, external == nil || traits == nil
+	r.ExternalID, r.Traits, r.Erased, r.Size = string(external), traits, external == nil || traits == nil, r.size()
 	return r.User, nil
 }
 

@@ -43,10 +43,31 @@ type wantedUsers struct {
 	at     string
 }
 
-// foundUsers is what there is of wanted users, in order of creation.
+// foundUsers is what there is of wanted users, in order of creation, up to the
+// one that does not fit on their page any more.
 type foundUsers struct {
 	at    feed.At
 	users []storedUser
+	size  int // bytes that they take on the page
+}
+
+// add adds a user, in whatever order they come.
+func (f *foundUsers) add(u storedUser) {
+	f.users = append(f.users, u)
+	f.size += u.size()
+	if f.size-u.size() < MaxPage {
+		return
+	}
+	f.sort()
+	for end := Fitting(f.users, (*storedUser).size) + 1; len(f.users) > end; {
+		last := len(f.users) - 1
+		f.size -= f.users[last].size()
+		f.users = f.users[:last]
+	}
+}
+
+func (f *foundUsers) sort() {
+	slices.SortFunc(f.users, func(a, b storedUser) int { return strings.Compare(string(a.Born), string(b.Born)) })
 }
 
 // selectWanted selects pages of users, or single ones, for many w. The
@@ -120,10 +141,10 @@ func (m Users) lookUp(ctx context.Context, sql string, wanted []wantedUsers) ([]
 		if err := rows.Scan(rest...); err != nil {
 			return nil, err
 		}
-		f.users = append(f.users, row)
+		f.add(row)
 	}
-	for _, f := range found {
-		slices.SortFunc(f.users, func(a, b storedUser) int { return strings.Compare(string(a.Born), string(b.Born)) })
+	for i := range found {
+		found[i].sort()
 	}
 	return found, rows.Err()
 }

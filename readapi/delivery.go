@@ -49,10 +49,18 @@ func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesReques
 	if err != nil {
 		return nil, err
 	}
-	found, next := cut(a, client, list, page, found, func(d Delivery) eventstore.Position { return d.Place })
+	found, next := cut(a, client, list, page, found, answers, func(d Delivery) eventstore.Position { return d.Place })
 	return httpapi.ListDeliveries200JSONResponse{
 		Data: each(found, func(d Delivery) httpapi.Delivery { return d.Delivery }), NextCursor: next, Skipped: skipped,
 	}, nil
+}
+
+// answers is how many bytes the receiver has answered to a delivery.
+func answers(d *Delivery) (size int) {
+	for _, attempt := range d.Attempts {
+		size += len(attempt.Answer)
+	}
+	return size
 }
 
 // GetDelivery shows a delivery.

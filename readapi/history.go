@@ -75,7 +75,7 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	found, next := cut(a, client, list, page, found, func(e audit.Event) eventstore.Position {
+	found, next := cut(a, client, list, page, found, (*audit.Event).Size, func(e audit.Event) eventstore.Position {
 		return eventstore.Position(strconv.FormatInt(*e.Ordinal, 10))
 	})
 	answer := httpapi.ListHistory200JSONResponse{Data: make([]httpapi.HistoryEvent, len(found)), NextCursor: next}

@@ -65,7 +65,7 @@ func list[M, C any](
 	if err != nil {
 		return nil, nil, err
 	}
-	found, next = cut(a, client, name, page, found, place)
+	found, next = cut(a, client, name, page, found, nil, place)
 	return each(found, body), next, nil
 }
 
@@ -82,13 +82,16 @@ func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *
 	return page, err
 }
 
-// cut splits off the item that only tells of another page, and makes the
-// cursor of that page.
-func cut[T any](a *API, client id.Client, list string, page projections.Page, found []T, born func(T) eventstore.Position) ([]T, *string) {
-	if len(found) < page.Limit {
+// cut splits off what does not fit and the item that only tells of another page,
+// and makes the cursor of that page; nil is the size of items that are small.
+func cut[T any](a *API, client id.Client, list string, page projections.Page, found []T, size func(*T) int,
+	born func(T) eventstore.Position,
+) ([]T, *string) {
+	fitting := projections.Fitting(found[:min(len(found), page.Limit-1)], size)
+	if fitting == len(found) {
 		return found, nil
 	}
-	found = found[:page.Limit-1]
+	found = found[:fitting]
 	next := a.Cursors.Encode(client, list, string(born(found[len(found)-1])))
 	return found, &next
 }

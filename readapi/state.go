@@ -81,12 +81,13 @@ func StateKinds() []httpapi.StateKind {
 	}
 }
 
-// StateItems shows at most limit items of the kinds after a place, and where
-// there are more.
+// StateItems shows at most limit items of the kinds after a place, as many as fit on
+// a page, and where there are more.
 func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind, from StatePlace, limit int) (
 	items []httpapi.HistoryStateItem, next *StatePlace, err error,
 ) {
 	items = []httpapi.HistoryStateItem{}
+	taken := 0
 	for _, kind := range kinds[max(0, slices.Index(kinds, from.Kind)):] {
 		page := projections.Page{Limit: limit - len(items) + 1} // one more tells of another page
 		if kind == from.Kind {
@@ -97,9 +98,10 @@ func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind,
 			return nil, nil, err
 		}
 		for _, item := range found {
-			if len(items) == limit {
+			if len(items) == limit || taken >= projections.MaxPage {
 				return items, &from, nil
 			}
+			taken += item.size
 			items, from = append(items, item.HistoryStateItem), StatePlace{kind, item.born}
 		}
 	}
@@ -109,6 +111,7 @@ func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind,
 type stateItem struct {
 	httpapi.HistoryStateItem
 	born eventstore.Position
+	size int // of those that may be large
 }
 
 func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, page projections.Page) ([]stateItem, error) {
@@ -116,32 +119,32 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 	case httpapi.StateUsers:
 		found, err := s.Users().ListAll(ctx, s.Client, page)
 		return each(found, func(u projections.User) stateItem {
-			return stateItem{httpapi.HistoryStateItem{User: pastUser(u)}, u.Born}
+			return stateItem{httpapi.HistoryStateItem{User: pastUser(u)}, u.Born, u.Size}
 		}), err
 	case httpapi.StateWebhooks:
 		found, err := s.Webhooks().List(ctx, s.Client, true, nil, page)
 		return each(found, func(w projections.Webhook) stateItem {
-			return stateItem{httpapi.HistoryStateItem{Webhook: new(webhookBody(w))}, w.Born}
+			return stateItem{httpapi.HistoryStateItem{Webhook: new(webhookBody(w))}, w.Born, 0}
 		}), err
 	case httpapi.StateCampaigns:
 		found, err := s.Campaigns().List(ctx, s.Client, true, nil, page)
 		return each(found, func(c projections.Campaign) stateItem {
-			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.Born}
+			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.Born, 0}
 		}), err
 	case httpapi.StateClusters:
 		found, err := s.Clusters().List(ctx, s.Client, true, "", page)
 		return each(found, func(c projections.Cluster) stateItem {
-			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.Born}
+			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.Born, 0}
 		}), err
 	case httpapi.StateConsentLayers:
 		found, err := s.Consent().Layers(ctx, s.Client, true, page)
 		return each(found, func(l projections.ConsentLayer) stateItem {
-			return stateItem{httpapi.HistoryStateItem{ConsentLayer: new(layerBody(l))}, l.Born}
+			return stateItem{httpapi.HistoryStateItem{ConsentLayer: new(layerBody(l))}, l.Born, 0}
 		}), err
 	case httpapi.StateAPIKeys:
 		found, err := s.APIKeys().List(ctx, s.Client, true, page)
 		return each(found, func(k projections.APIKey) stateItem {
-			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.Born}
+			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.Born, 0}
 		}), err
 	}
 	return nil, fmt.Errorf("a state holds no %s", kind)

@@ -21,12 +21,17 @@ func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (
 	if err != nil {
 		return nil, err
 	}
-	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.User, error) {
-			query.Page = page
-			return a.Users.List(ctx, client, eventual, query)
-		}, func(u projections.User) eventstore.Position { return u.Born }, userBody)
-	return httpapi.UsersAnswer{Data: data, NextCursor: next}, err
+	client, eventual := asked(ctx)
+	if query.Page, err = a.page(client, name, r.Params.Limit, r.Params.Cursor); err != nil {
+		return nil, err
+	}
+	found, err := a.Users.List(ctx, client, eventual, query)
+	if err != nil {
+		return nil, err
+	}
+	found, next := cut(a, client, name, query.Page, found, projections.UserSize,
+		func(u projections.User) eventstore.Position { return u.Born })
+	return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, nil
 }
 
 // userQuery reads the filters of a list of users, and names the list by them.

@@ -31,6 +31,15 @@ type Event struct {
 	Missing     bool                       `json:"missing,omitempty"` // the log has lost it
 }
 
+// Size is how many bytes of what was recorded it shows.
+func (e *Event) Size() int {
+	size := len(e.Data) + len(e.Meta)
+	for _, field := range e.Personal {
+		size += len(field)
+	}
+	return size
+}
+
 // line is a line of an export: an event, or a signed head of those before it.
 type line struct {
 	Event

@@ -20,27 +20,33 @@ import (
 	"kindred/projections"
 )
 
-// Page returns events of a client that a filter selects, with their personal
-// fields opened where open says so.
+// Page returns events of a client that a filter selects, up to the one that does not
+// fit on a page any more, with their personal fields opened where open says so.
 func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, open bool) ([]audit.Event, error) {
 	entries, err := a.History.List(ctx, client, eventual, f, limit)
 	if err != nil {
 		return nil, err
 	}
-	records, err := projections.Events(ctx, a.Log.Store, entries)
-	if err != nil {
-		return nil, err
-	}
-	events := make([]audit.Event, len(entries))
-	for i, entry := range entries {
-		if events[i], err = a.event(ctx, records[i], entry, open); err != nil {
+	events := make([]audit.Event, 0, len(entries))
+	for len(events) < len(entries) && projections.Fitting(events, (*audit.Event).Size) == len(events) {
+		next := entries[len(events):min(len(events)+readAtOnce, len(entries))]
+		records, err := projections.Events(ctx, a.Log.Store, next)
+		if err != nil {
 			return nil, err
+		}
+		for i, entry := range next {
+			e, err := a.event(ctx, records[i], entry, open)
+			if err != nil {
+				return nil, err
+			}
+			events = append(events, e)
 		}
 	}
 	return events, nil
 }
 
 const (
+	readAtOnce = 16        // events of a page
 	firstPage  = 100       // events
 	exportPage = 1000      // events at most
 	pageSize   = 512 << 10 // bytes that a page should hold, judged by the one before
