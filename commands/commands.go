@@ -28,6 +28,7 @@ type Commands struct {
 	HashPassword func(ctx context.Context, password string) (string, error)
 	NewAPIKey    func() (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
+	Webhooks     Webhooks
 	Matcher      Matcher
 	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member

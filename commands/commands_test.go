@@ -327,6 +327,38 @@ func TestASubscriptionIsChangedPausedAndRemoved(t *testing.T) {
 	wantFault(t, err, "webhook_unknown")
 }
 
+func TestAClientHasAHundredSubscriptionsAtMost(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	_, other := w.client(t, "bob@example.com")
+	in := commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}}
+	again := call
+	again.Seed, again.Request = []string{"the first"}, "body"
+	first, err := w.Subscribe(t.Context(), again, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 99 {
+		if _, err := w.Subscribe(t.Context(), call, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = w.Subscribe(t.Context(), call, in)
+	wantFault(t, err, "too_many_webhooks")
+	if repeated, err := w.Subscribe(t.Context(), again, in); err != nil || repeated.ID != first.ID {
+		t.Errorf("the first request, repeated: %v, %v", repeated, err)
+	}
+	if _, err := w.Subscribe(t.Context(), other, in); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	if _, err := w.RemoveWebhook(t.Context(), call, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Subscribe(t.Context(), call, in); err != nil {
+		t.Errorf("after one was removed: %v", err)
+	}
+}
+
 func TestAClientIsRenamedAndItsSettingsChange(t *testing.T) {
 	w := newWorld(t)
 	a, call := w.client(t, "ada@example.com")

@@ -15,6 +15,9 @@ const (
 	WebhookPaused = "paused"
 )
 
+// maxWebhooks is how many subscriptions a client may have.
+const maxWebhooks = 100
+
 // Webhook is the fold of a subscription's stream.
 type Webhook struct {
 	ID         id.Webhook
@@ -57,6 +60,14 @@ func (w *Webhook) Subscribe(e event.WebhookSubscribed) ([]event.Event, error) {
 		return nil, err
 	}
 	return []event.Event{e}, nil
+}
+
+// CheckWebhooks refuses one more subscription to a client who has enough.
+func CheckWebhooks(there int) error {
+	if there >= maxWebhooks {
+		return fault.New(fault.Conflict, "too_many_webhooks", "A client has at most %d webhook subscriptions. Remove one first.", maxWebhooks)
+	}
+	return nil
 }
 
 // WebhookChange is a partial update; what is nil stays.
