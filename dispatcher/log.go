@@ -96,6 +96,13 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 	return s, nil
 }
 
+// Follow waits until deliveries to a webhook go by what its client was told,
+// but not for long: where the dispatcher is late, or has stopped for the client,
+// they do so once it has come there.
+func (l Log) Follow(ctx context.Context, client id.Client, webhook id.Webhook) {
+	_, _ = l.state(ctx, client, webhook, false) // what was told is recorded, whatever keeps it waiting
+}
+
 const selectHealth = `
 SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND failed = 0 LIMIT $2) q),
 	(SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND failed > 0 LIMIT $2) q),

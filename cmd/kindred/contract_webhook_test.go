@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -9,6 +10,52 @@ import (
 
 	"kindred/httpapi"
 )
+
+// TestAChangedSubscriptionCountsFromItsAnswerOn slows the dispatcher down where
+// it notes a change.
+func TestAChangedSubscriptionCountsFromItsAnswerOn(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := s.signUp()
+	hook := a.subscribe("https://example.com/a", "whsec_the-first")
+	path := "/webhooks/" + string(hook.ID)
+	want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under(path+"/deliveries"))) // the dispatcher knows it
+	conn := a.database()
+	if _, err := conn.Exec(t.Context(), `CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END';
+		CREATE TRIGGER dawdle BEFORE INSERT ON dispatch_endpoints FOR EACH ROW EXECUTE FUNCTION dawdle()`); err != nil {
+		t.Fatal(err)
+	}
+	secrets := func(n int) string { return fmt.Sprintf("jsonb_array_length(secrets) = %d", n) }
+	for _, step := range []struct {
+		method, path string
+		body         any
+		holds        string
+	}{
+		{"PATCH", path, `{"url":"https://example.com/b"}`, `url = 'https://example.com/b'`},
+		{"PATCH", path, `{"event_types":["clustering.failed"]}`, `event_types = '{clustering.failed}'`},
+		{"PATCH", path, `{"secret":"whsec_the-second"}`, secrets(2)},
+		{"POST", path + "/rotate_secret", `{}`, secrets(3)},
+		{"PATCH", path, `{"status":"paused"}`, `state = 'paused'`},
+		{"PATCH", path, `{"status":"active"}`, `state = 'active'`},
+		{"DELETE", path, nil, `state = 'removed'`},
+	} {
+		if got := a.sendTo(step.method, step.path, step.body); got.Status/100 != 2 {
+			t.Fatalf("%s %s: %d %s", step.method, step.body, got.Status, got.Body)
+		}
+		if counted(t, conn, `SELECT count(*) FROM dispatch_endpoints WHERE webhook = $1 AND `+step.holds, hook.ID) != 1 {
+			t.Errorf("%s %s is answered, and does not count yet", step.method, step.body)
+		}
+	}
+}
+
+func TestASubscriptionChangesAlsoWhileNobodyDelivers(t *testing.T) {
+	t.Parallel()
+	s := startService(t, func(c *Config) { c.Roles = []string{roleAPI, roleProjections, rolePolicies} })
+	a := s.signUp()
+	hook := a.subscribe("https://example.com/a", "")
+	want[httpapi.Webhook](t, http.StatusOK, a.sendTo("PATCH", "/webhooks/"+string(hook.ID), `{"status":"paused"}`))
+	wantDone(t, a.sendTo("DELETE", "/webhooks/"+string(hook.ID), nil))
+}
 
 func TestWebhookSubscriptions(t *testing.T) {
 	t.Parallel()

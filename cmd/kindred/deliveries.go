@@ -54,6 +54,11 @@ func (l deliveryLog) Health(ctx context.Context, client id.Client, eventual bool
 // manualDeliveries likewise, for those that are made by hand.
 type manualDeliveries struct{ manual dispatcher.Manual }
 
+// Follow implements [writeapi.Deliveries].
+func (m manualDeliveries) Follow(ctx context.Context, client id.Client, webhook id.Webhook) {
+	m.manual.Follow(ctx, client, webhook)
+}
+
 // Test implements [writeapi.Deliveries].
 func (m manualDeliveries) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error) {
 	made, err := m.manual.Test(ctx, client, webhook, eventType, seed)

@@ -14,6 +14,9 @@ import (
 // dispatcher's queue; the log hears how they end. A seed names a request that
 // may be repeated.
 type Deliveries interface {
+	// Follow waits, 2 s at most, until deliveries to a webhook go by what was
+	// recorded of it.
+	Follow(ctx context.Context, client id.Client, webhook id.Webhook)
 	Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error)
 	Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error)
 	Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error)
@@ -77,10 +80,12 @@ func (a *API) RotateWebhookSecret(ctx context.Context, r httpapi.RotateWebhookSe
 	if r.Body != nil {
 		chosen = r.Body.Secret
 	}
-	rotated, secret, err := a.Commands.RotateSecret(ctx, call(ctx), webhook, chosen)
+	c := call(ctx)
+	rotated, secret, err := a.Commands.RotateSecret(ctx, c, webhook, chosen)
 	if err != nil {
 		return nil, err
 	}
+	a.Deliveries.Follow(ctx, c.Client, webhook)
 	body := webhookBody(rotated)
 	body.Secret = &secret
 	return httpapi.RotateWebhookSecret200JSONResponse{

@@ -40,10 +40,12 @@ func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestO
 		types := typeNames(*r.Body.EventTypes)
 		change.EventTypes = &types
 	}
-	changed, err := a.Commands.ChangeWebhook(ctx, call(ctx), webhook, change)
+	c := call(ctx)
+	changed, err := a.Commands.ChangeWebhook(ctx, c, webhook, change)
 	if err != nil {
 		return nil, err
 	}
+	a.Deliveries.Follow(ctx, c.Client, webhook)
 	return httpapi.ChangeWebhook200JSONResponse{
 		Body: webhookBody(changed),
 		Headers: httpapi.ChangeWebhook200ResponseHeaders{
@@ -58,10 +60,12 @@ func (a *API) RemoveWebhook(ctx context.Context, r httpapi.RemoveWebhookRequestO
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := a.Commands.RemoveWebhook(ctx, call(ctx), webhook)
+	c := call(ctx)
+	outcome, err := a.Commands.RemoveWebhook(ctx, c, webhook)
 	if err != nil {
 		return nil, err
 	}
+	a.Deliveries.Follow(ctx, c.Client, webhook)
 	return httpapi.RemoveWebhook204Response{
 		Headers: httpapi.RemoveWebhook204ResponseHeaders{XKindredPosition: position(outcome)},
 	}, nil
