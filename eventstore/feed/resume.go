@@ -104,7 +104,7 @@ func (l *leader) applyStop(ctx context.Context) error {
 	if unknown != nil {
 		return unknown
 	}
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
 		if err := exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position); err != nil {

@@ -22,6 +22,7 @@ import (
 
 const (
 	batchTimeout = time.Minute
+	maxTimeouts  = 15 // that one event may take, which cannot be divided
 	pause        = 5 * time.Second
 	largeBatch   = 128 // items
 )
@@ -41,7 +42,7 @@ type Runner struct {
 	Metrics  *Metrics            // may be nil
 	Lease    time.Duration       // 0: 2.5 s
 	Pause    time.Duration       // before leading again after giving up; 0: 5 s
-	Batch    time.Duration       // that a batch may take until it is tried in halves; 0: 1 min
+	Batch    time.Duration       // that a batch may take until it is tried in halves, and one event with more time; 0: 1 min
 }
 
 // Run leads a projection whenever no other process does, until ctx ends; then
@@ -122,6 +123,7 @@ type leader struct {
 	asked      bool               // somebody waited for the last batch that was passed over
 	caughtUp   bool               // the log holds nothing behind the batch
 	applied    bool               // the last batch held more than was passed over
+	timeouts   int                // that the next transaction may take; 0: 1
 	only       id.Client          // the one whose events are applied; empty: all
 	held       bool               // its place is that of the client, who is held
 	polite     *courtesy          // in bulk
@@ -279,14 +281,16 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 			err = l.transact(ctx, items[:n], l.singly)
 		}
 		if err == nil {
-			items, retry = items[n:], backoff{}
+			items, retry, l.timeouts = items[n:], backoff{}, 0
 			continue
 		}
 		if ctx.Err() != nil || errors.Is(err, errLost) {
 			return err
 		}
 		if errors.Is(err, context.DeadlineExceeded) { // its own: there may be too much to do for the time
-			most = max(n/2, 1)
+			if most = n / 2; n == 1 {
+				most, l.timeouts = 1, min(2*max(l.timeouts, 1), maxTimeouts)
+			}
 		}
 		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.slot,
 			"position", items[0].Position, "events", n, "error", reason(err))
@@ -363,7 +367,7 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 func (l *leader) transact(ctx context.Context, items []item,
 	apply func(context.Context, pgx.Tx, []item) ([]quarantining, error),
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(l.Batch, batchTimeout))
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
 	defer cancel()
 	if l.Large != nil && len(items) >= largeBatch { // not all at once: somebody waits for an append meanwhile
 		if err := l.Large.Acquire(ctx, 1); err != nil {

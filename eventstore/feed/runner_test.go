@@ -295,6 +295,27 @@ func TestABatchThatTakesTooLongIsAppliedInParts(t *testing.T) {
 	}
 }
 
+func TestAnEventThatTakesLongIsGivenMoreTime(t *testing.T) {
+	w := newWorld(t)
+	runner := w.runner("a")
+	runner.Batch = 200 * time.Millisecond
+	long := func(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+		if !slices.ContainsFunc(batch, func(r eventstore.Recorded) bool { return strings.Contains(string(r.Data), `"long"`) }) {
+			return nil
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_sleep(1)`)
+		return err
+	}
+	w.rename(t, acme, "short", "long", "short again")
+	last := w.rename(t, bolt, "bolt")
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{before: long}) })
+	w.passed(t, "names_2", last)
+	w.complete(t)
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
+}
+
 func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
 	w := newWorld(t)
 	var logged syncBuffer
