@@ -21,6 +21,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/eventstore/seal"
 )
 
@@ -38,9 +39,9 @@ type Dispatcher struct {
 	// It knows every user that was ever created; those who are erased are left out.
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
 	Config      Config
-	// Silent queues nothing: what the log holds was another's to deliver. The
-	// subscriptions are followed all the same.
-	Silent bool
+	// SilentThrough is where in the log begins what is to be delivered: up to
+	// there it was another's to deliver. Subscriptions are followed all the same.
+	SilentThrough eventstore.Position
 
 	resolver *net.Resolver // nil: the system's
 }

@@ -51,11 +51,12 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 		if !ok {
 			continue
 		}
+		before := len(b.rows)
 		if err := b.enqueue(rec, public); err != nil {
 			return err
 		}
-		if d.Silent {
-			b.rows = b.rows[:0]
+		if rec.Position <= d.SilentThrough {
+			b.rows = b.rows[:before]
 		}
 		if len(b.rows) >= maxInsert {
 			if err := b.flush(ctx, tx); err != nil {

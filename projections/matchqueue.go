@@ -19,7 +19,12 @@ import (
 // those who were there when their client began to want it, and those who were
 // created or changed while it did. A user stands in it once, however often it
 // has changed. Clients take turns.
-type MatchQueue struct{ Reader }
+type MatchQueue struct {
+	Reader
+	// SilentThrough is where in the log begins what is to be matched: up to
+	// there it was another's to match.
+	SilentThrough eventstore.Position
+}
 
 const (
 	// turnLimit bounds the users of a turn, turnTime how long it may take.
@@ -67,7 +72,7 @@ ON CONFLICT (client, user_id) DO UPDATE SET position = excluded.position, event 
 
 // Apply queues who has changed, and keeps to what each client has chosen at
 // that place of the log.
-func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+func (m MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	clients := map[string]bool{}
 	for _, r := range batch {
 		clients[string(r.Client)] = true
@@ -80,7 +85,7 @@ func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 	if err != nil {
 		return fmt.Errorf("read who is matched automatically: %w", err)
 	}
-	q := queueing{enabled: map[id.Client]bool{}, waiting: map[id.Client]map[id.User]eventstore.Recorded{}}
+	q := queueing{silentThrough: m.SilentThrough, enabled: map[id.Client]bool{}, waiting: map[id.Client]map[id.User]eventstore.Recorded{}}
 	for _, name := range names {
 		q.enabled[id.Client(name)] = true
 	}
@@ -106,27 +111,12 @@ func (MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 	return send(ctx, tx, "match_queue", &q.b)
 }
 
-const (
-	forgetQueue  = `DELETE FROM match_queue`
-	forgetSweeps = `UPDATE match_sweeps SET began_at = NULL, everyone_before = NULL WHERE began_at IS NOT NULL`
-)
-
-// Forget empties the queue: who waits in it is another's to match.
-func (m MatchQueue) Forget(ctx context.Context) error {
-	var b pgx.Batch
-	b.Queue(forgetQueue)
-	b.Queue(forgetSweeps)
-	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("empty the match queue: %w", err)
-	}
-	return nil
-}
-
 // queueing is one batch on its way into the queue.
 type queueing struct {
-	b       pgx.Batch
-	enabled map[id.Client]bool
-	waiting map[id.Client]map[id.User]eventstore.Recorded
+	silentThrough eventstore.Position
+	b             pgx.Batch
+	enabled       map[id.Client]bool
+	waiting       map[id.Client]map[id.User]eventstore.Recorded
 }
 
 func (q *queueing) follow(r eventstore.Recorded) {
@@ -139,7 +129,7 @@ func (q *queueing) follow(r eventstore.Recorded) {
 		case !chosen.On:
 			q.b.Queue(emptyQueue, string(r.Client))
 			delete(q.waiting, r.Client)
-		case !was:
+		case !was && r.Position > q.silentThrough:
 			q.b.Queue(sweepEveryone, string(r.Client), string(r.Position), string(r.ID), r.RecordedAt)
 		}
 	case event.EndUserCreated:
@@ -153,7 +143,7 @@ func (q *queueing) follow(r eventstore.Recorded) {
 }
 
 func (q *queueing) wait(user id.User, r eventstore.Recorded) {
-	if !q.enabled[r.Client] {
+	if !q.enabled[r.Client] || r.Position <= q.silentThrough {
 		return
 	}
 	if q.waiting[r.Client] == nil {

@@ -298,17 +298,24 @@ func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
 	}
 }
 
-func TestAForgottenSweepGoesOnWithNobody(t *testing.T) {
+func TestWhatWasAnothersToMatchIsMatchedByNobody(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
 	w.create(w.acme, "before", `{}`)
 	w.want(w.acme, true, 3)
+	end, err := w.log.Store.Head(t.Context())
+	w.check(err)
+	w.queue.SilentThrough = end
 	w.fill(1000)
-	w.check(w.queue.Forget(t.Context()))
 	if _, users := w.take(0); len(users) != 0 {
 		t.Errorf("%v are matched", users)
 	}
 	if s := w.sweep(w.acme); s.Pending != 0 || s.BeganAt != nil {
 		t.Errorf("%+v", s)
+	}
+	w.create(w.acme, "after", `{}`)
+	w.fill(1000)
+	if _, users := w.take(0); len(users) != 1 {
+		t.Errorf("%v are matched of one who came after", users)
 	}
 }

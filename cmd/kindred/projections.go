@@ -13,6 +13,7 @@ import (
 
 	"kindred/dispatcher"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/eventstore/feed"
 	"kindred/projections"
 )
@@ -48,8 +49,12 @@ func (e environ) projectionsCommand() *cobra.Command {
 }
 
 // resumable are the followers that quarantine clients and cannot be rebuilt.
-func resumable() []feed.Projection {
-	return []feed.Projection{&dispatcher.Dispatcher{}, projections.MatchQueue{}}
+// What they follow up to a place of the log stays silent: it was another's to
+// deliver, and to match.
+func resumable(silentThrough eventstore.Position) []feed.Projection {
+	return []feed.Projection{
+		&dispatcher.Dispatcher{SilentThrough: silentThrough}, projections.MatchQueue{SilentThrough: silentThrough},
+	}
 }
 
 func (e environ) resumeCommand() *cobra.Command {
@@ -57,7 +62,7 @@ func (e environ) resumeCommand() *cobra.Command {
 		client string
 		names  []string
 	)
-	for _, p := range resumable() {
+	for _, p := range resumable(eventstore.Start) {
 		names = append(names, p.Name())
 	}
 	cmd := &cobra.Command{
@@ -74,11 +79,15 @@ func (e environ) resumeCommand() *cobra.Command {
 				return err
 			}
 			return e.with(func(ctx context.Context, f *foundation) error {
-				follower := resumable()[slices.Index(names, args[0])]
+				replayed, err := f.replayedThrough(ctx)
+				if err != nil {
+					return err
+				}
+				follower := resumable(replayed)[slices.Index(names, args[0])]
 				if err := f.runner.Resume(ctx, follower, of); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintln(e.out, "resumed", of, "in", args[0])
+				_, err = fmt.Fprintln(e.out, "resumed", of, "in", args[0])
 				return err
 			})(cmd, args)
 		},

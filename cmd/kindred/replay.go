@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kindred/dispatcher"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
 	"kindred/eventstore/feed"
@@ -268,13 +267,16 @@ func (r *replaying) buildModels(ctx context.Context) error {
 			return err
 		}
 	}
-	queue := projections.MatchQueue{Reader: r.to.reader()}
-	for _, follower := range []feed.Projection{&dispatcher.Dispatcher{Silent: true}, queue} {
+	end, err := r.to.log.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for _, follower := range resumable(end) {
 		if err := patiently(ctx, func() error { return r.to.runner.CatchUp(ctx, follower, nil) }); err != nil {
 			return err
 		}
 	}
-	return queue.Forget(ctx)
+	return nil
 }
 
 const (

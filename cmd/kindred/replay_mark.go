@@ -53,7 +53,7 @@ SELECT EXISTS (SELECT FROM events) OR EXISTS (SELECT FROM client_keys) OR EXISTS
 	OR EXISTS (SELECT FROM subject_keys) OR EXISTS (SELECT FROM checkpoints)`
 	insertMark = `INSERT INTO replay (source) VALUES ($1)`
 	updateMark = `UPDATE replay SET position = $1, events = $2 WHERE position = $3 AND events = $4 AND finished_at IS NULL`
-	finishMark = `UPDATE replay SET finished_at = now() WHERE finished_at IS NULL`
+	finishMark = `UPDATE replay SET finished_at = now(), through = $1 WHERE finished_at IS NULL`
 	unfinished = `SELECT EXISTS (SELECT FROM replay WHERE finished_at IS NULL)`
 )
 
@@ -110,11 +110,26 @@ func (r *replaying) note(ctx context.Context, events int, last eventstore.Positi
 
 // finish lets the second kindred serve.
 func (r *replaying) finish(ctx context.Context) error {
-	if _, err := r.to.pool.Exec(ctx, finishMark); err != nil {
+	end, err := r.to.log.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := r.to.pool.Exec(ctx, finishMark, end); err != nil {
 		return fmt.Errorf("finish the replay: %w", err)
 	}
-	_, err := fmt.Fprintln(r.out, "equal")
+	_, err = fmt.Fprintln(r.out, "equal")
 	return err
+}
+
+const selectThrough = `SELECT coalesce((SELECT through FROM replay), '')`
+
+// replayedThrough is where the log ends that was replayed into the database;
+// Start where none was.
+func (f *foundation) replayedThrough(ctx context.Context) (end eventstore.Position, err error) {
+	if err = f.pool.QueryRow(ctx, selectThrough).Scan(&end); err != nil {
+		err = fmt.Errorf("look for a replay: %w", err)
+	}
+	return end, err
 }
 
 // refuseReplay keeps a service from a database that is not whole yet: it would

@@ -107,6 +107,56 @@ func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
 	}
 }
 
+// TestWhatWasReplayedStaysSilent resumes a client whom the second kindred could
+// not follow while the log was replayed.
+func TestWhatWasReplayedStaysSilent(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	p := newPairs(s)
+	r := receive(t, 200)
+	hook := p.subscribe(r.URL, "")
+	want[httpapi.Client](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":1,"min_score":1}}}`))
+	p.match("ann", "bob")
+	r.next(t)
+	s.stop()
+	second := checkReplayed(t, s.Config)
+	f := openFoundation(t, second)
+	first := history(t, f)[0]
+	for _, follower := range []string{"dispatcher", "match_queue"} {
+		if _, err := f.pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, 'a test')`,
+			follower, p.Client.ID, first.Position, first.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.pool.Exec(t.Context(), `DELETE FROM dispatch_endpoints; DELETE FROM match_sweeps`); err != nil {
+		t.Fatal(err)
+	}
+	for _, follower := range []string{"dispatcher", "match_queue"} {
+		tool := command(settingsOf(second), io.Discard, io.Discard)
+		tool.SetArgs([]string{"projections", "resume", follower, "--client", string(p.Client.ID)})
+		if err := tool.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var queued, waiting int
+	if err := f.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM dispatch_queue), (SELECT count(*) FROM match_queue) +
+		(SELECT count(*) FROM match_sweeps WHERE everyone_before IS NOT NULL)`).Scan(&queued, &waiting); err != nil {
+		t.Fatal(err)
+	}
+	if queued != 0 || waiting != 0 {
+		t.Errorf("of the past %d deliveries are queued, and %d users or sweeps wait to be matched", queued, waiting)
+	}
+
+	s = startService(t, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey })
+	b := p
+	b.account = p.logIn(s)
+	b.match("cat", "dan")
+	if got := b.of(r.next(t)); got != "cat+dan" {
+		t.Errorf("%s is delivered", got)
+	}
+	b.settled(t, hook, "delivered", 1)
+}
+
 func TestALogMovesBetweenStores(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
