@@ -56,6 +56,7 @@ const (
 type account struct {
 	domain.Campaign
 	tip    eventstore.Tip
+	at     eventstore.Position            // of the last event
 	recent map[string]eventstore.Recorded // by spend id; positions may be rounded up within an append
 	floor  eventstore.Position
 	trimAt int // how many recent ones are worth a look
@@ -63,6 +64,7 @@ type account struct {
 
 func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.Tip) {
 	for _, r := range recorded {
+		a.at = r.Position
 		a.Apply(r.Event, r.RecordedAt)
 		if e, ok := r.Event.(event.CampaignSpendRecorded); ok {
 			a.remember(e.SpendID, r)
@@ -121,7 +123,7 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 			}
 		}
 		if unchanged && len(p.events) == 0 {
-			return p.tell(nil), nil
+			return p.tell(nil), l.commands.Log.NoteHead(ctx, l.client, l.account.at)
 		}
 		known = true
 	}

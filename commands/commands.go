@@ -8,6 +8,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -158,8 +159,8 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		return Outcome{}, errStale()
 	}
 	events, err := decide(&state, history)
-	if err != nil {
-		return Outcome{}, err
+	if err != nil { // what stands there is the answer
+		return Outcome{}, cmp.Or(c.Log.NoteHead(ctx, call.Client, end(history)), err)
 	}
 	outcome := Outcome{Revision: tip.Revision, History: history}
 	if len(events) > 0 {

@@ -38,8 +38,8 @@ func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, 
 		if since, tip, err = c.Log.LoadAfter(ctx, tip); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(since, func(r eventstore.Recorded) bool { return r.ID == eventID }) {
-			return nil
+		if i := slices.IndexFunc(since, func(r eventstore.Recorded) bool { return r.ID == eventID }); i >= 0 {
+			return c.Log.NoteHead(ctx, call.Client, since[i].Position)
 		}
 		_, err = c.Log.Append(ctx, tip, call.origin(), id.Derived(seed...), ended)
 		if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {

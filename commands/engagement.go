@@ -164,6 +164,9 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 	if call.Seed != nil {
 		done, err := c.Impressions.Find(ctx, call.Client, shown.Impression)
 		if f := fault.As(err); err == nil || f == nil || f.Kind != fault.Missing {
+			if err == nil {
+				err = c.Log.NoteHead(ctx, call.Client, done.Position)
+			}
 			return sameImpression(done, shown, err)
 		}
 	}
@@ -177,7 +180,7 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 			return eventstore.Recorded{}, err
 		}
 		if i := slices.IndexFunc(newest, func(r eventstore.Recorded) bool { return r.Event == event.Event(shown) }); i >= 0 {
-			return newest[i], nil // recorded, and never answered
+			return newest[i], c.Log.NoteHead(ctx, call.Client, newest[i].Position) // recorded, and never answered
 		}
 		if err := campaign.Runs(now); err != nil {
 			return eventstore.Recorded{}, err

@@ -151,6 +151,9 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	if err != nil {
 		return Account{}, err
 	}
+	if err := c.Log.NoteHead(ctx, client, end(history)); err != nil {
+		return Account{}, err
+	}
 	company := fold(history)
 	m := company.Member(member)
 	if m == nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/commands"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -254,6 +256,79 @@ func TestARepetitionNotesTheHeadItAnswersFrom(t *testing.T) {
 				if r.Client == call.Client && r.Type != "claim.reserved" && r.Type != "claim.confirmed" && r.Position > noted {
 					t.Errorf("%s at %s was answered from, %s was noted", r.Type, r.Position, noted)
 				}
+			}
+		})
+	}
+}
+
+// Also who is refused, or told that nothing is left to do, is answered from what
+// was recorded.
+func TestWhoeverAnswersFromWhatStandsThereNotesTheHead(t *testing.T) {
+	for name, prepare := range map[string]func(*testing.T, *world, commands.Call) func() error{
+		"an erasure": func(t *testing.T, w *world, call commands.Call) func() error {
+			t.Helper()
+			return func() error {
+				_, err := w.EraseUser(t.Context(), call, "ext:u1")
+				return err
+			}
+		},
+		"a spend": func(t *testing.T, w *world, call commands.Call) func() error {
+			t.Helper()
+			c := w.spender(w.store, always(0))
+			campaign := running(t, c, call, euros)
+			c.Log = w.log
+			return func() error {
+				_, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: "one", AmountMinor: 1})
+				return err
+			}
+		},
+		"an impression": func(t *testing.T, w *world, call commands.Call) func() error {
+			t.Helper()
+			c := w.spender(w.store, always(0))
+			campaign := running(t, c, call, euros)
+			c.Log = w.log
+			return func() error {
+				_, err := c.RecordEngagement(t.Context(), seeded(call, "k1", "b1"), commands.Engage{Campaign: campaign, Kind: "impression", User: "ext:u1"})
+				return err
+			}
+		},
+		"ends of deliveries": func(t *testing.T, w *world, call commands.Call) func() error {
+			t.Helper()
+			ended := event.DeliveriesEnded{Webhook: id.From[id.Webhook]([16]byte{2}), Deliveries: []event.Ending{{State: "dropped"}}}
+			return func() error {
+				return w.RecordEndings(t.Context(), call, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), eventstore.NoStream, ended)
+			}
+		},
+		"a log-in": func(t *testing.T, w *world, call commands.Call) func() error {
+			t.Helper()
+			name := "Another"
+			return func() error {
+				_, err := w.ChangeClient(t.Context(), call, commands.ClientChange{Name: &name})
+				if err == nil {
+					_, err = w.AccountByEmail(t.Context(), "ada@example.com")
+				}
+				return err
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, call := worldWithUser(t)
+			do := prepare(t, w, call)
+			noted, died := eventstore.Position(""), errors.New("died before the head was noted")
+			w.log.Acknowledge = func(context.Context, id.Client, eventstore.Position) error { return died }
+			if err := do(); !errors.Is(err, died) {
+				t.Fatalf("got %v", err)
+			}
+			w.log.Acknowledge = func(_ context.Context, _ id.Client, at eventstore.Position) error {
+				noted = max(noted, at)
+				return nil
+			}
+			if err := do(); err != nil && fault.As(err) == nil {
+				t.Fatalf("got %v", err)
+			}
+			records := w.records(t)
+			if last := records[len(records)-1]; last.Position > noted {
+				t.Errorf("%s at %s was answered from, %s was noted", last.Type, last.Position, noted)
 			}
 		})
 	}
