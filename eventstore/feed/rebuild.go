@@ -56,17 +56,23 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 	})
 }
 
-// besideTries is how often who lost the lease, on a machine that was too busy
+// leaseTries is how often who lost the lease, on a machine that was too busy
 // to prolong it, takes it again.
-const besideTries = 5
+const leaseTries = 5
 
-// beside builds a read model under another name, if nobody else does so.
-func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) (err error) {
-	for range besideTries {
-		if err = r.besideOnce(ctx, m, slot, build); !errors.Is(err, errLost) || ctx.Err() != nil {
+// insist repeats work under a lease that was lost.
+func insist(ctx context.Context, work func() error) (err error) {
+	for range leaseTries {
+		if err = work(); !errors.Is(err, errLost) || ctx.Err() != nil {
 			break
 		}
 	}
+	return err
+}
+
+// beside builds a read model under another name, if nobody else does so.
+func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
+	err := insist(ctx, func() error { return r.besideOnce(ctx, m, slot, build) })
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}

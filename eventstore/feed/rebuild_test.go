@@ -170,3 +170,25 @@ func TestOneRebuildAtATime(t *testing.T) {
 		t.Errorf("first %v, second %v", err, second)
 	}
 }
+
+// TestWhoCatchesUpTakesALostLeaseAgain loses it as a machine does that is too
+// busy to prolong it.
+func TestWhoCatchesUpTakesALostLeaseAgain(t *testing.T) {
+	w := newWorld(t)
+	w.rename(t, acme, "x")
+	tries := 0
+	slow := names{before: func(ctx context.Context, _ pgx.Tx, _ []eventstore.Recorded) error {
+		if tries++; tries > 1 {
+			return nil
+		}
+		if _, err := w.pool.Exec(ctx, `UPDATE leases SET epoch = epoch + 1, expires_at = clock_timestamp()`); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	if err := w.builder().CatchUp(t.Context(), slow, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.complete(t)
+}
