@@ -183,6 +183,7 @@ func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan
 					return fmt.Errorf("read the log: %w", err)
 				}
 				if len(records) > 0 {
+					records = records[:fitting(records)]
 					at = records[len(records)-1].Position
 					limit = min(2*limit, eventstore.Fitting(records, bulkSize), l.polite.most(ctx))
 					page.items, page.unknown = l.decode(records)
@@ -210,8 +211,19 @@ func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan
 
 const (
 	firstPage = 100     // events
-	bulkSize  = 3 << 20 // bytes that the events of a page should have, judged by the page before
+	bulkSize  = 3 << 20 // bytes that the events of a page may have, but for one that has more by itself
 )
+
+// fitting is how many records, from the first on, make a page.
+func fitting(records []eventstore.Record) int {
+	size := 0
+	for n, r := range records {
+		if size += len(r.Data) + len(r.Meta); size > bulkSize && n > 0 {
+			return n
+		}
+	}
+	return len(records)
+}
 
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
 
