@@ -67,6 +67,7 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 	for ctx.Err() == nil {
 		l, got, err := r.acquire(ctx, name)
 		switch {
+		case err != nil && ctx.Err() != nil: // it is to stop
 		case err != nil:
 			r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
 			_ = unreachable.wait(ctx) // the loop looks at ctx, here and below

@@ -142,6 +142,31 @@ func TestADeadLeadersLeaseRunsOut(t *testing.T) {
 	}
 }
 
+func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
+	w := newWorld(t)
+	var logged syncBuffer
+	runner := w.runner("a")
+	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE leases IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	until(t, "it waits", func() bool {
+		return w.one(t, `SELECT count(*) FROM pg_locks WHERE relation = 'leases'::regclass AND NOT granted`) == 1
+	})
+	stop()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text := logged.String(); strings.Contains(text, `"WARN"`) {
+		t.Errorf("logged %s", text)
+	}
+}
+
 func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
 	w := newWorld(t)
 	lead := func(name string) {

@@ -220,7 +220,7 @@ func (f *following) send(ctx context.Context, recorded eventstore.Recorded) (ack
 	case <-msg.Acked():
 		return true, nil
 	case <-msg.Nacked():
-		return false, nil
+		return false, ctx.Err()
 	case <-handling.Done():
 	}
 	grace := time.NewTimer(leaseTimeout)
