@@ -296,6 +296,12 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+	execute := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const built = `SELECT count(*) >= $1 FROM checkpoints WHERE position <> ''`
 	models := len(modelNames())
 	for _, stage := range []struct {
@@ -308,6 +314,9 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 		{built, models / 2},
 		{built, models},
 	} {
+		if stage.arg == models { // its end is near, and waits for us
+			execute(`BEGIN; SELECT FROM replay FOR UPDATE`)
+		}
 		tool := exec.Command(os.Args[0], "history", "replay", "--into", into)
 		tool.Env = append(os.Environ(), asKindred+"=1", "KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey)
 		hold, err := tool.StdinPipe()
@@ -328,6 +337,8 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 			t.Fatalf("it ended before it could be killed (%s %d): %s", stage.reached, stage.arg, tool.ProcessState)
 		}
 	}
+	// What waited would not notice that nobody waits for it any more.
+	execute(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)); ROLLBACK`)
 	said, err := replayed(t, s.Config, "--into", into)
 	if err != nil || !strings.HasSuffix(said, "\nequal\n") {
 		t.Fatalf("%v\n%s", err, said)
