@@ -181,7 +181,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		reading: reads,
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: f.metrics,
-			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), f.log.Store}, UnlimitedSignups: !f.config.RateLimit,
+			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), f.log.Store},
 		}),
 	}
 	w.handler = httpapi.Handler(server, httpapi.Options{

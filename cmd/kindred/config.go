@@ -60,7 +60,7 @@ func settings() []setting {
 		{"KINDRED_WEBHOOK_RETRY_DELAYS", "30s,1m,2m,4m,8m", "waits before each retry of a delivery", setRetryDelays},
 		{"KINDRED_WEBHOOK_TIMEOUT", "10s", "time that a receiver has to answer, from 1s to 60s", setWebhookTimeout},
 		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", setAllowNetworks},
-		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests: no rates, and no pauses between sign-ups", setRateLimit},
+		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", setRateLimit},
 		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", setTrustedProxies},
 		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", setRoles},
 	}
