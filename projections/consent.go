@@ -203,12 +203,6 @@ func writeConsents(ctx context.Context, tx pgx.Tx, rows []consentRow) error {
 	)
 }
 
-// Consenting is who has granted a layer, and what may be looked at under it.
-type Consenting struct {
-	TraitPaths []string
-	Changed    []ConsentChange // in order
-}
-
 // ConsentChange is a user's consent as it is now. Of a user who was erased it
 // says that nothing is granted.
 type ConsentChange struct {

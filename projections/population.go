@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -318,17 +319,7 @@ func (p *Populations) infer(ctx context.Context, client id.Client, overrides map
 		}
 		ids = ids[n:]
 	}
-	return traits.Infer(each(flats), overrides), users, nil
-}
-
-func each(flats map[string]traits.Flat) iter.Seq2[string, traits.Flat] {
-	return func(yield func(string, traits.Flat) bool) {
-		for user, flat := range flats {
-			if !yield(user, flat) {
-				return
-			}
-		}
-	}
+	return traits.Infer(maps.All(flats), overrides), users, nil
 }
 
 // changes reads all changes after *reached and moves it on.

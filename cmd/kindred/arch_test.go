@@ -21,7 +21,7 @@ var rules = map[string][]string{
 	"domain/traits":     {},
 	"domain/splitmix":   {},
 	"domain/matching":   {"domain/splitmix", "domain/traits"},
-	"domain/ranking":    {},
+	"domain/ranking":    {"domain/splitmix"},
 	"domain/pacing":     {},
 	"domain/clustering": {"domain/splitmix", "domain/traits"},
 	"domain/event":      {"domain/id"},

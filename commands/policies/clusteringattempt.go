@@ -1,10 +1,8 @@
 package policies
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -146,19 +144,15 @@ func (a *attempt) readUsers(ctx context.Context) (err error) {
 // inferSchema learns the schema from the same users as traits.Infer would draw
 // from all.
 func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
-	hash := func(u id.User) uint64 {
-		sum := sha256.Sum256([]byte(u))
-		return binary.BigEndian.Uint64(sum[:])
+	var sample traits.Sample
+	for _, u := range a.users {
+		sample.Add(string(u))
 	}
-	drawn := slices.Clone(a.users)
-	if len(drawn) > traits.SampleSize {
-		hashes := make(map[id.User]uint64, len(drawn))
-		for _, u := range drawn {
-			hashes[u] = hash(u)
-		}
-		slices.SortFunc(drawn, func(x, y id.User) int { return cmp.Or(cmp.Compare(hashes[x], hashes[y]), cmp.Compare(x, y)) })
-		drawn = drawn[:traits.SampleSize]
-		slices.Sort(drawn)
+	ids := sample.IDs()
+	slices.Sort(ids)
+	drawn := make([]id.User, len(ids))
+	for i, u := range ids {
+		drawn[i] = id.User(u)
 	}
 	decided, err := a.Commands.DecisionsAt(ctx, a.run.Client, a.run.Position)
 	if err != nil {

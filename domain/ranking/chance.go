@@ -3,31 +3,23 @@ package ranking
 import (
 	"encoding/binary"
 	"math"
+
+	"kindred/domain/splitmix"
 )
 
 // Seed makes a ranking repeatable.
 type Seed [16]byte
 
-// chance is the generator of Steele, Lea and Flood (2014), whose sequence no
-// release of a library can change.
-type chance uint64
+// chance draws what a ranking leaves to chance.
+type chance struct{ splitmix.Source }
 
 func newChance(seed Seed) *chance {
-	c := chance(binary.BigEndian.Uint64(seed[:8]))
-	c = chance(c.next() ^ binary.BigEndian.Uint64(seed[8:]))
-	return &c
-}
-
-func (c *chance) next() uint64 {
-	*c += 0x9e3779b97f4a7c15
-	z := uint64(*c)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+	first := splitmix.Source(binary.BigEndian.Uint64(seed[:8]))
+	return &chance{splitmix.Source(first.Uint64() ^ binary.BigEndian.Uint64(seed[8:]))}
 }
 
 // uniform is in 0..1, both excluded.
-func (c *chance) uniform() float64 { return (float64(c.next()>>11) + 0.5) / (1 << 53) }
+func (c *chance) uniform() float64 { return (float64(c.Uint64()>>11) + 0.5) / (1 << 53) }
 
 // below is a number in 0..n-1.
 func (c *chance) below(n int) int { return int(c.uniform() * float64(n)) }
