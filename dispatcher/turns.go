@@ -26,7 +26,11 @@ func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 // more slots than it leaves free, so that a newcomer finds room however many
 // endpoints hang. An endpoint that takes long to fail gets fewer slots, down to
 // minCap, and more again, one for each success; one that fails at once is in
-// nobody's way, and keeps what it has. The caller holds a lock.
+// nobody's way, and keeps what it has.
+//
+// Places are bounded as well. Where they run short, what is due comes before
+// what is not, and of what is due each client has its share. The caller holds a
+// lock.
 type agenda struct {
 	budget [lanes]int
 	perEnd int
@@ -49,6 +53,20 @@ type place struct {
 
 	failingSince time.Time // zero while it accepts
 	warned       bool
+}
+
+// due is when it next wants a turn; now, where that is past.
+func (p *place) due(now time.Time) time.Time {
+	var due time.Time
+	for _, ready := range p.ready {
+		if !ready.IsZero() && (due.IsZero() || ready.Before(due)) {
+			due = ready
+		}
+	}
+	if due.Before(now) {
+		return now
+	}
+	return due
 }
 
 const (
@@ -87,7 +105,11 @@ func (a *agenda) expect(lane laneKind, w waiting, from time.Time) {
 // arrive notes that something new is in the queue: it is behind what is known,
 // if that is not held yet.
 func (a *agenda) arrive(w waiting, now time.Time) {
-	if p := a.endpoints[w.Webhook]; p != nil && !p.ready[firstLane].IsZero() {
+	p := a.endpoints[w.Webhook]
+	switch {
+	case p == nil && len(a.endpoints) >= maxAgenda:
+		a.forget(now)
+	case p != nil && !p.ready[firstLane].IsZero():
 		w.Made = min(w.Made, p.made)
 	}
 	a.expect(firstLane, w, now)
@@ -269,12 +291,40 @@ func (a *agenda) next(now time.Time, limit time.Duration) time.Duration {
 	return max(limit, 0)
 }
 
-// forget drops endpoints that have nothing to do and accept.
-func (a *agenda) forget() {
+// forget drops endpoints that have nothing to do and accept. Where more than half
+// of the places are taken, those above that are given up, so that what a look
+// finds, up to maxDiscovered of each lane, has a place. A later look finds them again.
+func (a *agenda) forget(now time.Time) {
+	var waiting []*place
 	for webhook, p := range a.endpoints {
-		idle := p.used == [lanes]int{} && p.ready == [lanes]time.Time{}
-		if idle && (p.failingSince.IsZero() || len(a.endpoints) > maxAgenda/2) {
+		switch {
+		case p.used != [lanes]int{}:
+		case p.ready != [lanes]time.Time{}:
+			waiting = append(waiting, p)
+		case p.failingSince.IsZero() || len(a.endpoints) > maxAgenda/2:
 			delete(a.endpoints, webhook)
 		}
 	}
+	if most := len(a.endpoints) - maxAgenda/2; most > 0 {
+		inTurn(waiting, now)
+		for _, p := range waiting[max(0, len(waiting)-most):] {
+			delete(a.endpoints, p.webhook)
+		}
+	}
+}
+
+// inTurn sorts places by when they are due. Those that are due go round by
+// client, and within a client by when they last had a turn.
+func inTurn(places []*place, now time.Time) {
+	slices.SortFunc(places, func(x, y *place) int {
+		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(x.served, y.served))
+	})
+	rank, of := make(map[*place]int, len(places)), map[id.Client]int{}
+	for _, p := range places {
+		rank[p] = of[p.client]
+		of[p.client]++
+	}
+	slices.SortStableFunc(places, func(x, y *place) int {
+		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(rank[x], rank[y]))
+	})
 }

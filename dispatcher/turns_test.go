@@ -143,6 +143,85 @@ func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
 	}
 }
 
+// crowded makes an agenda all of whose places are taken, by clients of some
+// endpoints each.
+func crowded(perClient int, lane laneKind, due time.Time) *agenda {
+	a := newAgenda(Config{}.withDefaults())
+	for i := range maxAgenda {
+		a.expect(lane, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: id.Client(fmt.Sprint(i / perClient))}, due)
+	}
+	return a
+}
+
+func TestACrowdLeavesPlacesForWhatIsDue(t *testing.T) {
+	now := time.Now()
+	newcomer := waiting{Webhook: "newcomer", Client: "other"}
+	for how, comes := range map[string]func(*agenda){
+		"a notification": func(a *agenda) { a.arrive(newcomer, now) },
+		"a look":         func(a *agenda) { a.forget(now); a.expect(firstLane, newcomer, now) },
+	} {
+		for who, a := range map[string]*agenda{
+			"the retries of one client":        crowded(maxAgenda, retryLane, now.Add(8*time.Minute)),
+			"the retries of ten thousand":      crowded(1, retryLane, now.Add(8*time.Minute)),
+			"the work of one client":           crowded(maxAgenda, firstLane, now),
+			"the work of a hundred":            crowded(100, firstLane, now),
+			"the work of a hundred since long": crowded(100, firstLane, now.Add(-time.Hour)),
+		} {
+			comes(a)
+			a.forget(now)
+			if n := len(a.endpoints); n > maxAgenda/2 {
+				t.Errorf("beside %s, %d places are taken after a look", who, n)
+			}
+			if got := handed(a, a.turns(now))["other"]; got == 0 {
+				t.Errorf("beside %s, what %s tells of gets no turn", who, how)
+			}
+		}
+	}
+}
+
+func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
+	now := time.Now()
+	a := newAgenda(Config{}.withDefaults())
+	for i := range maxAgenda {
+		a.expect(retryLane, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: "c"}, now.Add(time.Duration(i+1)*time.Second))
+	}
+	a.forget(now)
+	for i := range maxAgenda {
+		if kept := a.endpoints[id.Webhook(fmt.Sprint(i))] != nil; kept != (i < maxAgenda/2) {
+			t.Fatalf("whether %d of %d is kept: %t", i, maxAgenda, kept)
+		}
+	}
+}
+
+// Ten thousand endpoints that failed at once wait for their retries.
+func TestAFirstDeliveryIsFoundBesideTenThousandThatWait(t *testing.T) {
+	r := newRig(t, Config{})
+	client, other := r.client(), r.client()
+	r.exec(`
+INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, changed_at)
+SELECT 'whk_' || n, $1, 'http://a.example', '{match.computed}', 'active', now() FROM generate_series(1, $2::int) n`, client, maxAgenda+300)
+	r.exec(`
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, failed, due_at)
+SELECT 'dlv_' || webhook, client, webhook, 'evt', '1', 'match.computed', '{}', now(), 5, now() + interval '8 min' FROM dispatch_endpoints`)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	var after [lanes]id.Webhook
+	look := func() (more bool) {
+		var err error
+		if after, more, err = w.discover(t.Context(), after); err != nil {
+			t.Fatal(err)
+		}
+		return more
+	}
+	for look() {
+	}
+	webhook, subscribed := r.subscribe(other, "http://b.example", "")
+	r.apply(subscribed, r.match(other))
+	look()
+	if turns := w.agenda.turns(w.Now()); len(turns) != 1 || turns[0].webhook != webhook {
+		t.Errorf("%d turns, %d places", len(turns), len(w.agenda.endpoints))
+	}
+}
+
 func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 	now := time.Now()
 	a := ready(Config{}, now, map[id.Client]int{"c": 2})
@@ -155,7 +234,7 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 		t.Error("asked again where there was nothing")
 	}
 	a.release(firstLane, "c/0", 1)
-	a.forget()
+	a.forget(now)
 	if len(a.endpoints) != 0 || len(a.byClient) != 0 {
 		t.Error("idle endpoints are not forgotten")
 	}

@@ -156,7 +156,7 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 	now := w.Now() // later than the database's, so that nothing is asked for before it is due
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.agenda.forget()
+	w.agenda.forget(now)
 	for lane, endpoints := range found {
 		for _, e := range endpoints {
 			w.agenda.expect(laneKind(lane), e, now.Add(-e.Overdue))
