@@ -170,6 +170,31 @@ func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 	}
 }
 
+func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
+	r := newRig(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.recorded(client, event.ClientSettingsChanged{Client: client, Settings: event.Settings{WebhookUserIDs: "external_id"}}))
+	r.apply(r.matches(client, 20)...)
+	there := id.Next[id.User](r.ids)
+	r.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) {
+		return map[id.User]string{there: "there"}, nil // all others are erased
+	}
+	r.apply(r.recorded(client, event.MatchComputed{User: there, MatchedUser: there, Score: 1}))
+	r.endAs(failed, 21)
+	r.start(r.Dispatcher)
+	for _, want := range []int{21, 0} {
+		if got, err := r.manual().recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != want {
+			t.Fatalf("recovered %+v, not %d, %v", got, want, err)
+		}
+		r.eventually("all have ended", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue`) == 0 })
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_deliveries WHERE state = 'cancelled'`); n != 20 || len(rx.got) != 1 {
+		t.Errorf("%d were cancelled and %d arrived, not 20 and 1", n, len(rx.got))
+	}
+}
+
 func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
 	r := newRig(t, Config{})
 	client := r.client()

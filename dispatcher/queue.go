@@ -202,6 +202,7 @@ const (
 	delivered verdict = "delivered"
 	failed    verdict = "failed"    // tried again, or dropped
 	cancelled verdict = "cancelled" // never sent
+	forgotten verdict = "forgotten" // cancelled for good: it names a user who was erased
 	returned  verdict = "returned"  // never sent, through no fault of the endpoint: tried again, and not counted
 )
 
@@ -219,7 +220,8 @@ type outcome struct {
 
 // completeQueue lets only the last claim of a delivery decide about it, once;
 // every attempt that took place is logged. Rows are locked in one order, so that
-// two completions cannot wait for each other.
+// two completions cannot wait for each other. What is cancelled for good counts
+// as recovered, so that no recovery queues it again.
 const completeQueue = `
 WITH done AS (
 	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[])
@@ -229,8 +231,9 @@ WITH done AS (
 	SELECT delivery, attempt, now() - began, latency_us, status, error, answer FROM done
 	WHERE verdict IN ('delivered', 'failed')
 ), held AS (
-	SELECT q.delivery, d.retry_in, d.attempt,
+	SELECT q.delivery, d.retry_in, d.attempt, d.verdict = 'forgotten' AS forgotten,
 		CASE WHEN d.verdict IN ('delivered', 'cancelled') THEN d.verdict
+			WHEN d.verdict = 'forgotten' THEN 'cancelled'
 			WHEN d.verdict = 'failed' AND d.retry_in IS NULL THEN 'dropped'
 			WHEN q.position < e.cancelled_through THEN 'cancelled'
 			ELSE d.verdict END AS state
@@ -248,12 +251,12 @@ WITH done AS (
 	DELETE FROM dispatch_queue q USING held h
 	WHERE q.delivery = h.delivery AND h.state NOT IN ('failed', 'returned')
 	RETURNING q.delivery, q.client, q.webhook, q.event, q.event_type, q.body, q.occurred_at, q.queued_at, q.test, q.made,
-		q.redelivery_of, q.external_ids, h.state, CASE WHEN h.attempt > 0 THEN h.attempt ELSE q.failed END AS attempts
+		q.redelivery_of, q.external_ids, h.forgotten, h.state, CASE WHEN h.attempt > 0 THEN h.attempt ELSE q.failed END AS attempts
 ), ended AS (
 	INSERT INTO dispatch_deliveries (delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, made,
-		redelivery_of, external_ids, attempts, state, ended_at)
+		redelivery_of, external_ids, recovered, attempts, state, ended_at)
 	SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_at, test, made,
-		redelivery_of, external_ids, attempts, state, now()
+		redelivery_of, external_ids, forgotten, attempts, state, now()
 	FROM gone
 ), telling AS (
 	INSERT INTO dispatch_endings (client, webhook, delivery, event, state, attempts, ended_at)

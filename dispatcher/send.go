@@ -55,7 +55,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 			o.verdict, o.retryIn = returned, pauseAfterTrouble
 			return o
 		case erased:
-			o.verdict = cancelled
+			o.verdict = forgotten
 			return o
 		}
 		private = !bytes.Equal(j.Body, body)
