@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -132,15 +133,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 	cutting := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer cutting.Close()
 
-	resetting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_ = conn.(*net.TCPConn).SetLinger(0)
-		conn.Close()
-	}))
+	resetting := httptest.NewServer(bare(t, func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) }))
 	defer resetting.Close()
 
 	const patient = 10 * time.Second
@@ -169,6 +162,46 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 				t.Errorf("%d attempts failed with %q, not 2: %s", n, tt.error, got)
 			}
 		})
+	}
+}
+
+// A receiver is told the client's own ids, and may repeat them in any part of
+// an answer, whatever that is good for.
+func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
+	const name = "ada@lovelace.example"
+	answering := func(text string) string {
+		return newReceiver(t, bare(t, func(conn net.Conn) { _, _ = io.WriteString(conn, text) })).URL
+	}
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	untrusted := httptest.NewTLSServer(http.NotFoundHandler())
+	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	t.Cleanup(untrusted.Close)
+
+	w := newWorker(newRig(t, Config{}).Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	w.ExternalIDs = func(_ context.Context, _ id.Client, users []id.User) (map[id.User]string, error) {
+		return map[id.User]string{users[0]: name}, nil
+	}
+	body := fmt.Appendf(nil, `{"user_id":%q}`, id.Next[id.User](id.Random(rand.Reader)))
+	const unread = "the connection ended without a valid answer"
+	for what, tt := range map[string]struct{ url, error string }{
+		"another protocol":   {answering(name + "\r\n\r\n"), unread},
+		"a malformed status": {answering("HTTP/1.1 2OO " + name + "\r\n\r\n"), unread},
+		"a malformed header": {answering("HTTP/1.1 400 Bad Request\r\nunknown: 1\r\n" + name + "\r\n\r\n"), unread},
+		"a malformed length": {answering("HTTP/1.1 400 Bad Request\r\nContent-Length: " + name + "\r\n\r\n"), unread},
+		"a cut connection":   {answering(""), unread},
+		"a status":           {answering("HTTP/1.1 400 " + name + "\r\nContent-Length: 0\r\n\r\n"), "answered 400"},
+		"nobody there":       {closed.URL, "connection refused"},
+		"a bad certificate":  {untrusted.URL, "certificate"},
+		"a bad name":         {"http://nowhere.invalid", "the host's name cannot be resolved"},
+		"no public address":  {"http://10.0.0.1", "is not a public address"},
+		"TLS that is none":   {strings.Replace(answering(name), "http:", "https:", 1), "tls"},
+	} {
+		o := w.attempt(t.Context(), job{URL: tt.url, Body: body, External: true})
+		if o.verdict != failed || !strings.Contains(o.err, tt.error) || strings.Contains(o.err, name) {
+			t.Errorf("%s: %s with %q", what, o.verdict, o.err)
+		}
 	}
 }
 

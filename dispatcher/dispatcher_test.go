@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -255,5 +256,19 @@ func answers(statuses ...int) http.HandlerFunc {
 		next++
 		mu.Unlock()
 		w.WriteHeader(status)
+	}
+}
+
+// bare answers by what is written to the connection, which it closes then.
+func bare(t testing.TB, write func(net.Conn)) http.HandlerFunc {
+	t.Helper()
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		write(conn)
 	}
 }

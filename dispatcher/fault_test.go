@@ -195,20 +195,14 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 }
 
 func TestASwitchOfProtocolsIsAFailureAndHoldsNothing(t *testing.T) {
-	rx := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
+	rx := newReceiver(t, bare(t, func(conn net.Conn) {
 		if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err != nil {
 			t.Error(err)
 		}
 		hangUp := context.AfterFunc(t.Context(), func() { conn.Close() })
 		defer hangUp()
 		_, _ = conn.Read(make([]byte, 1)) // says no more, until the other side hangs up
-	})
+	}))
 	r := newRig(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -74,10 +75,10 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 		return o
 	default:
 		o.status, o.answer, err = w.post(ctx, j, started, secrets)
+		if private { // an answer may repeat the names, which must go with those who are erased
+			o.answer, err = nil, unquoting(err)
+		}
 		o.err = describe(err, o.status)
-	}
-	if private {
-		o.answer = nil // it may repeat the names, which must go with those who are erased
 	}
 	o.latency = w.Now().Sub(started)
 	if o.err == "" {
@@ -91,12 +92,17 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 	return o
 }
 
+var (
+	errURL      = errors.New("the URL cannot be read")
+	errNoAnswer = errors.New("the connection ended without a valid answer")
+)
+
 // post makes the request. It returns the status, 0 where there was no answer,
 // and the beginning of the answer's body.
 func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, j.URL, bytes.NewReader(j.Body))
 	if err != nil {
-		return 0, nil, errors.New("the URL cannot be read")
+		return 0, nil, errURL
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "kindred-webhooks/1")
@@ -152,6 +158,21 @@ func outward(err error) error {
 		return fmt.Errorf("%s: %w", op.Op, op.Err)
 	}
 	return err
+}
+
+// unquoting is an error that quotes nothing of an answer: the transport does so
+// where one is malformed. What tells of a connection or the time-out stays.
+func unquoting(err error) error {
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	_, unconnected := errors.AsType[*net.OpError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	told := unresolved || unconnected || untrusted || noTLS ||
+		errors.Is(err, errURL) || errors.Is(err, errRefused) || errors.Is(err, context.DeadlineExceeded)
+	if err == nil || told {
+		return err
+	}
+	return errNoAnswer
 }
 
 // clean makes a text short and fit for the database.
