@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -87,4 +88,15 @@ func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (h logHandler) WithGroup(name string) slog.Handler {
 	return logHandler{h.Handler.WithGroup(name), h.lines}
+}
+
+// libraryLog takes what libraries tell Go's own logger. It leaves out what they
+// quote: net/http does so with what a webhook's receiver sends unasked, and that
+// may repeat how a client names its users.
+type libraryLog struct{ logger *slog.Logger }
+
+func (l libraryLog) Write(line []byte) (int, error) {
+	words, _, _ := bytes.Cut(line, []byte(`"`))
+	l.logger.Warn("a library reports", "text", string(bytes.TrimSpace(words)))
+	return len(line), nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"log"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,4 +48,14 @@ func TestLinesOfTheLogArriveInOrderAndInTime(t *testing.T) {
 		logger.Info("long", "text", strings.Repeat("x", logAtOnce))
 		arrived("long")
 	})
+}
+
+func TestWhatLibrariesQuoteIsNotLogged(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	library := log.New(libraryLog{newLogger(&out)}, "", 0)
+	library.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", "ada@lovelace.example", "ada")
+	if got := out.String(); !strings.Contains(got, "Unsolicited response") || strings.Contains(got, "ada") || strings.Count(got, "\n") != 1 {
+		t.Errorf("logged %q", got)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -24,6 +25,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	lines := &logLines{out: os.Stderr}
+	log.SetFlags(0)
+	log.SetOutput(libraryLog{newLogger(lines)})
 	root := command(os.Getenv, os.Stdout, lines)
 	root.PersistentPreRun = setUp
 	err := root.ExecuteContext(ctx)
