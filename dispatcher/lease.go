@@ -36,22 +36,22 @@ const (
 	beat     = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1 RETURNING beat`
 	roster   = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
+	// A worker that is alive after all finds its row gone, and joins anew.
+	strike = `DELETE FROM dispatch_workers WHERE id = $1 AND beat = $2`
+
 	// What is held stands at the head of each index, so a bounded part of them is
-	// looked at. A worker that is alive after all finds its row gone and its claims
-	// taken by a newer token.
+	// looked at. A newer token takes the claims from whoever holds them still.
 	release = `
-WITH dead AS (
-	DELETE FROM dispatch_workers WHERE id = $1 AND beat = $2 RETURNING id
-), first AS (
-	SELECT q.delivery FROM dead d CROSS JOIN dispatch_endpoints e CROSS JOIN LATERAL (
+WITH first AS (
+	SELECT q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
 		SELECT delivery, holder, leased_until FROM dispatch_queue
-		WHERE webhook = e.webhook AND failed = 0 ORDER BY made LIMIT $3) q
-	WHERE q.holder = d.id AND q.leased_until > now()
+		WHERE webhook = e.webhook AND failed = 0 ORDER BY made LIMIT $2) q
+	WHERE q.holder = $1 AND q.leased_until > now()
 ), retry AS (
-	SELECT q.delivery FROM dead d CROSS JOIN dispatch_endpoints e CROSS JOIN LATERAL (
+	SELECT q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
 		SELECT delivery, holder, leased_until FROM dispatch_queue
-		WHERE webhook = e.webhook AND failed > 0 AND due_at <= now() ORDER BY due_at LIMIT $3) q
-	WHERE q.holder = d.id AND q.leased_until > now()
+		WHERE webhook = e.webhook AND failed > 0 AND due_at <= now() ORDER BY due_at LIMIT $2) q
+	WHERE q.holder = $1 AND q.leased_until > now()
 ), held AS (
 	SELECT delivery FROM dispatch_queue
 	WHERE delivery IN (SELECT delivery FROM first UNION ALL SELECT delivery FROM retry) AND holder = $1
@@ -114,13 +114,21 @@ func (r *roll) call(ctx context.Context) (freed int64, err error) {
 	return freed, nil
 }
 
-// bury sets free what a worker holds that is dead, or leaves.
+// bury strikes a worker off the roll that is dead, or leaves, and sets free what
+// it holds. Where that takes too long, what it holds is free when its leases end.
 func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error) {
+	tag, err := r.queue.control.Exec(ctx, strike, dead, count)
+	if err != nil {
+		return 0, fmt.Errorf("strike a dead process off the roll: %w", err)
+	}
+	if tag.RowsAffected() == 0 { // another has done so, or it lives
+		return 0, nil
+	}
 	err = pgx.BeginFunc(ctx, r.queue.control, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, planAfresh); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, release, dead, count, maxHeld)
+		tag, err := tx.Exec(ctx, release, dead, maxHeld)
 		if n = tag.RowsAffected(); err != nil || n == 0 {
 			return err
 		}

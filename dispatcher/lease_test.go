@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"kindred/eventstore"
 )
 
 // member is a process that delivers, as far as others can tell.
@@ -14,6 +16,19 @@ func (r *rig) member() *roll {
 	m := &roll{queue: r.queue(time.Minute)}
 	if err := m.join(r.Context()); err != nil {
 		r.Fatal(err)
+	}
+	return m
+}
+
+// holder is a member that holds all that is queued: some deliveries to one webhook.
+func (r *rig) holder(deliveries int) *roll {
+	r.Helper()
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(append([]eventstore.Recorded{subscribed}, r.matches(client, deliveries)...)...)
+	m := r.member()
+	if n := len(r.claimBy(m.queue, deliveries)); n != deliveries {
+		r.Fatal("claimed", n)
 	}
 	return m
 }
@@ -146,17 +161,47 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 	}
 }
 
+func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t *testing.T) {
+	r := newRig(t, Config{})
+	dead, lives := r.holder(2), r.member()
+	busy, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Rollback(context.Background()) }()
+	if _, err := busy.Exec(t.Context(), `LOCK TABLE dispatch_queue IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, timeOut := context.WithCancel(t.Context())
+	var burying sync.WaitGroup
+	burying.Go(func() {
+		if _, err := lives.bury(ctx, dead.queue.holder.Load(), 0); err == nil {
+			t.Error("set free what it could not")
+		}
+	})
+	waiting := func() int {
+		return r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	}
+	r.eventually("it waits", func() bool { return waiting() == 1 })
+	timeOut()
+	burying.Wait()
+	r.eventually("it waits no more", func() bool { return waiting() == 0 })
+	if err := busy.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.claimBy(lives.queue, 2)); n != 0 {
+		t.Errorf("%d are claimed before their leases have ended", n)
+	}
+	r.endLeases()
+	if n := len(r.claimBy(lives.queue, 2)); n != 2 {
+		t.Errorf("%d of 2 are free after their leases have ended", n)
+	}
+}
+
 // What could not be noted is nobody's once its process has left.
 func TestWhoLeavesSetsFreeWhatItHolds(t *testing.T) {
 	r := newRig(t, Config{})
-	client := r.client()
-	_, subscribed := r.subscribe(client, "http://a.example", "")
-	r.apply(subscribed)
-	r.apply(r.matches(client, 2)...)
-	leaves, stays := r.member(), r.member()
-	if n := len(r.claimBy(leaves.queue, 2)); n != 2 {
-		t.Fatal("claimed", n)
-	}
+	leaves, stays := r.holder(2), r.member()
 	r.call(leaves)
 	for range 2 { // again: there is nothing to leave
 		if err := leaves.leave(t.Context()); err != nil {
