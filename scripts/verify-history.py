@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Check an export of a client's history, with nothing but Python's standard library.
 
-    verify-history.py AUDIT-JWKS.json EXPORT.ndjson [KEPT-HEAD.jws ...]
+    verify-history.py AUDIT-JWKS.json EXPORT.ndjson [KEPT-HEAD ...]
 
 It follows the rules in the README, "Verify a history", and shares no code with kindred.
-Exit status: 0 genuine, 1 not.
+A file with a head that was kept is a JWS, a proof, or an older export.
+Exit status: 0 genuine, 1 not, 2 the arguments cannot be used.
 """
 import base64, hashlib, json, struct, sys
 
@@ -70,6 +71,19 @@ def open_head(keys, jws):
         raise ValueError("the signature is wrong")
     return json.loads(unbase64(payload))
 
+def read_keys(name):
+    with open(name, encoding="utf-8") as f:
+        return {k["kid"]: unbase64(k["x"]) for k in json.load(f)["keys"] if k["crv"] == "Ed25519"}
+
+def read_heads(name):
+    """The heads in a file: a JWS by itself, or JSON lines with one in "head", which a proof and an export are."""
+    with open(name, encoding="utf-8") as f:
+        lines = [line.strip() for line in f]
+    heads = [json.loads(line).get("head") if line.startswith("{") else line for line in lines]
+    if not any(heads):
+        raise ValueError("there is no head in it")
+    return [head for head in heads if head]
+
 # ---- events and the tree
 ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
@@ -113,61 +127,69 @@ class Tree:
             root = sha(b"\1", peak, root)
         return root
 
+UNREADABLE = ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error
+
 def main(jwks, export, *kept):
-    with open(jwks, encoding="utf-8") as f:
-        keys = {k["kid"]: unbase64(k["x"]) for k in json.load(f)["keys"] if k["crv"] == "Ed25519"}
-    outside = []
-    for name in kept:
-        with open(name, encoding="utf-8") as f:
-            outside.append(open_head(keys, f.read().strip()))
+    name = jwks
+    try:
+        keys, outside = read_keys(jwks), []
+        for name in kept:
+            outside += [open_head(keys, head) for head in read_heads(name)]
+        name = export
+        with open(export, "rb") as lines:
+            return verify(keys, lines, outside)
+    except (OSError, *UNREADABLE) as e:
+        print(f"{name} cannot be used: {e!r}", file=sys.stderr)
+        return 2
+
+def verify(keys, lines, outside):
     wrong, tree, tips, client, last_is_head = [], Tree(), {}, None, False
 
     def tell(n, what):
         wrong.append(what)
         print(f"line {n}: {what}")
 
-    with open(export, encoding="utf-8") as lines:
-        for n, text in enumerate(lines, 1):
-            try:
-                line = json.loads(text)
-                last_is_head = "head" in line
-                if last_is_head:
-                    head = open_head(keys, line["head"])
-                    client = client or head["client"]
-                    if head["client"] != client or head["size"] != tree.size or head["root"] != tree.root().hex():
-                        tell(n, f"the {tree.size} events before it are not what the head commits to")
-                    continue
-                name = f"event {line['ordinal']}, {line.get('id')}"
-                if line["ordinal"] is None:
-                    tell(n, name + ": it was inserted into the log")
-                    continue
-                if line["ordinal"] != tree.size:
-                    tell(n, f"{name}: out of order, {tree.size} comes next")
-                if line.get("missing"):
-                    tell(n, name + ": it was taken out of the log")
-                    tree.append(bytes.fromhex(line["hash"]))
-                else:
-                    digest = event_hash(line)
-                    if digest.hex() != line["hash"]:
-                        tell(n, name + ": it was changed")
-                    tree.append(digest)
-                    meta = json.loads(line["meta"])
-                    client = client or meta["client"]
-                    shown = (line.get("actor", ""), line["version"], line.get("causation_id", ""), line.get("correlation_id", ""))
-                    said = (meta["actor"], meta["version"], meta.get("causation", ""), meta.get("correlation", ""))
-                    if meta["client"] != client or shown != said or line["recorded_at"] != meta["recorded_at"]:
-                        tell(n, name + ": what is shown of it is not what its envelope says")
-                    revision, before = tips.get(line["stream"], (-1, ""))
-                    if line["revision"] != revision + 1 or meta.get("previous", "") != before:
-                        tell(n, name + ": the event before it in its stream is missing, or was changed")
-                    tips[line["stream"]] = line["revision"], digest.hex()
-            except (ValueError, KeyError, TypeError, AttributeError) as e:
-                last_is_head = False
-                tell(n, f"cannot be read: {e!r}")
+    for n, text in enumerate(lines, 1):
+        try:
+            line = json.loads(text.decode())
+            last_is_head = "head" in line
+            if last_is_head:
+                head = open_head(keys, line["head"])
+                client = client or head["client"]
+                if head["client"] != client or head["size"] != tree.size or head["root"] != tree.root().hex():
+                    tell(n, f"the {tree.size} events before it are not what the head commits to")
                 continue
-            for head in outside:
-                if head["size"] == tree.size and (head["root"] != tree.root().hex() or head["client"] != client):
-                    tell(n, f"the first {tree.size} events are not what the head that was kept commits to")
+            name = f"event {line['ordinal']}, {line.get('id')}"
+            if line["ordinal"] is None:
+                tell(n, name + ": it was inserted into the log")
+                continue
+            if line["ordinal"] != tree.size:
+                tell(n, f"{name}: out of order, {tree.size} comes next")
+            if line.get("missing"):
+                tell(n, name + ": it was taken out of the log")
+                tree.append(bytes.fromhex(line["hash"]))
+            else:
+                digest = event_hash(line)
+                if digest.hex() != line["hash"]:
+                    tell(n, name + ": it was changed")
+                tree.append(digest)
+                meta = json.loads(line["meta"])
+                client = client or meta["client"]
+                shown = (line.get("actor", ""), line["version"], line.get("causation_id", ""), line.get("correlation_id", ""))
+                said = (meta["actor"], meta["version"], meta.get("causation", ""), meta.get("correlation", ""))
+                if meta["client"] != client or shown != said or line["recorded_at"] != meta["recorded_at"]:
+                    tell(n, name + ": what is shown of it is not what its envelope says")
+                revision, before = tips.get(line["stream"], (-1, ""))
+                if line["revision"] != revision + 1 or meta.get("previous", "") != before:
+                    tell(n, name + ": the event before it in its stream is missing, or was changed")
+                tips[line["stream"]] = line["revision"], digest.hex()
+        except UNREADABLE as e:
+            last_is_head = False
+            tell(n, f"cannot be read: {e!r}")
+            continue
+        for head in outside:
+            if head["size"] == tree.size and (head["root"] != tree.root().hex() or head["client"] != client):
+                tell(n, f"the first {tree.size} events are not what the head that was kept commits to")
     if not last_is_head:
         tell(0, "the export does not end with a signed head")
     if any(head["size"] > tree.size for head in outside):
@@ -177,5 +199,6 @@ def main(jwks, export, *kept):
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     sys.exit(main(*sys.argv[1:]))

@@ -74,8 +74,15 @@ func lastHead(t testing.TB, export []byte) string {
 	return head.Head
 }
 
+// The ends of the verifier in another language.
+const (
+	scriptGenuine = iota
+	scriptNotGenuine
+	scriptUnusable
+)
+
 // byScript is what the verifier in another language says.
-func byScript(t testing.TB, jwks, export []byte, kept ...string) (genuine bool, said string) {
+func byScript(t testing.TB, jwks, export []byte, kept ...string) (end int, said string) {
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{filepath.Join("..", "..", "scripts", "verify-history.py")}
@@ -87,10 +94,12 @@ func byScript(t testing.TB, jwks, export []byte, kept ...string) (genuine bool, 
 		args = append(args, name)
 	}
 	out, err := exec.CommandContext(t.Context(), "python3", args...).CombinedOutput()
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+	if exit, exited := errors.AsType[*exec.ExitError](err); exited {
+		return exit.ExitCode(), string(out)
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	return err == nil, string(out)
+	return scriptGenuine, string(out)
 }
 
 func TestAHistoryIsShownAndProven(t *testing.T) {
@@ -112,11 +121,26 @@ func TestAHistoryIsShownAndProven(t *testing.T) {
 		t.Error("an export that is older than the head that was kept passes")
 	}
 	if _, err := exec.LookPath("python3"); err == nil {
-		if genuine, said := byScript(t, jwks, export, lastHead(t, first)); !genuine {
-			t.Errorf("the script: %s", said)
+		proof := string(a.get(a.under("/history/proof")).Body)
+		for _, kept := range []string{lastHead(t, first), string(first), strings.TrimSpace(proof), "\n" + string(first) + "\n" + proof} {
+			if end, said := byScript(t, jwks, export, kept); end != scriptGenuine {
+				t.Errorf("the script: %d %s", end, said)
+			}
 		}
-		if genuine, _ := byScript(t, jwks, bytes.Replace(export, []byte("end_user.created"), []byte("end_user.creates"), 1)); genuine {
-			t.Error("the script lets a changed type pass")
+		for what, tampered := range map[string][]byte{
+			"a changed type":         bytes.Replace(export, []byte("end_user.created"), []byte("end_user.creates"), 1),
+			"a line that is no text": bytes.Replace(export, []byte("end_user.created"), []byte("end_user.\xff"), 1),
+			"a great revision":       bytes.Replace(export, []byte(`"revision":0`), []byte(`"revision":99999999999999999999`), 1),
+			"a nested line":          append(bytes.Repeat([]byte("["), 1<<20), export...),
+		} {
+			if end, said := byScript(t, jwks, tampered); end != scriptNotGenuine || strings.Contains(said, "Traceback") {
+				t.Errorf("the script, of %s: %d %.1000s", what, end, said)
+			}
+		}
+		for what, kept := range map[string]string{"an empty file": "", "no JWS": "x", "no head": `{"size": 1}`, "broken JSON": `{"head`} {
+			if end, said := byScript(t, jwks, export, kept); end != scriptUnusable || strings.Contains(said, "Traceback") {
+				t.Errorf("the script, given %s as a head: %d %s", what, end, said)
+			}
 		}
 	}
 
@@ -220,8 +244,8 @@ func TestEveryTamperedExportIsFound(t *testing.T) {
 			t.Errorf("%s is not found:\n%.2000s", what, tampered)
 		}
 		if n%40 == 0 && err == nil {
-			if genuine, _ := byScript(t, jwks, tampered); genuine {
-				t.Errorf("%s is not found by the script", what)
+			if end, said := byScript(t, jwks, tampered); end != scriptNotGenuine {
+				t.Errorf("%s is not found by the script: %d %s", what, end, said)
 			}
 		}
 	}
