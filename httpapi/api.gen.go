@@ -1677,7 +1677,13 @@ type HistoryPersonal struct {
 	Email      *string `json:"email,omitempty"`
 	ExternalID *string `json:"external_id,omitempty"`
 	Note       *string `json:"note,omitempty"`
-	Source     *string `json:"source,omitempty"`
+
+	// Profile What a later run compares a cluster with, JSON as text.
+	Profile *string `json:"profile,omitempty"`
+
+	// Schema What was learnt about the traits, JSON as text.
+	Schema *string `json:"schema,omitempty"`
+	Source *string `json:"source,omitempty"`
 
 	// Traits Free-form attributes.
 	//

@@ -1,0 +1,46 @@
+package readapi
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/eventstore/audit"
+)
+
+func TestEverySealedFieldIsShownOpened(t *testing.T) {
+	registry := event.All()
+	for name, version := range registry.Types() {
+		e, err := registry.Decode(name, version, []byte(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearer, ok := e.(event.Bearer)
+		if !ok {
+			continue
+		}
+		for _, field := range bearer.Personal() {
+			if field.Name == "secret" || field.Name == "password_hash" {
+				continue // nobody is shown these
+			}
+			opened := map[string]json.RawMessage{field.Name: json.RawMessage(`"what was sealed"`)}
+			body, err := historyEvent(audit.Event{Ordinal: new(int64), Personal: opened})
+			if err != nil {
+				t.Fatal(err)
+			}
+			encoded, err := json.Marshal(body.Personal)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var shown map[string]json.RawMessage
+			if err := json.Unmarshal(encoded, &shown); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(opened, shown); diff != "" {
+				t.Errorf("%s (-opened +shown):\n%s", name, diff)
+			}
+		}
+	}
+}
