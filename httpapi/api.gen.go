@@ -2820,7 +2820,7 @@ type ProveHistoryParams struct {
 
 // GetHistoryStateParams defines parameters for GetHistoryState.
 type GetHistoryStateParams struct {
-	// At An ordinal (the event with which included), or a time that is not in the future.
+	// At An ordinal, or a position as `X-Kindred-Position` tells it (the event there included), or a time that is not in the future.
 	At string `form:"at" json:"at"`
 
 	// Kind Only these.

@@ -293,8 +293,17 @@ SELECT g.client FROM (
 // SizeAt is how many events a client had recorded by a time: everything up to
 // the last event that was recorded no later.
 func (m History) SizeAt(ctx context.Context, client id.Client, eventual bool, at time.Time) (int64, error) {
+	return m.size(ctx, client, eventual, `e.recorded_at <= $2`, at)
+}
+
+// SizeUpTo is how many events of a client stand at a position or before it.
+func (m History) SizeUpTo(ctx context.Context, client id.Client, eventual bool, at eventstore.Position) (int64, error) {
+	return m.size(ctx, client, eventual, `e.position <= $2`, string(at))
+}
+
+func (m History) size(ctx context.Context, client id.Client, eventual bool, condition string, at any) (int64, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual,
-		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND e.recorded_at <= $2`,
+		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND `+condition,
 		[]any{at}, func(size *int64) []any { return []any{size} })
 	if err != nil || len(found) == 0 {
 		return 0, err

@@ -24,7 +24,7 @@ import (
 func (e environ) historyStateCommand() *cobra.Command {
 	var client, at, kind string
 	cmd := &cobra.Command{
-		Use:   "state --client ID --at TIME|ORDINAL",
+		Use:   "state --client ID --at TIME|ORDINAL|POSITION",
 		Short: "Show a client as it was right after an event, or at a time, as the API shows it: NDJSON, or a table on a terminal",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +55,7 @@ func (e environ) historyStateCommand() *cobra.Command {
 		},
 	}
 	clientFlag(cmd, &client)
-	cmd.Flags().StringVar(&at, "at", "", "an ordinal, the event with which is included, or a time (RFC 3339)")
+	cmd.Flags().StringVar(&at, "at", "", "an ordinal or a position, the event there included, or a time (RFC 3339)")
 	cmd.Flags().StringVar(&kind, "kind", "", "only users, webhooks, campaigns, clusters, consent_layers or api_keys")
 	if err := cmd.MarkFlagRequired("at"); err != nil {
 		panic(err)

@@ -93,7 +93,8 @@ func checkPast(t *testing.T, changes ...func(*Config)) {
 	live()
 	between := time.Now().UTC().Format(time.RFC3339Nano)
 	atTheTime := past[len(past)-1]
-	a.send("PATCH", "/api/v1/users/"+string(ada.ID), map[string]any{"traits": map[string]any{"age": 41}})
+	aged := a.send("PATCH", "/api/v1/users/"+string(ada.ID), map[string]any{"traits": map[string]any{"age": 41}})
+	aging := want[httpapi.HistoryPage](t, http.StatusOK, a.get(a.under("/history?type=end_user.traits_changed"))).Data[0]
 	a.send("PATCH", a.under("/webhooks/"+string(hook.ID)), map[string]any{"status": "paused"})
 	key := a.createAPIKey("read")
 	live()
@@ -129,12 +130,21 @@ func checkPast(t *testing.T, changes ...func(*Config)) {
 		t.Errorf("only webhooks: %v", shown)
 	}
 
+	position := aged.Header.Get("X-Kindred-Position")
+	if position != aging.Position {
+		t.Errorf("the write is told to stand at %s, and stands at %s", position, aging.Position)
+	}
+	for _, at := range []string{position, fmt.Sprint(aging.Ordinal)} {
+		if shown := want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?at="+at))); shown.Size != aging.Ordinal+1 {
+			t.Errorf("at %s there were %d events, want %d", at, shown.Size, aging.Ordinal+1)
+		}
+	}
 	before := want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?at=2020-01-01T00:00:00Z")))
 	if before.Size != 0 || len(before.Data) != 0 || before.RecordedAt != nil {
 		t.Errorf("before there was anything: %+v", before)
 	}
 	future := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	for _, at := range []string{"1000000", "-1", "yesterday", future} {
+	for _, at := range []string{"1000000", "-1", "yesterday", future, strings.Repeat("f", len(position)), strings.Repeat("0", 48-len(position))} {
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(a.under("/history/state?at="+at)))
 	}
 	wantProblem(t, http.StatusForbidden, "missing_scope", a.with(s.exchange(a.createAPIKey("read", "write").RawKey)).get(a.under("/history/state?at=0")))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -71,9 +72,24 @@ type kept struct {
 	progress feed.Rebuilding
 }
 
-// Resolve says how many events a client had at a moment: an ordinal, the event
-// with which included, or a time (RFC 3339). It fails with a fault.
+// aPosition is what the stores write a place in the log as. No ordinal has so
+// many digits.
+var aPosition = regexp.MustCompile(`^([0-9a-f]{16}){1,2}$`)
+
+// Resolve says how many events a client had at a moment: an ordinal or a
+// position, the event there included, or a time (RFC 3339). It fails with a
+// fault.
 func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool, at string) (int64, error) {
+	if aPosition.MatchString(at) {
+		head, err := t.Log.Store.Head(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("find the end of the log: %w", err)
+		}
+		if position := eventstore.Position(at); len(position) == len(head) && position <= head {
+			return t.History.SizeUpTo(ctx, client, eventual, position)
+		}
+		return 0, wrongMoment("must be a position in the log, as X-Kindred-Position tells it")
+	}
 	if ordinal, err := strconv.ParseInt(at, 10, 64); err == nil {
 		tree, err := t.History.Tree(ctx, client, eventual)
 		if err != nil {
@@ -86,7 +102,7 @@ func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool
 	}
 	moment, err := time.Parse(time.RFC3339Nano, at)
 	if err != nil {
-		return 0, wrongMoment("must be an ordinal, or a time such as 2026-01-31T12:00:00Z")
+		return 0, wrongMoment("must be an ordinal, a position, or a time such as 2026-01-31T12:00:00Z")
 	}
 	if moment.After(t.Now()) {
 		return 0, wrongMoment("must not be in the future")
