@@ -886,6 +886,8 @@ type CampaignAnalytics struct {
 }
 
 // CampaignChange What is not named stays; null takes away.
+//
+// Example: {"status":"running"}
 type CampaignChange struct {
 	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 	Audience *Audience `json:"audience,omitempty"`
@@ -950,7 +952,7 @@ type Client struct {
 	Tier   ClientTier   `json:"tier"`
 }
 
-// ClientChange defines model for ClientChange.
+// ClientChange Example: {"settings":{"automatic_matching":{"k":10,"min_score":0.7,"on":true}}}
 type ClientChange struct {
 	// Name A name without control characters.
 	//
@@ -1358,6 +1360,8 @@ type ConsentingUserList struct {
 }
 
 // ConsentsChange Give either user_ids or all.
+//
+// Example: {"source":"signup form, version 3","user_ids":["ext:u1"]}
 type ConsentsChange struct {
 	// All Every user there is now.
 	All *ConsentsChangeAll `json:"all,omitempty"`
@@ -1981,7 +1985,7 @@ type NewAPIKey struct {
 	Scopes []KeyScope `json:"scopes,omitempty"`
 }
 
-// NewCampaign defines model for NewCampaign.
+// NewCampaign Example: {"budget_minor":500000,"currency":"EUR","frequency_cap":3,"frequency_window_seconds":86400,"name":"Spring"}
 type NewCampaign struct {
 	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 	Audience *Audience `json:"audience,omitempty"`
@@ -2040,7 +2044,7 @@ type NewConsentLayer struct {
 	TraitPaths TraitPaths `json:"trait_paths"`
 }
 
-// NewEngagement defines model for NewEngagement.
+// NewEngagement Example: {"type":"impression","user_id":"ext:u1"}
 type NewEngagement struct {
 	ImpressionID *string        `json:"impression_id,omitempty"`
 	Type         EngagementType `json:"type"`
@@ -2049,7 +2053,7 @@ type NewEngagement struct {
 	UserID *string `json:"user_id,omitempty"`
 }
 
-// NewInteraction defines model for NewInteraction.
+// NewInteraction Example: {"item_id":"ext:u2","type":"click"}
 type NewInteraction struct {
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
 	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
@@ -2406,6 +2410,8 @@ type TimestampOrNull = Time
 type Token = string
 
 // TokenRequest Give either email and password, or client_id, user_id and password.
+//
+// Example: {"email":"ada@example.com","password":"correct horse battery"}
 type TokenRequest struct {
 	ClientID *string `json:"client_id,omitempty"`
 

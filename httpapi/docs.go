@@ -164,8 +164,10 @@ func example(schema *openapi3.Schema) any {
 		return nil
 	case schema.Type.Is(openapi3.TypeObject):
 		object := make(map[string]any, len(schema.Properties))
-		for name, child := range schema.Properties {
-			object[name] = example(child.Value)
+		for _, name := range sortedKeys(schema.Properties) {
+			if schema.MaxProps == nil || uint64(len(object)) < *schema.MaxProps {
+				object[name] = example(schema.Properties[name].Value)
+			}
 		}
 		return object
 	case schema.Type.Is(openapi3.TypeArray):
@@ -173,6 +175,9 @@ func example(schema *openapi3.Schema) any {
 	case schema.Type.Is(openapi3.TypeBoolean):
 		return true
 	case schema.Type.Is(openapi3.TypeInteger), schema.Type.Is(openapi3.TypeNumber):
+		if schema.Min != nil {
+			return max(1, *schema.Min)
+		}
 		return 1
 	}
 	return "…"

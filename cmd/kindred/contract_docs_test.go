@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"kindred/httpapi"
+)
+
+// TestTheExamplesOfTheReferenceAreTaken sends each body that /docs shows as it
+// stands there: none may be refused for what it says. What it shows of answers
+// is what the contract says.
+func TestTheExamplesOfTheReferenceAreTaken(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := s.signUp()
+	a.createUser("u1", map[string]any{"age": 31})
+	a.createUser("u2", map[string]any{"age": 32})
+	names := strings.NewReplacer(
+		"{client_id}", string(a.Client.ID), "{user_id}", "ext:u1", "{webhook_id}", string(a.subscribe("http://127.0.0.1:1/", "a secret").ID),
+		"{consent_layer_id}", string(a.createLayer("age").ID), "{campaign_id}", string(a.run(nil).ID),
+	)
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(s.send("GET", "/docs", nil).Body)
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			_, section, _ := strings.Cut(page, `<section id="`+op.OperationID+`">`)
+			section, _, _ = strings.Cut(section, `</section>`)
+			request, answers, _ := strings.Cut(section, `<h4>Answers</h4>`)
+			if op.RequestBody != nil && op.RequestBody.Value.Content["application/json"] != nil {
+				body := firstExample(request)
+				if got := a.send(method, names.Replace(path), body); got.Status == http.StatusBadRequest || got.Status == http.StatusUnprocessableEntity {
+					t.Errorf("%s: %d %s\nof the example %s", op.OperationID, got.Status, got.Body, body)
+				}
+			}
+			for status, response := range op.Responses.Map() {
+				content := response.Value.Content["application/json"]
+				if content == nil || status[0] != '2' {
+					continue
+				}
+				_, answer, _ := strings.Cut(answers, `<code>`+status+`</code>`)
+				var value any
+				err := json.Unmarshal([]byte(firstExample(answer)), &value)
+				if err == nil {
+					err = content.Schema.Value.VisitJSON(value, openapi3.MultiErrors())
+				}
+				if err != nil {
+					t.Errorf("%s: the example of %s: %v", op.OperationID, status, fmt.Sprintf("%.300s", err))
+				}
+			}
+		}
+	}
+}
+
+// firstExample is what a part of the page shows first.
+func firstExample(part string) string {
+	found := regexp.MustCompile(`(?s)<pre>(.*?)</pre>`).FindStringSubmatch(part)
+	if found == nil {
+		return ""
+	}
+	return html.UnescapeString(found[1])
+}
