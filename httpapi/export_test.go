@@ -7,3 +7,6 @@ func (l UserLines) DecodeBySchema(line []byte) (NewUser, error) {
 	}
 	return l.bySchema(line)
 }
+
+// Status is the table from faults to HTTP.
+var Status = status

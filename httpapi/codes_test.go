@@ -1,0 +1,96 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/fault"
+	"kindred/httpapi"
+)
+
+var kinds = map[string]fault.Kind{
+	"Unreadable": fault.Unreadable, "Unauthenticated": fault.Unauthenticated, "Forbidden": fault.Forbidden, "Missing": fault.Missing,
+	"Conflict": fault.Conflict, "Gone": fault.Gone, "Stale": fault.Stale, "TooLarge": fault.TooLarge, "WrongType": fault.WrongType,
+	"Invalid": fault.Invalid, "Limited": fault.Limited, "Unavailable": fault.Unavailable,
+}
+
+// TestTheContractNamesEveryCode compares the paragraphs that begin with a
+// status with all faults that the code makes.
+func TestTheContractNamesEveryCode(t *testing.T) {
+	made := map[string]bool{ // written by the edge itself, or by fault.NewInvalid
+		"405 method_not_allowed": true, "422 invalid": true, "500 internal": true, "503 overloaded": true,
+	}
+	collectCodes(t, made)
+	for _, internal := range []string{"409 already_claimed", "404 account_unknown"} { // others take their places
+		delete(made, internal)
+	}
+
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for paragraph := range strings.SplitSeq(doc.Info.Description, "\n\n") {
+		status, text, _ := strings.Cut(strings.TrimSpace(paragraph), " ")
+		if _, err := strconv.Atoi(status); err != nil {
+			continue
+		}
+		for _, code := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(text, -1) {
+			named[status+" "+code[1]] = true
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(named))); diff != "" {
+		t.Errorf("(-made +named):\n%s", diff)
+	}
+}
+
+// collectCodes finds the calls of fault.New in the service.
+func collectCodes(t *testing.T, made map[string]bool) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && path != ".." && strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir
+		}
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if of, ok := call.Fun.(*ast.SelectorExpr); !ok || fmt.Sprint(of.X, of.Sel) != "fault New" {
+				return true
+			}
+			kind, known := call.Args[0].(*ast.SelectorExpr)
+			code, literal := call.Args[1].(*ast.BasicLit)
+			if !known || !literal {
+				t.Errorf("%s: a fault whose kind and code do not stand where it is made", path)
+				return true
+			}
+			made[fmt.Sprint(httpapi.Status(kinds[kind.Sel.Name]), " ", strings.Trim(code.Value, `"`))] = true
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
