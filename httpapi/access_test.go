@@ -75,6 +75,7 @@ func TestScopes(t *testing.T) {
 		{"key-erase", "GET", oneUser, "missing_scope"},
 		{"key-admin", "GET", users, ""},
 		{"key-admin", "DELETE", apiKey, "login_required"},
+		{"key-write", "DELETE", apiKey, "login_required"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.token+" "+tt.method+" "+tt.path, func(t *testing.T) {

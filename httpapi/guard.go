@@ -121,11 +121,11 @@ func permit(op *operation, p Principal) error {
 	scopes := make([]string, 0, len(op.access))
 	for _, need := range op.access {
 		switch {
-		case need.scope != "" && !p.May(need.scope):
-			scopes = append(scopes, need.scope)
 		case need.login && p.Key != "":
 			return fault.New(fault.Forbidden, "login_required",
 				"This takes a token from signup or login; one that was exchanged for an API key will not do.")
+		case need.scope != "" && !p.May(need.scope):
+			scopes = append(scopes, need.scope)
 		default:
 			return nil
 		}
