@@ -231,7 +231,7 @@ func ErrCampaignUnknown() error {
 }
 
 func errNotRunning(status string) error {
-	return fault.New(fault.Conflict, "campaign_not_running", "The campaign is not running; it is %s.", status)
+	return fault.New(fault.Conflict, "campaign_not_running", "The campaign is not running; its status is %s.", status)
 }
 
 func errCampaignOver(status string) error {

@@ -41,10 +41,10 @@ func TestBodies(t *testing.T) {
 		{"too short", `{"external_id":""}`, 422, "invalid", []httpapi.FieldError{{Pointer: "/external_id", Detail: "must not be empty"}}},
 		{"too long", `{"external_id":"` + strings.Repeat("a", 257) + `"}`, 422, "invalid", []httpapi.FieldError{{Pointer: "/external_id", Detail: "must have at most 256 characters"}}},
 		{"control characters", `{"external_id":"a\u0007"}`, 422, "invalid", []httpapi.FieldError{
-			{Pointer: "/external_id", Detail: "does not fit: Your own identifier, without control characters."},
+			{Pointer: "/external_id", Detail: "holds control characters"},
 		}},
 		{"a control character beyond ASCII", `{"external_id":"a\u0085"}`, 422, "invalid", []httpapi.FieldError{
-			{Pointer: "/external_id", Detail: "does not fit: Your own identifier, without control characters."},
+			{Pointer: "/external_id", Detail: "holds control characters"},
 		}},
 		{"null traits", `{"external_id":"a","traits":null}`, 422, "invalid", []httpapi.FieldError{{Pointer: "/traits", Detail: "must not be null"}}},
 		{"all at once", `{"traits":"secret-value","ex/ternal":"secret-value","Traits":{}}`, 422, "invalid", []httpapi.FieldError{
@@ -91,7 +91,7 @@ func TestOtherSchemas(t *testing.T) {
 			{Pointer: "/event_types/1", Detail: "must be one of match.computed, clustering.completed, clustering.failed, campaign.budget_exhausted, cluster.drift_detected"},
 			{Pointer: "/event_types/2", Detail: "must be one of match.computed, clustering.completed, clustering.failed, campaign.budget_exhausted, cluster.drift_detected"},
 			{Pointer: "/secret", Detail: "must be a string"},
-			{Pointer: "/url", Detail: "does not fit: An http or https URL."},
+			{Pointer: "/url", Detail: "must be an http or https URL"},
 		}},
 		{"items", webhooks, `{"url":"https://x","event_types":[]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not be empty"}}},
 		{"an item twice", webhooks, `{"url":"https://x","event_types":["match.computed","match.computed"]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not hold an item twice"}}},
@@ -103,7 +103,7 @@ func TestOtherSchemas(t *testing.T) {
 		{"a whole number that is not written as one", users + "/" + user + "/matches", `{"limit":1e1}`, []httpapi.FieldError{{Pointer: "/limit", Detail: "must be an integer, in digits"}}},
 		{"a short password", "/auth/signup", `{"email":"a","password":"1234567","company_name":"A"}`, []httpapi.FieldError{
 			{Pointer: "/email", Detail: "must have at least 3 characters"},
-			{Pointer: "/email", Detail: "does not fit: An e-mail address."},
+			{Pointer: "/email", Detail: "must be an e-mail address"},
 			{Pointer: "/password", Detail: "must have at least 8 characters"},
 		}},
 		{"api_key of another type", "/auth/exchange", `{"api_key":1}`, []httpapi.FieldError{{Pointer: "/api_key", Detail: "must be a string"}}},
@@ -131,7 +131,7 @@ func TestOtherSchemas(t *testing.T) {
 	}
 }
 
-var oneWay = []httpapi.FieldError{{Pointer: "", Detail: "does not fit: Give either email and password, or client_id, user_id and password."}}
+var oneWay = []httpapi.FieldError{{Pointer: "", Detail: "give either email and password, or client_id, user_id and password"}}
 
 func TestManyErrorsMakeAShortAnswer(t *testing.T) {
 	e := serve(t, nil)

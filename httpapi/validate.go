@@ -144,12 +144,28 @@ func explain(err *openapi3.SchemaError) (path []string, detail string) {
 		return path, "must be at least " + strconv.FormatFloat(*schema.Min, 'f', -1, 64)
 	case "maximum":
 		return path, "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)
-	case "pattern", "oneOf":
+	case "pattern":
+		if schema.Pattern == plainText {
+			return path, "holds control characters"
+		}
 		if schema.Description != "" {
-			return path, "does not fit: " + schema.Description
+			return path, "must be " + asClause(schema.Description)
+		}
+	case "oneOf":
+		if schema.Description != "" {
+			return path, asClause(schema.Description)
 		}
 	}
 	return path, "is not valid"
+}
+
+// plainText is the pattern of texts without control characters.
+const plainText = `^[^\x00-\x1f\x7f-\x9f]*$`
+
+// asClause makes a description go on with a sentence.
+func asClause(description string) string {
+	first, size := utf8.DecodeRuneInString(description)
+	return string(unicode.ToLower(first)) + strings.TrimSuffix(description[size:], ".")
 }
 
 func mustBe(schema *openapi3.Schema) string {
