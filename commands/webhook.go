@@ -91,14 +91,15 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 }
 
 // RotateSecret makes a secret the one that signs: the chosen one, or a new one.
-// A repeated request is told that its secret was shown already.
+// A repeated request is told that the new one was shown already.
 func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webhook, chosen *string) (Webhook, string, error) {
-	if chosen == nil {
-		made, err := c.newSecret()
+	made := chosen == nil
+	if made {
+		raw, err := c.newSecret()
 		if err != nil {
 			return Webhook{}, "", err
 		}
-		chosen = &made
+		chosen = &raw
 	}
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
@@ -107,7 +108,7 @@ func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webho
 	if err != nil {
 		return Webhook{}, "", err
 	}
-	if outcome.Repeated {
+	if made && outcome.Repeated {
 		return Webhook{}, "", fault.New(fault.Conflict, "secret_already_shown",
 			"This request replaced the secret of %s before; the new one was shown then and cannot be shown again. Rotate it anew if it is lost.", webhook)
 	}

@@ -180,9 +180,13 @@ func TestDeliveryLog(t *testing.T) {
 			t.Errorf("%d signatures", n)
 		}
 		p.Logs.keepOut("chosen secret")
-		if got := want[httpapi.Webhook](t, http.StatusOK, p.sendTo("POST", path, `{"secret":"chosen secret"}`)); *got.Secret != "chosen secret" {
-			t.Error("the chosen secret was not taken")
+		for range 2 { // the second time as a repetition
+			got := want[httpapi.Webhook](t, http.StatusOK, p.sendTo("POST", path, `{"secret":"chosen secret"}`, idempotent("choose")))
+			if *got.Secret != "chosen secret" {
+				t.Error("the chosen secret was not taken")
+			}
 		}
+		wantProblem(t, http.StatusUnprocessableEntity, "idempotency_key_reused", p.sendTo("POST", path, `{"secret":"another"}`, idempotent("choose")))
 	})
 
 	t.Run("nobody sees another's deliveries", func(t *testing.T) {
