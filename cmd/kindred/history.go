@@ -176,8 +176,13 @@ func verifyExport(export io.Reader, keys audit.Keys, heads []string, out io.Writ
 	if verified.Findings > 0 {
 		return fmt.Errorf("the export is not genuine: %d findings", verified.Findings)
 	}
-	_, err = fmt.Fprintf(out, "genuine: %d events of %s, root %x, signed at %s\n",
-		verified.Events, verified.Client, verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339))
+	if _, err := fmt.Fprintf(out, "genuine: %d events of %s, root %x, signed at %s\n",
+		verified.Events, verified.Client, verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339)); err != nil {
+		return err
+	}
+	if len(heads) == 0 {
+		_, err = fmt.Fprintln(out, "No head that was kept is given: what happened after these events may have been cut off.")
+	}
 	return err
 }
 

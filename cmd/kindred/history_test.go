@@ -102,6 +102,9 @@ func byScript(t testing.TB, jwks, export []byte, kept ...string) (end int, said 
 	return scriptGenuine, string(out)
 }
 
+// cutOff is told of an export that was compared with no head.
+const cutOff = "what happened after these events may have been cut off"
+
 func TestAHistoryIsShownAndProven(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
@@ -121,6 +124,12 @@ func TestAHistoryIsShownAndProven(t *testing.T) {
 		t.Error("an export that is older than the head that was kept passes")
 	}
 	if _, err := exec.LookPath("python3"); err == nil {
+		if end, said := byScript(t, jwks, first, lastHead(t, export)); end != scriptNotGenuine {
+			t.Errorf("an export that is older than the head that was kept passes the script: %d %s", end, said)
+		}
+		if end, said := byScript(t, jwks, first); end != scriptGenuine || !strings.Contains(said, cutOff) {
+			t.Errorf("the script, without a head that was kept: %d %s", end, said)
+		}
 		proof := string(a.get(a.under("/history/proof")).Body)
 		for _, kept := range []string{lastHead(t, first), string(first), strings.TrimSpace(proof), "\n" + string(first) + "\n" + proof} {
 			if end, said := byScript(t, jwks, export, kept); end != scriptGenuine {
@@ -263,12 +272,14 @@ func tamper(t *testing.T, random *rand.Rand, export []byte) (what string, tamper
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		fields := []string{"id", "type", "version", "stream", "revision", "recorded_at", "actor", "data", "meta", "hash"}
+		fields := []string{"id", "type", "version", "stream", "revision", "recorded_at", "actor", "causation_id", "correlation_id", "data", "meta", "hash"}
 		field := fields[random.IntN(len(fields))]
 		what += " " + field
 		switch value := e[field].(type) {
 		case float64:
 			e[field] = value + 1
+		case nil:
+			e[field] = "made up"
 		case string:
 			at := random.IntN(len(value))
 			for at > 0 && value[at] >= 0x80 {
@@ -282,7 +293,7 @@ func tamper(t *testing.T, random *rand.Rand, export []byte) (what string, tamper
 		}
 		return rehashed(t, e, renumber && field != "hash")
 	}
-	switch choice := random.IntN(6); choice {
+	switch choice := random.IntN(7); choice {
 	case 0, 1:
 		what = "a change of"
 		lines[i] = change(lines[i])
@@ -293,6 +304,9 @@ func tamper(t *testing.T, random *rand.Rand, export []byte) (what string, tamper
 		what = "an event that comes twice"
 		lines = slices.Insert(lines, j, lines[i])
 	case 4:
+		what = "a forged event, which is another with a change of"
+		lines = slices.Insert(lines, j, change(lines[i]))
+	case 5:
 		what = "two events that changed places"
 		lines[i], lines[j] = lines[j], lines[i]
 	default:
@@ -452,8 +466,11 @@ func TestHistoryByTheCommandLine(t *testing.T) {
 	}
 	write(export)
 	jwks := s.URL + "/.well-known/audit-jwks.json"
-	if said, err := run("verify", "--jwks", jwks, "--head", file, file); err != nil || !strings.HasPrefix(said, "genuine: ") {
+	if said, err := run("verify", "--jwks", jwks, "--head", file, file); err != nil || !strings.HasPrefix(said, "genuine: ") || strings.Contains(said, cutOff) {
 		t.Errorf("%s %v", said, err)
+	}
+	if said, err := run("verify", "--jwks", jwks, file); err != nil || !strings.Contains(said, cutOff) {
+		t.Errorf("without a head that was kept: %s %v", said, err)
 	}
 	rotate := command(getenv, io.Discard, io.Discard)
 	rotate.SetArgs([]string{"keys", "rotate-audit"})
