@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Config is what an operator may choose. Every field is an environment
@@ -49,9 +53,9 @@ type setting struct {
 
 func settings() []setting {
 	return []setting{
-		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", text(func(c *Config) *string { return &c.Listen })},
+		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", setListen},
 		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", setPublicURL},
-		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", text(func(c *Config) *string { return &c.DatabaseURL })},
+		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", setDatabaseURL},
 		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", setEventStoreURL},
 		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key", text(func(c *Config) *string { return &c.DataDir })},
 		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(func(c *Config) *string { return &c.MasterKey })},
@@ -96,6 +100,29 @@ func text(field func(*Config) *string) func(*Config, string) error {
 		*field(c) = value
 		return nil
 	}
+}
+
+func setListen(c *Config, value string) error {
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return errors.New("must be an address and a port, such as 127.0.0.1:8080")
+	}
+	c.Listen = value
+	return nil
+}
+
+func setDatabaseURL(c *Config, value string) error {
+	if value == "" {
+		return nil
+	}
+	if _, err := pgx.ParseConfig(value); err != nil { // which may quote a password
+		return errors.New("must be such as postgres://user:password@host/database; files that it names must be there")
+	}
+	c.DatabaseURL = value
+	return nil
 }
 
 func setPublicURL(c *Config, value string) error {

@@ -29,3 +29,33 @@ func TestTrustedProxiesAreNetworksAndNoneByDefault(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
+	t.Parallel()
+	read := func(name, value string) error {
+		_, err := readConfig(func(asked string) string { return map[string]string{name: value}[asked] })
+		return err
+	}
+	for name, values := range map[string][]string{
+		"KINDRED_LISTEN": {"8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:8080"},
+		"KINDRED_DATABASE_URL": {
+			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
+		},
+	} {
+		for _, value := range values {
+			if err := read(name, value); err == nil || !strings.HasPrefix(err.Error(), name+": must be ") || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
+		}
+	}
+	for name, values := range map[string][]string{
+		"KINDRED_LISTEN":       {":8080", "[::1]:0", "kindred.internal:80"},
+		"KINDRED_DATABASE_URL": {"postgres://user@host/kindred?sslmode=disable", "host=/run/postgresql dbname=kindred"},
+	} {
+		for _, value := range values {
+			if err := read(name, value); err != nil {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
+		}
+	}
+}
