@@ -34,6 +34,7 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"GET", "/api/v1/users", "read admin read:user"},
 		{"POST", "/api/v1/users", "write admin"},
 		{"POST", "/api/v1/users/import", "write admin"},
+		{"GET", "/api/v1/users/imports/imp_x", "read write admin"},
 		{"GET", "/api/v1/users/usr_x", "read admin read:user"},
 		{"PATCH", "/api/v1/users/usr_x", "write admin"},
 		{"DELETE", "/api/v1/users/usr_x", "admin erase"},
