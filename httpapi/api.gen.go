@@ -2258,7 +2258,7 @@ type RunProgress struct {
 	// EtaSeconds How long it will still take, by experience; absent where that is not known yet.
 	EtaSeconds *int `json:"eta_seconds,omitempty"`
 
-	// Phase What it is at: waiting, reading, starting, refining, settling, describing or publishing.
+	// Phase What it is at: waiting, reading, starting, refining, settling, describing or publishing; completed in the end.
 	//
 	// Example: refining
 	Phase string `json:"phase"`
