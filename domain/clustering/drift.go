@@ -14,7 +14,7 @@ const (
 	// MaxStanding bounds the traits that are given as told at the next run.
 	MaxStanding = 20
 
-	leastPSI     = 0.2
+	leastPSI     = 0.15
 	falseAlarms  = 0.01 // of a comparison, over all of its traits
 	leastJaccard = 0.6
 	leastGrowth  = 0.25 // of a size share, and of a cause that is told again
@@ -90,7 +90,8 @@ func (d Drift) Severity() Severity {
 // its profile in the older's edges and levels, which [Survey] gives as Against;
 // members compares the two by the users in both runs.
 //
-// A trait has drifted if its PSI is over 0.2 and over what chance alone exceeds
+// A trait has drifted if its PSI is over 0.15, of which half a standard deviation
+// makes more in any type, and over what chance alone exceeds
 // in one of a hundred comparisons: PSI times nm/(n+m) is distributed as
 // chi-squared with one degree of freedom less than there are bins (Yurdakul and
 // Naranjo 2020), at a level shared out among the traits.

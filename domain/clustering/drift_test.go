@@ -157,25 +157,18 @@ func alarmsOf(n, m, times int, random *splitmix.Source) float64 {
 	return float64(alarms) / float64(times)
 }
 
-// The rule asks for a PSI of 0.2, so that half a deviation is seen where it is
-// worth more than that: in numbers and in steps (0.22 to 0.25), and in a flag
-// that half of the users hold (0.27), but not in rarer levels (0.2).
 func TestDriftIsSeen(t *testing.T) {
 	of := sources()
 	random := draws(12)
 	for _, c := range []struct {
 		n      int
 		change float64
-		traits []int
 		least  float64
 	}{
-		{100, 1, []int{0, 1, 2, 3, 4, 5, 6, 7}, 0.90},
-		{1000, 1, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, 0.90},
-		{500, 0.5, []int{0, 1, 2, 3, 4, 5}, 0.80},
-		{2000, 0.5, []int{0, 1, 2, 3, 4, 5}, 0.80},
+		{100, 1, 0.90}, {1000, 1, 0.90}, {500, 0.5, 0.80}, {2000, 0.5, 0.80}, {5000, 0.5, 0.80},
 	} {
-		times := 20_000 / c.n
-		for _, i := range c.traits {
+		times := max(20_000/c.n, 20)
+		for i := range 9 { // the tenth never changes
 			seen := 0
 			for range times {
 				older, newer := draw(of[i:i+1], c.n, c.n, &random, 0, c.change)

@@ -13,8 +13,8 @@ import (
 // be distributed as the test of drift supposes.
 const (
 	maxBins    = 10
-	leastInBin = 8 // of numbers
-	leastOfOwn = 5 // of a level
+	leastInBin = 12 // of numbers
+	leastOfOwn = 5  // of a level
 )
 
 // Profile is what one run keeps of a cluster, so that a later one can be
