@@ -323,7 +323,7 @@ func TestAListReadRightAfterAWriteShowsIt(t *testing.T) {
 	first := keepContract(t)
 	second := keepContract(t, replicaOf(first))
 	a := first.signUp()
-	const tries, readers = 500, 4
+	const tries, readers = 1000, 4
 	stale := together(readers, func(reader int) (missed []string) {
 		for i := range tries / readers {
 			external := fmt.Sprintf("%d-%d", reader, i)

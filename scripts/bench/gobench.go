@@ -46,6 +46,11 @@ func goRows() []goRow {
 	}
 	structureless := recall("/structureless", "structureless")
 	structureless[1].target = nil // at any speed
+	var alarms []metric
+	for _, n := range []string{"50 and 50", "50 and 1000", "1000 and 50", "100 and 100", "500 and 500", "5000 and 5000"} {
+		of := "/" + strings.ReplaceAll(n, " ", "_") + "_users"
+		alarms = append(alarms, metric{of: of, metric: "%", name: "false alarms of drift, " + n + " users", unit: "%", scale: 1, target: atMost(2)})
+	}
 	return []goRow{
 		{row: "token", folder: "httpapi/auth", pattern: "Authenticate$/^cached$", time: "200ms", count: 5, metrics: []metric{
 			{of: "cached/ES256", metric: "ns/op", name: "token check, cached", unit: "µs", scale: 1e-3, target: atMost(5)},
@@ -78,6 +83,7 @@ func goRows() []goRow {
 			{of: "/tight", metric: "cpu-s", beside: "reference-cpu-s", name: "fit of 100k × 64, tight, beside scikit-learn", unit: "cpu-s", scale: 1, target: ratioAtMost(1.5)},
 			{of: "/loose", metric: "cpu-s", beside: "reference-cpu-s", name: "fit of 100k × 64, loose, beside scikit-learn", unit: "cpu-s", scale: 1, target: ratioAtMost(1.5)},
 		}},
+		{row: "drift", folder: "domain/clustering", pattern: "FalseAlarms$", time: "1x", count: 1, full: true, metrics: alarms},
 		{row: "million", folder: "domain/clustering", pattern: "Million$", time: "1x", count: 1, full: true, metrics: []metric{
 			{of: "Million/given", metric: "ns/op", name: "fit of 1M × 64", unit: "s", scale: 1e-9, target: atMost(60)},
 		}},

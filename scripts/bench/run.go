@@ -36,6 +36,7 @@ func rows() []row {
 		all = append(all, row{r.row, false, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measure(ctx, r) }})
 	}
 	all = append(all,
+		row{"start", false, measureStart},
 		row{"append", false, measureAppend},
 		row{"rebuild", false, measureRebuild},
 		row{"import", false, measureImport},

@@ -137,17 +137,21 @@ func (s *stand) kindred(ctx context.Context, name string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, err := freeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
-	server, err := s.start(ctx, name, addr, exec.CommandContext(context.WithoutCancel(ctx), s.o.kindred, "serve"),
-		"KINDRED_LISTEN="+addr, "KINDRED_DATABASE_URL="+database, "KINDRED_DATA_DIR="+s.dir+"/"+name,
-		"KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h")
+	server, err := s.serve(ctx, name, "KINDRED_DATABASE_URL="+database)
 	if server != nil {
 		server.database = database
 	}
 	return server, err
+}
+
+// serve starts the binary with a data directory of that name.
+func (s *stand) serve(ctx context.Context, name string, env ...string) (*server, error) {
+	addr, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env = append(env, "KINDRED_LISTEN="+addr, "KINDRED_DATA_DIR="+s.dir+"/"+name, "KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h")
+	return s.start(ctx, name, addr, exec.CommandContext(context.WithoutCancel(ctx), s.o.kindred, "serve"), env...)
 }
 
 // bare starts this very program as the ceiling.
