@@ -88,6 +88,22 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 		got := s.send(op.method, op.path, nil)
 		wantProblem(t, http.StatusUnauthorized, "token_missing", got)
 	}
+	for _, op := range contract(a) {
+		if len(*op.Security) == 0 {
+			continue
+		}
+		wantProblem(t, http.StatusUnauthorized, "token_missing", s.send(op.method, op.path, nil))
+		for name, holder := range holders {
+			var body any
+			if op.RequestBody != nil {
+				body = `{"unknown":1}`
+			}
+			got := a.with(holder.token).send(op.method, op.path, body)
+			if refused := got.Status == http.StatusForbidden; refused == op.opens(holder.words) || got.Status == http.StatusUnauthorized {
+				t.Errorf("%s, %s %s: %d %.200s", name, op.method, op.path, got.Status, got.Body)
+			}
+		}
+	}
 }
 
 func TestMembersAndTheirRoles(t *testing.T) {
