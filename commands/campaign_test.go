@@ -98,7 +98,11 @@ func (l lagging) Find(ctx context.Context, _ id.Client, impression id.Impression
 
 // spender is a process that may record spends.
 func (w *world) spender(store eventstore.Store, behind func() int) *commands.Commands {
-	c := w.process(store, w.keys)
+	return w.spending(w.process(store, w.keys), behind)
+}
+
+// spending lets a process record spends.
+func (w *world) spending(c *commands.Commands, behind func() int) *commands.Commands {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.model == nil {

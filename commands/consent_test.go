@@ -171,6 +171,48 @@ func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
 	}
 }
 
+func TestACrashedChangeOfConsentsCanBeRepeated(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+			t.Helper()
+			w.Directory = directory{t, w}
+			_, call := w.client(t, "ada@example.com")
+			layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			change := commands.ChangeConsents{Layer: layer.ID, Grant: true, All: all}
+			const users = 3
+			for i := range users {
+				u, err := w.CreateUser(t.Context(), call, fmt.Sprint("u", i), json.RawMessage(`{}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !all {
+					change.Users = append(change.Users, commands.UserRef(u.ID))
+				}
+			}
+			command := func(c *commands.Commands) error {
+				c.Directory = w.Directory
+				_, err := c.ChangeConsents(t.Context(), seeded(call, "k1", ""), change)
+				return err
+			}
+			return command, func(acknowledged bool) {
+				if n := w.count(t, "consent.granted"); acknowledged && n != users {
+					t.Errorf("it was acknowledged, but %d have granted", n)
+				}
+				again, err := w.ChangeConsents(t.Context(), seeded(call, "k1", ""), change)
+				if err != nil || again.Changed != users || again.Unchanged != 0 {
+					t.Errorf("the repetition says %+v, %v", again, err)
+				}
+				if n := w.count(t, "consent.granted"); n != users {
+					t.Errorf("after the repetition %d have granted", n)
+				}
+			}
+		})
+	}
+}
+
 func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 	w := newWorld(t)
 	reading := directory{t, w}

@@ -390,3 +390,50 @@ func TestASignUpThatWasTakenForCrashedGivesEverythingBackAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// The thousandth spend ends a stream of them, and the next begins another.
+func TestACrashWhereTheSpendsGoOnInAnotherStreamLosesNone(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
+		_, call := w.client(t, "ada@example.com")
+		c := w.spender(w.store, always(0))
+		campaign := running(t, c, call, euros)
+		spend := func(c *commands.Commands, n int) error {
+			_, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(n), AmountMinor: 7})
+			return err
+		}
+		const first, last = 998, 1_001
+		for n := range first {
+			if err := spend(c, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		heard := first // spends that were acknowledged
+		command := func(c *commands.Commands) error {
+			w.spending(c, always(0))
+			for ; heard <= last; heard++ {
+				if err := spend(c, heard); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return command, func(bool) {
+			if ids, total := w.spends(t, campaign); len(ids) < heard || total != int64(7*len(ids)) {
+				t.Errorf("%d were acknowledged, %d are recorded, which make %d", heard, len(ids), total)
+			}
+			c := w.spender(w.store, always(0))
+			for n := first; n <= last; n++ {
+				if err := spend(c, n); err != nil {
+					t.Error(err)
+				}
+			}
+			if ids, total := w.spends(t, campaign); len(ids) != last+1 || total != 7*(last+1) {
+				t.Errorf("after the repetition %d are recorded, which make %d", len(ids), total)
+			}
+			if opened, closed := w.count(t, "campaign.spending_opened"), w.count(t, "campaign.spending_closed"); opened != 2 || closed != 1 {
+				t.Errorf("%d streams were begun and %d ended", opened, closed)
+			}
+		}
+	})
+}
