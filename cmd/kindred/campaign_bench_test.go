@@ -18,8 +18,7 @@ import (
 )
 
 // BenchmarkSpends records spends on PostgreSQL while all read models follow:
-// spends a second on one campaign, over many, and at the end of a long history
-// beside its beginning.
+// spends a second on one campaign, and over many.
 func BenchmarkSpends(b *testing.B) {
 	for _, shape := range []struct{ campaigns, callers int }{{1, 32}, {1, 200}, {100, 200}} {
 		b.Run(fmt.Sprintf("campaigns=%d/callers=%d", shape.campaigns, shape.callers), func(b *testing.B) {
@@ -28,32 +27,73 @@ func BenchmarkSpends(b *testing.B) {
 			for i := range campaigns {
 				campaigns[i] = runCampaign(b, c, call, 1<<50)
 			}
-			var next atomic.Int64
-			var all sync.WaitGroup
-			began := time.Now()
-			marks := make([]time.Duration, 11) // when each tenth was done
 			b.ResetTimer()
-			for range shape.callers {
-				all.Go(func() {
-					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-						if _, err := c.RecordSpend(b.Context(), call, commands.Spend{Campaign: campaigns[n%int64(len(campaigns))], ID: fmt.Sprint(n), AmountMinor: 3}); err != nil {
-							b.Error(err)
-							return
-						}
-						if tenth := int64(b.N) / 10; tenth > 0 && n%tenth == 0 {
-							marks[n/tenth] = time.Since(began)
-						}
-					}
-				})
-			}
-			all.Wait()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "spends/s")
-			if b.N >= 10_000 {
-				first, last := marks[2]-marks[1], marks[10]-marks[9]
-				b.ReportMetric(float64(last)/float64(first), "last/second-tenth")
-			}
+			b.ReportMetric(spendRate(b, c, call, campaigns, shape.callers, 0, b.N), "spends/s")
 		})
 	}
+}
+
+// BenchmarkSpendsAfterMany records spends on a new campaign, and after a
+// million of them, with the rate of the beginning beside.
+func BenchmarkSpendsAfterMany(b *testing.B) {
+	const callers, many = 200, 1_000_000
+	c, call := spending(b)
+	campaigns := []id.Campaign{runCampaign(b, c, call, 1<<50)}
+	recorded := 0
+	record := func(b *testing.B, n int) (rate float64) {
+		b.Helper()
+		rate = spendRate(b, c, call, campaigns, callers, recorded, n)
+		recorded += n
+		return rate
+	}
+	record(b, 10_000) // the first are slow
+	followed(b, c, call, campaigns[0])
+	early := 0.0
+	b.Run("early", func(b *testing.B) {
+		early = record(b, b.N)
+		b.ReportMetric(early, "spends/s")
+	})
+	for range 10 {
+		record(b, many/10)
+		followed(b, c, call, campaigns[0])
+	}
+	b.Run("late", func(b *testing.B) {
+		b.ReportMetric(record(b, b.N), "spends/s")
+		b.ReportMetric(early, "early-spends/s")
+	})
+}
+
+// followed returns once the read model of spends has all that was recorded.
+func followed(b *testing.B, c *commands.Commands, call commands.Call, campaign id.Campaign) {
+	b.Helper()
+	head, err := c.Log.Store.Head(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	eventually(b, "the read models follow", func() bool {
+		_, reached, err := c.Spends.Recorded(b.Context(), call.Client, campaign, nil)
+		return err == nil && reached >= head
+	})
+}
+
+// spendRate has callers record n spends, in turn on each campaign, and returns
+// how many a second that was. The ids follow upon those of so many before.
+func spendRate(b *testing.B, c *commands.Commands, call commands.Call, campaigns []id.Campaign, callers, before, n int) float64 {
+	b.Helper()
+	next, last := atomic.Int64{}, int64(before+n)
+	next.Store(int64(before))
+	began := time.Now()
+	together(callers, func(int) (none struct{}) {
+		for i := next.Add(1); i <= last; i = next.Add(1) {
+			spend := commands.Spend{Campaign: campaigns[i%int64(len(campaigns))], ID: fmt.Sprint(i), AmountMinor: 3}
+			if _, err := c.RecordSpend(b.Context(), call, spend); err != nil {
+				b.Error(err)
+				break
+			}
+		}
+		return none
+	})
+	return float64(n) / time.Since(began).Seconds()
 }
 
 // runCampaign makes a campaign that runs.

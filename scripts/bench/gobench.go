@@ -76,6 +76,12 @@ func goRows() []goRow {
 			{of: "campaigns=1/callers=200", metric: "spends/s", name: "spends on one campaign, 200 callers", unit: "spends/s", scale: 1, target: atLeast(1000)},
 			{of: "campaigns=100/callers=200", metric: "spends/s", name: "spends on 100 campaigns", unit: "spends/s", scale: 1, target: atLeast(3000)},
 		}},
+		{row: "spends", folder: "cmd/kindred", pattern: "SpendsAfterMany$", time: "50000x", count: 1, full: true, metrics: []metric{
+			{
+				of: "/late", metric: "spends/s", beside: "early-spends/s", name: "spends on one campaign after a million, beside its first",
+				unit: "spends/s", scale: 1, target: ratioAtLeast(0.8),
+			},
+		}},
 		{row: "clusters", folder: "cmd/kindred", pattern: "Clustering$", time: "3x", count: 1, full: true, metrics: []metric{
 			{of: "Clustering", metric: "ns/op", name: "clustering of 100k, k chosen", unit: "s", scale: 1e-9, target: atMost(20)},
 		}},

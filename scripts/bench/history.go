@@ -73,7 +73,7 @@ func measureRebuild(ctx context.Context, b *bench) ([]Figure, error) {
 			measured("rebuild", name+", beside GET user", "events/s", polite, rates, nil),
 			measured("rebuild", name+", GET user meanwhile, p99", "ms", meanwhile, before, ratioAtMost(2)))
 		if grown {
-			figures = append(figures, measured("rebuild", "rebuild of users, rate with more beside rate with less", "events/s", rates, first, nil))
+			figures = append(figures, measured("rebuild", "rebuild of users, rate with more beside rate with less", "events/s", rates, first, ratioAtLeast(0.8)))
 		}
 		first = rates
 	}
