@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,11 +24,7 @@ import (
 // replayed runs kindred history replay in the environment of a kindred.
 func replayed(t testing.TB, c Config, args ...string) (string, error) {
 	t.Helper()
-	var out bytes.Buffer
-	tool := command(settingsOf(c), &out, io.Discard)
-	tool.SetArgs(append([]string{"history", "replay"}, args...))
-	err := tool.ExecuteContext(t.Context())
-	return out.String(), err
+	return tool(t, c, append([]string{"history", "replay"}, args...)...)
 }
 
 // checkReplayed checks that a kindred that stands still is equal to one that is
@@ -104,6 +102,38 @@ func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
 		if times > 1 {
 			t.Errorf("delivered %d times: %+v", times, what)
 		}
+	}
+}
+
+func TestTheSameSeedFindsTheSameClustersInAReplayedKindred(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := s.signUp()
+	layer := a.createLayer("age", "visits", "orders", "points", "plan")
+	a.importUsers(600, func(i int) string { // no groups: where the borders are is for the seed to say
+		return fmt.Sprintf(`{"age":%d,"visits":%d,"orders":%d,"points":%d,"plan":"plan %d"}`, i*7919%83, i*104_729%97, i*i%89, i*i*i%101, i*31%7)
+	})
+	a.grantAll(layer)
+	second := checkReplayed(t, s.Config)
+	b := a.logIn(startService(t, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey }))
+
+	type cluster struct {
+		Label   string
+		Members []string
+	}
+	clusters := func(a account, seed int) (found []cluster, quality *httpapi.RunQuality) {
+		t.Helper()
+		run := a.ended(a.cluster(layer, "seed", seed, "k", 8))
+		for _, c := range run.Clusters {
+			found = append(found, cluster{c.Label, a.members(c.ID)})
+		}
+		slices.SortFunc(found, func(x, y cluster) int { return strings.Compare(x.Members[0], y.Members[0]) })
+		return found, run.Quality
+	}
+	want, wantQuality := clusters(a, 7)
+	got, quality := clusters(b, 7)
+	if diff := cmp.Diff(want, got) + cmp.Diff(wantQuality, quality); diff != "" || len(want) != 8 {
+		t.Errorf("%d clusters (-first +second):\n%s", len(want), diff)
 	}
 }
 

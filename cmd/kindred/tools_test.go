@@ -12,13 +12,12 @@ import (
 	"kindred/httpapi"
 )
 
-// tool runs a command beside a service, and returns what it prints.
+// tool runs a command in the environment of a kindred, and returns what it
+// prints.
 func tool(t testing.TB, c Config, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	tool := command(func(name string) string {
-		return map[string]string{"KINDRED_DATABASE_URL": c.DatabaseURL, "KINDRED_MASTER_KEY": c.MasterKey}[name]
-	}, &out, io.Discard)
+	tool := command(settingsOf(c), &out, io.Discard)
 	tool.SetArgs(args)
 	err := tool.ExecuteContext(t.Context())
 	return out.String(), err
