@@ -44,10 +44,10 @@ type admission struct {
 	edge                   *edge
 	next                   http.Handler
 	reads, writes, streams *lane
-	imports                map[string]bool // paths that take streams
-	problem                [2][]byte       // the answer, around the request's id
-	turnedAway             atomic.Int64    // since the log told
-	told                   atomic.Int64    // when it did, in Unix nanoseconds
+	lines                  []*operation // those that take or answer NDJSON
+	problem                [2][]byte    // the answer, around the request's id
+	turnedAway             atomic.Int64 // since the log told
+	told                   atomic.Int64 // when it did, in Unix nanoseconds
 }
 
 // admission puts the bounds before a handler.
@@ -60,14 +60,14 @@ func (e *edge) admission(next http.Handler) *admission {
 	n := e.o.Limits.InFlight
 	atOnce := max(n/readsAtOnce, 1)
 	a := &admission{
-		edge: e, next: next, imports: map[string]bool{},
+		edge: e, next: next,
 		reads:   newLane(atOnce, n-atOnce, shed.WithLabelValues("reads")),
 		writes:  newLane(n, 0, shed.WithLabelValues("writes")),
 		streams: newLane(max(n/4, 1), 0, shed.WithLabelValues("streams")),
 	}
 	for _, op := range e.operations {
-		if op.streams {
-			a.imports[op.path] = true
+		if op.streams || op.exports {
+			a.lines = append(a.lines, op)
 		}
 	}
 	const mark = "id"
@@ -81,7 +81,7 @@ func (e *edge) admission(next http.Handler) *admission {
 }
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l := a.lane(r)
+	l := a.lane(r.Method, r.URL.Path, r.Header.Values("Accept"))
 	if l == a.writes && strings.HasPrefix(r.URL.Path, "/auth/") && !l.full() {
 		takeBody(r)
 	}
@@ -126,17 +126,30 @@ func (t *taken) Read(p []byte) (int, error) {
 }
 
 // lane is where a request belongs, or nil for one of the service's own pages.
-func (a *admission) lane(r *http.Request) *lane {
-	switch path := r.URL.Path; {
+func (a *admission) lane(method, path string, accept []string) *lane {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	switch {
 	case !ofAPI(path):
 		return nil
-	case a.imports[path] || acceptsLines(r):
+	case a.long(method, path, accept):
 		return a.streams
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+	case method == http.MethodGet:
 		return a.reads
 	default:
 		return a.writes
 	}
+}
+
+// long tells a stream, whose operation has one, from what only says so.
+func (a *admission) long(method, path string, accept []string) bool {
+	for _, op := range a.lines {
+		if op.method == method && fits(op.path, path) {
+			return op.streams || acceptsLines(accept)
+		}
+	}
+	return false
 }
 
 // ofAPI tells a path that costs something from one of the service's own pages,

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -91,11 +92,11 @@ func (c *doorConn) turnAway(request []byte) bool {
 		return false
 	}
 	p, ok := plain(request)
-	l := a.reads
-	if p.writes {
-		l = a.writes
+	if !ok {
+		return false
 	}
-	if !ok || !l.full() || a.imports[p.path] {
+	l := a.lane(p.method, p.path, nil)
+	if !l.full() {
 		return false
 	}
 	now := time.Now() //nolint:forbidigo // deadlines are the system's
@@ -120,9 +121,8 @@ func has(line []byte, c byte) bool { return bytes.IndexByte(line, c) >= 0 }
 
 // plainRequest is what the door must know of a request.
 type plainRequest struct {
-	path   string
-	id     string // its own
-	writes bool
+	method, path string
+	id           string // its own
 }
 
 // plain reads bytes that are one whole request to the API, which asks for
@@ -130,19 +130,17 @@ type plainRequest struct {
 func plain(request []byte) (p plainRequest, ok bool) {
 	head, body, whole := bytes.Cut(request, headEnd)
 	line, head, more := bytes.Cut(head, crlf)
-	method, target, spaced := bytes.Cut(line, []byte(" "))
-	target, known := bytes.CutSuffix(target, []byte(" HTTP/1.1"))
-	if !whole || !more || !spaced || !known || bytes.ContainsAny(target, " \r\n") {
+	method, target, spaced := strings.Cut(string(line), " ")
+	target, known := strings.CutSuffix(target, " HTTP/1.1")
+	if !whole || !more || !spaced || !known || strings.ContainsAny(target, " \r\n") {
 		return p, false
 	}
-	path, _, _ := bytes.Cut(target, []byte("?"))
-	if p.path = string(path); !ofAPI(p.path) {
+	p.method = method
+	if p.path, _, _ = strings.Cut(target, "?"); !ofAPI(p.path) {
 		return p, false
 	}
-	switch string(method) {
-	case http.MethodGet:
-	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-		p.writes = true
+	switch method {
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
 		return p, false
 	}

@@ -28,7 +28,7 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			return
 		}
 		x.op = op
-		x.call.Lines = op.exports && acceptsLines(r)
+		x.call.Lines = op.exports && acceptsLines(r.Header.Values("Accept"))
 		if !op.streams && !x.call.Lines {
 			ctx, cancel := context.WithTimeout(r.Context(), e.o.Timeout)
 			defer cancel()

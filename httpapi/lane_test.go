@@ -89,3 +89,31 @@ func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
 		}
 	})
 }
+
+func TestOnlyWhatStreamsTakesThePlaceOfAStream(t *testing.T) {
+	t.Parallel()
+	a := Handler(nil, Options{Metrics: prometheus.NewRegistry()}).(*admission)
+	name := map[*lane]string{nil: "none", a.reads: "reads", a.writes: "writes", a.streams: "streams"}
+	lines := []string{"text/html, application/x-ndjson;q=0.5"}
+	for _, tt := range []struct {
+		method, path string
+		accept       []string
+		want         string
+	}{
+		{"GET", "/api/v1/clients/cli_1/history", lines, "streams"},
+		{"HEAD", "/api/v1/clients/cli_1/history", lines, "streams"},
+		{"GET", "/api/v1/clients/cli_1/history", nil, "reads"},
+		{"GET", "/api/v1/clients/cli_1/history/state", lines, "reads"},
+		{"GET", "/api/v1/clients", lines, "reads"},
+		{"POST", "/api/v1/users/import", nil, "streams"},
+		{"GET", "/api/v1/users/import", lines, "reads"},
+		{"POST", "/auth/token", lines, "writes"},
+		{"POST", "/api/v1/users", lines, "writes"},
+		{"GET", "/api/v1/users", lines, "reads"},
+		{"GET", "/healthz", lines, "none"},
+	} {
+		if got := name[a.lane(tt.method, tt.path, tt.accept)]; got != tt.want {
+			t.Errorf("%s %s of who accepts %q: %s; want %s", tt.method, tt.path, tt.accept, got, tt.want)
+		}
+	}
+}

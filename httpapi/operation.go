@@ -171,9 +171,9 @@ func newRequirement(doc *openapi3.T, names openapi3.SecurityRequirement) (r requ
 
 const mediaLines = "application/x-ndjson"
 
-// acceptsLines says whether the caller asks for NDJSON.
-func acceptsLines(r *http.Request) bool {
-	return slices.ContainsFunc(r.Header.Values("Accept"), func(accepted string) bool {
+// acceptsLines says whether a caller that sent these asks for NDJSON.
+func acceptsLines(accept []string) bool {
+	return slices.ContainsFunc(accept, func(accepted string) bool {
 		return slices.ContainsFunc(strings.Split(accepted, ","), func(one string) bool {
 			media, _, _ := strings.Cut(one, ";")
 			return strings.EqualFold(strings.TrimSpace(media), mediaLines)

@@ -37,6 +37,19 @@ func likenessOf(method, path string) likeness {
 	return l
 }
 
+// fits says whether a path is one of a template, such as /users/{user_id}.
+func fits(template, path string) bool {
+	for template != "" {
+		var want, got string
+		want, template, _ = strings.Cut(template, "/")
+		got, path, _ = strings.Cut(path, "/")
+		if want != got && !strings.HasPrefix(want, "{") {
+			return false
+		}
+	}
+	return path == ""
+}
+
 func newRouter() *mux.Router { return mux.NewRouter().UseEncodedPath().SkipClean(true) }
 
 // newRoutes serves the routes that all has by now.
