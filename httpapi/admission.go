@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -38,8 +37,8 @@ const (
 // admission answers a bounded number of requests at a time, lets a bounded
 // number wait for a moment, and turns the others away at once, before anything
 // is read or checked, so that under any load the service does what it can do
-// at its best. Reads cannot keep writes out, nor long streams either; the
-// service's own pages are always answered.
+// at its best. Reads cannot keep writes out, nor long streams either, nor what
+// waits outside (WaitOutside); the service's own pages are always answered.
 type admission struct {
 	edge                   *edge
 	next                   http.Handler
@@ -70,10 +69,11 @@ func (e *edge) admission(next http.Handler) *admission {
 			a.lines = append(a.lines, op)
 		}
 	}
+	e.streams = a.streams
 	const mark = "id"
 	body := must(json.Marshal(Problem{
 		Type: "about:blank", Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
-		Detail: "Too much is going on. Try again.", Code: "overloaded", RequestID: mark,
+		Detail: tooMuch, Code: "overloaded", RequestID: mark,
 	}))
 	before, after, _ := bytes.Cut(body, []byte(`"`+mark+`"`))
 	a.problem = [2][]byte{append(before, '"'), append([]byte{'"'}, after...)}
@@ -82,8 +82,8 @@ func (e *edge) admission(next http.Handler) *admission {
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l := a.lane(r.Method, r.URL.Path, r.Header.Values("Accept"))
-	if l == a.writes && strings.HasPrefix(r.URL.Path, "/auth/") && !l.full() {
-		takeBody(r)
+	if l == a.writes && !l.full() {
+		takeSmall(r)
 	}
 	rec := &recorder{ResponseWriter: w}
 	switch {
@@ -91,38 +91,13 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !l.enter(r.Context()):
 		a.turnAway(w, r)
 		return
-	case l == a.reads:
-		rec.reads = l
-		defer rec.leave()
-	default:
+	case l == a.streams:
 		defer l.leave()
+	default:
+		rec.lane, rec.early = l, l == a.reads
+		defer rec.leave()
 	}
 	a.next.ServeHTTP(rec, r)
-}
-
-// takeBody reads a body under /auth, which anybody may send as slowly as net/http
-// lets them, up to where it is too large.
-func takeBody(r *http.Request) {
-	if r.ContentLength > maxAuthBody {
-		return
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxAuthBody+1))
-	r.Body = &taken{bytes.NewReader(body), r.Body, err}
-}
-
-// taken is a body that was read before, with what was wrong with it.
-type taken struct {
-	io.Reader
-	io.Closer
-	err error
-}
-
-func (t *taken) Read(p []byte) (int, error) {
-	n, err := t.Reader.Read(p)
-	if err != nil && t.err != nil {
-		err = t.err
-	}
-	return n, err
 }
 
 // lane is where a request belongs, or nil for one of the service's own pages.
@@ -210,10 +185,11 @@ type lane struct {
 	shed   prometheus.Counter
 
 	untaken atomic.Int64 // bytes of answers that have left and are being written
+	shares  *shares      // of those who take long: streams, and who waits outside
 }
 
 func newLane(slots, queue int, shed prometheus.Counter) *lane {
-	return &lane{slots: make(chan struct{}, slots), most: int64(slots + queue), shed: shed}
+	return &lane{slots: make(chan struct{}, slots), most: int64(slots + queue), shed: shed, shares: newShares(slots + queue)}
 }
 
 // enter says whether a request may go on; then it must leave.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -131,35 +132,122 @@ func TestWhoReadsSlowlyKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// Whoever has shown no token yet holds nobody up by being slow.
-func TestSlowBodiesKeepNobodyOut(t *testing.T) {
-	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+// slowBody begins to send a body, which the server waits for when it returns.
+func (e *edge) slowBody(path, headers string, size int) (net.Conn, *bufio.Reader) {
+	e.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	defer conn.Close()
-	const login = `{"email":"a@example.com","password":"12345678"}`
-	fmt.Fprintf(conn, "POST /auth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(login))
+	e.t.Cleanup(func() { _ = conn.Close() })
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", path, headers, size)
 	in := bufio.NewReader(conn)
 	if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
-		t.Fatal(line, err) // it is not being read
+		e.t.Fatal(line, err)
 	}
 	if _, err := in.ReadString('\n'); err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	if answer, _ := e.send("POST", users, strings.NewReader(`{"external_id":"a"}`), token("full")...); answer.StatusCode != http.StatusCreated {
-		t.Errorf("a write: %d", answer.StatusCode)
-	}
-	if _, err := io.WriteString(conn, login); err != nil {
-		t.Fatal(err)
+	return conn, in
+}
+
+// end sends the rest of a slow body, and returns the answer.
+func (e *edge) end(conn net.Conn, in *bufio.Reader, rest string) (status int, body string) {
+	e.t.Helper()
+	if _, err := io.WriteString(conn, rest); err != nil {
+		e.t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(in, nil)
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if body, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(body), "invalid_credentials") {
-		t.Errorf("%s, %v", body, err)
+	whole, err := io.ReadAll(answer.Body)
+	if err != nil {
+		e.t.Error(err)
+	}
+	return answer.StatusCode, string(whole)
+}
+
+const withToken, withLines = "Authorization: Bearer full\r\nContent-Type: application/json\r\n", "Authorization: Bearer full\r\nContent-Type: application/x-ndjson\r\n"
+
+// Whoever has shown no token yet holds nobody up by being slow.
+func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+	const login = `{"email":"a@example.com","password":"12345678"}`
+	conn, in := e.slowBody("/auth/token", "Content-Type: application/json\r\n", len(login))
+	if answer, _ := e.send("POST", users, strings.NewReader(`{"external_id":"a"}`), token("full")...); answer.StatusCode != http.StatusCreated {
+		t.Errorf("a write: %d", answer.StatusCode)
+	}
+	if _, body := e.end(conn, in, login); !strings.Contains(body, "invalid_credentials") {
+		t.Error(body)
+	}
+}
+
+func TestSlowBodiesOfAClientKeepNobodyOut(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+	for range 2 {
+		e.slowBody(users, withToken, 60)
+	}
+	large := `{"external_id":"a","traits":{"much":"` + strings.Repeat("x", 8<<10) + `"}}`
+	conn, in := e.slowBody(users, withToken, len(large))
+	if answer, _ := e.send("POST", users, strings.NewReader(`{"external_id":"b"}`), token("full")...); answer.StatusCode != http.StatusCreated {
+		t.Errorf("a write: %d", answer.StatusCode)
+	}
+	e.problem(503, "overloaded", "POST", users, large, token("full")...) // the client has its share of large ones
+	if status, body := e.end(conn, in, large); status != http.StatusCreated || !strings.Contains(body, "xxx") {
+		t.Errorf("the slow one: %d %s", status, body)
+	}
+	if answer, _ := e.send("POST", users, strings.NewReader(large), token("full")...); answer.StatusCode != http.StatusCreated {
+		t.Errorf("afterwards: %d", answer.StatusCode)
+	}
+}
+
+func TestStreamsOfAClientLeavePlacesToOthers(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 8 }) // two streams
+	e.service.imports = func(_ context.Context, body io.Reader) error {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	}
+	conn, in := e.slowBody(users+"/import", withLines, 1)
+	lines := append(token("full"), "Content-Type", "application/x-ndjson")
+	e.problem(503, "overloaded", "POST", users+"/import", "{}", lines...)
+	if status, body := e.end(conn, in, "\n"); status != http.StatusOK {
+		t.Errorf("the first: %d %s", status, body)
+	}
+	if again, _ := e.send("POST", users+"/import", strings.NewReader("{}"), lines...); again.StatusCode != http.StatusOK {
+		t.Errorf("afterwards: %d", again.StatusCode)
+	}
+}
+
+func TestWhoWaitsOutsideKeepsNobodyOut(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+	waiting, waited := make(chan struct{}), make(chan error)
+	wait := func() error {
+		close(waiting)
+		return <-waited
+	}
+	e.service.listUsers = func(ctx context.Context, r httpapi.ListUsersRequestObject) error {
+		if r.Params.Limit == nil {
+			return nil
+		}
+		return httpapi.WaitOutside(ctx, wait)
+	}
+	done := make(chan int)
+	go func() {
+		answer, _ := e.send("GET", users+"?limit=1", nil, token("full")...)
+		done <- answer.StatusCode
+	}()
+	<-waiting
+	if answer, _ := e.send("GET", users, nil, token("full")...); answer.StatusCode != http.StatusOK {
+		t.Errorf("a read: %d", answer.StatusCode)
+	}
+	e.problem(503, "overloaded", "GET", users+"?limit=1", "", token("full")...) // so many may wait
+	waited <- nil
+	if got := <-done; got != http.StatusOK {
+		t.Errorf("who waited: %d", got)
+	}
+	if err := httpapi.WaitOutside(t.Context(), func() error { return io.EOF }); !errors.Is(err, io.EOF) {
+		t.Errorf("without a request: %v", err)
 	}
 }

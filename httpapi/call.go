@@ -67,6 +67,7 @@ type exchange struct {
 	op        *operation // nil until the route is known, and for the service's own pages
 	service   string     // the path of a page of the service's own
 	code      string     // of the problem that was answered
+	rec       *recorder  // nil where there is no HTTP
 }
 
 type exchangeKey struct{}

@@ -236,17 +236,21 @@ func TestTheDoorAnswersAsAdmissionDoes(t *testing.T) {
 // which hold what looks like others.
 func TestTheDoorNeverCutsARequest(t *testing.T) {
 	t.Parallel()
-	c, in, a, came := behindDoor(t)
+	c, in, a, _ := behindDoor(t)
 	fill(a.reads)
 	const get = "GET /api/v1/users HTTP/1.1\r\nHost: x\r\n\r\n"
 	head := "POST /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 39\r\n\r\n"
 	if len(get) != 39 {
 		t.Fatal(len(get))
 	}
-	if _, err := io.WriteString(c, head); err != nil {
+	if _, err := io.WriteString(c, strings.TrimSuffix(head, "\r\n")+"Expect: 100-continue\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	<-came // the rest comes after the head was read
+	for range 2 { // the rest comes after the head was read
+		if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") && line != "\r\n" {
+			t.Fatal(line, err)
+		}
+	}
 	if answer, body := ask(t, c, in, get); answer.StatusCode != http.StatusOK || body != get {
 		t.Errorf("the body was cut: %d %q", answer.StatusCode, body)
 	}

@@ -53,6 +53,7 @@ type service struct {
 	listUsers  func(context.Context, httpapi.ListUsersRequestObject) error
 	createUser func(context.Context, *httpapi.NewUser) error
 	imports    func(context.Context, io.Reader) error
+	export     func(io.Writer) error
 	traits     json.RawMessage // of the user
 	userID     string
 	call       httpapi.Call
@@ -107,6 +108,10 @@ func (s *service) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestO
 		return nil, err
 	}
 	return httpapi.ImportUsers200JSONResponse{Body: httpapi.ImportResult{Errors: []httpapi.ImportError{}}}, nil
+}
+
+func (s *service) ListHistory(context.Context, httpapi.ListHistoryRequestObject) (httpapi.ListHistoryResponseObject, error) {
+	return httpapi.Export{Now: time.Now, Write: s.export}, nil
 }
 
 func (s *service) RevokeAPIKey(context.Context, httpapi.RevokeAPIKeyRequestObject) (httpapi.RevokeAPIKeyResponseObject, error) {

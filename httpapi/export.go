@@ -9,9 +9,9 @@ import (
 )
 
 // Export answers with NDJSON of any length, which Write writes as fast as the
-// caller takes it. Its deadline moves on with every piece. Where Write fails
-// after something was sent, the connection is cut, so that nobody takes a part
-// for the whole.
+// caller takes it. Its deadline moves on with every piece, up to a last one. Where
+// Write fails after something was sent, the connection is cut, so that nobody
+// takes a part for the whole.
 type Export struct {
 	Now   func() time.Time
 	Write func(io.Writer) error
@@ -20,7 +20,7 @@ type Export struct {
 // VisitListHistoryResponse answers a request for a history.
 func (e Export) VisitListHistoryResponse(w http.ResponseWriter) error {
 	w.Header().Set("Content-Type", mediaLines)
-	to := &moving{to: w, conn: http.NewResponseController(w), now: e.Now}
+	to := &moving{to: w, conn: http.NewResponseController(w), now: e.Now, last: e.Now().Add(streamTotal)}
 	buffered := bufio.NewWriterSize(to, 64<<10)
 	err := e.Write(buffered)
 	if err == nil {
@@ -37,6 +37,7 @@ type moving struct {
 	to    io.Writer
 	conn  *http.ResponseController
 	now   func() time.Time
+	last  time.Time // when it all ends
 	begun bool
 	moved time.Time
 }
@@ -45,7 +46,11 @@ func (m *moving) Write(p []byte) (int, error) {
 	m.begun = true
 	if now := m.now(); now.Sub(m.moved) >= time.Second {
 		m.moved = now
-		if err := m.conn.SetWriteDeadline(now.Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		until := now.Add(writeTimeout)
+		if until.After(m.last) {
+			until = m.last
+		}
+		if err := m.conn.SetWriteDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return 0, err
 		}
 	}

@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,6 +36,13 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		if err != nil {
 			e.fail(w, r, err)
 			return
+		}
+		if op.streams || x.call.Lines {
+			if !e.streams.share(x.principal.Client) {
+				e.fail(w, r, overloaded())
+				return
+			}
+			defer e.streams.shares.giveBack(x.principal.Client)
 		}
 		if x.call.IdempotencyKey != "" {
 			e.once(w.(*recorder), r, x, body, next)
@@ -84,11 +89,7 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 	if x.op.body == nil {
 		return nil, nil
 	}
-	if body, err = readBody(r, x.op); err != nil || len(body) == 0 {
-		return nil, err
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return body, nil
+	return readBody(r, x.op)
 }
 
 // plainPath takes the percent-encoding out of a route's variables, in place.
@@ -174,33 +175,38 @@ func ifMatch(given []string) (*int64, error) {
 	return &revision, nil
 }
 
-// readBody reads, checks and validates a JSON body.
+// readBody reads, checks and validates a JSON body, and leaves it to be read again.
 func readBody(r *http.Request, op *operation) ([]byte, error) {
 	if r.ContentLength > op.bodyLimit {
 		return nil, tooLarge(op)
 	}
-	var buf bytes.Buffer
-	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
-	switch n, err := buf.ReadFrom(io.LimitReader(r.Body, op.bodyLimit+1)); {
-	case err != nil:
+	t := taking(r)
+	if !t.done(op.bodyLimit) {
+		if err := WaitOutside(r.Context(), func() error { t.take(op.bodyLimit); return nil }); err != nil {
+			return nil, err
+		}
+	}
+	body := t.buf.Bytes()
+	switch {
+	case t.err != nil:
 		return nil, fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
-	case n > op.bodyLimit:
+	case int64(len(body)) > op.bodyLimit:
 		return nil, tooLarge(op)
-	case n == 0 && op.bodyRequired:
+	case len(body) == 0 && op.bodyRequired:
 		return nil, fault.New(fault.Unreadable, "body_missing", "The request needs a body.")
-	case n == 0:
+	case len(body) == 0:
 		return nil, nil
 	}
 	if !mediaType(r.Header.Get("Content-Type"), "application/json") || encoded(r) {
 		return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/json, in UTF-8.")
 	}
-	if err := checkJSON(buf.Bytes()); err != nil {
+	if err := checkJSON(body); err != nil {
 		return nil, err
 	}
-	if op.plain != nil && op.plain(buf.Bytes()) {
-		return buf.Bytes(), nil
+	if op.plain != nil && op.plain(body) {
+		return body, nil
 	}
-	return buf.Bytes(), validateBody(op.body, buf.Bytes())
+	return body, validateBody(op.body, body)
 }
 
 func tooLarge(op *operation) error {

@@ -48,6 +48,7 @@ type edge struct {
 	tokens     *limiter
 	clients    *limiter
 	ratePolicy string
+	streams    *lane
 	metrics    metrics
 }
 

@@ -2,13 +2,17 @@ package httpapi
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/domain/id"
 )
 
 func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
@@ -73,7 +77,7 @@ func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
 				t.Fatal("the lane is full")
 			}
 			answers.Go(func() {
-				rec := &recorder{ResponseWriter: hung{take: take}, reads: l}
+				rec := &recorder{ResponseWriter: hung{take: take}, lane: l, early: true}
 				defer rec.leave()
 				_, _ = rec.Write(part)
 			})
@@ -115,5 +119,47 @@ func TestOnlyWhatStreamsTakesThePlaceOfAStream(t *testing.T) {
 		if got := name[a.lane(tt.method, tt.path, tt.accept)]; got != tt.want {
 			t.Errorf("%s %s of who accepts %q: %s; want %s", tt.method, tt.path, tt.accept, got, tt.want)
 		}
+	}
+}
+
+func TestAClientHoldsAsManySharesAsAreLeftToOthers(t *testing.T) {
+	t.Parallel()
+	s := newShares(64)
+	for _, most := range []int{32, 16, 8, 4, 2, 1, 1, 0} {
+		client, n := id.Client(strconv.Itoa(most)+strconv.Itoa(s.free)), 0
+		for s.take(client) {
+			n++
+		}
+		if n != most {
+			t.Errorf("%d places for one; want %d", n, most)
+		}
+	}
+	for client, n := range maps.Clone(s.held) {
+		for range n {
+			s.giveBack(client)
+		}
+	}
+	if s.free != 64 || len(s.held) != 0 {
+		t.Errorf("afterwards %d are free, and held by %v", s.free, s.held)
+	}
+}
+
+// TestWhatWaitsLongerThanItsRequestTakesNoPlace ends a request while something
+// of it waits outside.
+func TestWhatWaitsLongerThanItsRequestTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	l := newLane(1, 0, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+	if !l.enter(t.Context()) {
+		t.Fatal("the lane is full")
+	}
+	x := &exchange{rec: &recorder{lane: l}}
+	if err := WaitOutside(context.WithValue(t.Context(), exchangeKey{}, x), func() error {
+		x.rec.leave()
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if inside := l.inside.Load(); inside != 0 || len(l.slots) != 0 {
+		t.Errorf("%d are inside", inside)
 	}
 }

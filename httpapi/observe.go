@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,14 +45,23 @@ type recorder struct {
 	http.ResponseWriter
 	status int // 0 until the header is written
 	bytes  int64
-	reads  *lane // where the request still is; nil: in none that it leaves early
+
+	lane  *lane // where the request is; nil: it may not leave before its end
+	early bool  // it leaves when the answer is written
+	place atomic.Int32
 }
 
-// leave leaves the lane, unless that was done.
+// The places of a request that has a lane.
+const (
+	inside int32 = iota
+	outside
+	left
+)
+
+// leave leaves the lane for good, unless that was done.
 func (r *recorder) leave() {
-	if l := r.reads; l != nil {
-		r.reads = nil
-		l.leave()
+	if r.place.Swap(left) == inside {
+		r.lane.leave()
 	}
 }
 
@@ -66,7 +76,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	if l, size := r.reads, int64(len(p)); l != nil {
+	if l, size := r.lane, int64(len(p)); r.early && r.place.Load() == inside {
 		defer l.untaken.Add(-size)
 		if l.untaken.Add(size) <= maxUntaken {
 			r.leave()
@@ -95,6 +105,7 @@ func (e *edge) observe(next http.Handler) http.Handler {
 		if !ok {
 			rec = &recorder{ResponseWriter: w} // there is a tracer between
 		}
+		x.rec = rec
 		e.metrics.inFlight.Inc()
 		defer func() {
 			e.metrics.inFlight.Dec()

@@ -2,10 +2,12 @@ package httpapi_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -126,10 +128,7 @@ func testImportDeadline(t *testing.T, pause time.Duration, want string) {
 		_, err := io.Copy(io.Discard, body)
 		return err
 	}
-	listener, near := pipetest.Listen()
-	server := httpapi.NewServer("", e.handler)
-	served := make(chan error)
-	go func() { served <- server.Serve(listener) }()
+	near := serveOne(t, e)
 
 	var sender sync.WaitGroup
 	sender.Go(func() { // the server stops reading when it refuses
@@ -149,10 +148,72 @@ func testImportDeadline(t *testing.T, pause time.Duration, want string) {
 	}
 	near.Close()
 	sender.Wait()
-	server.Close()
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		t.Error(err)
+}
+
+// Exports outlive the deadlines of other requests as long as they are read.
+func TestExportDeadlines(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		pause time.Duration
+		whole bool
+	}{
+		{"is read", 29 * time.Second, true},
+		{"is not read", 61 * time.Second, false},
+		{"is read for too long", 29 * time.Second, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testExportDeadline(t, tt.pause, tt.whole) })
+		})
 	}
+}
+
+func testExportDeadline(t *testing.T, pause time.Duration, whole bool) {
+	t.Helper()
+	pieces := int(time.Hour/pause) - 2
+	if !whole {
+		pieces += 4
+	}
+	e := newEdge(t, nil)
+	e.service.export = func(w io.Writer) error {
+		for range pieces {
+			if _, err := w.Write(bytes.Repeat([]byte("x"), 64<<10)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	near := serveOne(t, e)
+	fmt.Fprintf(near, "GET /api/v1/clients/%s/history HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nAccept: application/x-ndjson\r\n\r\n", mine)
+	answer, err := http.ReadResponse(bufio.NewReader(near), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for err == nil {
+		time.Sleep(pause)
+		_, err = io.CopyN(io.Discard, answer.Body, 64<<10)
+	}
+	if errors.Is(err, io.EOF) != whole {
+		t.Errorf("it ends with %v", err)
+	}
+	near.Close()
+}
+
+// serveOne is a connection to an edge.
+func serveOne(t *testing.T, e *edge) net.Conn {
+	t.Helper()
+	listener, near := pipetest.Listen()
+	server := httpapi.NewServer("", e.handler)
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		near.Close()
+		server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return near
 }
 
 // spans remembers what spans were called in the end.

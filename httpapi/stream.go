@@ -11,7 +11,7 @@ import (
 
 const (
 	streamIdle  = 30 * time.Second // between two pieces of a streamed body
-	streamTotal = time.Hour        // for the whole of it
+	streamTotal = time.Hour        // for the whole of it, or of an export
 )
 
 // streamedBody is a request body of any length: its deadline moves on with
