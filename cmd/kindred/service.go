@@ -23,6 +23,7 @@ import (
 	"kindred/eventstore/pgstore"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/pgkeys"
+	"kindred/httpapi"
 	"kindred/postgres"
 	"kindred/projections"
 )
@@ -61,6 +62,7 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 		}
 	}
 	f.progress = feed.NewProgress(f.pool, logger)
+	f.progress.Outside = httpapi.WaitOutside
 	f.runner = &feed.Runner{
 		Pool: f.pool, Leases: f.control, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
 		Large: semaphore.NewWeighted(1), Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),

@@ -74,6 +74,34 @@ func TestAReadWaitsForTheHeadAsOfItsFirstTry(t *testing.T) {
 	})
 }
 
+func TestAReaderWaitsOutsideButLooksInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks, waits int
+		outside := false
+		progress := feed.NewProgress(nil, slog.New(slog.DiscardHandler))
+		progress.Outside = func(_ context.Context, wait func() error) error {
+			waits, outside = waits+1, true
+			defer func() { outside = false }()
+			return wait()
+		}
+		reader := feed.Reader{Of: names{}, Progress: progress}
+		err := reader.Read(t.Context(), false, func(context.Context) (feed.At, error) {
+			looks++
+			if outside {
+				t.Error("it looks outside")
+			}
+			return feed.At{Reached: position(looks), Head: "3"}, nil
+		})
+		if !fault.Is(err, "stale") || waits != looks {
+			t.Errorf("%v after %d looks and %d waits", err, looks, waits)
+		}
+		progress.Outside = func(context.Context, func() error) error { return errTest }
+		if err := reader.Read(t.Context(), false, func(context.Context) (feed.At, error) { return feed.At{Head: "1"}, nil }); !errors.Is(err, errTest) {
+			t.Errorf("%v where there is no place outside", err)
+		}
+	})
+}
+
 func position(n int) eventstore.Position { return eventstore.Position(fmt.Sprintf("%016x", n)) }
 
 func TestAReadGivesUpAfterTwoSeconds(t *testing.T) {

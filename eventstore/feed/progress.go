@@ -29,6 +29,9 @@ const (
 type Progress struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
+	// Outside calls wait where whoever reads keeps nobody else out meanwhile; nil:
+	// that is everywhere.
+	Outside func(ctx context.Context, wait func() error) error
 
 	mu      sync.Mutex
 	slots   map[string]*reached
@@ -76,15 +79,12 @@ SELECT coalesce((SELECT least(position, (SELECT min(position) FROM quarantine WH
 	FROM checkpoints WHERE name = $1), '')`
 
 // await repeats a look at the database until it is content: whenever the slot
-// is known to have reached what the look asks for, and every now and then. It
-// counts what it has waited poll by poll: a process that stood still has given
-// nobody the time to come by.
+// is known to have reached what the look asks for, and every now and then.
 func (p *Progress) await(ctx context.Context, slot string,
 	look func() (wanted eventstore.Position, content bool, err error),
 ) error {
-	every, left := firstPoll, maxWait
-	poll := time.NewTimer(every)
-	defer poll.Stop()
+	w := &waiting{progress: p, slot: slot, every: firstPoll, left: maxWait}
+	defer w.end()
 	for {
 		_, changed := p.look(slot) // before the statement, so that no change is missed
 		wanted, content, err := look()
@@ -92,22 +92,55 @@ func (p *Progress) await(ctx context.Context, slot string,
 			return err
 		}
 		p.ask(slot)
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-poll.C:
-				if left -= every; left <= 0 {
-					return fault.New(fault.Unavailable, "stale",
-						"What was just written cannot be read yet; try again.").After(time.Second)
-				}
-				every = min(2*every, lastPoll, left)
-				poll.Reset(every)
-				waiting = false
-			case <-changed:
-				var at eventstore.Position
-				at, changed = p.look(slot)
-				waiting = at < wanted
+		if err := w.outside(ctx, wanted, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// waiting is a reader's wait for a slot. It counts what it has waited poll by
+// poll: a process that stood still has given nobody the time to come by.
+type waiting struct {
+	progress    *Progress
+	slot        string
+	every, left time.Duration
+	poll        *time.Timer // nil until it waits
+}
+
+func (w *waiting) end() {
+	if w.poll != nil {
+		w.poll.Stop()
+	}
+}
+
+func (w *waiting) outside(ctx context.Context, wanted eventstore.Position, changed <-chan struct{}) error {
+	if w.progress.Outside == nil {
+		return w.wait(ctx, wanted, changed)
+	}
+	return w.progress.Outside(ctx, func() error { return w.wait(ctx, wanted, changed) })
+}
+
+// wait waits until another look is worth it.
+func (w *waiting) wait(ctx context.Context, wanted eventstore.Position, changed <-chan struct{}) error {
+	if w.poll == nil {
+		w.poll = time.NewTimer(w.every)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.poll.C:
+			if w.left -= w.every; w.left <= 0 {
+				return fault.New(fault.Unavailable, "stale",
+					"What was just written cannot be read yet; try again.").After(time.Second)
+			}
+			w.every = min(2*w.every, lastPoll, w.left)
+			w.poll.Reset(w.every)
+			return nil
+		case <-changed:
+			var at eventstore.Position
+			if at, changed = w.progress.look(w.slot); at >= wanted {
+				return nil
 			}
 		}
 	}
