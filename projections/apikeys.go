@@ -2,13 +2,11 @@ package projections
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -173,14 +171,8 @@ func (m APIKeys) lookUp(ctx context.Context, hashes [][32]byte) ([]foundKey, err
 		k.Scopes = nil
 		return nil
 	})
-	if unbuilt(err) {
+	if feed.TablesMissing(err) {
 		return make([]foundKey, len(hashes)), nil
 	}
 	return found, err
-}
-
-// unbuilt: the tables that a query reads are yet to be made (undefined_table).
-func unbuilt(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "42P01"
 }

@@ -228,7 +228,7 @@ WHERE c.due <= $1 ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
 func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
 	due := map[id.Campaign]id.Client{}
 	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, feed.Slot(m))
-	if unbuilt(err) {
+	if feed.TablesMissing(err) {
 		return due, nil
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 )
 
 // Claims is the read model of reservations that are neither confirmed nor
@@ -60,7 +61,7 @@ const openClaims = `SELECT stream FROM open_claims WHERE reserved_at < $1 ORDER 
 // made.
 func (m Claims) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
 	rows, err := m.Pool.Query(ctx, openClaims, before, limit)
-	if unbuilt(err) {
+	if feed.TablesMissing(err) {
 		return nil, nil
 	}
 	if err != nil {

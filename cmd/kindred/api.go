@@ -18,6 +18,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/pgstore"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
@@ -204,10 +205,10 @@ func classify(err error) *fault.Fault {
 }
 
 // pgUnavailable: the database cannot be reached, has gone away in the middle,
-// or is starting, stopping or out of connections (SQLSTATE classes 08, 53, 57P).
+// or has trouble of its own.
 func pgUnavailable(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return len(pg.Code) == 5 && (pg.Code[:2] == "08" || pg.Code[:2] == "53" || pg.Code[:3] == "57P")
+		return pgstore.Passing(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true

@@ -71,7 +71,7 @@ func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Conte
 	first, built := true, true
 	err := r.Progress.await(ctx, Slot(r.Of), func() (eventstore.Position, bool, error) {
 		at, err := read(ctx)
-		if built = !tablesMissing(err); !built {
+		if built = !TablesMissing(err); !built {
 			if eventual {
 				return head, false, building()
 			}
@@ -99,8 +99,9 @@ func building() error {
 	return fault.New(fault.Unavailable, "building", "This list is being built; try again.").After(5 * time.Second)
 }
 
-// tablesMissing: undefined_table or invalid_schema_name.
-func tablesMissing(err error) bool {
+// TablesMissing says whether a statement failed because the tables of a read model
+// are yet to be made: undefined_table or invalid_schema_name.
+func TablesMissing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "42P01" || pg.Code == "3F000")
 }

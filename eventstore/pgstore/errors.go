@@ -30,6 +30,12 @@ func passing(err error) bool {
 		var unreadable pgx.ScanArgError
 		return !errors.As(err, &unreadable) && !errors.Is(err, pgx.ErrNoRows)
 	}
+	return Passing(answer)
+}
+
+// Passing says whether what the server answered tells of its own trouble, so
+// that the same statement may succeed at another time.
+func Passing(answer *pgconn.PgError) bool {
 	switch answer.Code[:min(2, len(answer.Code))] {
 	case "08", // connection exception
 		"40", // transaction rollback: deadlock, serialization
