@@ -188,8 +188,10 @@ func TestRateLimits(t *testing.T) {
 		e.send("GET", users, nil, token("full")...)
 	}
 	e.problem(429, "rate_limited", "GET", users, "", token("full")...) // the token's
-	if answer, _ := e.send("GET", users, nil, token("viewer")...); answer.StatusCode != 200 {
-		t.Errorf("another token: %d", answer.StatusCode)
+	for range 2 {                                                      // the refusal costs the client nothing
+		if answer, _ := e.send("GET", users, nil, token("viewer")...); answer.StatusCode != 200 {
+			t.Errorf("another token: %d", answer.StatusCode)
+		}
 	}
 	e.problem(429, "rate_limited", "GET", users, "", token("viewer")...) // the client's
 	now = now.Add(time.Second)

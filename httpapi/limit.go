@@ -53,10 +53,10 @@ func (l *limiter) policy() string {
 	return `"` + l.name + `";q=` + strconv.Itoa(window*l.rate) + `;w=` + strconv.Itoa(window)
 }
 
-// take counts a request of who. It returns the limiter's part of the RateLimit
+// take counts n requests of who. It returns the limiter's part of the RateLimit
 // header, r requests left until all are in t seconds, and how long to wait
-// where none is left.
-func (l *limiter) take(who string, now time.Time) (state string, wait time.Duration) {
+// where too few are left.
+func (l *limiter) take(who string, n int, now time.Time) (state string, wait time.Duration) {
 	bucket, ok := l.buckets.Get(who)
 	if !ok {
 		bucket = rate.NewLimiter(rate.Limit(l.rate), window*l.rate)
@@ -64,7 +64,7 @@ func (l *limiter) take(who string, now time.Time) (state string, wait time.Durat
 			bucket = earlier
 		}
 	}
-	allowed := bucket.AllowN(now, 1)
+	allowed := bucket.AllowN(now, n)
 	left := max(0, bucket.TokensAt(now))
 	if !allowed {
 		wait = time.Duration((1 - left) / float64(l.rate) * float64(time.Second))
@@ -73,14 +73,19 @@ func (l *limiter) take(who string, now time.Time) (state string, wait time.Durat
 	return `"` + l.name + `";r=` + strconv.Itoa(int(left)) + `;t=` + strconv.Itoa(int(full)), wait
 }
 
-// limit counts a request against its token and its client.
+// limit counts a request against its token and, where that has not used up its
+// own, against its client, whose other tokens pay for no refusals.
 func (e *edge) limit(w http.ResponseWriter, p Principal) error {
 	if e.o.Limits.Off {
 		return nil
 	}
 	now := e.o.Now()
-	ofToken, wait := e.tokens.take(p.TokenID, now)
-	ofClient, waitClient := e.clients.take(string(p.Client), now)
+	ofToken, wait := e.tokens.take(p.TokenID, 1, now)
+	n := 1
+	if wait > 0 {
+		n = 0
+	}
+	ofClient, waitClient := e.clients.take(string(p.Client), n, now)
 	header := w.Header()
 	header.Set("RateLimit-Policy", e.ratePolicy)
 	header.Set("RateLimit", ofToken+", "+ofClient)
