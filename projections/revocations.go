@@ -80,9 +80,9 @@ DELETE FROM public.revocation_notes WHERE ctid = ANY (ARRAY (
 
 	// The first half is for what an older release notes.
 	recentRevocations = `
-SELECT subject, revoked_at FROM revocations WHERE revoked_at >= $1
+SELECT subject, revoked_at FROM revocations WHERE revoked_at >= now() - $1::interval
 UNION
-SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= $1
+SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() - $1::interval
 LIMIT $2`
 )
 
@@ -100,17 +100,17 @@ func (m Revocations) Note(ctx context.Context, subject string, at time.Time) err
 	return nil
 }
 
-// Since returns what was revoked, or noted as such, from a moment on: everything
-// that was acknowledged before it is called is among it. It fails where that is
-// more than most.
-func (m Revocations) Since(ctx context.Context, from time.Time, most int) ([]Revocation, error) {
-	rows, err := m.Pool.Query(ctx, recentRevocations, from, most+1)
+// Since returns what was revoked, or noted as such, within a time until now, by
+// the database's clock: everything that was acknowledged in it is there. It fails
+// where that is more than most.
+func (m Revocations) Since(ctx context.Context, within time.Duration, most int) ([]Revocation, error) {
+	rows, err := m.Pool.Query(ctx, recentRevocations, within, most+1)
 	if err != nil {
 		return nil, err
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
 	if err == nil && len(found) > most {
-		return nil, fmt.Errorf("more than %d revocations since %s", most, from.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("more than %d revocations within %s", most, within)
 	}
 	return found, err
 }

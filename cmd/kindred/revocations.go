@@ -15,15 +15,14 @@ import (
 type revocationSource struct{ model projections.Revocations }
 
 // Since fulfils auth.RevocationSource.
-func (s revocationSource) Since(ctx context.Context, after time.Time) ([]auth.Revocation, time.Time, error) {
+func (s revocationSource) Since(ctx context.Context, within time.Duration) ([]auth.Revocation, time.Time, error) {
 	asked := time.Now()
-	found, err := s.model.Since(ctx, after, auth.MaxRevocations)
+	found, err := s.model.Since(ctx, within, auth.MaxRevocations)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	revoked := make([]auth.Revocation, len(found))
 	for i, r := range found {
-		revoked[i] = auth.Revocation{At: r.At}
 		if strings.HasPrefix(r.Subject, "key_") {
 			revoked[i].Key = id.Key(r.Subject)
 		} else {

@@ -56,17 +56,17 @@ type KeyLookup interface {
 type Revocation struct {
 	Key    id.Key
 	Member id.Member
-	At     time.Time // when it was recorded
 }
 
 // RevocationSource tells what was revoked.
 type RevocationSource interface {
-	// Since returns the revocations noted at or after a time; they may come
-	// more than once, and it fails rather than leave one out. All that were
-	// acknowledged before upTo are among those of this call and of earlier
-	// ones. upTo is a reading of this process's own clock, taken before the
-	// source was asked, so that no two clocks are compared.
-	Since(ctx context.Context, after time.Time) (revoked []Revocation, upTo time.Time, err error)
+	// Since returns the revocations noted within a time until now, by the clock
+	// that notes them; they may come more than once, and it fails rather than
+	// leave one out. All that were acknowledged before upTo are among those of
+	// this call and of earlier ones. upTo is a reading of this process's own
+	// clock, taken before the source was asked, so that no two clocks are
+	// compared.
+	Since(ctx context.Context, within time.Duration) (revoked []Revocation, upTo time.Time, err error)
 }
 
 // Secrets keeps small secrets under the service's master key. The name is

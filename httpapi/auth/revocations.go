@@ -36,7 +36,7 @@ type Revocations struct {
 	polling  sync.Mutex           // held for at most pollTimeout; taken before mu
 	mu       sync.RWMutex         // of what follows
 	failing  bool                 // the last poll left what is known too old
-	revoked  map[string]time.Time // when, by API key or member id
+	revoked  map[string]time.Time // when it was last heard, by API key or member id
 	upTo     time.Time
 	prunedAt time.Time
 }
@@ -160,12 +160,9 @@ func (r *Revocations) read(ctx context.Context) (err error) {
 	defer cancel()
 	now := r.Now()
 	r.mu.RLock()
-	after := r.upTo.Add(-Skew) // recorded by clocks that may be behind
+	within := min(now.Sub(r.upTo), r.memory()-Skew) + Skew // what is noted takes a moment to be seen
 	r.mu.RUnlock()
-	if oldest := now.Add(-r.memory()); after.Before(oldest) {
-		after = oldest
-	}
-	revoked, upTo, err := r.Source.Since(ctx, after)
+	revoked, upTo, err := r.Source.Since(ctx, within)
 	if err != nil {
 		return fmt.Errorf("read revocations: %w", err)
 	}
@@ -177,7 +174,7 @@ func (r *Revocations) read(ctx context.Context) (err error) {
 		r.revoked = make(map[string]time.Time)
 	}
 	for _, one := range revoked {
-		r.revoked[holder(one.Key, one.Member)] = one.At
+		r.revoked[holder(one.Key, one.Member)] = now
 		if len(r.revoked) > MaxRevocations {
 			return fmt.Errorf("more than %d revocations within %s", MaxRevocations, r.memory())
 		}
@@ -192,8 +189,8 @@ func (r *Revocations) forget(now time.Time) {
 		return
 	}
 	r.prunedAt = now
-	for holder, at := range r.revoked {
-		if now.Sub(at) > r.memory() {
+	for holder, heard := range r.revoked {
+		if now.Sub(heard) > r.memory() {
 			delete(r.revoked, holder)
 		}
 	}

@@ -30,20 +30,27 @@ const publicURL = "https://kindred.example"
 type revocationLog struct {
 	now    func() time.Time
 	lag    time.Duration // of upTo
+	behind time.Duration // its clock is
 	err    error
-	all    []Revocation
+	all    []noted
 	afters []time.Time
 }
 
-func (r *revocationLog) Since(_ context.Context, after time.Time) ([]Revocation, time.Time, error) {
+type noted struct {
+	Revocation
+	at time.Time
+}
+
+func (r *revocationLog) Since(_ context.Context, within time.Duration) ([]Revocation, time.Time, error) {
+	after := r.now().Add(-r.behind - within)
 	r.afters = append(r.afters, after)
 	if r.err != nil {
 		return nil, time.Time{}, r.err
 	}
 	var since []Revocation
 	for _, one := range r.all {
-		if !one.At.Before(after) {
-			since = append(since, one)
+		if !one.at.Before(after) {
+			since = append(since, one.Revocation)
 		}
 	}
 	return since, r.now().Add(-r.lag), nil
