@@ -13,6 +13,7 @@ import (
 
 // loadContract reads openapi.yaml, once. Nobody may change what it returns.
 var loadContract = sync.OnceValues(func() (*openapi3.T, error) {
+	openapi3.DefineStringFormatValidator("date-time", openapi3.NewCallbackValidator(checkTime))
 	doc, err := openapi3.NewLoader().LoadFromData(contract)
 	if err != nil {
 		return nil, fmt.Errorf("read the contract: %w", err)

@@ -1,6 +1,11 @@
 package httpapi
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
 
 // Time is a moment as the contract writes it: RFC 3339 in UTC, always with six
 // decimals and a Z.
@@ -14,6 +19,17 @@ func (t Time) MarshalJSON() ([]byte, error) {
 }
 
 func (t Time) append(b []byte) []byte { return t.UTC().AppendFormat(b, timeLayout) }
+
+var plainTime = openapi3.NewRegexpFormatValidator(openapi3.FormatOfStringDateTime)
+
+// checkTime refuses what is no time, and one whose year has not four digits in
+// UTC, so that no answer could tell it.
+func checkTime(text string) error {
+	if at, err := time.Parse(time.RFC3339, text); err == nil && (at.UTC().Year() < 0 || at.UTC().Year() > 9999) {
+		return errors.New("the year is out of range")
+	}
+	return plainTime.Validate(text)
+}
 
 // TimeOrNull is a moment that may not be known.
 func TimeOrNull(t *time.Time) *Time {

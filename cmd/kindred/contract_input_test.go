@@ -140,6 +140,8 @@ func TestBadInputIsRefusedPrecisely(t *testing.T) {
 		{"POST", a.under("/webhooks"), `{"url":"http://127.0.0.1:1/","event_types":["match.computed","internal"]}`, 422, "invalid", "/event_types/1"},
 		{"POST", a.under("/webhooks"), `{"url":"http://127.0.0.1:1/","event_types":["match.computed"],"secret":""}`, 422, "invalid", "/secret"},
 		{"POST", a.under("/webhooks"), `{"url":"http://127.0.0.1:1/","event_types":["match.computed"],"status":"paused"}`, 422, "invalid", "/status"},
+		{"POST", "/api/v1/campaigns", `{"name":"x","budget_minor":5,"currency":"EUR","ends_at":"9999-12-31T23:59:59-01:00"}`, 422, "invalid", "/ends_at"},
+		{"POST", "/api/v1/campaigns", `{"name":"x","budget_minor":5,"currency":"EUR","starts_at":"0000-01-01T00:00:00+01:00"}`, 422, "invalid", "/starts_at"},
 		{"POST", user + "/matches", `{"limit":0}`, 422, "invalid", "/limit"},
 		{"POST", user + "/matches", `{"limit":101}`, 422, "invalid", "/limit"},
 		{"POST", user + "/matches", `{"limit":1.5}`, 422, "invalid", "/limit"},
