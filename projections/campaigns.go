@@ -3,12 +3,14 @@ package projections
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -261,14 +263,20 @@ SELECT date_trunc($3, s.slot, $4) AS start, sum(s.spent_minor)::bigint AS spent_
 	sum(s.conversions)::bigint AS conversions
 FROM campaign_slots s WHERE s.client = $1 AND s.campaign = $2 GROUP BY 1 ORDER BY 1 DESC LIMIT $5`
 
+// ErrZoneUnknown says that the database does not know a time zone.
+var ErrZoneUnknown = errors.New("the database does not know the time zone")
+
 // Series returns the totals of a campaign's intervals, the newest 1,000 of
 // those in which there was something, in order. unit is "hour", "day", "week"
-// or "month" in a time zone of the IANA database.
+// or "month" in a time zone of the IANA database, else it is ErrZoneUnknown.
 func (m Campaigns) Series(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign, unit string, zone *time.Location) ([]Interval, error) {
 	intervals, err := query(ctx, m.Reader, m, client, eventual, campaignSeries,
 		[]any{string(campaign), unit, zone.String(), maxIntervals}, func(i *Interval) []any {
 			return []any{&i.Start, &i.SpentMinor, &i.Spends, &i.Impressions, &i.Engaged, &i.Clicks, &i.Conversions}
 		})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "22023" { // invalid_parameter_value
+		return nil, ErrZoneUnknown
+	}
 	for i := range intervals {
 		intervals[i].Start = intervals[i].Start.In(zone)
 	}

@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"kindred/domain/fault"
@@ -46,6 +47,10 @@ func (a *API) campaign(ctx context.Context, named string) (projections.Campaign,
 	return a.Campaigns.Get(ctx, client, eventual, campaign)
 }
 
+func errZoneUnknown() error {
+	return fault.NewInvalid(fault.Field{Pointer: "timezone", Detail: "is not a time zone of the IANA database, such as Europe/Berlin"})
+}
+
 // GetCampaignAnalytics tells what came of a campaign.
 func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAnalyticsRequestObject) (httpapi.GetCampaignAnalyticsResponseObject, error) {
 	interval, zone := httpapi.IntervalDay, time.UTC
@@ -55,7 +60,7 @@ func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAna
 	if r.Params.Timezone != nil {
 		var err error
 		if zone, err = time.LoadLocation(*r.Params.Timezone); err != nil || zone == time.Local {
-			return nil, fault.NewInvalid(fault.Field{Pointer: "timezone", Detail: "is not a time zone of the IANA database, such as Europe/Berlin"})
+			return nil, errZoneUnknown()
 		}
 	}
 	c, err := a.campaign(ctx, r.CampaignID)
@@ -64,6 +69,9 @@ func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAna
 	}
 	client, eventual := asked(ctx)
 	series, err := a.Campaigns.Series(ctx, client, eventual, c.ID, string(interval), zone)
+	if errors.Is(err, projections.ErrZoneUnknown) {
+		return nil, errZoneUnknown()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -240,7 +240,9 @@ func TestEngagementIsTheShareOfImpressionsWithAnAnswer(t *testing.T) {
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.engage(c, map[string]any{"type": "impression"}))
 	wantProblem(t, http.StatusNotFound, "user_unknown", a.engage(c, map[string]any{"type": "impression", "user_id": "ext:u3"}))
 	wantProblem(t, http.StatusNotFound, "impression_unknown", a.engage(a.run(nil), map[string]any{"type": "click", "impression_id": i1.ImpressionID}))
-	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/campaigns/"+string(c.ID)+"/analytics?timezone=Mars/Olympus"))
+	for _, zone := range []string{"Mars/Olympus", "Europe//Berlin", "./UTC"} { // the last two are for Go alone
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/campaigns/"+string(c.ID)+"/analytics?timezone="+zone))
+	}
 
 	wantDone(t, a.send("DELETE", "/api/v1/users/ext:u1", nil))
 	wantProblem(t, http.StatusNotFound, "impression_unknown", a.engage(c, map[string]any{"type": "click", "impression_id": i1.ImpressionID}))
