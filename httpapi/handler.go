@@ -96,14 +96,25 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// route answers HEAD as it answers GET; net/http leaves the body out.
+// route answers HEAD as it answers GET, where that records nothing; net/http
+// leaves the body out.
 func (e *edge) route(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead && !e.records(r) {
 		get := *r
 		get.Method = http.MethodGet
 		r = &get
 	}
 	e.routes.ServeHTTP(w, r)
+}
+
+// records says whether to GET a path records something.
+func (e *edge) records(r *http.Request) bool {
+	for _, op := range e.operations {
+		if op.records && fits(op.path, r.URL.EscapedPath()) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +131,7 @@ func (e *edge) wrongMethod(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		allow = append(allow, method)
-		if method == http.MethodGet {
+		if method == http.MethodGet && !e.records(r) {
 			allow = append(allow, http.MethodHead)
 		}
 	}

@@ -70,6 +70,7 @@ type operation struct {
 	repeatable  bool // takes an Idempotency-Key
 	conditional bool // takes an If-Match
 	reads       bool // takes an X-Kindred-Consistency
+	records     bool // a GET that is counted, so that HEAD will not do instead
 }
 
 // requirement is what a token must have: a scope, or to be from signup or
@@ -105,6 +106,7 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 	if strings.HasPrefix(path, "/auth/") {
 		op.bodyLimit = maxAuthBody
 	}
+	op.records = spec.Extensions["x-records"] == true
 	if spec.Security == nil {
 		return nil, fmt.Errorf("says nothing of its security")
 	}

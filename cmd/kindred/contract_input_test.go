@@ -232,7 +232,10 @@ func TestEachPathHasItsMethods(t *testing.T) {
 	a := s.signUp()
 	allow := map[string]string{"/healthz": "GET HEAD"}
 	for _, op := range contract(a) {
-		allow[op.path] += " " + strings.Replace(op.method, "GET", "GET HEAD", 1)
+		allow[op.path] += " " + op.method
+		if op.method == http.MethodGet && op.OperationID != "getFeed" { // which counts what is shown
+			allow[op.path] += " HEAD"
+		}
 	}
 	allow["/api/v1/users/import"] += allow["/api/v1/users/x"] // it reads as a user's path, too
 	for path, allow := range allow {
