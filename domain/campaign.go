@@ -96,7 +96,7 @@ func (c *Campaign) Close() event.CampaignSpendingClosed {
 
 // DraftCampaign makes a campaign that does not run yet.
 func DraftCampaign(campaign id.Campaign, terms event.CampaignTerms) ([]event.Event, error) {
-	if wrong := checkTerms(terms); len(wrong) > 0 {
+	if wrong := checkTerms(terms, event.CampaignTerms{}); len(wrong) > 0 {
 		return nil, fault.NewInvalid(wrong...)
 	}
 	return []event.Event{event.CampaignDrafted{Campaign: campaign, CampaignTerms: terms}}, nil

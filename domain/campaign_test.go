@@ -37,6 +37,9 @@ func terms(changes ...func(*event.CampaignTerms)) event.CampaignTerms {
 func TestCampaign(t *testing.T) {
 	soon := terms(func(t *event.CampaignTerms) { t.StartsAt = at(time.Hour) })
 	short := terms(func(t *event.CampaignTerms) { t.EndsAt = at(-time.Second) })
+	ancient := terms(func(t *event.CampaignTerms) { t.StartsAt = new(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)) })
+	renamed := ancient
+	renamed.Name = "Autumn"
 	drafted := event.CampaignDrafted{Campaign: spring, CampaignTerms: terms()}
 	started := event.CampaignStarted{Campaign: spring, StartedAt: noon}
 	paused := event.CampaignPaused{Campaign: spring}
@@ -125,6 +128,11 @@ func TestCampaign(t *testing.T) {
 		"a scheduled campaign whose end has passed is given no other": {
 			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: short}, event.CampaignScheduled{Campaign: spring}},
 			when:  become("", func(t *event.CampaignTerms) { t.EndsAt = at(time.Hour) }), fault: "campaign_over",
+		},
+		"a campaign that started in the year 0 can be renamed": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: ancient}, started},
+			when:  become("", func(t *event.CampaignTerms) { t.Name = "Autumn" }),
+			then:  []event.Event{event.CampaignChanged{Campaign: spring, CampaignTerms: renamed}},
 		},
 		"a running campaign pauses":  {given: []event.Event{drafted, started}, when: become("paused"), then: []event.Event{paused}},
 		"pausing twice adds nothing": {given: []event.Event{drafted, started, paused}, when: become("paused")},
@@ -233,6 +241,19 @@ func TestTheTermsOfACampaignAreCheckedAllAtOnce(t *testing.T) {
 		"no cluster's id":         {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{"x"} }, []string{"/cluster_ids/0"}},
 		"a window without a cap":  {func(t *event.CampaignTerms) { t.FrequencyWindow = 5 }, []string{"/frequency_window_seconds"}},
 		"an end before the start": {func(t *event.CampaignTerms) { t.StartsAt, t.EndsAt = at(2), at(1) }, []string{"/ends_at"}},
+		"the first and the last moment there are": {
+			func(t *event.CampaignTerms) {
+				t.StartsAt, t.EndsAt = new(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)), new(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC))
+			},
+			nil,
+		},
+		"moments before and after those": {
+			func(t *event.CampaignTerms) {
+				west, east := time.FixedZone("", -3600), time.FixedZone("", 3600)
+				t.StartsAt, t.EndsAt = new(time.Date(1, 1, 1, 0, 0, 0, 0, east)), new(time.Date(9999, 12, 31, 23, 59, 59, 0, west))
+			},
+			[]string{"/starts_at", "/ends_at"},
+		},
 		"everything": {
 			func(t *event.CampaignTerms) {
 				*t = event.CampaignTerms{Name: "a\nb", Currency: "EURO", Audience: "some", FrequencyCap: -1}

@@ -26,8 +26,9 @@ const (
 	maxFrequencyWindow = 366 * 24 * 60 * 60 // seconds
 )
 
-// checkTerms tells all that is wrong with the terms of a campaign.
-func checkTerms(t event.CampaignTerms) (wrong []fault.Field) {
+// checkTerms tells all that is wrong with the terms of a campaign; was are those
+// that it has, none for a new one.
+func checkTerms(t, was event.CampaignTerms) (wrong []fault.Field) {
 	say := func(pointer, detail string, args ...any) {
 		wrong = append(wrong, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(detail, args...)})
 	}
@@ -41,6 +42,13 @@ func checkTerms(t event.CampaignTerms) (wrong []fault.Field) {
 		say("/currency", "must be a currency code of ISO 4217, such as EUR")
 	}
 	wrong = append(wrong, checkAudience(t.Audience, t.Clusters)...)
+	const years = "must be in the years 1 to 9999 (UTC)" // what every reader of RFC 3339 can hold
+	if !sameTime(t.StartsAt, was.StartsAt) && !inYears(t.StartsAt) {
+		say("/starts_at", years)
+	}
+	if !sameTime(t.EndsAt, was.EndsAt) && !inYears(t.EndsAt) {
+		say("/ends_at", years)
+	}
 	if t.StartsAt != nil && t.EndsAt != nil && !t.EndsAt.After(*t.StartsAt) {
 		say("/ends_at", "must be after starts_at")
 	}
@@ -90,7 +98,7 @@ func (c *Campaign) checkChange(t event.CampaignTerms, now time.Time) error {
 	case c.Status != CampaignDraft && c.ended(now): // whether that was recorded yet or not
 		return errCampaignOver(CampaignCompleted)
 	}
-	wrong := checkTerms(t)
+	wrong := checkTerms(t, c.CampaignTerms)
 	say := func(pointer, detail string) { wrong = append(wrong, fault.Field{Pointer: pointer, Detail: detail}) }
 	if !c.StartedAt.IsZero() {
 		if t.Currency != c.Currency {
@@ -117,6 +125,10 @@ func sameTerms(a, b event.CampaignTerms) bool {
 		a.Audience == b.Audience && slices.Equal(a.Clusters, b.Clusters) &&
 		sameTime(a.StartsAt, b.StartsAt) && sameTime(a.EndsAt, b.EndsAt) &&
 		a.FrequencyCap == b.FrequencyCap && a.FrequencyWindow == b.FrequencyWindow
+}
+
+func inYears(at *time.Time) bool {
+	return at == nil || at.UTC().Year() >= 1 && at.UTC().Year() <= 9999
 }
 
 func sameTime(a, b *time.Time) bool {

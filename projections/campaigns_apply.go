@@ -350,10 +350,11 @@ VALUES ($1, $2, $3, $4, 'draft', 0, 0, $5, $5, 0, 0, 0, 0, 0, 0)`
 UPDATE campaigns SET terms = coalesce($3, terms), status = coalesce($4, status), started_at = coalesce($5, started_at),
 	revision = revision + 1, updated_at = $6
 WHERE client = $1 AND id = $2`
-	// A campaign that is scheduled without a time is due at once.
+	// A campaign that is scheduled without a time, or for the year 0, which
+	// Postgres cannot read, is due at once.
 	setDue = `
 UPDATE campaigns SET due = CASE
-	WHEN status = 'scheduled' THEN least(coalesce((terms::jsonb ->> 'starts_at')::timestamptz, updated_at), (terms::jsonb ->> 'ends_at')::timestamptz)
+	WHEN status = 'scheduled' THEN least(coalesce(substring(terms::jsonb ->> 'starts_at' FROM '^(?!0000).*')::timestamptz, updated_at), (terms::jsonb ->> 'ends_at')::timestamptz)
 	WHEN status IN ('running', 'paused') THEN (terms::jsonb ->> 'ends_at')::timestamptz
 END
 WHERE client = $1 AND id = $2`

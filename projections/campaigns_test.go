@@ -166,6 +166,26 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 	}
 }
 
+func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Campaigns{})
+	campaign, zero, later := id.Next[id.Campaign](w.ids), time.Date(0, 2, 29, 0, 0, 0, 0, time.UTC), time.Now().Add(time.Hour)
+	terms := event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all", StartsAt: &later, EndsAt: &later}
+	changed := terms
+	changed.StartsAt = &zero
+	w.record(w.acme, "campaign-"+string(campaign),
+		event.CampaignDrafted{Campaign: campaign, CampaignTerms: terms},
+		event.CampaignScheduled{Campaign: campaign},
+		event.CampaignChanged{Campaign: campaign, CampaignTerms: changed})
+	campaigns := projections.Campaigns{Reader: w.reader}
+	must[[]projections.Campaign](t)(campaigns.List(t.Context(), w.acme, false, nil, projections.Page{Limit: 1})) // it is there
+	due := must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), time.Now(), 1))
+	if due[campaign] != w.acme {
+		t.Errorf("due are %v", due)
+	}
+}
+
 func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
