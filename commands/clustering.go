@@ -325,16 +325,3 @@ func (c *Commands) TraitsAt(ctx context.Context, client id.Client, user id.User,
 	}
 	return traits, err
 }
-
-// DecisionsAt returns what a client had decided about its traits at a position
-// of the log, by path.
-func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
-	history, _, err := c.Log.Load(ctx, eventstore.TraitSchemaStream(client))
-	var schema domain.TraitSchema
-	for _, r := range history {
-		if r.Position <= at {
-			schema.Apply(r.Event)
-		}
-	}
-	return schema.Overrides, err
-}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
+	"slices"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 
@@ -17,7 +19,10 @@ import (
 // OverrideTraits merges a patch (RFC 7396) into what the client has decided
 // about its traits, by path; null takes a decision back.
 func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.RawMessage) (Outcome, error) {
-	return execute[domain.TraitSchema](ctx, c, call, eventstore.TraitSchemaStream(call.Client), false,
+	load := func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
+		return c.loadDecisions(ctx, call, stream)
+	}
+	return executeAfter(ctx, c, call, eventstore.TraitSchemaStream(call.Client), false, load,
 		func(s *domain.TraitSchema, _ []eventstore.Recorded) ([]event.Event, error) {
 			overrides, err := mergeOverrides(s.Overrides, patch)
 			if err != nil {
@@ -25,6 +30,77 @@ func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.Raw
 			}
 			return s.Override(overrides)
 		})
+}
+
+// schemaPage is how many events of a trait schema, which may be large, are read
+// at once.
+const schemaPage = 32
+
+// schemaBackwards reads a client's trait schema backwards, the newest event first.
+func (c *Commands) schemaBackwards(ctx context.Context, stream eventstore.Stream) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		for from := eventstore.End; from >= 0; {
+			page, err := c.Log.ReadBack(ctx, stream, from, schemaPage)
+			if err != nil {
+				yield(eventstore.Recorded{}, err)
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if len(page) < schemaPage {
+				return
+			}
+			from = page[len(page)-1].Revision - 1
+		}
+	}
+}
+
+// loadDecisions reads a trait schema back to the last override; a request that
+// may be a repetition, back to where it was first made, as far as is looked.
+// What was learnt before the last event is left out.
+func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventstore.Stream) (history []eventstore.Recorded, tip eventstore.Tip, err error) {
+	tip = eventstore.NewTip(stream)
+	var wanted id.Event
+	if call.Seed != nil {
+		wanted = id.Next[id.Event](c.ids(call, string(stream)))
+	}
+	seen, decided, found := 0, false, wanted == ""
+	for r, err := range c.schemaBackwards(ctx, stream) {
+		if err != nil {
+			return nil, tip, err
+		}
+		_, override := r.Event.(event.TraitSchemaOverridden)
+		if override || seen == 0 {
+			history = append(history, r)
+		}
+		seen++
+		decided, found = decided || override, found || r.ID == wanted
+		if decided && (found || seen >= maxLookBack) {
+			break
+		}
+	}
+	if len(history) > 0 {
+		tip, err = history[0].Tip()
+	}
+	slices.Reverse(history)
+	return history, tip, err
+}
+
+// DecisionsAt returns what a client had decided about its traits at a position
+// of the log, by path.
+func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
+	for r, err := range c.schemaBackwards(ctx, eventstore.TraitSchemaStream(client)) {
+		if err != nil {
+			return nil, err
+		}
+		if e, ok := r.Event.(event.TraitSchemaOverridden); ok && r.Position <= at {
+			return e.Overrides, nil
+		}
+	}
+	return nil, nil
 }
 
 func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (map[string]event.TraitOverride, error) {
@@ -58,8 +134,11 @@ func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (
 // a version, unless there is a newer version.
 func (c *Commands) RecordTraitSchema(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 	call := Call{Client: client, Actor: "policy:trait_schema"}
-	_, err := execute[domain.TraitSchema](ctx, c, call, eventstore.TraitSchemaStream(client), false,
-		func(s *domain.TraitSchema, _ []eventstore.Recorded) ([]event.Event, error) {
+	_, err := executeAfter(ctx, c, call, eventstore.TraitSchemaStream(client), false, c.Log.LoadEnds,
+		func(s *domain.TraitSchema, ends []eventstore.Recorded) ([]event.Event, error) {
+			if n := len(ends); n > 0 {
+				s.Version = int(ends[n-1].Revision) + 1
+			}
 			return s.Infer(under, event.TraitSchemaInferred{Client: client, Users: users, Schema: event.Private(schema)}), nil
 		})
 	return err

@@ -1,6 +1,8 @@
 package commands_test
 
 import (
+	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -86,6 +88,92 @@ func TestASchemaThatIsOutOfDateIsNotRecorded(t *testing.T) {
 		history, _, err := w.log.Load(t.Context(), eventstore.Stream("traitschema-"+string(acme)))
 		if err != nil || len(history) != step.facts {
 			t.Errorf("learnt under version %d: %d facts, not %d (%v)", step.under, len(history), step.facts, err)
+		}
+	}
+}
+
+// reads counts the events that are read of a store's streams.
+type reads struct {
+	eventstore.Store
+	events int
+}
+
+func (r *reads) ReadStream(ctx context.Context, s eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	page, err := r.Store.ReadStream(ctx, s, from, limit)
+	r.events += len(page)
+	return page, err
+}
+
+func (r *reads) ReadBack(ctx context.Context, s eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	page, err := r.Store.ReadBack(ctx, s, from, limit)
+	r.events += len(page)
+	return page, err
+}
+
+func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
+	w := newWorld(t)
+	call := commands.Call{Client: id.Next[id.Client](id.Derived("acme")), Actor: "test"}
+	stream := eventstore.Stream("traitschema-" + string(call.Client))
+	var tip eventstore.Tip
+	learn := func(times int) {
+		t.Helper()
+		var err error
+		for range times {
+			if tip, err = w.log.Tip(t.Context(), stream); err != nil {
+				t.Fatal(err)
+			}
+			_, err = w.log.Append(t.Context(), tip, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(rand.Reader),
+				event.TraitSchemaInferred{Client: call.Client, Users: 10, Schema: event.Private([]byte(`{}`))})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	override := func(call commands.Call, path string) eventstore.Position {
+		t.Helper()
+		done, err := w.OverrideTraits(t.Context(), call, []byte(`{"`+path+`":{"type":"set"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done.Position
+	}
+	learn(600)
+	first := override(seeded(call, "a", ""), "a")
+	learn(50)
+	last := override(call, "b")
+	learn(50)
+	if again := override(seeded(call, "a", ""), "a"); again != first {
+		t.Errorf("the repetition answers %s, not %s", again, first)
+	}
+	counted := &reads{Store: w.store}
+	w.log.Store = counted
+	if err := w.RecordTraitSchema(t.Context(), call.Client, 702, 10, []byte(`{"traits":[]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if counted.events > 2 {
+		t.Errorf("%d events are read to record what was learnt", counted.events)
+	}
+	counted.events = 0
+	override(call, "c")
+	if counted.events > 100 {
+		t.Errorf("%d events are read for a decision", counted.events)
+	}
+	if tip, err := w.log.Tip(t.Context(), stream); err != nil || tip.Revision != 703 {
+		t.Errorf("the stream ends at %d, %v", tip.Revision, err)
+	}
+	set := event.TraitOverride{Type: "set"}
+	for _, c := range []struct {
+		at   eventstore.Position
+		want map[string]event.TraitOverride
+	}{
+		{"", nil},
+		{first, map[string]event.TraitOverride{"a": set}},
+		{last, map[string]event.TraitOverride{"a": set, "b": set}},
+		{"~", map[string]event.TraitOverride{"a": set, "b": set, "c": set}},
+	} {
+		got, err := w.DecisionsAt(t.Context(), call.Client, c.at)
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("at %q: %v %s", c.at, err, diff)
 		}
 	}
 }

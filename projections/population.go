@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -259,10 +260,11 @@ func (p *Populations) build(ctx context.Context, client id.Client, recorded reco
 }
 
 // learn makes sure that what is recorded is recent: it returns that, and how
-// many users have changed since.
+// many users have changed since. What the users say still is not recorded again.
 func (p *Populations) learn(ctx context.Context, client id.Client, recorded recordedSchema) (recordedSchema, int, error) {
 	for range maxSchemaRaces {
-		if _, ok := recorded.schema(); ok {
+		before, ok := recorded.schema()
+		if ok {
 			changed, err := p.Users.countChanged(ctx, client, recorded.learntAt, recorded.users/retrainShare+1)
 			if err != nil || changed*retrainShare <= recorded.users {
 				return recorded, changed, err
@@ -276,6 +278,11 @@ func (p *Populations) learn(ctx context.Context, client id.Client, recorded reco
 		document, err := json.Marshal(schema.Recorded())
 		if err != nil {
 			return recorded, 0, fmt.Errorf("encode a trait schema: %w", err)
+		}
+		before.Version = schema.Version
+		known, err := json.Marshal(before)
+		if err != nil || ok && bytes.Equal(known, document) {
+			return recorded, 0, err
 		}
 		if err := p.Record(ctx, client, recorded.version, users, document); err != nil {
 			return recorded, 0, fmt.Errorf("record a trait schema: %w", err)

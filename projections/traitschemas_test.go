@@ -165,3 +165,28 @@ func TestASchemaCanBeHadAgainFromTheLog(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatTheUsersSayStillIsNotRecordedAgain(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 30)
+	weight := 2.0
+	c.override(map[string]event.TraitOverride{"age": {Weight: &weight}})
+	version := c.schema().Version
+	for range 3 {
+		for n := range 30 {
+			c.change(c.acme, c.userID(c.acme, fmt.Sprint("person ", n), 0), ages((n+1)%30))
+			c.change(c.acme, c.userID(c.acme, fmt.Sprint("person ", n), 0), ages(n))
+		}
+		for _, s := range []projections.TraitSchema{c.schema(), must[projections.TraitSchema](t)(c.world.populations().Schema(t.Context(), c.acme))} {
+			if s.Version != version {
+				t.Fatalf("version %d follows %d, which says the same", s.Version, version)
+			}
+		}
+	}
+	for n := range 30 {
+		c.change(c.acme, c.userID(c.acme, fmt.Sprint("person ", n), 0), ages(n+40))
+	}
+	if s := c.schema(); s.Version != version+1 {
+		t.Errorf("version %d follows %d where all ages have changed", s.Version, version)
+	}
+}
