@@ -166,7 +166,7 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 			return Consents{}, err
 		}
 		if call.Seed != nil {
-			requested, err := c.declare(ctx, call, eventstore.ConsentRequestStream(call.Client, in.Layer, id.Next[id.Request](c.ids(call, "consents"))),
+			requested, err := c.declare(ctx, call, c.declarations(call, in.Layer),
 				event.ConsentChangeRequested{Layer: in.Layer, Granted: in.Grant})
 			if err != nil {
 				return Consents{}, err
@@ -190,15 +190,32 @@ func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConse
 // declareAll writes down that all users are meant, and when. A repetition
 // finds that moment, so that it does not speak for users who came since.
 func (c *Commands) declareAll(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
-	stream := eventstore.AllConsentsStream(call.Client, in.Layer)
+	stream := c.declarations(call, in.Layer)
 	if in.Grant {
 		return c.declare(ctx, call, stream, event.ConsentGrantedToAll{Layer: in.Layer})
 	}
 	return c.declare(ctx, call, stream, event.ConsentWithdrawnFromAll{Layer: in.Layer})
 }
 
+// declarations is where a request is declared: one that may be repeated has a
+// stream of its own, and the others of a layer share one.
+func (c *Commands) declarations(call Call, layer id.ConsentLayer) eventstore.Stream {
+	if call.Seed == nil {
+		return eventstore.AllConsentsStream(call.Client, layer)
+	}
+	return eventstore.ConsentRequestStream(call.Client, layer, id.Next[id.Request](c.ids(call, "consents")))
+}
+
+// declare reads no more of a stream than what a repetition may have recorded.
 func (c *Commands) declare(ctx context.Context, call Call, stream eventstore.Stream, events ...event.Event) (Outcome, error) {
-	return execute[nothing](ctx, c, call, stream, false,
+	load := c.Log.Load
+	if call.Seed == nil {
+		load = func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
+			tip, err := c.Log.Tip(ctx, stream)
+			return nil, tip, err
+		}
+	}
+	return executeAfter[nothing](ctx, c, call, stream, false, load,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) { return events, nil })
 }
 
@@ -257,11 +274,11 @@ func (c *Commands) changeAll(ctx context.Context, work *consenting, before int) 
 // endAll writes down what came of it, unless an earlier try has: then it
 // returns what that one wrote.
 func (c *Commands) endAll(ctx context.Context, work *consenting, events []event.Event) (Outcome, error) {
-	call := work.call
+	call, stream := work.call, c.declarations(work.call, work.in.Layer)
 	if call.Seed != nil {
 		call.Seed = append(slices.Clone(call.Seed), "ended")
 	}
-	return c.declare(ctx, call, eventstore.AllConsentsStream(call.Client, work.in.Layer), events...)
+	return c.declare(ctx, call, stream, events...)
 }
 
 func consentsAfter(ended Outcome) Consents {

@@ -213,6 +213,32 @@ func TestACrashedChangeOfConsentsCanBeRepeated(t *testing.T) {
 	}
 }
 
+func TestEarlierChangesOfAllConsentsAreNotRead(t *testing.T) {
+	w := newWorld(t)
+	w.Directory = directory{t, w}
+	_, call := w.client(t, "ada@example.com")
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := &reads{Store: w.store}
+	w.log.Store = counted
+	for n := range 30 {
+		for _, call := range []commands.Call{call, seeded(call, fmt.Sprint(n), "")} {
+			counted.events = 0
+			if _, err := w.ChangeConsents(t.Context(), call, commands.ChangeConsents{Layer: layer.ID, Grant: n%2 == 0, All: true}); err != nil {
+				t.Fatal(err)
+			}
+			if counted.events > 3 {
+				t.Fatalf("%d events are read after %d changes", counted.events, n)
+			}
+		}
+	}
+	if n := w.count(t, "consent.of_all_changed"); n != 60 {
+		t.Errorf("%d changes are in the log", n)
+	}
+}
+
 func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 	w := newWorld(t)
 	reading := directory{t, w}

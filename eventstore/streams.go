@@ -78,12 +78,14 @@ func ConsentStream(client id.Client, layer id.ConsentLayer, user id.User) Stream
 	return name("consent", string(client), string(layer), string(user))
 }
 
-// AllConsentsStream holds what was said for all users of a layer at once.
+// AllConsentsStream holds what was said for all users of a layer at once, in
+// requests that cannot be repeated.
 func AllConsentsStream(client id.Client, layer id.ConsentLayer) Stream {
 	return name("consents", string(client), string(layer))
 }
 
-// ConsentRequestStream holds a request to change the consents of some users.
+// ConsentRequestStream holds a request to change the consents of some users, or
+// of all, that may be repeated.
 func ConsentRequestStream(client id.Client, layer id.ConsentLayer, request id.Request) Stream {
 	return name("consents", string(client), string(layer), string(request))
 }
