@@ -170,8 +170,11 @@ func NewSubscriptions(r Reader) *Subscriptions {
 const lockSubscriptions = `SELECT pg_advisory_xact_lock(hashtextextended('kindred webhooks of ' || $1, 0))`
 
 // Alone does work while no other work of the client is done, in whatever
-// process.
+// process. Who waits for the model does so before its turn: others need that.
 func (s *Subscriptions) Alone(ctx context.Context, client id.Client, work func() error) error {
+	if _, err := s.Count(ctx, client); err != nil {
+		return err
+	}
 	turn := s.turns[crc32.ChecksumIEEE([]byte(client))%uint32(len(s.turns))]
 	select {
 	case turn <- struct{}{}:
