@@ -56,6 +56,9 @@ type Call struct {
 	// Accepted is, of a request that is carried out later, the end of the log when
 	// it was accepted: who was erased since is not brought back. Else empty.
 	Accepted eventstore.Position
+	// Begun is, of such a request, the end of the log when it was first carried
+	// out: what it does not change then, it leaves alone when it is repeated.
+	Begun eventstore.Position
 	// IfMatch is the revision that the caller expects, or nil.
 	IfMatch *eventstore.Revision
 }

@@ -315,11 +315,16 @@ func (r *importing) upsertUser(ctx context.Context, lines []Imported) error {
 
 // earlier counts the first lines of one user, up to the last that an earlier
 // run recorded. Of those, who recorded nothing changed nothing then, and would
-// now undo what came after.
+// now undo what came after. So would those that follow, as long as they change
+// nothing in how the user was then, or else when the import was begun.
 func (r *importing) earlier(ctx context.Context, lines []Imported) (done int, err error) {
 	recorded := make([]*eventstore.Recorded, len(lines))
-	err = r.commands.eachGeneration(ctx, r.call.Client, lines[0].ExternalID, func(user id.User, _ int) error {
-		return r.findRecorded(ctx, eventstore.UserStream(r.call.Client, user), lines, recorded)
+	var was []eventstore.Recorded
+	var then domain.EndUser
+	err = r.commands.eachGeneration(ctx, r.call.Client, lines[0].ExternalID, func(user id.User, _ int) (err error) {
+		then.ID = user
+		was, err = r.findRecorded(ctx, eventstore.UserStream(r.call.Client, user), lines, recorded)
+		return err
 	})
 	if err != nil && fault.As(err) == nil { // each line is refused for a fault
 		return 0, err
@@ -337,28 +342,60 @@ func (r *importing) earlier(ctx context.Context, lines []Imported) (done int, er
 			r.countChange(found.Position, found.Revision)
 		}
 	}
-	return done, r.commands.Log.NoteHead(ctx, r.call.Client, last)
+	unchanged, err := r.unchanged(ctx, &then, was, lines[done:])
+	if err != nil {
+		return 0, err
+	}
+	return done + unchanged, r.commands.Log.NoteHead(ctx, r.call.Client, last)
 }
 
-// findRecorded finds what lines recorded in a stream since they were accepted.
-// It fails with errErased where that is nothing, and the user was erased.
-func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, lines []Imported, recorded []*eventstore.Recorded) error {
+// unchanged counts the first lines that change nothing in how a user was.
+func (r *importing) unchanged(ctx context.Context, user *domain.EndUser, was []eventstore.Recorded, lines []Imported) (n int, err error) {
+	for len(was) > 0 && n < len(lines) {
+		changes, err := r.commands.replaceOrMerge(ctx, user, was, r.mode, lines[n].Traits)
+		refused := fault.As(err) != nil || errors.Is(err, seal.ErrErased)
+		if err != nil && !refused {
+			return n, err
+		}
+		if refused || len(changes) > 0 {
+			break
+		}
+		r.count(eventstore.Start, &r.report.Unchanged)
+		n++
+	}
+	return n, nil
+}
+
+// findRecorded finds what lines recorded in a stream since they were accepted,
+// and how the user was after the last of them, or else when the import was
+// begun; nothing where the user is so still. It fails with errErased where they
+// recorded nothing, and the user was erased.
+func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, lines []Imported,
+	recorded []*eventstore.Recorded,
+) (was []eventstore.Recorded, err error) {
 	ids := make(map[id.Event]int, len(lines))
 	for i, line := range lines {
 		ids[r.first(line, stream)] = i
 	}
-	found, erased := false, false
+	found, erased, told := false, false, false
 	for from := eventstore.End; ; {
 		page, err := r.commands.Log.ReadBack(ctx, stream, from, importPage)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, e := range page {
+		for n, e := range page {
 			if _, over := e.Event.(event.EndUserErased); over {
 				erased = true
 			}
-			if i, ours := ids[e.ID]; ours {
+			i, ours := ids[e.ID]
+			if ours {
 				recorded[i], found = &e, true
+			}
+			if !told && (ours || e.Position <= r.call.Begun) {
+				told = true
+				if newest := from == eventstore.End && n == 0; !newest && !erased {
+					was = []eventstore.Recorded{e}
+				}
 			}
 		}
 		if n := len(page); n > 0 && page[n-1].Revision > 0 && page[n-1].Position > r.call.Accepted {
@@ -366,9 +403,9 @@ func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, 
 			continue
 		}
 		if erased && !found {
-			return errErased
+			return nil, errErased
 		}
-		return nil
+		return was, nil
 	}
 }
 
@@ -405,14 +442,8 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 					return nil, errErased
 				case u.ID == "":
 					return u.Create(creation(user, generation, external, traits))
-				case mode != importReplaces:
-					return c.mergeTraits(ctx, u, history, traits)
 				}
-				old, err := c.traits(ctx, history)
-				if err != nil {
-					return nil, err
-				}
-				return u.ChangeTraits(old, traits)
+				return c.replaceOrMerge(ctx, u, history, mode, traits)
 			})
 		switch {
 		case errors.Is(err, seal.ErrErased) && call.Accepted != eventstore.Start:
@@ -423,6 +454,17 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 		return err
 	})
 	return outcome, err
+}
+
+func (c *Commands) replaceOrMerge(ctx context.Context, u *domain.EndUser, history []eventstore.Recorded, mode string, traits json.RawMessage) ([]event.Event, error) {
+	if mode != importReplaces {
+		return c.mergeTraits(ctx, u, history, traits)
+	}
+	old, err := c.traits(ctx, history)
+	if err != nil {
+		return nil, err
+	}
+	return u.ChangeTraits(old, traits)
 }
 
 func errErasedSince() error {

@@ -228,6 +228,53 @@ func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
 	}
 }
 
+// What an import did not change is changed by others before it is repeated.
+func TestAnImportThatIsRepeatedLeavesAloneWhatItDidNotChange(t *testing.T) {
+	for _, mode := range []string{"merge", "replace"} {
+		w := newWorld(t)
+		_, call := w.client(t, "ada@example.com")
+		for _, external := range []string{"same", "twice", "later", "other"} {
+			if _, err := w.CreateUser(t.Context(), call, external, []byte(`{"a":1}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		head, err := w.store.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := seeded(call, "import", "")
+		accepted.Accepted, accepted.Begun = head, head
+		run := func(all ...commands.Imported) (report commands.ImportReport) {
+			t.Helper()
+			for i := range all {
+				all[i].Line = i + 1
+			}
+			report, err := w.ImportUsers(t.Context(), accepted, mode, lines(all, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return report
+		}
+		first := []commands.Imported{line("same", `{"a":1}`), line("twice", `{"a":2}`), line("twice", `{"a":2}`)}
+		run(first...)
+		for _, external := range []string{"same", "twice", "later", "other"} {
+			if _, err := w.ChangeTraits(t.Context(), call, commands.UserRef("ext:"+external), []byte(`{"a":3}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := run(append(first, line("later", `{"a":1}`), line("later", `{"a":4}`), line("other", `{"a":4}`))...)
+		if again.Updated != 3 || again.Unchanged != 3 {
+			t.Errorf("%s: %+v", mode, again)
+		}
+		for external, want := range map[string]string{"same": `{"a":3}`, "twice": `{"a":3}`, "later": `{"a":4}`, "other": `{"a":4}`} {
+			u, err := w.ChangeTraits(t.Context(), call, commands.UserRef("ext:"+external), []byte(`{}`))
+			if err != nil || !jsonEqual(t, string(u.Traits), want) {
+				t.Errorf("%s: %s ends with %s, %v", mode, external, u.Traits, err)
+			}
+		}
+	}
+}
+
 func TestACrashedImportGoesOn(t *testing.T) {
 	for _, bulk := range []bool{false, true} {
 		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {

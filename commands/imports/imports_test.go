@@ -61,6 +61,8 @@ type world struct {
 	order   []id.Client
 	broken  int   // so many times, applying fails
 	trouble error // with this, where it is set
+	head    eventstore.Position
+	begun   []eventstore.Position
 }
 
 func newWorld(t *testing.T) *world {
@@ -74,11 +76,11 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) end(context.Context) (eventstore.Position, error) { return "7", nil }
+func (w *world) end(context.Context) (eventstore.Position, error) { return cmp.Or(w.head, "7"), nil }
 
 // apply creates a user for each line and refuses what begins with "bad".
 func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
-	w.seeds = append(w.seeds, strings.Join(call.Seed, " "))
+	w.seeds, w.begun = append(w.seeds, strings.Join(call.Seed, " ")), append(w.begun, call.Begun)
 	if w.broken > 0 {
 		w.broken--
 		return commands.ImportReport{}, cmp.Or(w.trouble, errors.New("broken"))
@@ -358,8 +360,12 @@ func TestAChunkIsAppliedAgainAsTheSame(t *testing.T) {
 	if _, err := w.Turn(t.Context()); err == nil {
 		t.Fatal("a failure is not told")
 	}
+	w.head = "9"
 	w.soon(t)
 	w.finish(t)
+	if want := []eventstore.Position{"7", "7", "9", "9"}; !slices.Equal(w.begun, want) {
+		t.Errorf("begun at %q, want %q", w.begun, want)
+	}
 	first, second := fmt.Sprintf("cli_a import %s 0", i.ID), fmt.Sprintf("cli_a import %s 1", i.ID)
 	if want := []string{first, first, second, fmt.Sprintf("cli_a import %s 0", other.ID)}; !slices.Equal(w.seeds, want) {
 		t.Errorf("seeded with %q, want %q", w.seeds, want)

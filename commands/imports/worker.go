@@ -127,9 +127,17 @@ func (w *Worker) passes(err error) bool {
 	return f != nil && f.Kind == fault.Unavailable || errors.Is(err, context.Canceled) || w.Passing(err)
 }
 
+const begin = `
+UPDATE import_chunks SET begun = coalesce(begun, $3) WHERE import = $1 AND chunk = $2
+RETURNING lines, body, begun`
+
 func (w *Worker) apply(ctx context.Context, t task) (lines int64, report commands.ImportReport, err error) {
+	end, err := w.LogEnd(ctx)
+	if err != nil {
+		return 0, report, fmt.Errorf("find the end of the log: %w", err)
+	}
 	var sealed []byte
-	err = w.Pool.QueryRow(ctx, `SELECT lines, body FROM import_chunks WHERE import = $1 AND chunk = $2`, t.ID, t.chunk).Scan(&lines, &sealed)
+	err = w.Pool.QueryRow(ctx, begin, t.ID, t.chunk, string(end)).Scan(&lines, &sealed, &t.call.Begun)
 	if err != nil {
 		return 0, report, fmt.Errorf("read a chunk of %s: %w", t.ID, err)
 	}
