@@ -261,6 +261,20 @@ func told(causes []event.DriftCause) []clustering.Cause {
 	return out
 }
 
+// told are the causes to be told now, and those that stand. What has changed
+// since the last run has changed since the first one too, where both are one.
+func (k *kept) told(last event.RunAttempt) (fresh, standing []clustering.Cause) {
+	fresh, standing = clustering.Told(told(k.was.Standing), k.now)
+	if k.was.First == last {
+		since := slices.Clone(k.now)
+		for i := range since {
+			since[i].Baseline = clustering.First
+		}
+		_, standing = clustering.Told(nil, since)
+	}
+	return fresh, standing
+}
+
 // events are what a run records of one cluster.
 func (f findings) events(a *attempt, j, size int) []event.Event {
 	state := event.ClusterState{
@@ -276,7 +290,7 @@ func (f findings) events(a *attempt, j, size int) []event.Event {
 	if k == nil {
 		return []event.Event{event.ClusterFormed{ClusterState: state, Ancestors: f.ancestors[j]}}
 	}
-	fresh, standing := clustering.Told(told(k.was.Standing), k.now)
+	fresh, standing := k.told(a.lastAttempt())
 	state.First, state.Standing = k.was.First, recorded(standing)
 	lives := event.ClusterKept{ClusterState: state, Ancestors: f.ancestors[j], Comparisons: k.compared}
 	if len(fresh) == 0 {

@@ -224,14 +224,20 @@ func shift(older, newer Profile) float64 {
 	return math.Sqrt(sum) / pooled
 }
 
-// Told compares the causes of a run with those that were told before and still
-// stood at the last run. Fresh are those to be told now: the new ones, and
-// those that have grown by a quarter since they were told. Standing is what to
-// give as told at the next run: of the traits only the MaxStanding largest, so
-// that a trait that is not among so many counts as told with the least of them.
+// Told compares the causes of a run with those against the first run that were
+// told before and still stood at the last run. Fresh are those to be told now:
+// all against the previous run, each of which is a change of its own, and of
+// those against the first run the new ones, and those that have grown by a
+// quarter since they were told. Standing is what to give as told at the next
+// run: of the traits only the MaxStanding largest, so that a trait that is not
+// among so many counts as told with the least of them.
 func Told(told, now []Cause) (fresh, standing []Cause) {
 	_, kept := largest(told)
 	for _, c := range now {
+		if c.Baseline == Previous {
+			fresh = append(fresh, c)
+			continue
+		}
 		before, known := c, true
 		if i := slices.IndexFunc(told, c.same); i >= 0 {
 			before = told[i]

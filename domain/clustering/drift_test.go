@@ -247,6 +247,17 @@ func TestACauseIsToldAgainWhenItHasGrown(t *testing.T) {
 	}
 }
 
+func TestEachChangeSinceThePreviousRunIsTold(t *testing.T) {
+	leaving := []Cause{{Kind: CauseMembers, Baseline: Previous, Amount: 0.5}}
+	var told, fresh []Cause
+	for range 3 {
+		fresh, told = Told(told, leaving)
+		if diff := cmp.Diff(leaving, fresh); diff != "" || len(told) > 0 {
+			t.Errorf("%v stand, and are told: %s", told, diff)
+		}
+	}
+}
+
 func TestManyCausesAreToldOnce(t *testing.T) {
 	now := make([]Cause, MaxStanding+5)
 	for i := range now {
