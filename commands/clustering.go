@@ -93,6 +93,13 @@ type Division struct {
 	Completed event.ClusteringCompleted
 }
 
+// Fits says whether all of it fits into one append.
+func (d Division) Fits() (bool, error) {
+	events := append(slices.Clone(d.Clusters), d.Completed)
+	first, err := firstAppend(events)
+	return len(first) == len(events), err
+}
+
 // CompleteRun publishes what an attempt has found, all of it in one append. It
 // does nothing where the attempt does not count any more, and fails with the
 // fault consent_layer_unknown where the layer is gone.

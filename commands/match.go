@@ -236,12 +236,12 @@ func missing(recorded, found []event.MatchComputed) []event.MatchComputed {
 	return left
 }
 
-// firstAppend takes as many matches as fit into one append.
-func firstAppend(found []event.MatchComputed) ([]event.Event, error) {
+// firstAppend takes as many events as fit into one append.
+func firstAppend[E event.Event](found []E) ([]event.Event, error) {
 	const envelope = 1 << 10
 	size, chunk := 0, []event.Event(nil)
-	for _, m := range found {
-		data, err := json.Marshal(m)
+	for _, e := range found {
+		data, err := event.Encode(e)
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +249,7 @@ func firstAppend(found []event.MatchComputed) ([]event.Event, error) {
 		if len(chunk) > 0 && size > eventstore.MaxAppendSize || len(chunk) == eventstore.MaxAppend {
 			break
 		}
-		chunk = append(chunk, m)
+		chunk = append(chunk, e)
 	}
 	return chunk, nil
 }

@@ -312,7 +312,11 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 	if err := a.Inputs.Reached(waiting, at); err != nil && waiting.Err() == nil {
 		return err
 	}
-	return a.Commands.CompleteRun(ctx, commands.Call{Client: a.run.Client, Actor: policyName}, found.division(a, assigned))
+	division, err := found.division(a, assigned)
+	if err != nil {
+		return err
+	}
+	return a.Commands.CompleteRun(ctx, commands.Call{Client: a.run.Client, Actor: policyName}, division)
 }
 
 // stillGranted are the members of each cluster without those who have withdrawn
@@ -361,8 +365,18 @@ func (a *attempt) overlap(older [][]id.User, places map[id.User]int) clustering.
 	return o
 }
 
-// division is the append that makes a run count.
-func (f findings) division(a *attempt, assigned []commands.Assigned) commands.Division {
+// division is the append that makes a run count. It shows less of each cluster
+// until all of them fit.
+func (f findings) division(a *attempt, assigned []commands.Assigned) (commands.Division, error) {
+	for shown := maxShown; ; shown /= 2 {
+		d := f.divisionOf(a, assigned, shown)
+		if fits, err := d.Fits(); fits || err != nil || shown == 1 {
+			return d, err
+		}
+	}
+}
+
+func (f findings) divisionOf(a *attempt, assigned []commands.Assigned, shown int) commands.Division {
 	d := commands.Division{Completed: event.ClusteringCompleted{
 		Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number,
 		SchemaVersion: a.schema.Version, Schema: a.hash, Silhouette: a.result.Silhouette,
@@ -373,7 +387,7 @@ func (f findings) division(a *attempt, assigned []commands.Assigned) commands.Di
 		d.Completed.Clusters = append(d.Completed.Clusters, event.ClusterSummary{
 			ID: a.clusters[j], Size: size, Label: f.labels[j].Text,
 		})
-		d.Clusters = append(d.Clusters, f.events(a, j, size)...)
+		d.Clusters = append(d.Clusters, f.events(a, j, size, shown)...)
 	}
 	slices.SortStableFunc(d.Completed.Clusters, func(x, y event.ClusterSummary) int { return y.Size - x.Size })
 	for _, r := range f.retired {

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"kindred/commands"
+	"kindred/domain/clustering"
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/domain/traits"
 )
 
 // rerun gives the users other traits, and divides them again.
@@ -51,4 +54,58 @@ func TestEachDriftIsToldOnce(t *testing.T) {
 			t.Errorf("drift is told at the runs %v, want %v", told, want)
 		}
 	})
+}
+
+// Fifty clusters in which everything drifts, or one.
+func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
+	for _, tt := range []struct{ clusters, traits, shown int }{{1, 200, 20}, {20, 200, 10}, {50, 200, 2}} {
+		o := newTown(t)
+		call, layer := o.settle("acme", 0, kinds)
+		run := o.request(call, layer, tt.clusters)
+		number, err := o.StartRun(t.Context(), call, layer, run.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &attempt{run: OpenRun{Client: call.Client, Run: run.Run, Layer: layer}, number: number}
+		a.result.Spreads = make([]float64, tt.clusters)
+		ids := id.Derived("clusters")
+		var drift clustering.Drift
+		var label clustering.Label
+		for i := range tt.traits {
+			path := fmt.Sprintf("%s%03d", strings.Repeat("x", traits.MaxPathBytes-3), i)
+			drift.Causes = append(drift.Causes, clustering.Cause{Kind: clustering.CauseTrait, Baseline: clustering.First, Trait: path, Amount: 0.5})
+			drift.Traits = append(drift.Traits, clustering.TraitDrift{Path: path, PSI: 0.5, Limit: 0.25})
+			if i < 10 {
+				label.Distinctions = append(label.Distinctions, clustering.Distinction{Path: path, Level: path})
+			}
+		}
+		f := findings{ancestors: make([][]id.Cluster, tt.clusters)}
+		for range tt.clusters {
+			a.clusters = append(a.clusters, id.Next[id.Cluster](ids))
+			f.labels = append(f.labels, label)
+			f.kept = append(f.kept, &kept{
+				now: drift.Causes, baselines: []baseline{{name: clustering.Previous, drift: drift}, {name: clustering.First, drift: drift}},
+			})
+		}
+		division, err := f.division(a, make([]commands.Assigned, tt.clusters))
+		if err == nil {
+			err = o.CompleteRun(t.Context(), call, division)
+		}
+		if err != nil {
+			t.Errorf("%d clusters with %d traits: %v", tt.clusters, tt.traits, err)
+			continue
+		}
+		told := facts[event.ClusterDriftDetected](o)
+		if len(told) != tt.clusters || len(facts[event.ClusteringCompleted](o)) != 1 {
+			t.Errorf("of %d clusters %d have drifted", tt.clusters, len(told))
+		}
+		for i, lives := range facts[event.ClusterKept](o) {
+			for _, c := range lives.Comparisons {
+				if len(c.Causes) != tt.shown || len(c.Traits) != tt.shown || len(told[i].Causes) != tt.shown || len(lives.Distinctions) != min(10, tt.shown) {
+					t.Fatalf("%d clusters with %d traits: %d causes, %d traits and %d distinctions are shown, %d causes told; want %d",
+						tt.clusters, tt.traits, len(c.Causes), len(c.Traits), len(lives.Distinctions), len(told[i].Causes), tt.shown)
+				}
+			}
+		}
+	}
 }

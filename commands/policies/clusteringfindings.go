@@ -25,7 +25,6 @@ type kept struct {
 	was       event.ClusterState
 	baselines []baseline
 	now       []clustering.Cause // of all comparisons
-	compared  []event.ClusterComparison
 }
 
 // baseline is an earlier run that a cluster is compared with.
@@ -34,14 +33,15 @@ type baseline struct {
 	at      event.RunAttempt
 	older   clustering.Profile
 	members clustering.Members
+
+	// Once it is judged:
+	newer clustering.Profile // in the bins of older
+	drift clustering.Drift
 }
 
-// The bounds of what a run says of a cluster, so that all clusters of a run fit
-// into one append: the traits that a comparison shows, and the causes.
-const (
-	maxTraitDrifts = 20
-	maxCauses      = 20
-)
+// maxShown bounds the traits and the causes that a comparison shows. It is less
+// where so much of all clusters would not fit into one append.
+const maxShown = 20
 
 // compare finds out which clusters live on, what sets each apart and how it has
 // drifted.
@@ -199,14 +199,18 @@ func (a *attempt) trace(f *findings, s clustering.Succession) {
 // judge compares a cluster with its baselines; newer are its profiles in the
 // bins of each.
 func (k *kept) judge(newer []clustering.Profile) {
-	for n, b := range k.baselines {
-		drift := clustering.Compare(b.older, newer[n], b.members, b.name)
-		k.now = append(k.now, drift.Causes...)
-		k.compared = append(k.compared, event.ClusterComparison{
-			Baseline: string(b.name), With: b.at.Run, Judged: drift.Judged, Jaccard: b.members.Jaccard(),
-			ShareBefore: share(b.older), ShareAfter: share(newer[n]), Shift: drift.Shift,
-			Causes: causes(drift.Causes), Traits: traitDrifts(drift.Traits),
-		})
+	for n := range k.baselines {
+		b := &k.baselines[n]
+		b.newer, b.drift = newer[n], clustering.Compare(b.older, newer[n], b.members, b.name)
+		k.now = append(k.now, b.drift.Causes...)
+	}
+}
+
+func (b baseline) comparison(shown int) event.ClusterComparison {
+	return event.ClusterComparison{
+		Baseline: string(b.name), With: b.at.Run, Judged: b.drift.Judged, Jaccard: b.members.Jaccard(),
+		ShareBefore: share(b.older), ShareAfter: share(b.newer), Shift: b.drift.Shift,
+		Causes: causes(b.drift.Causes, shown), Traits: traitDrifts(b.drift.Traits, shown),
 	}
 }
 
@@ -219,11 +223,11 @@ func share(p clustering.Profile) float64 {
 
 // traitDrifts are the traits that come nearest to their limits, or are the
 // farthest beyond.
-func traitDrifts(all []clustering.TraitDrift) []event.TraitDrift {
+func traitDrifts(all []clustering.TraitDrift, most int) []event.TraitDrift {
 	sorted := slices.SortedStableFunc(slices.Values(all), func(x, y clustering.TraitDrift) int {
 		return cmp.Compare(y.PSI*x.Limit, x.PSI*y.Limit)
 	})
-	shown := make([]event.TraitDrift, 0, min(len(sorted), maxTraitDrifts))
+	shown := make([]event.TraitDrift, 0, min(len(sorted), most))
 	for _, t := range sorted[:cap(shown)] {
 		shown = append(shown, event.TraitDrift(t))
 	}
@@ -231,11 +235,11 @@ func traitDrifts(all []clustering.TraitDrift) []event.TraitDrift {
 }
 
 // causes are those with the largest amounts, if there are very many.
-func causes(found []clustering.Cause) []event.DriftCause {
-	if len(found) > maxCauses {
+func causes(found []clustering.Cause, most int) []event.DriftCause {
+	if len(found) > most {
 		found = slices.SortedStableFunc(slices.Values(found), func(x, y clustering.Cause) int {
 			return cmp.Compare(y.Amount, x.Amount)
-		})[:maxCauses]
+		})[:most]
 	}
 	return recorded(found)
 }
@@ -275,13 +279,15 @@ func (k *kept) told(last event.RunAttempt) (fresh, standing []clustering.Cause) 
 	return fresh, standing
 }
 
-// events are what a run records of one cluster.
-func (f findings) events(a *attempt, j, size int) []event.Event {
+// events are what a run records of one cluster. shown bounds what it says of
+// its traits.
+func (f findings) events(a *attempt, j, size, shown int) []event.Event {
 	state := event.ClusterState{
 		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.Run, First: a.itself(), Size: size,
 		Label: f.labels[j].Text, Spread: a.result.Spreads[j], Distinctions: []event.Distinction{},
 	}
-	for _, d := range f.labels[j].Distinctions {
+	distinctions := f.labels[j].Distinctions
+	for _, d := range distinctions[:min(len(distinctions), shown)] {
 		state.Distinctions = append(state.Distinctions, event.Distinction{
 			Path: d.Path, Type: string(d.Type), Level: d.Level, Effect: d.Effect, Here: d.Here, All: d.All,
 		})
@@ -292,12 +298,15 @@ func (f findings) events(a *attempt, j, size int) []event.Event {
 	}
 	fresh, standing := k.told(a.lastAttempt())
 	state.First, state.Standing = k.was.First, recorded(standing)
-	lives := event.ClusterKept{ClusterState: state, Ancestors: f.ancestors[j], Comparisons: k.compared}
+	lives := event.ClusterKept{ClusterState: state, Ancestors: f.ancestors[j]}
+	for _, b := range k.baselines {
+		lives.Comparisons = append(lives.Comparisons, b.comparison(shown))
+	}
 	if len(fresh) == 0 {
 		return []event.Event{lives}
 	}
 	return []event.Event{lives, event.ClusterDriftDetected{
 		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.Run,
-		Severity: string(clustering.Drift{Causes: fresh}.Severity()), Causes: causes(fresh),
+		Severity: string(clustering.Drift{Causes: fresh}.Severity()), Causes: causes(fresh, shown),
 	}}
 }
