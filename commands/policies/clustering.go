@@ -91,8 +91,8 @@ type Clustering struct {
 
 const (
 	runPause   = 200 * time.Millisecond // between looks for runs that were requested or cancelled
-	firstRest  = time.Second            // of a run whose attempt was interrupted; doubles
-	longRest   = time.Hour              // after which an interruption is forgotten
+	firstRest  = time.Second            // of a run whose turn is over and that is not seen to have ended; doubles
+	longRest   = time.Hour              // after which a turn is forgotten
 	policyName = "policy:clustering"
 )
 
@@ -108,7 +108,7 @@ type turns struct {
 	rest   map[id.Run]rest
 	served map[id.Client]int // when a client last had its turn
 	count  int
-	ended  chan outcome
+	ended  chan OpenRun
 	memory *semaphore.Weighted
 }
 
@@ -122,17 +122,12 @@ type rest struct {
 	times int
 }
 
-type outcome struct {
-	run   OpenRun
-	again bool // the attempt came to no end
-}
-
 // Drive carries out runs until ctx ends: at most Slots at once and half of them
 // for one client, the clients in turn.
 func (c *Clustering) Drive(ctx context.Context) error {
 	t := &turns{
 		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
-		ended: make(chan outcome), memory: semaphore.NewWeighted(c.Memory),
+		ended: make(chan OpenRun), memory: semaphore.NewWeighted(c.Memory),
 	}
 	var working sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,26 +146,23 @@ func (c *Clustering) Drive(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case o := <-t.ended:
-			t.end(o, c.Now())
+		case run := <-t.ended:
+			t.end(run, c.Now())
 		case <-tick.C:
 		}
 	}
 }
 
-// end notes that a turn is over.
-func (t *turns) end(o outcome, now time.Time) {
-	t.active[o.run.Run].cancel()
-	delete(t.active, o.run.Run)
-	t.over[o.run.Run] = o.run.Client
-	if !o.again {
-		delete(t.rest, o.run.Run)
-		return
-	}
-	r := t.rest[o.run.Run]
+// end notes that a turn is over. Until the run is seen to have ended, it rests:
+// its attempt came to no end, or the read model does not know of it yet.
+func (t *turns) end(run OpenRun, now time.Time) {
+	t.active[run.Run].cancel()
+	delete(t.active, run.Run)
+	t.over[run.Run] = run.Client
+	r := t.rest[run.Run]
 	r.until = now.Add(firstRest << min(r.times, 5))
 	r.times++
-	t.rest[o.run.Run] = r
+	t.rest[run.Run] = r
 }
 
 // look gives free slots to the runs that wait.
@@ -193,8 +185,8 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 		t.active[next.Run] = turn{next.Client, cancel}
 		delete(t.over, next.Run)
 		working.Go(func() {
-			again := c.carryOut(running, next, t.memory)
-			t.ended <- outcome{next, again}
+			c.carryOut(running, next, t.memory)
+			t.ended <- next
 		})
 	}
 	return nil
@@ -220,6 +212,7 @@ func (c *Clustering) leave(ctx context.Context, t *turns) error {
 			return err
 		}
 		delete(t.over, run)
+		delete(t.rest, run)
 	}
 	return nil
 }
@@ -231,7 +224,7 @@ func (t *turns) busy(now time.Time) []id.Run {
 		switch {
 		case now.Before(r.until):
 			busy = append(busy, run)
-		case now.Sub(r.until) > longRest: // it was cancelled, or is another leader's
+		case now.Sub(r.until) > longRest: // it may be another leader's
 			delete(t.rest, run)
 		}
 	}
@@ -259,13 +252,13 @@ func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
 	}), true
 }
 
-// carryOut makes one attempt at a run. again says that it came to no end.
-func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphore.Weighted) (again bool) {
+// carryOut makes one attempt at a run.
+func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphore.Weighted) {
 	log := c.Logger.With("run", run.Run, "client", run.Client)
 	call := commands.Call{Client: run.Client, Actor: policyName}
 	number, err := c.Commands.StartRun(ctx, call, run.Layer, run.Run)
 	if err == nil && number == 0 {
-		return false
+		return
 	}
 	status, ended := runInterrupted, c.Metrics.runs(c.Now())
 	defer func() { ended(status, c.Now()) }()
@@ -286,7 +279,6 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphor
 	if err != nil && ctx.Err() == nil {
 		log.WarnContext(ctx, "clustering run interrupted, trying again", "attempt", number, "error", err)
 	}
-	return err != nil
 }
 
 // excuse says why an attempt has failed for good; code is empty where another

@@ -583,3 +583,41 @@ func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 		}
 	})
 }
+
+// A read model that takes nothing in says that runs are open that have ended.
+func TestARunThatIsNotSeenToHaveEndedIsLookedAtNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newTown(t)
+		call, layer := o.settle("acme", 63, kinds)
+		o.request(call, layer, 3)
+		c := o.process(o.store, 2)
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		behind := &quarantined{town: o, stop: stop}
+		behind.open, _ = o.Next(ctx, nil)
+		c.Runs = behind
+		if err := c.Drive(ctx); err != nil || len(facts[event.ClusteringCompleted](o)) != 1 {
+			t.Errorf("not completed, %v", err)
+		}
+		if behind.looks > 100 {
+			t.Error("looked for runs all the time")
+		}
+	})
+}
+
+// quarantined shows the runs that were open, and stops who looks all the time.
+type quarantined struct {
+	*town
+	open  []OpenRun
+	looks int
+	stop  func()
+}
+
+func (q *quarantined) Next(_ context.Context, except []id.Run) ([]OpenRun, error) {
+	if q.looks++; q.looks > 100 {
+		q.stop()
+	}
+	return slices.DeleteFunc(slices.Clone(q.open), func(r OpenRun) bool { return slices.Contains(except, r.Run) }), nil
+}
+
+func (q *quarantined) Ended(context.Context, []id.Run) ([]id.Run, error) { return nil, nil }
