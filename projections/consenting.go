@@ -28,6 +28,7 @@ type consenting struct {
 	// distribution is that of the population among the layer's traits.
 	distribution *matching.Distribution
 	population   *matching.Population
+	version      int // of the schema, whose weights the population may take over
 	paths        string
 }
 
@@ -62,12 +63,12 @@ func (c *consenting) has(user string) bool {
 }
 
 // among returns how alike two random users are in the layer's traits.
-func (c *consenting) among(users *matching.Population, paths string, permit func(string) bool) matching.Distribution {
+func (c *consenting) among(users *matching.Population, version int, paths string, permit func(string) bool) matching.Distribution {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.distribution == nil || c.population != users || c.paths != paths {
+	if c.distribution == nil || c.population != users || c.version != version || c.paths != paths {
 		d := users.Distribution(pairsSeed, permit)
-		c.distribution, c.population, c.paths = &d, users, paths
+		c.distribution, c.population, c.version, c.paths = &d, users, version, paths
 	}
 	return *c.distribution
 }

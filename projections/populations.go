@@ -148,7 +148,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 		return s, err
 	}
 	s.layer, s.permit = layer, traits.Permit(within.TraitPaths)
-	s.distribution = layer.among(s.users, strings.Join(within.TraitPaths, "\x00"), s.permit)
+	s.distribution = layer.among(s.users, s.version, strings.Join(within.TraitPaths, "\x00"), s.permit)
 	return s, nil
 }
 

@@ -213,6 +213,28 @@ func TestAfterManyChangesTheSchemaIsLearntAnew(t *testing.T) {
 	}
 }
 
+func TestPercentilesWithinALayerGoByTheWeightsOfNow(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 40)
+	c.follow(projections.Consent{})
+	within := event.Within{Layer: c.define(c.acme, "a layer"), TraitPaths: []string{"age", "town"}}
+	var ada id.User
+	for user := range c.traits {
+		ada = user
+		c.grant(c.acme, within.Layer, user, true)
+	}
+	top := func(p *projections.Populations) []event.MatchComputed {
+		return must[[]event.MatchComputed](t)(p.Top(t.Context(), c.acme, ada, within, 100))
+	}
+	top(c.populations)
+	c.record(c.acme, "traitschema-"+string(c.acme), event.TraitSchemaOverridden{
+		Overrides: map[string]event.TraitOverride{"age": {Weight: new(0.01)}},
+	})
+	if diff := gocmp.Diff(top(c.world.populations()), top(c.populations), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+		t.Errorf("(-of another process +of this one):\n%s", diff)
+	}
+}
+
 func TestClientsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 5)
