@@ -29,12 +29,12 @@ func lowerGamma(a, x float64) float64 {
 		return 0
 	}
 	logGamma, _ := math.Lgamma(a)
-	front := math.Exp(a*math.Log(x) - x - logGamma)
+	front := math.Exp(float64(a*math.Log(x)) - x - logGamma)
 	if x < a+1 {
 		term := 1 / a
 		sum := term
 		for n := 1; n < 1000 && term > sum*1e-16; n++ {
-			term *= x / (a + float64(n))
+			term = float64(term * (x / (a + float64(n))))
 			sum += term
 		}
 		return front * sum
@@ -47,14 +47,14 @@ func lowerGamma(a, x float64) float64 {
 	for n := 1; n < 1000; n++ {
 		an := -float64(n) * (float64(n) - a)
 		b += 2
-		d = 1 / notZero(an*d+b, tiny)
+		d = 1 / notZero(float64(an*d)+b, tiny)
 		c = notZero(b+an/c, tiny)
 		fraction *= c * d
-		if math.Abs(c*d-1) < 1e-16 {
+		if math.Abs(float64(c*d)-1) < 1e-16 {
 			break
 		}
 	}
-	return 1 - front*fraction
+	return 1 - float64(front*fraction)
 }
 
 func notZero(x, tiny float64) float64 {

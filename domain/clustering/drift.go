@@ -188,9 +188,9 @@ func measureDrift(path string, older, newer []int, level float64) TraitDrift {
 	}
 	for i := range older {
 		if older[i]+newer[i] > 0 {
-			p := (float64(older[i]) + 0.5) / (float64(n) + 0.5*float64(bins))
-			q := (float64(newer[i]) + 0.5) / (float64(m) + 0.5*float64(bins))
-			d.PSI += (p - q) * math.Log(p/q)
+			p := (float64(older[i]) + 0.5) / (float64(n) + float64(0.5*float64(bins)))
+			q := (float64(newer[i]) + 0.5) / (float64(m) + float64(0.5*float64(bins)))
+			d.PSI += float64((p - q) * math.Log(p/q))
 		}
 	}
 	d.Limit = max(leastPSI, chiSquared(bins-1, 1-level)*(1/float64(n)+1/float64(m)))
@@ -212,14 +212,14 @@ func growth(older, newer Profile) (change, z float64) {
 
 func shift(older, newer Profile) float64 {
 	n, m := float64(older.Users), float64(newer.Users)
-	pooled := math.Sqrt((n*older.Spread*older.Spread + m*newer.Spread*newer.Spread) / (n + m))
+	pooled := math.Sqrt((float64(n*older.Spread*older.Spread) + float64(m*newer.Spread*newer.Spread)) / (n + m))
 	if older.Schema != newer.Schema || len(older.Centroid) != len(newer.Centroid) || pooled == 0 {
 		return 0
 	}
 	var sum float64
 	for i, x := range newer.Centroid {
 		d := float64(x) - float64(older.Centroid[i])
-		sum += d * d
+		sum += float64(d * d)
 	}
 	return math.Sqrt(sum) / pooled
 }

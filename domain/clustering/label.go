@@ -157,10 +157,10 @@ func measureScale(sorted []float64) scale {
 
 // quantile interpolates between neighbours.
 func quantile(sorted []float64, q float64) float64 {
-	at := q * float64(len(sorted)-1)
+	at := float64(q * float64(len(sorted)-1))
 	below := int(at)
 	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+	return sorted[below] + float64((at-float64(below))*(sorted[above]-sorted[below]))
 }
 
 func (d *Distinction) byMedian(g *group, trait int, all scale) {

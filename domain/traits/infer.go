@@ -269,12 +269,12 @@ func describeNumbers(xs []float64) Numbers {
 // quantile interpolates between the neighbours in sorted (type 7 of Hyndman
 // and Fan, 1996).
 func quantile(sorted []float64, q float64) float64 {
-	at := q * float64(len(sorted)-1)
+	at := float64(q * float64(len(sorted)-1))
 	below := int(at)
 	if below+1 == len(sorted) {
 		return sorted[below]
 	}
-	return sorted[below] + (at-float64(below))*(sorted[below+1]-sorted[below])
+	return sorted[below] + float64((at-float64(below))*(sorted[below+1]-sorted[below]))
 }
 
 // deviation is the standard deviation of xs, exactly 0 where all are equal.
@@ -288,7 +288,7 @@ func deviation(xs []float64) float64 {
 	}
 	mean := sum / float64(len(xs))
 	for _, x := range xs {
-		squares += (x - mean) * (x - mean)
+		squares += float64((x - mean) * (x - mean))
 	}
 	return math.Sqrt(squares / float64(len(xs)))
 }
