@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"kindred/commands"
 	"kindred/domain/clustering"
 	"kindred/domain/fault"
@@ -109,7 +107,7 @@ type turns struct {
 	served map[id.Client]int // when a client last had its turn
 	count  int
 	ended  chan OpenRun
-	memory *semaphore.Weighted
+	memory *memory
 }
 
 type turn struct {
@@ -127,7 +125,7 @@ type rest struct {
 func (c *Clustering) Drive(ctx context.Context) error {
 	t := &turns{
 		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
-		ended: make(chan OpenRun), memory: semaphore.NewWeighted(c.Memory),
+		ended: make(chan OpenRun), memory: c.newMemory(),
 	}
 	var working sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -213,13 +211,14 @@ func (c *Clustering) leave(ctx context.Context, t *turns) error {
 		}
 		delete(t.over, run)
 		delete(t.rest, run)
+		t.memory.forget(run)
 	}
 	return nil
 }
 
-// busy are the runs that are under way or rest.
+// busy are the runs that are under way, rest or wait for memory.
 func (t *turns) busy(now time.Time) []id.Run {
-	busy := slices.Collect(maps.Keys(t.active))
+	busy := slices.AppendSeq(t.memory.blocked(now), maps.Keys(t.active))
 	for run, r := range t.rest {
 		switch {
 		case now.Before(r.until):
@@ -252,20 +251,31 @@ func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
 	}), true
 }
 
-// carryOut makes one attempt at a run.
-func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *semaphore.Weighted) {
+// carryOut makes one attempt at a run, or goes on with one that waited.
+func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) {
 	log := c.Logger.With("run", run.Run, "client", run.Client)
 	call := commands.Call{Client: run.Client, Actor: policyName}
-	number, err := c.Commands.StartRun(ctx, call, run.Layer, run.Run)
-	if err == nil && number == 0 {
-		return
+	number, tooLong := memory.waits(run.Run, c.Now())
+	var err error
+	if number == 0 {
+		number, err = c.Commands.StartRun(ctx, call, run.Layer, run.Run)
+		if err == nil && number == 0 {
+			return
+		}
 	}
 	status, ended := runInterrupted, c.Metrics.runs(c.Now())
 	defer func() { ended(status, c.Now()) }()
 	var code, why string
 	if err == nil {
 		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
-		err = a.within(ctx)
+		if err = errNoTurn; !tooLong {
+			err = a.within(ctx)
+		}
+		if errors.Is(err, errNoRoom) {
+			status = runWaiting
+			return
+		}
+		memory.forget(run.Run)
 		code, why = a.excuse(ctx, err)
 	}
 	if err != nil && code != "" {
@@ -298,7 +308,7 @@ func (a *attempt) excuse(ctx context.Context, err error) (code, why string) {
 		return "time_or_memory_limit", fmt.Sprintf("It took longer than %s.", a.Limit)
 	case errors.Is(err, errNoTurn):
 		return "time_or_memory_limit", fmt.Sprintf("It waited longer than %s for the memory that other runs took. "+
-			"Please request it again later.", a.longestWait())
+			"Please request it again later.", a.memory.longest)
 	}
 	return "", ""
 }

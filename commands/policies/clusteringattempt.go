@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"kindred/commands"
 	"kindred/domain/clustering"
 	"kindred/domain/event"
@@ -25,7 +23,8 @@ import (
 var (
 	errTooLarge = errors.New("the vectors of the run do not fit into memory")
 	errTooLong  = errors.New("the run took too long, or was broken off")
-	errNoTurn   = errors.New("the run waited too long for memory, or was broken off")
+	errNoRoom   = errors.New("the run has to wait for memory")
+	errNoTurn   = errors.New("the run waited too long for memory")
 )
 
 const (
@@ -40,7 +39,7 @@ type attempt struct {
 	*Clustering
 	run    OpenRun
 	number int
-	memory *semaphore.Weighted
+	memory *memory
 	report reporter
 
 	users    []id.User // in order of their ids; once they are encoded, in step with the points
@@ -78,18 +77,13 @@ func (a *attempt) make(ctx context.Context) error {
 		return errTooLarge
 	}
 	a.report.at(ctx, phaseWaiting, 0)
-	turn := func(ctx context.Context) error { return a.memory.Acquire(ctx, size) }
-	if err := timed(ctx, a.longestWait(), errNoTurn, turn); err != nil {
-		return err
+	if !a.memory.take(a.run.Run, a.number, size, a.Now()) {
+		return errNoRoom
 	}
-	defer a.memory.Release(size)
-	a.report.began = a.Now() // how long it waited tells nothing about the rest
+	defer a.memory.give(a.run.Run)
+	a.report.began = a.Now() // how long it read and waited tells nothing about the rest
 	return timed(ctx, a.Limit, errTooLong, a.divide)
 }
-
-// longestWait is how long a run waits for its turn: those before it are fewer
-// than the slots, and have the limit each.
-func (a *attempt) longestWait() time.Duration { return time.Duration(a.Slots) * a.Limit }
 
 // timed does a part of an attempt, and fails with tooLong where it is broken off.
 func timed(ctx context.Context, limit time.Duration, tooLong error, part func(context.Context) error) error {

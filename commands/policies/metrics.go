@@ -21,6 +21,7 @@ const (
 	runCompleted   = "completed"
 	runFailed      = "failed"
 	runInterrupted = "interrupted" // it was cancelled, or is tried again
+	runWaiting     = "waiting"     // it goes on once there is memory
 )
 
 // NewMetrics registers the metrics.
@@ -46,7 +47,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		failed:   counter("kindred_matching_failures_total", "Turns of automatic matching that went wrong and are repeated."),
 	}
 	registry.MustRegister(m.running, m.ended, m.seconds)
-	for _, status := range []string{runCompleted, runFailed, runInterrupted} {
+	for _, status := range []string{runCompleted, runFailed, runInterrupted, runWaiting} {
 		m.ended.WithLabelValues(status) // so that none is missing until it happens
 	}
 	return m
