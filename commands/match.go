@@ -222,7 +222,8 @@ func (c *Commands) recordMatches(ctx context.Context, call Call, answer *Matches
 }
 
 // missing returns the matches that were found but not recorded yet, at most as
-// many as the last one recorded announces, each with how many follow it.
+// many as the last one recorded announces, rounded, each with how many follow
+// it.
 func missing(recorded, found []event.MatchComputed) []event.MatchComputed {
 	left := slices.DeleteFunc(slices.Clone(found), func(m event.MatchComputed) bool {
 		return slices.ContainsFunc(recorded, func(r event.MatchComputed) bool { return r.MatchedUser == m.MatchedUser })
@@ -230,7 +231,8 @@ func missing(recorded, found []event.MatchComputed) []event.MatchComputed {
 	if n := len(recorded); n > 0 {
 		left = left[:min(len(left), recorded[n-1].Remaining)]
 	}
-	for i := range left {
+	for i, m := range left {
+		left[i] = m.Rounded()
 		left[i].Remaining = len(left) - 1 - i
 	}
 	return left

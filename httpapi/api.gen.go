@@ -1156,7 +1156,7 @@ type ClusterSummary struct {
 
 // ClusterTrait defines model for ClusterTrait.
 type ClusterTrait struct {
-	// ClusterValue The median, or the share that has the level, within the cluster.
+	// ClusterValue The median, as the rounded mean of the ten users in the middle, or the share that has the level, within the cluster.
 	ClusterValue float64 `json:"cluster_value"`
 
 	// Effect In robust standard deviations; negative where the cluster has less.
@@ -1249,9 +1249,9 @@ type ComputedMatch struct {
 	// Example: 97.5
 	Percentile Percentile `json:"percentile"`
 
-	// Score How alike the two are. Webhooks carry it with four decimals.
+	// Score How alike the two are; in webhooks, and once it is recorded, with four decimals.
 	//
-	// Example: 0.8730769230769231
+	// Example: 0.8731
 	Score Score `json:"score"`
 }
 
@@ -1908,9 +1908,9 @@ type Match struct {
 	// Example: 97.5
 	Percentile Percentile `json:"percentile"`
 
-	// Score How alike the two are. Webhooks carry it with four decimals.
+	// Score How alike the two are; in webhooks, and once it is recorded, with four decimals.
 	//
-	// Example: 0.8730769230769231
+	// Example: 0.8731
 	Score Score `json:"score"`
 }
 
@@ -2281,9 +2281,9 @@ type RunStatus string
 // Scopes Example: ["read","write"]
 type Scopes = []string
 
-// Score How alike the two are. Webhooks carry it with four decimals.
+// Score How alike the two are; in webhooks, and once it is recorded, with four decimals.
 //
-// Example: 0.8730769230769231
+// Example: 0.8731
 type Score = float64
 
 // SessionToken defines model for SessionToken.
@@ -2388,7 +2388,7 @@ type Sweep struct {
 // SweepState defines model for Sweep.State.
 type SweepState string
 
-// Term What one trait adds to the score.
+// Term What one trait adds to the score. Once it is recorded, the similarity has two decimals.
 type Term struct {
 	Contribution float64 `json:"contribution"`
 	Similarity   float64 `json:"similarity"`

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -70,20 +71,38 @@ func TestNothingReadableStaysOfAnErasedUser(t *testing.T) {
 	want[httpapi.Client](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id","automatic_matching":{"on":true,"k":3,"min_score":0}}}`))
 	a.subscribe(echo.URL, "another secret", "match.computed")
 	external, city, hobby := "zaphod-"+rand.Text(), "betelgeuse-"+rand.Text(), "gargle-"+rand.Text()
-	words := []string{external, city, hobby}
+	// Of two groups of users who have a number each, this one is in the middle of
+	// all, and at the edge of one.
+	const number = 8_999_238_217
+	var lines strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&lines, `{"external_id":"low%d","traits":{"plan":"free","phone":%d}}`+"\n", i, 1_000_000_007+i*12_345_679)
+		fmt.Fprintf(&lines, `{"external_id":"high%d","traits":{"plan":"pro","phone":%d}}`+"\n", i, 9_000_000_007+i*12_345_679)
+	}
+	want[map[string]any](t, http.StatusOK, a.send("POST", "/api/v1/users/import", strings.NewReader(lines.String()), header("Content-Type", "application/x-ndjson")))
+	words := []string{external, city, hobby, fmt.Sprint(number)}
 	a.createUser("companion", map[string]any{"city": city, "age": 42})
 	a.createUser("control-"+hobby[7:15], map[string]any{"age": 41})
-	create := map[string]any{"external_id": external, "traits": map[string]any{"city": city, "age": 42}}
+	create := map[string]any{"external_id": external, "traits": map[string]any{"city": city, "age": 42, "plan": "pro", "phone": number}}
 	path := "/api/v1/users/ext:" + external
 	want[map[string]any](t, http.StatusCreated, a.send("POST", "/api/v1/users", create, idempotent("key of "+rand.Text())))
 	want[map[string]any](t, http.StatusOK, a.send("PATCH", path, map[string]any{"traits": map[string]any{"hobby": hobby}}))
 	want[map[string]any](t, http.StatusOK, a.send("POST", "/api/v1/users/import",
-		strings.NewReader(`{"external_id":"`+external+`","traits":{"hobby":"`+hobby+`","more":1}}`), header("Content-Type", "application/x-ndjson")))
+		strings.NewReader(`{"external_id":"`+external+`","traits":{"hobby":"`+hobby+`","plan":"pro","phone":`+fmt.Sprint(number)+`,"more":1}}`), header("Content-Type", "application/x-ndjson")))
 	for _, of := range []string{path, "/api/v1/users/ext:companion"} {
 		if got := a.send("POST", of+"/matches", map[string]any{}, idempotent(rand.Text())); got.Status >= 300 {
 			t.Fatalf("%d %s", got.Status, got.Body)
 		}
 		want[map[string]any](t, http.StatusOK, a.get(of+"/feed?limit=5"))
+	}
+	layer := a.createLayer("phone", "plan")
+	a.grantAll(layer)
+	if run := a.ended(a.cluster(layer, "k", 2)); run.Status != "completed" {
+		t.Fatalf("%+v", run)
+	}
+	clusters := a.get("/api/v1/clusters?consent_layer_id=" + string(layer.ID)).Body
+	if !bytes.Contains(clusters, []byte(`"path":"phone"`)) {
+		t.Fatalf("the number sets no cluster apart: %s", clusters)
 	}
 	before := a.export()
 	f := openFoundation(t, s.Config)
@@ -109,7 +128,7 @@ func TestNothingReadableStaysOfAnErasedUser(t *testing.T) {
 		t.Errorf("after the erasure: %q", found)
 	}
 	forms := traces(words...)
-	for what, bytes := range map[string][]byte{"the export": after, "the history, opened": a.get(a.under("/history?personal=open&limit=200&stream=" + streamOf(t, a))).Body} {
+	for what, bytes := range map[string][]byte{"the export": after, "the clusters": clusters, "the history, opened": a.get(a.under("/history?personal=open&limit=200&stream=" + streamOf(t, a))).Body} {
 		if leaked := look(bytes, forms); len(leaked) > 0 {
 			t.Errorf("%s holds %q", what, leaked)
 		}

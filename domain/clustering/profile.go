@@ -19,8 +19,8 @@ const (
 
 // Profile is what one run keeps of a cluster, so that a later one can be
 // compared with it: a few counts for each trait, and no user. It survives JSON
-// unchanged. Its levels and edges are values of real people, so it is to be
-// kept as carefully as the traits themselves.
+// unchanged. Its levels are values of real people, so it is to be kept as
+// carefully as the traits themselves; its edges are as coarse as any quantile.
 type Profile struct {
 	Schema   int            `json:"schema"` // version
 	Users    int            `json:"users"`  // of the cluster
@@ -36,7 +36,7 @@ type Profile struct {
 type TraitProfile struct {
 	Path    string      `json:"path"`
 	Type    traits.Type `json:"type"`
-	Edges   []float64   `json:"edges,omitempty"`  // of number, and of date in days before the run's as-of: the last value of each bin but the last
+	Edges   []float64   `json:"edges,omitempty"`  // of number, and of date in days before the run's as-of: the end of each bin but the last
 	Levels  []string    `json:"levels,omitempty"` // of all other types: the most frequent, at most maxBins-1, each held by leastOfOwn users
 	Counts  []int       `json:"counts"`           // of each bin; of each level, and of all other levels
 	Missing int         `json:"missing"`
@@ -85,7 +85,7 @@ func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
 	p := TraitProfile{Path: t.Path, Type: t.Type, Missing: missing, Users: len(sorted) + missing}
 	bins := min(maxBins, len(sorted)/leastInBin)
 	for i := 1; i < bins; i++ {
-		edge := sorted[(i*len(sorted)+bins-1)/bins-1]
+		edge := quantile(sorted, float64(i)/float64(bins))
 		fresh := len(p.Edges) == 0 || edge > p.Edges[len(p.Edges)-1]
 		if fresh && edge < sorted[len(sorted)-1] {
 			p.Edges = append(p.Edges, edge)

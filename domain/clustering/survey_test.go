@@ -322,3 +322,56 @@ func FuzzSurvey(f *testing.F) {
 		}
 	})
 }
+
+// What is recorded outlives those it was learnt from.
+func TestASurveyKeepsNobodysNumber(t *testing.T) {
+	const users = 181
+	random, said, own := draws(7), make([]traits.Flat, users), map[float64]bool{}
+	for i := range users {
+		n, born := 9_000_000_000+random.IntN(100_000_000), asOf.Add(-time.Duration(9000+i*i)*24*time.Hour)
+		own[float64(n)], own[asOf.Sub(born).Hours()/24] = true, true
+		var err error
+		said[i], err = traits.Flatten(fmt.Appendf(nil, `{"n": %d, "born": %q, "plan": "%d"}`, n, born.Format(time.RFC3339), i%2))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := mustSurvey(t, Question{Schema: traits.Infer(named(said), nil), AsOf: asOf, Result: halves(users)}, said)
+	var kept []float64
+	for c, p := range s.Profiles {
+		for _, of := range p.Traits {
+			kept = append(kept, of.Edges...)
+		}
+		for _, d := range s.Labels[c].Distinctions {
+			kept = append(kept, d.Here, d.All)
+		}
+	}
+	for _, x := range kept {
+		if own[x] {
+			t.Errorf("%v is somebody's", x)
+		}
+	}
+	if len(kept) < 24 { // seven bins of two traits, twice
+		t.Errorf("only %v were kept", kept)
+	}
+}
+
+func TestAQuantileIsOfTenUsers(t *testing.T) {
+	near := func(xs ...float64) []float64 { return xs }
+	for _, c := range []struct {
+		sorted []float64
+		q      float64
+		want   float64
+	}{
+		{near(3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 9), 0, 3}, // ten have it
+		{near(7), 0.5, 7},
+		{near(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 0.5, 6.5},
+		{near(9_000_238_217, 9_000_338_219, 9_000_438_220, 9_000_538_229, 9_000_638_231, 9_000_738_240, 9_000_838_251, 9_000_938_263, 9_001_038_270, 9_001_138_289), 0.5, 9_000_690_000},
+		{near(-1, -1, -1, -1, -1, 1, 1, 1, 1, 1.001), 0.5, 0},
+		{near(-1e150, 0, 0, 0, 0, 0, 0, 0, 0, 1e150), 0.5, 0},
+	} {
+		if got := quantile(c.sorted, c.q); got != c.want {
+			t.Errorf("quantile(%v, %v) = %v, not %v", c.sorted, c.q, got, c.want)
+		}
+	}
+}

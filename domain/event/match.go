@@ -1,7 +1,9 @@
 package event
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"kindred/domain/id"
 )
@@ -27,6 +29,32 @@ type Term struct {
 	Weight       float64 `json:"weight"`
 	Similarity   float64 `json:"similarity"`
 	Contribution float64 `json:"contribution"`
+}
+
+// Rounded is the comparison as it is recorded, where it outlives those who
+// were compared: with the score that is public, and with similarities too
+// coarse to tell a number of the one from that of the other. The contributions
+// still add up to the score.
+func (e MatchComputed) Rounded() MatchComputed {
+	e.Score = math.Round(e.Score*1e4) / 1e4
+	explanation := make([]Term, len(e.Explanation))
+	alike, sum := 0.0, 0.0
+	for i, t := range e.Explanation {
+		t.Similarity = math.Round(t.Similarity*100) / 100
+		explanation[i] = t
+		alike, sum = alike+t.Weight*t.Similarity, sum+t.Weight
+	}
+	for i, t := range explanation {
+		switch {
+		case alike > 0:
+			explanation[i].Contribution = e.Score * t.Weight * t.Similarity / alike
+		case sum > 0: // nothing is alike to two decimals
+			explanation[i].Contribution = e.Score * t.Weight / sum
+		}
+	}
+	slices.SortStableFunc(explanation, func(a, b Term) int { return cmp.Compare(b.Contribution, a.Contribution) })
+	e.Explanation = explanation
+	return e
 }
 
 // Within is the consent layer that a comparison keeps to; the zero value is
