@@ -41,8 +41,8 @@ func validateBody(schema *openapi3.Schema, body []byte) error {
 // validateQuery checks the query of a request. Parameters that the operation
 // does not know are refused by name.
 func validateQuery(r *http.Request, op *operation) error {
-	if r.URL.RawQuery == "" {
-		return nil // the contract requires no query parameter
+	if r.URL.RawQuery == "" && !slices.ContainsFunc(op.query, func(p *openapi3.Parameter) bool { return p.Required }) {
+		return nil
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -80,6 +80,8 @@ func describeParameter(p *openapi3.Parameter, err error) []fault.Field {
 		detail := "must not be empty"
 		if _, ok := errors.AsType[*openapi3filter.ParseError](err); ok {
 			detail = mustBe(p.Schema.Value)
+		} else if errors.Is(err, openapi3filter.ErrInvalidRequired) {
+			detail = "is required"
 		}
 		return []fault.Field{{Pointer: p.Name, Detail: detail}}
 	}

@@ -163,6 +163,8 @@ func TestBadInputIsRefusedPrecisely(t *testing.T) {
 		{"GET", "/api/v1/users?cursor=" + canary, "", 400, "bad_cursor", ""},
 		{"GET", "/api/v1/users?cursor=" + strings.Repeat("A", 1000), "", 400, "bad_cursor", ""},
 		{"GET", a.under("/webhooks?status=deleted"), "", 422, "invalid", "status"},
+		{"GET", a.under("/history/state"), "", 422, "invalid", "at"},
+		{"GET", a.under("/history/state?kind=users"), "", 422, "invalid", "at"},
 		{"GET", a.under("/webhooks?cursor=%2e%2e"), "", 400, "bad_cursor", ""},
 		{"GET", "/api/v1/users/" + canary, "", 404, "user_unknown", ""},
 		{"GET", "/api/v1/users/usr_" + strings.Repeat("0", 5000), "", 404, "user_unknown", ""},
