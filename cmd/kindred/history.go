@@ -28,16 +28,12 @@ func (e environ) historyCommand() *cobra.Command {
 
 // onClient runs a tool on the history of one client.
 func (e environ) onClient(cmd *cobra.Command, client string, work func(context.Context, *auditing.Auditor, id.Client) error) error {
-	parsed, err := id.Parse[id.Client](client)
-	if err != nil {
-		return err
-	}
-	return e.with(func(ctx context.Context, f *foundation) error {
+	return e.withClient(client, func(ctx context.Context, f *foundation, client id.Client) error {
 		auditor, err := f.auditor(ctx)
 		if err != nil {
 			return err
 		}
-		return work(ctx, auditor, parsed)
+		return work(ctx, auditor, client)
 	})(cmd, nil)
 }
 

@@ -28,10 +28,6 @@ func (e environ) historyStateCommand() *cobra.Command {
 		Short: "Show a client as it was right after an event, or at a time, as the API shows it: NDJSON, or a table on a terminal",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			parsed, err := id.Parse[id.Client](client)
-			if err != nil {
-				return err
-			}
 			kinds := readapi.StateKinds()
 			if kind != "" {
 				if !slices.Contains(kinds, httpapi.StateKind(kind)) {
@@ -39,14 +35,14 @@ func (e environ) historyStateCommand() *cobra.Command {
 				}
 				kinds = []httpapi.StateKind{httpapi.StateKind(kind)}
 			}
-			return e.with(func(ctx context.Context, f *foundation) error {
+			return e.withClient(client, func(ctx context.Context, f *foundation, client id.Client) error {
 				states := f.traveller()
-				size, err := states.Resolve(ctx, parsed, false, at)
+				size, err := states.Resolve(ctx, client, false, at)
 				if err != nil {
 					return err
 				}
 				bar := newBar(cmd.ErrOrStderr(), "applied")
-				return states.Build(ctx, parsed, size, func(p feed.Rebuilding) { bar.show(p.Events, p.Expected) },
+				return states.Build(ctx, client, size, func(p feed.Rebuilding) { bar.show(p.Events, p.Expected) },
 					func(ctx context.Context, s *travel.State) error {
 						bar.end()
 						return printState(ctx, e.out, s, kinds)

@@ -454,6 +454,12 @@ func TestHistoryByTheCommandLine(t *testing.T) {
 		err := c.ExecuteContext(t.Context())
 		return out.String(), err
 	}
+	nobody := "cli_0000000000000000000000000g"
+	for _, args := range [][]string{{"list"}, {"export"}, {"state", "--at", "0"}} {
+		if out, err := run(append(args, "--client", nobody)...); err == nil || !strings.Contains(err.Error(), nobody) || out != "" {
+			t.Errorf("%q of a client that there never was: %v\n%s", args, err, out)
+		}
+	}
 	export, err := run("export", "--client", string(a.Client.ID))
 	if err != nil {
 		t.Fatal(err)

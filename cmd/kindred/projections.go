@@ -74,11 +74,7 @@ func (e environ) resumeCommand() *cobra.Command {
 		ValidArgs: names,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			of, err := id.Parse[id.Client](client)
-			if err != nil {
-				return err
-			}
-			return e.with(func(ctx context.Context, f *foundation) error {
+			return e.withClient(client, func(ctx context.Context, f *foundation, of id.Client) error {
 				replayed, err := f.replayedThrough(ctx)
 				if err != nil {
 					return err
@@ -168,16 +164,13 @@ func (e environ) rebuildCommand() *cobra.Command {
 		ValidArgs:   modelNames(),
 		Args:        cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			var of id.Client
-			if client != "" {
-				var err error
-				if of, err = id.Parse[id.Client](client); err != nil {
-					return err
-				}
-			}
-			return e.with(func(ctx context.Context, f *foundation) error {
+			rebuild := func(ctx context.Context, f *foundation, of id.Client) error {
 				return e.rebuild(ctx, f, names, of, cmd.ErrOrStderr())
-			})(cmd, names)
+			}
+			if client != "" {
+				return e.withClient(client, rebuild)(cmd, names)
+			}
+			return e.with(func(ctx context.Context, f *foundation) error { return rebuild(ctx, f, "") })(cmd, names)
 		},
 	}
 	cmd.Flags().StringVar(&client, "client", "", "only this client's part; everybody else's stays as it is")

@@ -100,6 +100,14 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	if n := spoilt(t, f, other); n != 0 {
 		t.Errorf("%d rows are spoilt after the command", n)
 	}
+	for _, args := range [][]string{{"rebuild", "users"}, {"resume", "dispatcher"}} {
+		const nobody = "cli_0000000000000000000000000g"
+		c := command(getenv, &out, io.Discard)
+		c.SetArgs(append(append([]string{"projections"}, args...), "--client", nobody))
+		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no client "+nobody) {
+			t.Errorf("%q of a client that there never was: %v", args, err)
+		}
+	}
 	other.createUser("goes on", map[string]any{})
 	caughtUp(t, f)
 	s.stop()

@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/postgres"
+	"kindred/projections"
 )
 
 // greet prints what to type next.
@@ -37,6 +40,36 @@ func (e environ) with(work func(context.Context, *foundation) error) func(*cobra
 		defer f.close()
 		return work(cmd.Context(), f)
 	}
+}
+
+// withClient runs a tool on a client, and refuses one that there never was.
+func (e environ) withClient(client string, work func(context.Context, *foundation, id.Client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		of, err := id.Parse[id.Client](client)
+		if err != nil {
+			return err
+		}
+		return e.with(func(ctx context.Context, f *foundation) error {
+			known, err := f.knows(ctx, of)
+			if err == nil && !known {
+				err = fmt.Errorf("there is no client %s", of)
+			}
+			if err != nil {
+				return err
+			}
+			return work(ctx, f, of)
+		})(cmd, args)
+	}
+}
+
+// knows says whether there is a client, be it that the log has lost its stream.
+func (f *foundation) knows(ctx context.Context, client id.Client) (bool, error) {
+	tip, err := f.log.Tip(ctx, eventstore.ClientStream(client))
+	if err != nil || tip.Revision != eventstore.NoStream {
+		return err == nil, err
+	}
+	tree, err := projections.History{Reader: f.reader()}.Tree(ctx, client, true)
+	return tree.Size > 0, err
 }
 
 func (e environ) migrateCommand() *cobra.Command {
