@@ -110,7 +110,7 @@ func (e environ) historyExportCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return e.onClient(cmd, client, func(ctx context.Context, a *auditing.Auditor, client id.Client) error {
 				out := bufio.NewWriterSize(e.out, 1<<20)
-				bar := newBar(cmd.ErrOrStderr(), "exported")
+				bar := newBar(cmd.ErrOrStderr(), "events exported")
 				err := a.Export(ctx, client, open, out, func(x auditing.Exporting) { bar.show(x.Done, x.Total) })
 				bar.end()
 				return errors.Join(err, out.Flush())
@@ -145,7 +145,7 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 				return err
 			}
 			defer export.Close()
-			return verifyExport(export, keys, heads, e.out)
+			return verifyExport(export, keys, heads, e.out, cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&jwks, "jwks", "", "the audit keys: …/.well-known/audit-jwks.json, or a file")
@@ -159,13 +159,19 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 // maxFindings bounds what is printed of a file that is wrong all over.
 const maxFindings = 1000
 
-func verifyExport(export io.Reader, keys audit.Keys, heads []string, out io.Writer) error {
+func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progress io.Writer) error {
+	info, err := export.Stat()
+	if err != nil {
+		return err
+	}
+	bar := newBar(progress, "bytes verified")
 	printed := 0
-	verified, err := audit.Verify(export, keys, heads, func(f audit.Finding) {
+	verified, err := audit.Verify(&readUnder{bar: bar, file: export, total: info.Size()}, keys, heads, func(f audit.Finding) {
 		if printed++; printed <= maxFindings {
 			fmt.Fprintln(out, f)
 		}
 	})
+	bar.end()
 	if err != nil {
 		return err
 	}

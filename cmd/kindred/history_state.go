@@ -41,7 +41,7 @@ func (e environ) historyStateCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				bar := newBar(cmd.ErrOrStderr(), "applied")
+				bar := newBar(cmd.ErrOrStderr(), "events applied")
 				return states.Build(ctx, client, size, func(p feed.Rebuilding) { bar.show(p.Events, p.Expected) },
 					func(ctx context.Context, s *travel.State) error {
 						bar.end()
@@ -65,7 +65,7 @@ const stateAtOnce = 500 // items
 func printState(ctx context.Context, to io.Writer, s *travel.State, kinds []httpapi.StateKind) error {
 	out := bufio.NewWriterSize(to, 1<<16)
 	show, end := stateLines(out)
-	if isTerminal(to) {
+	if terminal(to) != nil {
 		show, end = stateTable(out, s)
 	}
 	for from := (&readapi.StatePlace{Kind: kinds[0]}); from != nil; {

@@ -104,7 +104,7 @@ func (e environ) verifyModelsCommand() *cobra.Command {
 		Args:        cobra.OnlyValidArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return e.with(func(ctx context.Context, f *foundation) error {
-				return e.verifyModels(ctx, f, names, newBar(cmd.ErrOrStderr(), "applied"))
+				return e.verifyModels(ctx, f, names, newBar(cmd.ErrOrStderr(), "events applied"))
 			})(cmd, names)
 		},
 	}
@@ -182,7 +182,7 @@ func (e environ) rebuild(ctx context.Context, f *foundation, names []string, cli
 		if !slices.Contains(names, model.Name()) {
 			continue
 		}
-		bar := newBar(progress, "applied to "+model.Name())
+		bar := newBar(progress, "events applied to "+model.Name())
 		report := func(r feed.Rebuilding) { bar.show(r.Events, r.Expected) }
 		var err error
 		if client == "" {

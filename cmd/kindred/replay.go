@@ -162,7 +162,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 		if err != nil {
 			return err
 		}
-		if err := verifyExport(export, keys, nil, r.out); err != nil {
+		if err := verifyExport(export, keys, nil, r.out, r.errs); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func lastHeadOf(ctx context.Context, export *replay.Export) (audit.Head, error) 
 
 // copy copies events, and notes how far it has come.
 func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64) error {
-	bar := newBar(r.errs, "copied")
+	bar := newBar(r.errs, "events copied")
 	defer bar.end()
 	return replay.Copy(ctx, from, r.to.log, func(ctx context.Context, n int, last eventstore.Position) error {
 		if err := r.note(ctx, n, last); err != nil {
@@ -253,7 +253,7 @@ func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64
 // another's to do.
 func (r *replaying) buildModels(ctx context.Context) error {
 	for _, model := range projections.All() {
-		bar := newBar(r.errs, "applied to "+model.Name())
+		bar := newBar(r.errs, "events applied to "+model.Name())
 		report := func(p feed.Rebuilding) { bar.show(p.Events, max(p.Expected, r.mark.events)) }
 		built, err := r.to.built(ctx, model)
 		if err == nil && !built {

@@ -67,7 +67,7 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 		return err
 	}
 	here := func() replay.Source { return &replay.Log{Store: r.to.log.Store, UpTo: end} }
-	bar := newBar(r.errs, "compared")
+	bar := newBar(r.errs, "events compared")
 	compared := int64(0)
 	count := func(page []eventstore.Record) error {
 		compared += int64(len(page))
