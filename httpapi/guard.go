@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gorilla/mux"
 
@@ -35,6 +36,9 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		body, err := e.admit(w, r, x)
 		if err != nil {
 			e.fail(w, r, err)
+			if f := fault.As(err); f != nil && f.Kind == fault.TooLarge {
+				e.letFinish(w, r)
+			}
 			return
 		}
 		if op.streams || x.call.Lines {
@@ -207,6 +211,21 @@ func readBody(r *http.Request, op *operation) ([]byte, error) {
 		return body, nil
 	}
 	return body, validateBody(op.body, body)
+}
+
+const (
+	finishWithin = 2 * time.Second
+	finishBytes  = 32 << 20
+)
+
+// letFinish takes the rest of a body that was refused: many callers do not
+// look for an answer before they have sent all of it, and never see that of a
+// connection that is closed on them meanwhile.
+func (e *edge) letFinish(w http.ResponseWriter, r *http.Request) {
+	conn := http.NewResponseController(w)
+	if conn.Flush() == nil && conn.SetReadDeadline(e.o.Now().Add(finishWithin)) == nil {
+		_, _ = io.CopyN(io.Discard, r.Body, finishBytes) // whoever sends more, or slowly, is cut off
+	}
 }
 
 func tooLarge(op *operation) error {
