@@ -183,6 +183,7 @@ func (c *committer) connect(ctx context.Context) error {
 		}
 	}
 	c.conn = conn
+	c.tail.doubt() // it may be another server
 	return nil
 }
 

@@ -107,6 +107,21 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 	})
 }
 
+// awaitListening waits until so many stores listen to what others append.
+func awaitListening(t *testing.T, pool *pgxpool.Pool, want int) {
+	t.Helper()
+	const listeners = `
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 'idle'`
+	await(t, "the stores listen", func() bool {
+		var n int
+		if err := pool.QueryRow(t.Context(), listeners).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == want
+	})
+}
+
 func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())

@@ -211,17 +211,7 @@ func TestFollowersFindWhatNobodyTold(t *testing.T) {
 	pool := pgtest.New(t)
 	s := subscribe(t, open(t, pool), eventstore.Start)
 	next(t, s)
-	// A store looks at the log once more when it begins to listen.
-	const listens = `
-SELECT EXISTS (SELECT FROM pg_stat_activity
-WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 'idle')`
-	await(t, "the store listens", func() bool {
-		var listening bool
-		if err := pool.QueryRow(t.Context(), listens).Scan(&listening); err != nil {
-			t.Fatal(err)
-		}
-		return listening
-	})
+	awaitListening(t, pool, 1) // then a store looks at the log once more
 	const silently = `
 INSERT INTO events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
 VALUES ($1::bigint, '', 'silent', $1::bigint - 1, gen_random_uuid(), 'silent', 1, '', '', now())`
@@ -245,6 +235,56 @@ VALUES ($1::bigint, '', 'silent', $1::bigint - 1, gen_random_uuid(), 'silent', 1
 		case <-time.After(10 * time.Second):
 			t.Fatal("a follower sees nothing")
 		}
+	}
+}
+
+// A standby that is promoted may lack the last commits, and so may a backup.
+func TestFollowersSeeNothingThatTheLogHasLost(t *testing.T) {
+	for _, trial := range []struct{ own, elsewhere bool }{{true, false}, {true, true}, {false, true}} {
+		t.Run(fmt.Sprintf("%+v", trial), func(t *testing.T) {
+			pool := pgtest.New(t)
+			store := open(t, pool)
+			writer, listening := store, 1
+			if !trial.own {
+				writer, listening = open(t, pool), 2
+			}
+			awaitListening(t, pool, listening)
+			mustAppend(t, store, newStream(), eventstore.NoStream)
+			slow, quick := subscribe(t, store, eventstore.Start), subscribe(t, store, eventstore.Start)
+			kept := next(t, slow)
+			for range 3 {
+				mustAppend(t, store, newStream(), eventstore.NoStream)
+			}
+			for n := 0; n < 4; n += len(next(t, quick)) { // the process knows them now
+			}
+			for _, sql := range []string{
+				`DELETE FROM events WHERE position > 1`, `UPDATE heads SET position = position_text(1)`,
+			} {
+				if _, err := pool.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if trial.elsewhere {
+				cut(t, pool)
+				awaitListening(t, pool, listening)
+			}
+			again := subscribe(t, store, kept[0].Position)
+			streams := []eventstore.Stream{newStream(), newStream()}
+			for _, stream := range streams {
+				mustAppend(t, writer, stream, eventstore.NoStream)
+			}
+			for _, s := range []eventstore.Subscription{slow, again} {
+				var seen []eventstore.Stream
+				for len(seen) < len(streams) {
+					for _, r := range next(t, s) {
+						seen = append(seen, r.Stream)
+					}
+				}
+				if diff := cmp.Diff(streams, seen); diff != "" {
+					t.Errorf("a follower sees (-want +got):\n%s", diff)
+				}
+			}
+		})
 	}
 }
 

@@ -40,7 +40,8 @@ func (l *listener) listen(ctx context.Context) {
 		return // subscriptions poll, and the next attempt follows
 	}
 	defer hangUp(ctx, conn)
-	l.tail.ring() // for what came before LISTEN
+	l.tail.doubt() // it may be another server; it also rings for what came before LISTEN
+	defer l.tail.doubt()
 	for {
 		silent, cancel := context.WithTimeout(ctx, listenSilence)
 		said, err := conn.WaitForNotification(silent)

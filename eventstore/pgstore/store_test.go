@@ -99,7 +99,7 @@ func cut(t testing.TB, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	const others = `
-SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
 	var n int
 	if err := pool.QueryRow(ctx, others).Scan(&n); err != nil {

@@ -23,6 +23,7 @@ type tail struct {
 
 	rings      int  // how often it was said that there may be more
 	looked     int  // rings when the table was last found to hold no more
+	cleared    int  // rings when everything was last forgotten
 	committing bool // this process appends; it will tell by itself
 	missed     bool // something was heard meanwhile
 	rung       chan struct{}
@@ -46,6 +47,21 @@ func (t *tail) ring() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rings++
+	t.wake()
+}
+
+// doubt forgets what is known of the log, and rings: after a failover, or where
+// a backup was restored, the log may end before it, and go on otherwise.
+func (t *tail) doubt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clear()
+}
+
+func (t *tail) clear() {
+	t.records, t.last, t.size = nil, -1, 0
+	t.rings++
+	t.cleared = t.rings
 	t.wake()
 }
 
@@ -118,6 +134,9 @@ func (t *tail) unseen() (rings int, unseen bool) {
 func (t *tail) offer(base int64, records []eventstore.Record, rings int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if rings < t.cleared {
+		return // it may be what was forgotten since
+	}
 	t.looked = max(t.looked, rings)
 	known := t.last
 	if t.put(base, records); t.last > known {
@@ -128,6 +147,9 @@ func (t *tail) offer(base int64, records []eventstore.Record, rings int) {
 // put adds the records that stand from base + 1 on, as far as they are not known.
 func (t *tail) put(base int64, records []eventstore.Record) {
 	last := base + int64(len(records))
+	if t.differs(base, records) {
+		t.clear()
+	}
 	switch {
 	case last <= t.last:
 		return
@@ -142,12 +164,20 @@ func (t *tail) put(base int64, records []eventstore.Record) {
 		t.size += len(r.Data) + len(r.Meta)
 	}
 	if len(t.records) > maxTail || t.size > maxTailBytes {
-		t.forget()
+		t.halve()
 	}
 }
 
-// forget drops the older half.
-func (t *tail) forget() {
+// differs says whether another event than the tail's stands at the newest
+// position that it shares with the records.
+func (t *tail) differs(base int64, records []eventstore.Record) bool {
+	shared := min(base+int64(len(records)), t.last)
+	theirs, ours := shared-base-1, shared-t.last+int64(len(t.records))-1
+	return theirs >= 0 && ours >= 0 && records[theirs].ID != t.records[ours].ID
+}
+
+// halve drops the older half.
+func (t *tail) halve() {
 	kept, size := len(t.records), 0
 	for kept > 0 && len(t.records)-kept < maxTail/2 && size < maxTailBytes/2 {
 		kept--
