@@ -158,7 +158,7 @@ func (q *queue) take() []*request {
 		for q.waiting == 0 && !q.closed {
 			q.arrived.Wait()
 		}
-		if batch := q.fill(); len(batch) > 0 || q.closed {
+		if batch := q.fill(); len(batch) > 0 || q.waiting == 0 && q.closed {
 			return batch
 		}
 	}

@@ -185,6 +185,21 @@ func TestAFullQueueRefuses(t *testing.T) {
 	}
 }
 
+func TestAClosedQueueIsTakenToItsEnd(t *testing.T) {
+	q := newQueue()
+	for i := range maxShare {
+		waits(t, q, "importer", fmt.Sprint("user-", i), 1, 10)
+	}
+	waits(t, q, "gone", "gone", 1, 10).abandoned.Store(true)
+	q.close()
+	if n := len(q.take()); n != maxShare {
+		t.Errorf("the batch has %d requests, want the %d that wait", n, maxShare)
+	}
+	if n := len(q.take()); n != 0 {
+		t.Errorf("an empty queue holds %d requests", n)
+	}
+}
+
 func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	config, err := pgx.ParseConfig("host=/nowhere/at/all dbname=none")
 	if err != nil {
