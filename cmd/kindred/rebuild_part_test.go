@@ -68,6 +68,11 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	if again := want[httpapi.Rebuild](t, http.StatusAccepted, a.send("POST", usersRebuild, nil, idempotent("once"))); again.ID != first.ID {
 		t.Errorf("the same request made %s as well", again.ID)
 	}
+	soon := a.send("POST", usersRebuild, nil)
+	wantProblem(t, http.StatusTooManyRequests, "rebuilt_recently", soon)
+	if after := soon.Header.Get("Retry-After"); after != "60" {
+		t.Errorf("Retry-After %q", after)
+	}
 	if spoilt(t, f, a) != 0 || spoilt(t, f, other) != 3 {
 		t.Errorf("%d rows are spoilt of the client that was rebuilt, %d of the other", spoilt(t, f, a), spoilt(t, f, other))
 	}

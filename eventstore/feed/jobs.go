@@ -41,7 +41,9 @@ type Job struct {
 const (
 	jobColumns = `id, client, model, requested_by, requested_at, phase, done, total, rate, seconds_left, error, ended_at`
 	insertJob  = `
-INSERT INTO public.rebuilds (id, client, model, requested_by) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING`
+INSERT INTO public.rebuilds (id, client, model, requested_by) SELECT $1, $2, $3, $4
+WHERE NOT EXISTS (SELECT FROM public.rebuilds WHERE client = $2 AND model = $3 AND ended_at > clock_timestamp() - $5::interval)
+ON CONFLICT (id) DO NOTHING`
 	getJob   = `SELECT ` + jobColumns + ` FROM public.rebuilds WHERE id = $1 AND client = $2`
 	listJobs = `
 SELECT DISTINCT ON (model) ` + jobColumns + ` FROM public.rebuilds WHERE client = $1 ORDER BY model, requested_at DESC, id`
@@ -49,8 +51,9 @@ SELECT DISTINCT ON (model) ` + jobColumns + ` FROM public.rebuilds WHERE client 
 )
 
 // Request asks for a rebuild, once for each id. It fails with a fault:
-// projection_unknown, projection_shared, or rebuild_in_progress while another
-// one of the same part is under way.
+// projection_unknown, projection_shared, rebuild_in_progress while another one
+// of the same part is under way, or rebuilt_recently for a minute after: each
+// stops the live model for a moment, for everybody.
 func (j Jobs) Request(ctx context.Context, job id.Rebuild, model string, client id.Client, by string) (Job, error) {
 	m, err := j.model(model)
 	if err != nil {
@@ -62,14 +65,18 @@ func (j Jobs) Request(ctx context.Context, job id.Rebuild, model string, client 
 	case err != nil:
 		return Job{}, fmt.Errorf("look at %s: %w", model, err)
 	}
-	_, err = j.Runner.Pool.Exec(ctx, insertJob, job, client, model, by)
+	_, err = j.Runner.Pool.Exec(ctx, insertJob, job, client, model, by, jobRest)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "rebuilds_open" {
 		return Job{}, fault.New(fault.Conflict, "rebuild_in_progress", "Your part of %s is being rebuilt already.", model)
 	}
 	if err != nil {
 		return Job{}, fmt.Errorf("ask for a rebuild: %w", err)
 	}
-	return j.one(ctx, getJob, job, client)
+	asked, err := j.one(ctx, getJob, job, client)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fault.New(fault.Limited, "rebuilt_recently", "Your part of %s was rebuilt within the last minute.", model).After(jobRest)
+	}
+	return asked, err
 }
 
 func (j Jobs) model(name string) (ReadModel, error) {
@@ -103,6 +110,7 @@ func (j Jobs) one(ctx context.Context, sql string, args ...any) (Job, error) {
 }
 
 const (
+	jobRest     = time.Minute // between rebuilds of one part
 	jobPoll     = time.Second // between looks for something to do
 	jobAttempts = 5           // of what fails
 	jobTell     = 500 * time.Millisecond

@@ -105,6 +105,7 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff, work func(c
 		return sleep(ctx, cmp.Or(r.Pause, pause))
 	case errors.Is(err, errLost):
 		log.WarnContext(ctx, "leadership lost")
+		*failed = backoff{} // whoever took it may be done with it
 	default:
 		log.ErrorContext(ctx, "leading failed", "error", reason(err))
 	}

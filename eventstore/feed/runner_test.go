@@ -167,6 +167,22 @@ func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
 	}
 }
 
+func TestWhoLosesTheLeaseOftenLeadsAgainAtOnce(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, bolt, "first"))
+	const seize = `UPDATE leases SET epoch = epoch + 1, expires_at = clock_timestamp(); UPDATE checkpoints SET lease_epoch = lease_epoch + 1`
+	for i := range 12 {
+		if _, err := w.pool.Exec(t.Context(), seize); err != nil {
+			t.Fatal(err)
+		}
+		w.rename(t, bolt, "more")
+		if _, err := w.newest(t.Context(), bolt, false); err != nil {
+			t.Fatalf("after %d losses: %v", i+1, err)
+		}
+	}
+}
+
 func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
 	w := newWorld(t)
 	lead := func(name string) {
