@@ -131,7 +131,7 @@ func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Co
 	if err != nil {
 		return APIKey{}, fmt.Errorf("read the head of the log: %w", err)
 	}
-	if err := m.Progress.Wait(ctx, m, last); err != nil {
+	if err := m.Progress.Wait(ctx, m, key.Client, last); err != nil {
 		return APIKey{}, err
 	}
 	key, _, err = m.byHash(ctx, hash)

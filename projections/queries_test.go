@@ -565,7 +565,7 @@ func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 	w.record("", "slug-2", event.Confirmed{Client: w.acme})
 	w.record("", "slug-3", event.Released{Client: w.acme})
 	last := w.record("", "slug-3", event.Reserved{Client: w.bolt})[0]
-	if err := w.reader.Progress.Wait(t.Context(), projections.Claims{}, last.Position); err != nil {
+	if err := w.reader.Progress.Wait(t.Context(), projections.Claims{}, "", last.Position); err != nil {
 		t.Fatal(err)
 	}
 	claims := projections.Claims{Reader: w.reader}

@@ -98,10 +98,10 @@ type clusteringInputs struct {
 }
 
 // Reached implements [policies.Inputs].
-func (i *clusteringInputs) Reached(ctx context.Context, at eventstore.Position) error {
+func (i *clusteringInputs) Reached(ctx context.Context, client id.Client, at eventstore.Position) error {
 	for _, model := range []feed.Projection{i.users, i.consent, i.clusters} {
 		for {
-			err := i.progress.Wait(ctx, model, at)
+			err := i.progress.Wait(ctx, model, client, at)
 			if err == nil {
 				break
 			}

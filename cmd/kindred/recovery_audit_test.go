@@ -307,8 +307,8 @@ func caughtUp(t testing.TB, f *foundation) {
 	for _, model := range projections.All() {
 		var err error
 		end := time.Now().Add(patience)
-		for err = f.progress.Wait(t.Context(), model, head); err != nil && time.Now().Before(end); {
-			err = f.progress.Wait(t.Context(), model, head)
+		for err = f.progress.Wait(t.Context(), model, "", head); err != nil && time.Now().Before(end); {
+			err = f.progress.Wait(t.Context(), model, "", head)
 		}
 		if err != nil {
 			t.Fatalf("%s has not reached %s: %v\n%s", model.Name(), head, err, standing(t, f))

@@ -52,9 +52,9 @@ type RunProgress struct {
 
 // Inputs reads what a run looks at.
 type Inputs interface {
-	// Reached waits until the read models have taken in the log up to a
-	// position.
-	Reached(ctx context.Context, at eventstore.Position) error
+	// Reached waits until the read models have taken in what the log says of a
+	// client up to a position.
+	Reached(ctx context.Context, client id.Client, at eventstore.Position) error
 	// Granted returns, in order of their ids, the users who had granted a layer
 	// at a position and have not withdrawn since.
 	Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error)

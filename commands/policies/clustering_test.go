@@ -207,7 +207,7 @@ func (o *town) Show(context.Context, id.Client, id.Run, RunProgress) error { ret
 func (o *town) Hide(context.Context, id.Client, id.Run) error { return nil }
 
 // Reached implements [Inputs].
-func (o *town) Reached(context.Context, eventstore.Position) error { return nil }
+func (o *town) Reached(context.Context, id.Client, eventstore.Position) error { return nil }
 
 // Granted implements [Inputs].
 func (o *town) Granted(_ context.Context, _ id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {

@@ -118,7 +118,7 @@ func (a *attempt) readUsers(ctx context.Context) (err error) {
 	if err := a.Commands.CheckConsentLayer(ctx, a.run.Client, a.run.Layer); err != nil {
 		return err
 	}
-	if err := a.Inputs.Reached(ctx, a.run.Position); err != nil {
+	if err := a.Inputs.Reached(ctx, a.run.Client, a.run.Position); err != nil {
 		return err
 	}
 	if a.users, err = a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.Position); err != nil {
@@ -303,7 +303,7 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 	// Readers are to find the members as soon as they hear of the clusters.
 	waiting, cancel := context.WithTimeout(ctx, membersWait)
 	defer cancel()
-	if err := a.Inputs.Reached(waiting, at); err != nil && waiting.Err() == nil {
+	if err := a.Inputs.Reached(waiting, a.run.Client, at); err != nil && waiting.Err() == nil {
 		return err
 	}
 	division, err := found.division(a, assigned)

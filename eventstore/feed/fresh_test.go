@@ -170,10 +170,10 @@ func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
 		known, _ := elsewhere.Look("names_2")
 		return known == at
 	})
-	if err := elsewhere.Wait(t.Context(), names{}, at); err != nil {
+	if err := elsewhere.Wait(t.Context(), names{}, "", at); err != nil {
 		t.Error(err)
 	}
-	if err := elsewhere.Wait(t.Context(), names{}, at+"0"); !fault.Is(err, "stale") {
+	if err := elsewhere.Wait(t.Context(), names{}, "", at+"0"); !fault.Is(err, "stale") {
 		t.Errorf("waiting for what never comes: %v", err)
 	}
 }
@@ -189,8 +189,28 @@ func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
 	w.one(t, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE datname = current_database() AND query = 'LISTEN kindred_checkpoint'`)
 	until(t, "somebody listens again", listening)
-	if got := w.rename(t, acme, "x"); w.progress.Wait(t.Context(), names{}, got) != nil {
+	if got := w.rename(t, acme, "x"); w.progress.Wait(t.Context(), names{}, acme, got) != nil {
 		t.Error("not reached")
+	}
+}
+
+func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "before"))
+	const hold = `INSERT INTO quarantine (projection, client, position, event_id, reason, held)
+		SELECT name, $1, position, '', '', true FROM checkpoints`
+	if _, err := w.pool.Exec(t.Context(), hold, acme); err != nil {
+		t.Fatal(err)
+	}
+	at := w.rename(t, bolt, "after")
+	if err := w.progress.Wait(t.Context(), names{}, bolt, at); err != nil {
+		t.Errorf("of another client: %v", err)
+	}
+	for _, client := range []id.Client{acme, ""} {
+		if err := w.progress.Wait(t.Context(), names{}, client, at); !fault.Is(err, "stale") {
+			t.Errorf("of %q: got %v", client, err)
+		}
 	}
 }
 

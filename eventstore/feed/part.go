@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,7 +24,7 @@ const maxSchemaName = 63 // bytes, as Postgres cuts names
 // one, and replaces it in one transaction; everybody else's stays as it is, and
 // goes on. After a crash it goes on where it was. A quarantine of the client
 // is lifted, unless the event that caused it still cannot be applied. Where it
-// fails, the part goes on as it was before.
+// fails or is broken off, the part goes on as it was before.
 func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
 	beside := Slot(m) + "_" + string(client)
 	if client == "" || len(beside) > maxSchemaName {
@@ -38,7 +39,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 		if err == nil {
 			err = b.replacePart(ctx, m, report)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !errors.Is(context.Cause(ctx), errLost) { // who lost the lease comes again
 			err = errors.Join(err, b.giveUp(ctx, m))
 		}
 		return err
@@ -180,6 +181,8 @@ func (l *leader) letGo(ctx context.Context, p Projection, slot string, from chec
 	})
 }
 
+const giveUpTime = 5 * time.Second
+
 const (
 	selectHeld = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND held`
 	stopHeld   = `
@@ -188,8 +191,14 @@ UPDATE quarantine SET held = false, reason = 'its part could not be replaced; re
 
 // giveUp lets a client go who was held for a rebuild that failed: whatever rows
 // it has are those of its place. Where even that fails, it is quarantined, for
-// everybody to see, instead of held for ever.
+// everybody to see, instead of held for ever. When ctx has ended, that takes a
+// moment more.
 func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
+		defer cancel()
+	}
 	slot, from := Slot(m), checkpoint{epoch: l.at.epoch}
 	err := l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&from.position)
 	switch {
@@ -198,11 +207,13 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	case err == nil:
 		err = l.letGo(ctx, m, slot, from)
 	}
-	if err != nil && ctx.Err() == nil {
-		_, stopErr := l.Pool.Exec(ctx, stopHeld, slot, l.only)
-		err = fmt.Errorf("let %s go: %w", l.only, errors.Join(err, stopErr))
+	if err == nil {
+		return nil
 	}
-	return err
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	_, stopErr := l.Pool.Exec(ctx, stopHeld, slot, l.only)
+	return fmt.Errorf("let %s go: %w", l.only, errors.Join(err, stopErr))
 }
 
 // asLeader changes who is held, which the next leader of the slot must see.

@@ -236,6 +236,46 @@ func TestAFailedRebuildHoldsNobody(t *testing.T) {
 	w.tidy(t)
 }
 
+func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
+	w, _ := spoilt(t)
+	blocking, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blocking.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := blocking.Exec(t.Context(), `LOCK TABLE renamings IN SHARE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, breakOff := context.WithCancel(t.Context())
+	defer breakOff()
+	broken := make(chan error, 1)
+	go func() { broken <- w.builder().RebuildClient(ctx, names{}, acme, nil) }()
+	until(t, "the part is about to be replaced", func() bool {
+		return w.one(t, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'renamings'::regclass`) == 1
+	})
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND held`, acme); n != 1 {
+		t.Errorf("%d clients are held", n)
+	}
+	breakOff()
+	if err := <-broken; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients are held or quarantined", n)
+	}
+	if err := blocking.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.rename(t, acme, "after")
+	if got, err := w.newest(t.Context(), acme, false); err != nil || got != "after" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil || w.wrong(t, acme) != 0 {
+		t.Errorf("%d rows are wrong, %v", w.wrong(t, acme), err)
+	}
+	w.tidy(t)
+}
+
 // TestAPartIsBuiltFromAStoreThatCannotTellClientsApart passes everything over
 // that is not the client's.
 func TestAPartIsBuiltFromAStoreThatCannotTellClientsApart(t *testing.T) {

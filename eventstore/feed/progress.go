@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -64,18 +65,20 @@ func (p *Progress) Run(ctx context.Context) {
 	both.Wait()
 }
 
-// Wait waits, at most 2 s, until a projection has passed a position, for every
-// client; then it fails with a fault of kind Unavailable.
-func (p *Progress) Wait(ctx context.Context, of Projection, position eventstore.Position) error {
+// Wait waits, at most 2 s, until a projection has passed a position for a
+// client, or, without one, for every client; then it fails with a fault of
+// kind Unavailable.
+func (p *Progress) Wait(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
 	return p.await(ctx, Slot(of), func() (eventstore.Position, bool, error) {
 		var at eventstore.Position
-		err := p.Pool.QueryRow(ctx, placeOfAll, Slot(of)).Scan(&at)
+		err := p.Pool.QueryRow(ctx, placeFor, Slot(of), client).Scan(&at)
 		return position, at >= position, err
 	})
 }
 
-const placeOfAll = `
-SELECT coalesce((SELECT least(position, (SELECT min(position) FROM quarantine WHERE projection = $1 AND held))
+const placeFor = `
+SELECT coalesce((SELECT least(position,
+		(SELECT min(position) FROM quarantine WHERE projection = $1 AND held AND ($2 = '' OR client = $2)))
 	FROM checkpoints WHERE name = $1), '')`
 
 // await repeats a look at the database until it is content: whenever the slot

@@ -49,7 +49,7 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 			return err
 		}
 		if r.Progress != nil { // the live model may be a moment behind what was just applied
-			if err := r.Progress.Wait(ctx, m, b.at.position); err != nil {
+			if err := r.Progress.Wait(ctx, m, "", b.at.position); err != nil {
 				return err
 			}
 		}
