@@ -25,6 +25,10 @@ const (
 	maxUnlike  = 100 // clients whose first difference is looked for
 )
 
+// A snapshot waits, for as long as that takes, until as much was copied, built
+// and compared.
+const beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL idle_in_transaction_session_timeout TO 0`
+
 // snapshot is a kindred as of a moment at which all its read models had come
 // equally far.
 type snapshot struct{ tx pgx.Tx }
@@ -37,7 +41,7 @@ func (s snapshot) end(ctx context.Context) {
 // before another.
 func (f *foundation) standing(ctx context.Context, after eventstore.Position) (snapshot, eventstore.Position, error) {
 	for range standTries {
-		tx, err := f.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		tx, err := f.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSnapshot})
 		if err != nil {
 			return snapshot{}, "", err
 		}
@@ -108,7 +112,7 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 // compareModels compares every read model with those of the first kindred, in
 // a snapshot of it.
 func (r *replaying) compareModels(ctx context.Context, theirs pgx.Tx, client id.Client) error {
-	return pgx.BeginTxFunc(ctx, r.to.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, r.to.pool, pgx.TxOptions{BeginQuery: beginSnapshot}, func(tx pgx.Tx) error {
 		here, err := feed.NewSide(ctx, tx, projections.History{}, client)
 		if err != nil {
 			return err

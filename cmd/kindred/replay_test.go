@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"kindred/eventstore"
 	"kindred/eventstore/esdbstore/esdbtest"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
@@ -249,6 +250,22 @@ func TestAReplayNamesWhatDiffers(t *testing.T) {
 	}
 	if said, err := replayed(t, s.Config, "--into", into); err != nil || !strings.HasSuffix(said, "\nequal\n") {
 		t.Errorf("once it is repaired: %v\n%s", err, said)
+	}
+}
+
+func TestASnapshotMayIdle(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	s.signUp()
+	still, _, err := openFoundation(t, s.Config).standing(t.Context(), eventstore.Start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer still.end(t.Context())
+	var isolation, idle string
+	const settings = `SELECT current_setting('transaction_isolation'), current_setting('idle_in_transaction_session_timeout')`
+	if err := still.tx.QueryRow(t.Context(), settings).Scan(&isolation, &idle); err != nil || isolation != "repeatable read" || idle != "0" {
+		t.Errorf("%s, it may idle for %s (%v)", isolation, idle, err)
 	}
 }
 
