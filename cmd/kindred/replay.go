@@ -44,19 +44,28 @@ func (e environ) historyReplayCommand() *cobra.Command {
 				return err
 			}
 			config.EventStoreURL = cmp.Or(flags.fromStore, config.EventStoreURL)
+			// What was sealed is asked for its master key first: beside the empty
+			// database a new one could be made.
+			var source *foundation
+			switch {
+			case flags.from == "":
+				if source, err = found(cmd.Context(), config, e.logger, true); err != nil {
+					return err
+				}
+				defer source.close()
+			case flags.keys != "":
+				if err := e.findMasterKeys(cmd.Context(), config, flags.keys); err != nil {
+					return err
+				}
+			}
 			r, err := e.openReplay(cmd.Context(), config, flags, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			defer r.to.close()
-			if flags.from != "" {
+			if source == nil {
 				return r.fromExport(cmd.Context(), flags)
 			}
-			source, err := found(cmd.Context(), config, e.logger, true)
-			if err != nil {
-				return err
-			}
-			defer source.close()
 			return r.fromLog(cmd.Context(), source)
 		},
 	}

@@ -87,12 +87,32 @@ func copyTable(ctx context.Context, from *pgxpool.Pool, to pgx.Tx, table, column
 
 // copyKeysOf copies the keys of one client from another database.
 func (r *replaying) copyKeysOf(ctx context.Context, url string, client id.Client) error {
-	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 2})
+	pool, err := openKeys(ctx, url)
 	if err != nil {
-		return fmt.Errorf("--keys: %w", err)
+		return err
 	}
 	defer pool.Close()
 	return r.copyKeys(ctx, pool, client)
+}
+
+// findMasterKeys makes sure that there are master keys where another database
+// holds what is sealed.
+func (e environ) findMasterKeys(ctx context.Context, config Config, url string) error {
+	pool, err := openKeys(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	_, err = (&foundation{config: config, logger: e.logger, pool: pool}).masterKeys(ctx)
+	return err
+}
+
+func openKeys(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 2})
+	if err != nil {
+		return nil, fmt.Errorf("--keys: %w", err)
+	}
+	return pool, nil
 }
 
 // buryKeys notes for everybody of whom something is sealed that the key is

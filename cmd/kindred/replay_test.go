@@ -288,6 +288,18 @@ func TestAnExportBecomesAKindred(t *testing.T) {
 	jwks := file("jwks", s.send("GET", "/.well-known/audit-jwks.json", nil).Body)
 	whole := file("export", export)
 
+	lost := s.Config
+	lost.MasterKey, lost.DataDir = "", t.TempDir()
+	for _, from := range [][]string{nil, {"--from", whole, "--keys", s.Config.DatabaseURL}} {
+		said, err := replayed(t, lost, append([]string{"--into", pgtest.URL(t)}, from...)...)
+		if err == nil || !strings.Contains(err.Error(), "master.key is missing") {
+			t.Errorf("%v without a master key: %v\n%s", from, err, said)
+		}
+		if made, err := os.ReadDir(lost.DataDir); err != nil || len(made) != 0 {
+			t.Errorf("%v made %v (%v)", from, made, err)
+		}
+	}
+
 	withKeys := s.Config
 	withKeys.DatabaseURL = pgtest.URL(t)
 	said, err := replayed(t, s.Config, "--into", withKeys.DatabaseURL, "--from", whole, "--keys", s.Config.DatabaseURL, "--jwks", jwks)
