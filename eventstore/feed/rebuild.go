@@ -48,6 +48,10 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 		if err := b.finish(ctx, m); err != nil {
 			return err
 		}
+		// The live model stands still from takeOver on: what came meanwhile is applied before.
+		if err := b.catchUp(ctx, report); err != nil {
+			return err
+		}
 		if err := b.callOffVacuum(ctx, Slot(m)); err != nil {
 			return err
 		}

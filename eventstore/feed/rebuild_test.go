@@ -88,6 +88,36 @@ func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
 	}
 }
 
+// growing is a model beside which others write while its indexes are made.
+type growing struct {
+	names
+	write func()
+}
+
+func (g growing) Indexes() []string { g.write(); return nil }
+
+func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, bolt, "before"))
+	var leaders []string
+	note := onceAt("meanwhile", func(ctx context.Context, _ pgx.Tx) error {
+		var leader string
+		err := w.pool.QueryRow(ctx, `SELECT holder FROM leases WHERE name = 'names_2'`).Scan(&leader)
+		leaders = append(leaders, leader)
+		return err
+	})
+	m := growing{names{before: note}, func() { w.rename(t, bolt, "meanwhile") }}
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(leaders, []string{"live"}) {
+		t.Errorf("what came while the indexes were made was applied while %v led the live model", leaders)
+	}
+	w.passed(t, "names_2", w.rename(t, bolt, "after"))
+	w.complete(t)
+}
+
 func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
 	w := newWorld(t)
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
