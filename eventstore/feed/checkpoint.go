@@ -107,6 +107,42 @@ func verify(ctx context.Context, store eventstore.Store, c checkpoint, epoch str
 	return nil
 }
 
+const (
+	headsBeyond = `SELECT client, position FROM heads WHERE position > $1`
+	lowerHeads  = `
+UPDATE heads SET position = $1 FROM unnest($2::text[], $3::text[]) AS beyond (client, position)
+WHERE heads.client = beyond.client AND heads.position = beyond.position AND heads.position > $1`
+)
+
+// lowerHeads brings heads of clients that stand beyond the end of the log back
+// to it: where the log alone was restored, readers would wait for what is gone.
+// A head is noted once its event is in the log, so one that was read before the
+// end is not beyond that by right.
+func (r *Runner) lowerHeads(ctx context.Context) error {
+	end, err := r.Log.Store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read the head of the log: %w", err)
+	}
+	var (
+		clients, heads []string
+		client, head   string
+	)
+	rows, _ := r.Pool.Query(ctx, headsBeyond, end) // what it fails with, its rows end with
+	_, err = pgx.ForEachRow(rows, []any{&client, &head}, func() error {
+		clients, heads = append(clients, client), append(heads, head)
+		return nil
+	})
+	if err == nil && len(clients) > 0 {
+		if end, err = r.Log.Store.Head(ctx); err == nil {
+			_, err = r.Pool.Exec(ctx, lowerHeads, end, clients, heads)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bring heads beyond the log back to its end: %w", err)
+	}
+	return nil
+}
+
 // remedy adds to ErrRestored what to do about it. The model is nil for what is
 // none.
 func remedy(slot string, model ReadModel, err error) error {

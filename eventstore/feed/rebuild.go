@@ -56,6 +56,9 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 			return err
 		}
 		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
+		if err := b.lowerHeads(ctx); err != nil {
+			return err
+		}
 		return b.takeOver(ctx, m)
 	})
 }
@@ -360,6 +363,9 @@ func (r *Runner) Skip(ctx context.Context, name string) error {
 func (r *Runner) skip(ctx context.Context, slot string) error {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
+		return err
+	}
+	if err := r.lowerHeads(ctx); err != nil {
 		return err
 	}
 	end, err := r.end(ctx)

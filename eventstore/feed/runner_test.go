@@ -478,6 +478,33 @@ func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
 	}
 }
 
+func TestHeadsBeyondARestoredLogAreLowered(t *testing.T) {
+	for way, work := range map[string]func(*feed.Runner) error{
+		"rebuild": func(r *feed.Runner) error { return r.Rebuild(t.Context(), names{}, nil) },
+		"skip":    func(r *feed.Runner) error { return r.Skip(t.Context(), "counter") },
+	} {
+		t.Run(way, func(t *testing.T) {
+			w := newWorldOn(pgtest.New(t), memstore.New("restored"))
+			const note = `INSERT INTO heads (client, position) VALUES ($1, $2)`
+			end := w.rename(t, acme, "one", "two")
+			for client, head := range map[id.Client]eventstore.Position{acme: end + "f", bolt: end, "cli_first": position(1)} {
+				if _, err := w.pool.Exec(t.Context(), note, client, head); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := w.pool.Exec(t.Context(), `INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ('counter', '', '', '', 0, 0)`); err != nil {
+				t.Fatal(err)
+			}
+			if err := work(w.runner("operator")); err != nil {
+				t.Fatal(err)
+			}
+			if n := w.one(t, `SELECT count(*) FROM heads WHERE position = $1`, end); n != 2 {
+				t.Errorf("%d heads are at the end of the log", n)
+			}
+		})
+	}
+}
+
 type syncBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
