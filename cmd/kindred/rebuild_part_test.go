@@ -96,6 +96,11 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	getenv := func(name string) string {
 		return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
 	}
+	skip := command(getenv, io.Discard, io.Discard)
+	skip.SetArgs([]string{"projections", "skip", "dispatchre"})
+	if err := skip.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "there is none of that name") {
+		t.Errorf("skipped what there is not: %v", err)
+	}
 	var out bytes.Buffer
 	c := command(getenv, &out, io.Discard)
 	c.SetArgs([]string{"projections", "rebuild", "users", "webhooks", "--client", string(other.Client.ID)})

@@ -352,12 +352,27 @@ func (r *Runner) Skip(ctx context.Context, name string) error {
 		err = errors.New("it is a read model, which can be rebuilt instead")
 	}
 	if err == nil {
+		err = r.followed(ctx, name)
+	}
+	if err == nil {
 		err = r.skip(ctx, name)
 	}
 	if err != nil {
 		return fmt.Errorf("skip %s to the end of the log: %w", name, err)
 	}
 	return nil
+}
+
+const selectFollowed = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1)`
+
+// followed fails where nobody ever followed the log under a name.
+func (r *Runner) followed(ctx context.Context, slot string) error {
+	var known bool
+	err := r.Pool.QueryRow(ctx, selectFollowed, slot).Scan(&known)
+	if err == nil && !known {
+		err = errors.New("there is none of that name; kindred projections list shows them")
+	}
+	return err
 }
 
 func (r *Runner) skip(ctx context.Context, slot string) error {

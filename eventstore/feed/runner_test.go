@@ -473,6 +473,12 @@ func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
 	if err := restored.runner("a").Skip(t.Context(), "names_2"); err == nil {
 		t.Error("a read model can be skipped")
 	}
+	if err := restored.runner("a").Skip(t.Context(), "countre"); err == nil || !strings.Contains(err.Error(), "countre") {
+		t.Errorf("what there is not was skipped: %v", err)
+	}
+	if n := restored.one(t, `SELECT (SELECT count(*) FROM leases WHERE name = 'countre') + (SELECT count(*) FROM checkpoints WHERE name = 'countre')`); n != 0 {
+		t.Errorf("%d rows were made for it", n)
+	}
 	if len(seen) != 1 || seen[0] != last {
 		t.Errorf("saw %v", seen)
 	}
