@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -37,7 +38,7 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		if err != nil {
 			e.fail(w, r, err)
 			if f := fault.As(err); f != nil && f.Kind == fault.TooLarge {
-				e.letFinish(w, r)
+				e.letFinish(w.(*recorder), r)
 			}
 			return
 		}
@@ -220,8 +221,11 @@ const (
 
 // letFinish takes the rest of a body that was refused: many callers do not
 // look for an answer before they have sent all of it, and never see that of a
-// connection that is closed on them meanwhile.
-func (e *edge) letFinish(w http.ResponseWriter, r *http.Request) {
+// connection that is closed on them meanwhile. They keep nobody else out.
+func (e *edge) letFinish(w *recorder, r *http.Request) {
+	if w.lane != nil {
+		w.leave()
+	}
 	conn := http.NewResponseController(w)
 	if conn.Flush() == nil && conn.SetReadDeadline(e.o.Now().Add(finishWithin)) == nil {
 		_, _ = io.CopyN(io.Discard, r.Body, finishBytes) // whoever sends more, or slowly, is cut off
