@@ -29,9 +29,11 @@ type Commands struct {
 	HashPassword func(ctx context.Context, password string) (string, error)
 	NewAPIKey    func() (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
-	Webhooks     Webhooks
-	Matcher      Matcher
-	Directory    Directory
+	// CountWebhooks counts a client's subscriptions. Those of the last moment may be
+	// missing: the bound is to keep them few, and nobody waits for it.
+	CountWebhooks func(ctx context.Context, client id.Client) (int, error)
+	Matcher       Matcher
+	Directory     Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked     func(ctx context.Context, subject string, at time.Time) error

@@ -14,16 +14,6 @@ import (
 	"kindred/eventstore"
 )
 
-// Webhooks knows which subscriptions there are.
-type Webhooks interface {
-	// Count counts a client's. It has seen every write that was acknowledged
-	// before it is asked.
-	Count(ctx context.Context, client id.Client) (int, error)
-	// Alone does work while no other work of the client is done, in whatever
-	// process.
-	Alone(ctx context.Context, client id.Client, work func() error) error
-}
-
 // Subscribe is what is said to be told about events.
 type Subscribe struct {
 	URL        string
@@ -53,23 +43,19 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 		return Webhook{}, err
 	}
 	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
-	var outcome Outcome
-	err := c.Webhooks.Alone(ctx, call.Client, func() (err error) {
-		outcome, err = execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil,
-			func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
-				there, err := c.Webhooks.Count(ctx, call.Client)
-				if err != nil {
-					return nil, err
-				}
-				if err := domain.CheckWebhooks(there); err != nil {
-					return nil, err
-				}
-				return w.Subscribe(event.WebhookSubscribed{
-					Webhook: webhook, URL: in.URL, EventTypes: in.EventTypes, Secret: secret(in.Secret),
-				})
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil,
+		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
+			there, err := c.CountWebhooks(ctx, call.Client)
+			if err != nil {
+				return nil, err
+			}
+			if err := domain.CheckWebhooks(there); err != nil {
+				return nil, err
+			}
+			return w.Subscribe(event.WebhookSubscribed{
+				Webhook: webhook, URL: in.URL, EventTypes: in.EventTypes, Secret: secret(in.Secret),
 			})
-		return err
-	})
+		})
 	return webhookAfter(outcome), err
 }
 

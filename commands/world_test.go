@@ -35,14 +35,10 @@ type world struct {
 
 	mu  sync.Mutex
 	now time.Time
-
-	subscribing sync.Mutex
 }
 
-// webhooks counts the subscriptions of a world by reading its log.
-type webhooks world
-
-func (w *webhooks) Count(ctx context.Context, client id.Client) (n int, err error) {
+// countWebhooks counts the subscriptions of a client by reading the log.
+func (w *world) countWebhooks(ctx context.Context, client id.Client) (n int, err error) {
 	records, err := w.store.ReadAll(ctx, eventstore.Start, 1_000_000)
 	for _, r := range records {
 		switch {
@@ -54,12 +50,6 @@ func (w *webhooks) Count(ctx context.Context, client id.Client) (n int, err erro
 		}
 	}
 	return n, err
-}
-
-func (w *webhooks) Alone(_ context.Context, _ id.Client, work func() error) error {
-	w.subscribing.Lock()
-	defer w.subscribing.Unlock()
-	return work()
 }
 
 func newWorld(t *testing.T) *world {
@@ -87,7 +77,7 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 	vault.Now = w.clock
 	return &commands.Commands{
 		Log:     &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: w.clock},
-		Entropy: rand.Reader, Webhooks: (*webhooks)(w), Matcher: w.matcher,
+		Entropy: rand.Reader, CountWebhooks: w.countWebhooks, Matcher: w.matcher,
 		Revoked:      func(context.Context, string, time.Time) error { return nil },
 		HashPassword: func(_ context.Context, password string) (string, error) { return "hash of " + password, nil },
 		NewAPIKey: func() (commands.APIKeySecret, error) {

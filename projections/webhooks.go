@@ -2,8 +2,6 @@ package projections
 
 import (
 	"context"
-	"fmt"
-	"hash/crc32"
 	"strings"
 	"time"
 
@@ -143,52 +141,11 @@ func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webh
 
 const countWebhooks = `SELECT count(*) AS n FROM webhooks w WHERE w.client = $1`
 
-// Count counts the subscriptions of a client.
+// Count counts the subscriptions of a client, as far as the model has come.
 func (m Webhooks) Count(ctx context.Context, client id.Client) (int, error) {
-	found, err := query(ctx, m.Reader, m, client, false, countWebhooks, nil, func(n *int) []any { return []any{n} })
+	found, err := query(ctx, m.Reader, m, client, true, countWebhooks, nil, func(n *int) []any { return []any{n} })
 	if err != nil {
 		return 0, err
 	}
 	return found[0], nil
-}
-
-// Subscriptions are webhooks of which one at a time is made for each client.
-type Subscriptions struct {
-	Webhooks
-	turns [4]chan struct{} // each holds a connection beside those that the work takes
-}
-
-// NewSubscriptions returns the subscriptions that a reader finds.
-func NewSubscriptions(r Reader) *Subscriptions {
-	s := &Subscriptions{Webhooks: Webhooks{r}}
-	for i := range s.turns {
-		s.turns[i] = make(chan struct{}, 1)
-	}
-	return s
-}
-
-const lockSubscriptions = `SELECT pg_advisory_xact_lock(hashtextextended('kindred webhooks of ' || $1, 0))`
-
-// Alone does work while no other work of the client is done, in whatever
-// process. Who waits for the model does so before its turn: others need that.
-func (s *Subscriptions) Alone(ctx context.Context, client id.Client, work func() error) error {
-	if _, err := s.Count(ctx, client); err != nil {
-		return err
-	}
-	turn := s.turns[crc32.ChecksumIEEE([]byte(client))%uint32(len(s.turns))]
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	tx, err := s.Pool.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("take turns: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it holds a lock, nothing else
-	if _, err := tx.Exec(ctx, lockSubscriptions, string(client)); err != nil {
-		return fmt.Errorf("take turns: %w", err)
-	}
-	return work()
 }
