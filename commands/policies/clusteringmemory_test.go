@@ -47,10 +47,10 @@ func TestSmallRunsGoBeforeALargeOneAndKeepRoomForIt(t *testing.T) {
 // Of two large runs one waits for the other, and there are two slots.
 func TestARunThatWaitsForMemoryLeavesItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, c := crowd(t, 30*time.Second)
+		o, c := crowd(t, 10*time.Second)
 		call, layer := o.settle("small", 40, kinds)
 		o.request(call, layer, 2)
-		c.Memory, c.Limit = (63+40)*4*6, time.Minute // of six dimensions: for a large and a small one
+		c.Memory, c.Limit = (63+40)*4*6, 20*time.Second // of six dimensions: for a large and a small one
 		began := time.Now()
 		o.until(c, o.ends(3))
 		if failed := facts[event.ClusteringFailed](o); len(failed) > 0 {
@@ -60,7 +60,7 @@ func TestARunThatWaitsForMemoryLeavesItsSlot(t *testing.T) {
 			t.Errorf("three runs had %d attempts", n)
 		}
 		for _, r := range o.records() {
-			if _, ok := r.Event.(event.ClusteringCompleted); ok && r.Client == call.Client && r.RecordedAt.Sub(began) > 45*time.Second {
+			if _, ok := r.Event.(event.ClusteringCompleted); ok && r.Client == call.Client && r.RecordedAt.Sub(began) > 15*time.Second {
 				t.Errorf("a small run took %s", r.RecordedAt.Sub(began))
 			}
 		}
