@@ -103,6 +103,9 @@ func ownTime() time.Duration {
 // works twice as hard for the second, and would take that from what it measures.
 func measureOverload(ctx context.Context, b *bench) (figures []Figure, err error) {
 	const row = "overload"
+	if err := b.stand.rest(ctx, b.kindred); err != nil { // an import may have come before
+		return nil, err
+	}
 	together, err := apart()
 	if err != nil {
 		return nil, err
