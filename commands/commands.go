@@ -30,7 +30,8 @@ type Commands struct {
 	NewAPIKey    func() (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
 	// CountWebhooks counts a client's subscriptions. Those of the last moment may be
-	// missing: the bound is to keep them few, and nobody waits for it.
+	// missing, or all, where it fails with a fault of kind Unavailable: the bound is to
+	// keep them few, and nobody waits for it.
 	CountWebhooks func(ctx context.Context, client id.Client) (int, error)
 	Matcher       Matcher
 	Directory     Directory

@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 )
@@ -356,6 +358,12 @@ func TestAClientHasAHundredSubscriptionsAtMost(t *testing.T) {
 	}
 	if _, err := w.Subscribe(t.Context(), call, in); err != nil {
 		t.Errorf("after one was removed: %v", err)
+	}
+	w.CountWebhooks = func(context.Context, id.Client) (int, error) {
+		return 0, fault.New(fault.Unavailable, "building", "This list is being built.")
+	}
+	if _, err := w.Subscribe(t.Context(), call, in); err != nil {
+		t.Errorf("where they cannot be counted: %v", err)
 	}
 }
 
