@@ -39,7 +39,7 @@ func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.Us
 		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
 			continue
 		}
-		if f := fault.As(err); f != nil && f.Kind == fault.Missing {
+		if fault.Of(err, fault.Missing) {
 			err = nil // the user was erased
 		}
 		return len(answer.Matches), err

@@ -163,7 +163,7 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 	}
 	if call.Seed != nil {
 		done, err := c.Impressions.Find(ctx, call.Client, shown.Impression)
-		if f := fault.As(err); err == nil || f == nil || f.Kind != fault.Missing {
+		if !fault.Of(err, fault.Missing) {
 			if err == nil {
 				err = c.Log.NoteHead(ctx, call.Client, done.Position)
 			}

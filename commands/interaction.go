@@ -141,7 +141,7 @@ func interactionAfter(done event.InteractionRecorded, outcome Outcome) Interacti
 
 // itemUnknown says that it is the item that there is not, and not the user.
 func itemUnknown(err error) error {
-	if f := fault.As(err); f != nil && f.Kind == fault.Missing {
+	if fault.Of(err, fault.Missing) {
 		return fault.New(fault.Missing, "item_unknown", "There is no such item: it was never there, or was erased.")
 	}
 	return err

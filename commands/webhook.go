@@ -46,7 +46,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil,
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			there, err := c.CountWebhooks(ctx, call.Client)
-			if f := fault.As(err); err != nil && (f == nil || f.Kind != fault.Unavailable) {
+			if err != nil && !fault.Of(err, fault.Unavailable) {
 				return nil, err
 			}
 			if err := domain.CheckWebhooks(there); err != nil {

@@ -37,7 +37,7 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		body, err := e.admit(w, r, x)
 		if err != nil {
 			e.fail(w, r, err)
-			if f := fault.As(err); f != nil && f.Kind == fault.TooLarge {
+			if fault.Of(err, fault.TooLarge) {
 				e.letFinish(w.(*recorder), r)
 			}
 			return

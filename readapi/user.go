@@ -48,7 +48,7 @@ func (a *API) userQuery(ctx context.Context, p httpapi.ListUsersParams) (query p
 	if p.ExternalID != nil {
 		external = *p.ExternalID
 		user, err := a.find(ctx, external)
-		if fault.As(err) != nil && fault.As(err).Kind == fault.Missing {
+		if fault.Of(err, fault.Missing) {
 			query.IDs, err = []id.User{}, nil
 		} else if err == nil && (query.IDs == nil || slices.Contains(query.IDs, user)) {
 			query.IDs = []id.User{user}

@@ -123,8 +123,7 @@ func (w *Worker) Turn(ctx context.Context) (bool, error) {
 
 // passes says whether trouble has nothing to do with the chunk that met it.
 func (w *Worker) passes(err error) bool {
-	f := fault.As(err)
-	return f != nil && f.Kind == fault.Unavailable || errors.Is(err, context.Canceled) || w.Passing(err)
+	return fault.Of(err, fault.Unavailable) || errors.Is(err, context.Canceled) || w.Passing(err)
 }
 
 const begin = `

@@ -73,6 +73,12 @@ func As(err error) *Fault {
 	return nil
 }
 
+// Of says whether err is a fault of this kind.
+func Of(err error, kind Kind) bool {
+	f := As(err)
+	return f != nil && f.Kind == kind
+}
+
 // Is says whether err is a fault with this code.
 func Is(err error, code string) bool {
 	f := As(err)

@@ -91,7 +91,7 @@ func (e *Endpoints) exchange(ctx context.Context, apiKey string) (Session, error
 	record := KeyRecord{Revoked: true} // so is a key that cannot exist
 	if Check(apiKey) {
 		var err error
-		if record, err = e.c.Keys.ByHash(ctx, hash); isMissing(err) {
+		if record, err = e.c.Keys.ByHash(ctx, hash); fault.Of(err, fault.Missing) {
 			record.Revoked = true
 		} else if err != nil {
 			return Session{}, fmt.Errorf("look up an API key: %w", err)
@@ -117,7 +117,7 @@ func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
 		return fault.New(fault.Limited, "too_many_signups", "Too many sign-ups from your address. Try again later.").After(wait)
 	}
 	err := signUp()
-	if f := fault.As(err); err != nil && (f == nil || f.Kind == fault.Unavailable) {
+	if err != nil && (fault.As(err) == nil || fault.Of(err, fault.Unavailable)) {
 		e.signups.giveBack(address)
 	}
 	return err
@@ -192,7 +192,7 @@ func (e *Endpoints) find(ctx context.Context, r httpapi.TokenRequest) (account A
 		}
 	}
 	switch {
-	case isMissing(err):
+	case fault.Of(err, fault.Missing):
 		account, err = Account{}, nil
 	case account.Member != "":
 		name = "member " + string(account.Member)
@@ -213,11 +213,6 @@ func sourceOf(remote string) [32]byte {
 		bits = 64
 	}
 	return sha256.Sum256([]byte(netip.PrefixFrom(addr, bits).Masked().String()))
-}
-
-func isMissing(err error) bool {
-	f := fault.As(err)
-	return f != nil && f.Kind == fault.Missing
 }
 
 func errThrottled(wait time.Duration) error {
