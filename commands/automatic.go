@@ -79,25 +79,19 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 // as far back as is looked.
 func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (map[id.User]eventstore.Recorded, error) {
 	told := map[id.User]eventstore.Recorded{}
-	const page = 500
-	for from, seen := eventstore.End, 0; from >= 0 && seen < maxLookBack; {
-		back, err := c.Log.ReadBack(ctx, eventstore.MatchStream(client, user), from, page)
+	seen := 0
+	for r, err := range c.Log.Backward(ctx, eventstore.MatchStream(client, user), eventstore.End, matchPage) {
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range back { // the newest first
-			m, ok := r.Event.(event.MatchComputed)
-			if !ok || m.Layer != "" {
-				continue
-			}
+		if m, ok := r.Event.(event.MatchComputed); ok && m.Layer == "" {
 			if _, newer := told[m.MatchedUser]; !newer {
 				told[m.MatchedUser] = r
 			}
 		}
-		if len(back) < page {
+		if seen++; seen == maxLookBack {
 			break
 		}
-		from, seen = back[len(back)-1].Revision-1, seen+len(back)
 	}
 	return told, nil
 }

@@ -269,17 +269,14 @@ type LastDivision struct {
 // one, the zero value.
 func (c *Commands) LastDivision(ctx context.Context, client id.Client, layer id.ConsentLayer) (last LastDivision, err error) {
 	stream := eventstore.RunsStream(client, layer)
-	for from, read := eventstore.End, 0; from >= 0 && read < maxLookBack; {
-		page, err := c.Log.ReadBack(ctx, stream, from, runsPage)
-		if err != nil || len(page) == 0 {
+	read := 0
+	for r, err := range c.Log.Backward(ctx, stream, eventstore.End, runsPage) {
+		if err != nil {
 			return last, err
 		}
-		for _, r := range page {
-			if last.take(r.Event) {
-				return last, nil
-			}
+		if read++; last.take(r.Event) || read == maxLookBack {
+			break
 		}
-		read, from = read+len(page), page[len(page)-1].Revision-1
 	}
 	return last, nil
 }

@@ -47,8 +47,11 @@ type Matches struct {
 	Position eventstore.Position
 }
 
-// maxLookBack bounds how far back a repeated request looks for its matches.
-const maxLookBack = 10_000
+const (
+	// maxLookBack bounds how far back a repeated request looks for its matches.
+	maxLookBack = 10_000
+	matchPage   = 500 // events that are read at once
+)
 
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
@@ -260,16 +263,17 @@ func firstAppend[E event.Event](found []E) ([]event.Event, error) {
 // stream that ends at tip.
 func (c *Commands) repeatedMatches(ctx context.Context, call Call, tip eventstore.Tip, answer *Matches) error {
 	wanted := id.Next[id.Event](c.ids(call, string(tip.Stream)))
-	const page = 500
 	var newest []eventstore.Recorded // the newest first
-	for from := tip.Revision; from >= 0 && len(newest) < maxLookBack; from -= page {
-		back, err := c.Log.ReadBack(ctx, tip.Stream, from, page)
+	for r, err := range c.Log.Backward(ctx, tip.Stream, tip.Revision, matchPage) {
 		if err != nil {
 			return err
 		}
-		newest = append(newest, back...)
-		if i := slices.IndexFunc(newest, func(r eventstore.Recorded) bool { return r.ID == wanted }); i >= 0 {
-			return c.ownMatches(call, newest[:i+1], answer)
+		newest = append(newest, r)
+		if r.ID == wanted {
+			return c.ownMatches(call, newest, answer)
+		}
+		if len(newest) == maxLookBack {
+			break
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -36,28 +35,6 @@ func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.Raw
 // at once.
 const schemaPage = 32
 
-// schemaBackwards reads a client's trait schema backwards, the newest event first.
-func (c *Commands) schemaBackwards(ctx context.Context, stream eventstore.Stream) iter.Seq2[eventstore.Recorded, error] {
-	return func(yield func(eventstore.Recorded, error) bool) {
-		for from := eventstore.End; from >= 0; {
-			page, err := c.Log.ReadBack(ctx, stream, from, schemaPage)
-			if err != nil {
-				yield(eventstore.Recorded{}, err)
-				return
-			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if len(page) < schemaPage {
-				return
-			}
-			from = page[len(page)-1].Revision - 1
-		}
-	}
-}
-
 // loadDecisions reads a trait schema back to the last override; a request that
 // may be a repetition, back to where it was first made, as far as is looked.
 // What was learnt before the last event is left out.
@@ -68,7 +45,7 @@ func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventsto
 		wanted = id.Next[id.Event](c.ids(call, string(stream)))
 	}
 	seen, decided, found := 0, false, wanted == ""
-	for r, err := range c.schemaBackwards(ctx, stream) {
+	for r, err := range c.Log.Backward(ctx, stream, eventstore.End, schemaPage) {
 		if err != nil {
 			return nil, tip, err
 		}
@@ -92,7 +69,7 @@ func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventsto
 // DecisionsAt returns what a client had decided about its traits at a position
 // of the log, by path.
 func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
-	for r, err := range c.schemaBackwards(ctx, eventstore.TraitSchemaStream(client)) {
+	for r, err := range c.Log.Backward(ctx, eventstore.TraitSchemaStream(client), eventstore.End, schemaPage) {
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -133,6 +134,29 @@ func (l *Log) ReadBack(ctx context.Context, stream Stream, from Revision, limit 
 		return nil, fmt.Errorf("read %s backwards: %w", stream, err)
 	}
 	return l.decodeAll(page)
+}
+
+// Backward reads a stream from a revision to its beginning, the newest event
+// first, in pages of so many events. It ends with the first error.
+func (l *Log) Backward(ctx context.Context, stream Stream, from Revision, page int) iter.Seq2[Recorded, error] {
+	return func(yield func(Recorded, error) bool) {
+		for from >= 0 {
+			back, err := l.ReadBack(ctx, stream, from, page)
+			if err != nil {
+				yield(Recorded{}, err)
+				return
+			}
+			for _, r := range back {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if len(back) < page {
+				return
+			}
+			from = back[len(back)-1].Revision - 1
+		}
+	}
 }
 
 func (l *Log) decodeAll(page []Record) ([]Recorded, error) {
