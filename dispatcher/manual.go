@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 )
@@ -85,7 +86,7 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 	ids := m.ids(seed, "test", string(webhook), eventType)
 	delivery, eventID := id.Next[id.Delivery](ids), id.Next[id.Event](ids)
 	at := m.Now().UTC().Truncate(time.Microsecond)
-	body, err := json.Marshal(message{eventType, example(eventType, client, ids), at.Format(bodyTime)})
+	body, err := json.Marshal(message{eventType, example(eventType, ids).Data(client), at.Format(bodyTime)})
 	if err != nil {
 		return Delivery{}, fmt.Errorf("write a test: %w", err)
 	}
@@ -95,45 +96,22 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 	})
 }
 
-// example is made-up data for a type of event, with the fields of section 6 of
-// the interface specification.
-func example(eventType string, client id.Client, ids *id.Source) any {
+// example is a made-up event of a type.
+func example(eventType string, ids *id.Source) event.Public {
 	switch eventType {
 	case "match.computed":
-		return struct {
-			Client      id.Client `json:"client_id"`
-			User        id.User   `json:"user_id"`
-			MatchedUser id.User   `json:"matched_user_id"`
-			Score       float64   `json:"score"`
-		}{client, id.Next[id.User](ids), id.Next[id.User](ids), 0.5}
+		return event.MatchComputed{User: id.Next[id.User](ids), MatchedUser: id.Next[id.User](ids), Score: 0.5}
 	case "clustering.completed":
-		type cluster struct {
-			ID    id.Cluster `json:"id"`
-			Size  int        `json:"size"`
-			Label string     `json:"label"`
+		return event.ClusteringCompleted{
+			Layer: id.Next[id.ConsentLayer](ids), Run: id.Next[id.Run](ids),
+			Clusters: []event.ClusterSummary{{ID: id.Next[id.Cluster](ids), Size: 2, Label: "a test"}},
 		}
-		return struct {
-			Client   id.Client       `json:"client_id"`
-			Layer    id.ConsentLayer `json:"consent_layer_id"`
-			Run      id.Run          `json:"clustering_run_id"`
-			Clusters []cluster       `json:"clusters"`
-		}{client, id.Next[id.ConsentLayer](ids), id.Next[id.Run](ids), []cluster{{id.Next[id.Cluster](ids), 2, "a test"}}}
 	case "clustering.failed":
-		return struct {
-			Client id.Client       `json:"client_id"`
-			Layer  id.ConsentLayer `json:"consent_layer_id"`
-			Error  string          `json:"error_details"`
-		}{client, id.Next[id.ConsentLayer](ids), "This is a test; no run has failed."}
+		return event.ClusteringFailed{Layer: id.Next[id.ConsentLayer](ids), Details: "This is a test; no run has failed."}
 	case "campaign.budget_exhausted":
-		return struct {
-			Client   id.Client   `json:"client_id"`
-			Campaign id.Campaign `json:"campaign_id"`
-		}{client, id.Next[id.Campaign](ids)}
+		return event.CampaignBudgetExhausted{Campaign: id.Next[id.Campaign](ids)}
 	default: // cluster.drift_detected
-		return struct {
-			Client  id.Client  `json:"client_id"`
-			Cluster id.Cluster `json:"cluster_id"`
-		}{client, id.Next[id.Cluster](ids)}
+		return event.ClusterDriftDetected{Cluster: id.Next[id.Cluster](ids)}
 	}
 }
 
