@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
-	"kindred/domain/id"
 	"kindred/httpapi/auth"
 	"kindred/projections"
 )
@@ -15,19 +13,15 @@ import (
 type revocationSource struct{ model projections.Revocations }
 
 // Since fulfils auth.RevocationSource.
-func (s revocationSource) Since(ctx context.Context, within time.Duration) ([]auth.Revocation, time.Time, error) {
+func (s revocationSource) Since(ctx context.Context, within time.Duration) ([]string, time.Time, error) {
 	asked := time.Now()
 	found, err := s.model.Since(ctx, within, auth.MaxRevocations)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	revoked := make([]auth.Revocation, len(found))
+	revoked := make([]string, len(found))
 	for i, r := range found {
-		if strings.HasPrefix(r.Subject, "key_") {
-			revoked[i].Key = id.Key(r.Subject)
-		} else {
-			revoked[i].Member = id.Member(r.Subject)
-		}
+		revoked[i] = r.Subject
 	}
 	return revoked, asked, nil
 }

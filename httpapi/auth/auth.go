@@ -51,22 +51,15 @@ type KeyLookup interface {
 	ByHash(ctx context.Context, hash [32]byte) (KeyRecord, error)
 }
 
-// Revocation ends the tokens of an API key or of a member; one of the two is
-// set.
-type Revocation struct {
-	Key    id.Key
-	Member id.Member
-}
-
 // RevocationSource tells what was revoked.
 type RevocationSource interface {
-	// Since returns the revocations noted within a time until now, by the clock
-	// that notes them; they may come more than once, and it fails rather than
-	// leave one out. All that were acknowledged before upTo are among those of
-	// this call and of earlier ones. upTo is a reading of this process's own
-	// clock, taken before the source was asked, so that no two clocks are
-	// compared.
-	Since(ctx context.Context, within time.Duration) (revoked []Revocation, upTo time.Time, err error)
+	// Since returns the ids of API keys and members whose revocation was noted
+	// within a time until now, by the clock that notes them; they may come more
+	// than once, and it fails rather than leave one out. All that were
+	// acknowledged before upTo are among those of this call and of earlier ones.
+	// upTo is a reading of this process's own clock, taken before the source was
+	// asked, so that no two clocks are compared.
+	Since(ctx context.Context, within time.Duration) (revoked []string, upTo time.Time, err error)
 }
 
 // Secrets keeps small secrets under the service's master key. The name is

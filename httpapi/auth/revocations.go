@@ -1,14 +1,12 @@
 package auth
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
@@ -101,7 +99,7 @@ func (r *Revocations) ended(ctx context.Context, p httpapi.Principal) (bool, err
 func (r *Revocations) lookUp(p httpapi.Principal) (bool, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if _, revoked := r.revoked[holder(p.Key, p.Member)]; revoked {
+	if _, revoked := r.revoked[p.Actor()]; revoked {
 		return true, nil
 	}
 	return false, r.current()
@@ -135,9 +133,6 @@ func (r *Revocations) known() bool {
 	defer r.mu.RUnlock()
 	return r.current() == nil
 }
-
-// holder names what a token, or a revocation, stands on.
-func holder(key id.Key, member id.Member) string { return cmp.Or(string(key), string(member)) }
 
 // memory is how long a revocation matters: until the last token that was
 // issued before it has expired on the slowest clock.
@@ -174,7 +169,7 @@ func (r *Revocations) read(ctx context.Context) (err error) {
 		r.revoked = make(map[string]time.Time)
 	}
 	for _, one := range revoked {
-		r.revoked[holder(one.Key, one.Member)] = now
+		r.revoked[one] = now
 		if len(r.revoked) > MaxRevocations {
 			return fmt.Errorf("more than %d revocations within %s", MaxRevocations, r.memory())
 		}

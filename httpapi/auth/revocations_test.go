@@ -25,7 +25,7 @@ func TestARevokedKeyEndsItsTokensAlone(t *testing.T) {
 	if w.refusal(t, exchanged) != "" || w.refusal(t, login) != "" {
 		t.Fatal("a fresh token is refused")
 	}
-	w.source.all = append(w.source.all, noted{Revocation{Key: w.record.Key}, w.Now()})
+	w.source.all = append(w.source.all, noted{string(w.record.Key), w.Now()})
 	w.poll(t)
 	if code := w.refusal(t, exchanged); code != "invalid_token" {
 		t.Errorf("%q for a token of the key; want invalid_token", code)
@@ -38,7 +38,7 @@ func TestARevokedKeyEndsItsTokensAlone(t *testing.T) {
 func TestARemovedMemberLosesLoginsButNotKeys(t *testing.T) {
 	w := newWorld(t)
 	exchanged, login := w.exchanged(t), w.login(t)
-	w.source.all = append(w.source.all, noted{Revocation{Member: w.account.Member}, w.Now()})
+	w.source.all = append(w.source.all, noted{string(w.account.Member), w.Now()})
 	w.poll(t)
 	if code := w.refusal(t, login); code != "invalid_token" {
 		t.Errorf("%q for the login; want invalid_token", code)
@@ -134,7 +134,7 @@ func TestWhatWasRevokedDuringAStallIsKnownAfterIt(t *testing.T) {
 	w := newWorld(t)
 	token := w.exchanged(t)
 	w.Advance(revokedBites + 1)
-	w.source.all = append(w.source.all, noted{Revocation{Key: w.record.Key}, w.Now()})
+	w.source.all = append(w.source.all, noted{string(w.record.Key), w.Now()})
 	if code := w.refusal(t, token); code != "invalid_token" {
 		t.Errorf("%q; want invalid_token", code)
 	}
@@ -166,7 +166,7 @@ func TestAClockThatRunsAheadHidesNoRevocation(t *testing.T) {
 	w.source.behind = time.Hour
 	exchanged := w.exchanged(t)
 	w.poll(t)
-	w.source.all = append(w.source.all, noted{Revocation{Key: w.record.Key}, w.Now().Add(-w.source.behind)})
+	w.source.all = append(w.source.all, noted{string(w.record.Key), w.Now().Add(-w.source.behind)})
 	for range 2 {
 		w.Advance(61 * time.Second)
 		w.poll(t)
@@ -179,7 +179,7 @@ func TestAClockThatRunsAheadHidesNoRevocation(t *testing.T) {
 func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
 	w := newWorld(t)
 	revoked := httpapi.Principal{Key: w.record.Key}
-	w.source.all = []noted{{Revocation{Key: w.record.Key}, w.Now()}}
+	w.source.all = []noted{{string(w.record.Key), w.Now()}}
 	w.poll(t)
 	w.source.all = nil
 	w.Advance(ttl + 2*Skew)
@@ -198,7 +198,7 @@ func TestMoreRevocationsThanFitVouchForNothing(t *testing.T) {
 	w := newWorld(t)
 	ids := id.Derived("many")
 	for range MaxRevocations + 1 {
-		w.source.all = append(w.source.all, noted{Revocation{Key: id.Next[id.Key](ids)}, w.Now()})
+		w.source.all = append(w.source.all, noted{string(id.Next[id.Key](ids)), w.Now()})
 	}
 	w.Advance(revokedBites + 1)
 	if err := w.revocations.poll(t.Context()); err == nil {
@@ -216,7 +216,7 @@ type moody struct {
 	hangs atomic.Bool
 }
 
-func (m *moody) Since(ctx context.Context, _ time.Duration) ([]Revocation, time.Time, error) {
+func (m *moody) Since(ctx context.Context, _ time.Duration) ([]string, time.Time, error) {
 	m.polls.Add(1)
 	now := time.Now()
 	switch {

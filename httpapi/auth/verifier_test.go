@@ -37,20 +37,20 @@ type revocationLog struct {
 }
 
 type noted struct {
-	Revocation
+	id string // of a key or a member
 	at time.Time
 }
 
-func (r *revocationLog) Since(_ context.Context, within time.Duration) ([]Revocation, time.Time, error) {
+func (r *revocationLog) Since(_ context.Context, within time.Duration) ([]string, time.Time, error) {
 	after := r.now().Add(-r.behind - within)
 	r.afters = append(r.afters, after)
 	if r.err != nil {
 		return nil, time.Time{}, r.err
 	}
-	var since []Revocation
+	var since []string
 	for _, one := range r.all {
 		if !one.at.Before(after) {
-			since = append(since, one.Revocation)
+			since = append(since, one.id)
 		}
 	}
 	return since, r.now().Add(-r.lag), nil
