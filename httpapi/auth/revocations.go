@@ -26,7 +26,6 @@ const MaxRevocations = 1 << 18
 // polls fail, it vouches for nothing.
 type Revocations struct {
 	Source   RevocationSource
-	Wake     <-chan struct{} // asks for a poll at once; may be nil, never closed
 	TokenTTL time.Duration
 	Now      func() time.Time
 	Logger   *slog.Logger
@@ -66,7 +65,6 @@ func (r *Revocations) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		case <-r.Wake:
 		}
 	}
 }
