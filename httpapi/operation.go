@@ -58,7 +58,6 @@ type operation struct {
 	method, path string
 	access       []requirement // any of them will do; none: no token is needed
 	query        []*openapi3.Parameter
-	pathNames    []string
 
 	body         *openapi3.Schema       // nil: no JSON body
 	plain        func(body []byte) bool // tells what fits the schema at a glance; nil: nothing does
@@ -121,8 +120,7 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 		switch {
 		case p.Value.In == openapi3.ParameterInQuery:
 			op.query = append(op.query, p.Value)
-		case p.Value.In == openapi3.ParameterInPath:
-			op.pathNames = append(op.pathNames, p.Value.Name)
+		case p.Value.In == openapi3.ParameterInPath: // its route reads it
 		case p.Value.Name == headerIdempotencyKey:
 			op.repeatable = true
 		case p.Value.Name == headerIfMatch:

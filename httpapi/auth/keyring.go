@@ -69,15 +69,13 @@ const (
 	Retiring State = "retiring" // published until the last token that it signed has expired
 )
 
-// KeyInfo describes a signing key to an operator. RetiresAt and RemovedAt are
-// zero while no successor is planned.
+// KeyInfo describes a signing key to an operator. RemovedAt is zero while no
+// successor is planned.
 type KeyInfo struct {
 	ID          string // RFC 7638 thumbprint
 	Algorithm   string // ES256 or EdDSA
 	State       State
-	CreatedAt   time.Time
 	ActivatesAt time.Time
-	RetiresAt   time.Time
 	RemovedAt   time.Time
 }
 

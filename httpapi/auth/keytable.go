@@ -12,7 +12,7 @@ import (
 
 const (
 	selectKeysSQL = `
-SELECT kid, alg, public_jwk, sealed_private_jwk, created_at, activates_at, retires_at, removed_at
+SELECT kid, alg, public_jwk, sealed_private_jwk, activates_at, retires_at, removed_at
 FROM signing_keys
 ORDER BY alg, activates_at, kid`
 
@@ -42,7 +42,7 @@ func selectKeys(ctx context.Context, db querier) ([]keyRow, error) {
 	}
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (keyRow, error) {
 		var r keyRow
-		err := row.Scan(&r.kid, &r.alg, &r.publicJWK, &r.sealedJWK, &r.createdAt, &r.activatesAt, &r.retiresAt, &r.removedAt)
+		err := row.Scan(&r.kid, &r.alg, &r.publicJWK, &r.sealedJWK, &r.activatesAt, &r.retiresAt, &r.removedAt)
 		return r, err
 	})
 	if err != nil {

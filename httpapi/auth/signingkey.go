@@ -24,7 +24,6 @@ type keyRow struct {
 	alg         jose.SignatureAlgorithm
 	publicJWK   []byte
 	sealedJWK   []byte // the private key, under the master key
-	createdAt   time.Time
 	activatesAt time.Time
 	retiresAt   *time.Time
 	removedAt   *time.Time
@@ -121,12 +120,9 @@ func (r keyRow) stateAt(now time.Time) State {
 }
 
 func (r keyRow) info(now time.Time) KeyInfo {
-	info := KeyInfo{
-		ID: r.kid, Algorithm: string(r.alg), State: r.stateAt(now),
-		CreatedAt: r.createdAt, ActivatesAt: r.activatesAt,
-	}
-	if r.retiresAt != nil {
-		info.RetiresAt, info.RemovedAt = *r.retiresAt, *r.removedAt
+	info := KeyInfo{ID: r.kid, Algorithm: string(r.alg), State: r.stateAt(now), ActivatesAt: r.activatesAt}
+	if r.removedAt != nil {
+		info.RemovedAt = *r.removedAt
 	}
 	return info
 }
