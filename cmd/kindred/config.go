@@ -48,25 +48,25 @@ func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 // setting is one environment variable.
 type setting struct {
 	name, value, meaning string // value is the default
-	set                  func(c *Config, value string) error
+	set                  func(value string) error
 }
 
-func settings() []setting {
+func (c *Config) settings() []setting {
 	return []setting{
-		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", setListen},
-		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", setPublicURL},
-		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", setDatabaseURL},
-		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", setEventStoreURL},
-		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key", text(func(c *Config) *string { return &c.DataDir })},
-		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(func(c *Config) *string { return &c.MasterKey })},
-		{"KINDRED_MASTER_KEY_FILE", "", "a file with the same (default: master.key under KINDRED_DATA_DIR, made at the first start)", text(func(c *Config) *string { return &c.MasterKeyFile })},
-		{"KINDRED_TOKEN_TTL", "900s", "how long tokens live, from 60s to 24h", setTokenTTL},
-		{"KINDRED_WEBHOOK_RETRY_DELAYS", "30s,1m,2m,4m,8m", "waits before each retry of a delivery", setRetryDelays},
-		{"KINDRED_WEBHOOK_TIMEOUT", "10s", "time that a receiver has to answer, from 1s to 60s", setWebhookTimeout},
-		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", setAllowNetworks},
-		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", setRateLimit},
-		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", setTrustedProxies},
-		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", setRoles},
+		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", c.setListen},
+		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", c.setPublicURL},
+		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", c.setDatabaseURL},
+		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", c.setEventStoreURL},
+		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key", text(&c.DataDir)},
+		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(&c.MasterKey)},
+		{"KINDRED_MASTER_KEY_FILE", "", "a file with the same (default: master.key under KINDRED_DATA_DIR, made at the first start)", text(&c.MasterKeyFile)},
+		{"KINDRED_TOKEN_TTL", "900s", "how long tokens live, from 60s to 24h", duration(&c.TokenTTL, time.Minute, 24*time.Hour)},
+		{"KINDRED_WEBHOOK_RETRY_DELAYS", "30s,1m,2m,4m,8m", "waits before each retry of a delivery", c.setRetryDelays},
+		{"KINDRED_WEBHOOK_TIMEOUT", "10s", "time that a receiver has to answer, from 1s to 60s", duration(&c.WebhookTimeout, time.Second, time.Minute)},
+		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", networks(&c.AllowNetworks)},
+		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", c.setRateLimit},
+		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", networks(&c.TrustedProxies)},
+		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", c.setRoles},
 	}
 }
 
@@ -74,12 +74,12 @@ func settings() []setting {
 func readConfig(getenv func(string) string) (Config, error) {
 	var c Config
 	var wrong []error
-	for _, s := range settings() {
+	for _, s := range c.settings() {
 		value := s.value
 		if given := strings.TrimSpace(getenv(s.name)); given != "" {
 			value = given
 		}
-		if err := s.set(&c, value); err != nil {
+		if err := s.set(value); err != nil {
 			wrong = append(wrong, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
@@ -89,20 +89,20 @@ func readConfig(getenv func(string) string) (Config, error) {
 // describeSettings prints the settings with their defaults.
 func describeSettings(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, s := range settings() {
+	for _, s := range new(Config).settings() {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", s.name, s.value, s.meaning)
 	}
 	_ = table.Flush() // nothing is lost with a help text
 }
 
-func text(field func(*Config) *string) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		*field(c) = value
+func text(into *string) func(string) error {
+	return func(value string) error {
+		*into = value
 		return nil
 	}
 }
 
-func setListen(c *Config, value string) error {
+func (c *Config) setListen(value string) error {
 	_, port, err := net.SplitHostPort(value)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -114,7 +114,7 @@ func setListen(c *Config, value string) error {
 	return nil
 }
 
-func setDatabaseURL(c *Config, value string) error {
+func (c *Config) setDatabaseURL(value string) error {
 	if value == "" {
 		return nil
 	}
@@ -125,7 +125,7 @@ func setDatabaseURL(c *Config, value string) error {
 	return nil
 }
 
-func setPublicURL(c *Config, value string) error {
+func (c *Config) setPublicURL(value string) error {
 	if value == "" {
 		return nil
 	}
@@ -137,7 +137,7 @@ func setPublicURL(c *Config, value string) error {
 	return nil
 }
 
-func setEventStoreURL(c *Config, value string) error {
+func (c *Config) setEventStoreURL(value string) error {
 	scheme, _, _ := strings.Cut(value, "://")
 	if value != "" && !slices.Contains([]string{"esdb", "esdb+discover", "kurrentdb", "kurrentdb+discover"}, scheme) {
 		return errors.New("must begin with esdb:// or kurrentdb://")
@@ -146,28 +146,21 @@ func setEventStoreURL(c *Config, value string) error {
 	return nil
 }
 
-func duration(value string, least, most time.Duration) (time.Duration, error) {
-	d, err := time.ParseDuration(value)
-	if err != nil || d < least || d > most {
-		return 0, fmt.Errorf("must be a duration from %s to %s, such as 90s", least, most)
+func duration(into *time.Duration, least, most time.Duration) func(string) error {
+	return func(value string) error {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < least || d > most {
+			return fmt.Errorf("must be a duration from %s to %s, such as 90s", least, most)
+		}
+		*into = d
+		return nil
 	}
-	return d, nil
 }
 
-func setTokenTTL(c *Config, value string) (err error) {
-	c.TokenTTL, err = duration(value, time.Minute, 24*time.Hour)
-	return err
-}
-
-func setWebhookTimeout(c *Config, value string) (err error) {
-	c.WebhookTimeout, err = duration(value, time.Second, time.Minute)
-	return err
-}
-
-func setRetryDelays(c *Config, value string) error {
+func (c *Config) setRetryDelays(value string) error {
 	for part := range strings.SplitSeq(value, ",") {
-		d, err := duration(strings.TrimSpace(part), time.Millisecond, 24*time.Hour)
-		if err != nil {
+		var d time.Duration
+		if err := duration(&d, time.Millisecond, 24*time.Hour)(strings.TrimSpace(part)); err != nil {
 			return err
 		}
 		c.RetryDelays = append(c.RetryDelays, d)
@@ -178,31 +171,23 @@ func setRetryDelays(c *Config, value string) error {
 	return nil
 }
 
-func setAllowNetworks(c *Config, value string) (err error) {
-	c.AllowNetworks, err = networks(value)
-	return err
-}
-
-func setTrustedProxies(c *Config, value string) (err error) {
-	c.TrustedProxies, err = networks(value)
-	return err
-}
-
-func networks(value string) (all []netip.Prefix, err error) {
-	for part := range strings.SplitSeq(value, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
+func networks(into *[]netip.Prefix) func(string) error {
+	return func(value string) error {
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.TrimSpace(part); part == "" {
+				continue
+			}
+			network, err := netip.ParsePrefix(part)
+			if err != nil {
+				return errors.New("must be networks such as 10.0.0.0/8, with commas between")
+			}
+			*into = append(*into, network)
 		}
-		network, err := netip.ParsePrefix(part)
-		if err != nil {
-			return nil, errors.New("must be networks such as 10.0.0.0/8, with commas between")
-		}
-		all = append(all, network)
+		return nil
 	}
-	return all, nil
 }
 
-func setRateLimit(c *Config, value string) error {
+func (c *Config) setRateLimit(value string) error {
 	if value != "on" && value != "off" {
 		return errors.New("must be on or off")
 	}
@@ -210,7 +195,7 @@ func setRateLimit(c *Config, value string) error {
 	return nil
 }
 
-func setRoles(c *Config, value string) error {
+func (c *Config) setRoles(value string) error {
 	known := []string{roleAPI, roleProjections, rolePolicies, roleDispatcher}
 	for part := range strings.SplitSeq(value, ",") {
 		role := strings.TrimSpace(part)

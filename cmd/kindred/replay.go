@@ -93,7 +93,7 @@ type replaying struct {
 
 func (e environ) openReplay(ctx context.Context, config Config, flags replayFlags, errs io.Writer) (*replaying, error) {
 	config.DatabaseURL, config.EventStoreURL = flags.into, ""
-	if err := setEventStoreURL(&config, flags.intoStore); err != nil {
+	if err := config.setEventStoreURL(flags.intoStore); err != nil {
 		return nil, fmt.Errorf("--into-store: %w", err)
 	}
 	if err := refuseForeign(ctx, flags.into); err != nil {
