@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -162,10 +163,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 		return err
 	}
 	defer export.Close()
-	rewind := func() *replay.Export {
-		_, err := export.Seek(0, io.SeekStart)
-		return replay.NewExport(failing{export, err})
-	}
+	whole := func() *replay.Export { return replay.NewExport(io.NewSectionReader(export, 0, math.MaxInt64)) }
 	if flags.jwks != "" {
 		keys, err := loadKeys(ctx, flags.jwks)
 		if err != nil {
@@ -175,14 +173,14 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 			return err
 		}
 	}
-	head, err := lastHeadOf(ctx, rewind())
+	head, err := lastHeadOf(ctx, whole())
 	if err != nil {
 		return err
 	}
 	if err := r.begin(ctx, fmt.Sprintf("export of %s %x", head.Client, head.Root)); err != nil {
 		return err
 	}
-	from := rewind()
+	from := whole()
 	for skip := r.mark.events; skip > 0; {
 		page, err := from.Next(ctx, int(min(skip, feed.MaxBatch)))
 		if err != nil {
@@ -197,7 +195,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 		return err
 	}
 	if flags.keys == "" {
-		err = r.buryKeys(ctx, rewind())
+		err = r.buryKeys(ctx, whole())
 	} else {
 		err = r.copyKeysOf(ctx, flags.keys, head.Client)
 	}
@@ -207,7 +205,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 	if err := r.buildModels(ctx); err != nil {
 		return err
 	}
-	if err := r.compareLogs(ctx, func() replay.Source { return rewind() }); err != nil {
+	if err := r.compareLogs(ctx, func() replay.Source { return whole() }); err != nil {
 		return err
 	}
 	if flags.keys != "" {
@@ -216,19 +214,6 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 		}
 	}
 	return r.finish(ctx)
-}
-
-// failing is a reader that may have failed before.
-type failing struct {
-	io.Reader
-	err error
-}
-
-func (f failing) Read(p []byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	return f.Reader.Read(p)
 }
 
 // lastHeadOf goes through an export, to see whether it is whole.
