@@ -52,28 +52,23 @@ func (l deliveryLog) Health(ctx context.Context, client id.Client, eventual bool
 }
 
 // manualDeliveries likewise, for those that are made by hand.
-type manualDeliveries struct{ manual dispatcher.Manual }
-
-// Follow implements [writeapi.Deliveries].
-func (m manualDeliveries) Follow(ctx context.Context, client id.Client, webhook id.Webhook) {
-	m.manual.Follow(ctx, client, webhook)
-}
+type manualDeliveries struct{ dispatcher.Manual }
 
 // Test implements [writeapi.Deliveries].
 func (m manualDeliveries) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error) {
-	made, err := m.manual.Test(ctx, client, webhook, eventType, seed)
+	made, err := m.Manual.Test(ctx, client, webhook, eventType, seed)
 	return deliveryBody(made), err
 }
 
 // Redeliver implements [writeapi.Deliveries].
 func (m manualDeliveries) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error) {
-	made, err := m.manual.Redeliver(ctx, client, webhook, delivery, seed)
+	made, err := m.Manual.Redeliver(ctx, client, webhook, delivery, seed)
 	return deliveryBody(made), err
 }
 
 // Recover implements [writeapi.Deliveries].
 func (m manualDeliveries) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error) {
-	r, err := m.manual.Recover(ctx, client, webhook, since, seed)
+	r, err := m.Manual.Recover(ctx, client, webhook, since, seed)
 	return httpapi.Recovery{Recovered: r.Recovered, More: r.More}, err
 }
 
