@@ -92,10 +92,7 @@ func (e environ) historyListCommand() *cobra.Command {
 }
 
 func clientFlag(cmd *cobra.Command, client *string) {
-	cmd.Flags().StringVar(client, "client", "", "the client's id, cli_…")
-	if err := cmd.MarkFlagRequired("client"); err != nil {
-		panic(err) // the flag is made a line above
-	}
+	required(cmd, client, "client", "the client's id, cli_…")
 }
 
 func (e environ) historyExportCommand() *cobra.Command {
@@ -148,11 +145,8 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 			return verifyExport(export, keys, heads, e.out, cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&jwks, "jwks", "", "the audit keys: …/.well-known/audit-jwks.json, or a file")
+	required(cmd, &jwks, "jwks", "the audit keys: …/.well-known/audit-jwks.json, or a file")
 	cmd.Flags().StringArrayVar(&kept, "head", nil, "a file with a head that was kept (a JWS, a proof, or an older export); may be repeated")
-	if err := cmd.MarkFlagRequired("jwks"); err != nil {
-		panic(err)
-	}
 	return cmd
 }
 

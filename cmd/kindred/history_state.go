@@ -51,11 +51,8 @@ func (e environ) historyStateCommand() *cobra.Command {
 		},
 	}
 	clientFlag(cmd, &client)
-	cmd.Flags().StringVar(&at, "at", "", "an ordinal or a position, the event there included, or a time (RFC 3339)")
+	required(cmd, &at, "at", "an ordinal or a position, the event there included, or a time (RFC 3339)")
 	cmd.Flags().StringVar(&kind, "kind", "", "only users, webhooks, campaigns, clusters, consent_layers or api_keys")
-	if err := cmd.MarkFlagRequired("at"); err != nil {
-		panic(err)
-	}
 	return cmd
 }
 

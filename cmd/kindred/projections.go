@@ -88,10 +88,7 @@ func (e environ) resumeCommand() *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&client, "client", "", "the client that is quarantined")
-	if err := cmd.MarkFlagRequired("client"); err != nil {
-		panic(err) // there is no such flag
-	}
+	required(cmd, &client, "client", "the client that is quarantined")
 	return cmd
 }
 

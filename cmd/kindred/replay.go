@@ -70,17 +70,14 @@ func (e environ) historyReplayCommand() *cobra.Command {
 			return r.fromLog(cmd.Context(), source)
 		},
 	}
+	required(cmd, &flags.into, "into", "the empty database that becomes the second kindred")
 	f := cmd.Flags()
-	f.StringVar(&flags.into, "into", "", "the empty database that becomes the second kindred")
 	f.StringVar(&flags.intoStore, "into-store", "", "esdb://… or kurrentdb://… that keeps its log, empty too (default: that database)")
 	f.StringVar(&flags.from, "from", "", "an export (default: the log of the kindred in the environment)")
 	f.StringVar(&flags.fromStore, "from-store", "", "its log is in this event store (default: KINDRED_EVENTSTORE_URL)")
 	f.StringVar(&flags.keys, "keys", "", "the database that has the keys of an export")
 	f.StringVar(&flags.jwks, "jwks", "", "audit keys that must have signed an export, as verify takes them")
 	cmd.MarkFlagsMutuallyExclusive("from", "from-store")
-	if err := cmd.MarkFlagRequired("into"); err != nil {
-		panic(err)
-	}
 	return cmd
 }
 

@@ -62,6 +62,14 @@ func (e environ) withClient(client string, work func(context.Context, *foundatio
 	}
 }
 
+// required adds a flag that a command cannot do without.
+func required(cmd *cobra.Command, into *string, name, usage string) {
+	cmd.Flags().StringVar(into, name, "", usage)
+	if err := cmd.MarkFlagRequired(name); err != nil {
+		panic(err) // the flag is made a line above
+	}
+}
+
 // knows says whether there is a client, be it that the log has lost its stream.
 func (f *foundation) knows(ctx context.Context, client id.Client) (bool, error) {
 	tip, err := f.log.Tip(ctx, eventstore.ClientStream(client))
