@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,22 +17,14 @@ import (
 
 // Guard keeps deliveries away from addresses that are not on the public
 // internet: a webhook URL is a customer's, and must not become a way into our
-// own network. It decides on the resolved address, at every dial and at every
-// write, so neither DNS nor a kept connection leads past it.
+// own network. It decides on the resolved address, at every dial, so that DNS
+// does not lead past it.
 type Guard struct {
-	allowed atomic.Pointer[[]netip.Prefix]
+	allowed []netip.Prefix
 }
 
 // NewGuard makes a guard that admits public addresses and those in allowed.
-func NewGuard(allowed ...netip.Prefix) *Guard {
-	g := new(Guard)
-	g.Allow(allowed...)
-	return g
-}
-
-// Allow replaces the networks that are admitted although they are not public.
-// Connections that are open obey from their next write on.
-func (g *Guard) Allow(networks ...netip.Prefix) { g.allowed.Store(&networks) }
+func NewGuard(allowed ...netip.Prefix) *Guard { return &Guard{allowed} }
 
 // The IANA special-purpose registries (RFC 6890 and its successors), and what
 // clouds answer on outside of them. Everything in IPv6 but 2000::/3 is refused.
@@ -88,7 +79,7 @@ var errRefused = errors.New("is not a public address, and deliveries do not reac
 // CheckAddr refuses an address that is not public, unless it is allowed.
 func (g *Guard) CheckAddr(a netip.Addr) error {
 	a = a.WithZone("")
-	if contains(*g.allowed.Load(), a.Unmap()) {
+	if contains(g.allowed, a.Unmap()) {
 		return nil
 	}
 	public := a.Is4() && !contains(closed4, a) || a.Is6() && open6.Contains(a) && !contains(closed6, a)
@@ -165,7 +156,7 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// dialer opens connections that the guard admits, and keeps on admitting.
+// dialer opens connections that the guard admits.
 func (g *Guard) dialer(timeout time.Duration, resolver *net.Resolver) func(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout:  timeout,
@@ -178,29 +169,5 @@ func (g *Guard) dialer(timeout time.Duration, resolver *net.Resolver) func(ctx c
 			return g.CheckAddr(target.Addr())
 		},
 	}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := d.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-		if err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		return &guardedConn{Conn: conn, guard: g, peer: peer.Addr()}, nil
-	}
-}
-
-// guardedConn asks the guard before it writes.
-type guardedConn struct {
-	net.Conn
-	guard *Guard
-	peer  netip.Addr
-}
-
-func (c *guardedConn) Write(p []byte) (int, error) {
-	if err := c.guard.CheckAddr(c.peer); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
+	return d.DialContext
 }

@@ -163,23 +163,6 @@ func TestANameThatComesToPointInsideIsRefusedAtTheDial(t *testing.T) {
 	}
 }
 
-func TestAKeptConnectionObeysAChangedGuard(t *testing.T) {
-	rx := newReceiver(t, nil)
-	guard := NewGuard(netip.MustParsePrefix("127.0.0.0/8"))
-	transport := newTransport(guard, Config{}.withDefaults(), nil)
-	defer transport.CloseIdleConnections()
-	if err := post(t, transport, rx.URL); err != nil {
-		t.Fatal(err)
-	}
-	guard.Allow()
-	if err := post(t, transport, rx.URL); !errors.Is(err, errRefused) {
-		t.Errorf("the connection was used again: %v", err)
-	}
-	if n := len(rx.got); n != 1 {
-		t.Errorf("%d requests arrived, not 1", n)
-	}
-}
-
 func TestNoProxyOfTheEnvironmentIsAsked(t *testing.T) {
 	proxy, rx := newReceiver(t, nil), newReceiver(t, nil)
 	t.Setenv("HTTP_PROXY", proxy.URL)
