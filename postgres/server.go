@@ -178,8 +178,10 @@ func isAlive(pid int) bool {
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
-// stop ends the process: in order, then at once, then by force.
+// stop ends the process: in order, then at once, then by force. The end of ctx
+// hurries the first step alone.
 func (s *server) stop(ctx context.Context) error {
+	hurry := ctx.Done()
 	for _, step := range []struct {
 		signal os.Signal
 		within time.Duration
@@ -192,17 +194,13 @@ func (s *server) stop(ctx context.Context) error {
 		if err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("signal PostgreSQL (pid %d): %w", s.process.Pid, err)
 		}
-		asked, cancel := context.WithTimeout(ctx, step.within)
-		if step.signal != syscall.SIGINT {
-			asked, cancel = context.WithTimeout(context.WithoutCancel(ctx), step.within)
-		}
 		select {
 		case <-s.ended:
-			cancel()
 			return nil
-		case <-asked.Done():
-			cancel()
+		case <-hurry:
+		case <-time.After(step.within):
 		}
+		hurry = nil
 	}
 	return fmt.Errorf("PostgreSQL (pid %d) cannot be ended", s.process.Pid)
 }
