@@ -114,16 +114,13 @@ func (s *story) spendBudget(ctx context.Context) error {
 		return err
 	}
 	type record struct {
-		Status           string
-		Spent, Remaining int64
+		Status    string
+		Spent     int64 `json:"spent_minor"`
+		Remaining int64 `json:"remaining_minor"`
 	}
 	var rows [][]string
 	for n := int64(1); n <= 3; n++ {
-		var got struct {
-			Status    string
-			Spent     int64 `json:"spent_minor"`
-			Remaining int64 `json:"remaining_minor"`
-		}
+		var got record
 		if err := s.api.do(ctx, s.spending(n, http.StatusCreated), &got); err != nil {
 			return err
 		}
@@ -131,7 +128,7 @@ func (s *story) spendBudget(ctx context.Context) error {
 		if n == 3 {
 			want.Status = "completed"
 		}
-		if record(got) != want {
+		if got != want {
 			return fmt.Errorf("record %d of the spend was answered with %+v, not %+v", n, got, want)
 		}
 		rows = append(rows, []string{strconv.FormatInt(n, 10), euros(spend), euros(got.Spent), euros(got.Remaining), got.Status})
