@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -444,15 +443,8 @@ func TestHistoryByTheCommandLine(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
 	a := storied(s)
-	getenv := func(name string) string {
-		return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
-	}
 	run := func(args ...string) (string, error) {
-		var out bytes.Buffer
-		c := command(getenv, &out, io.Discard)
-		c.SetArgs(append([]string{"history"}, args...))
-		err := c.ExecuteContext(t.Context())
-		return out.String(), err
+		return tool(t, s.Config, append([]string{"history"}, args...)...)
 	}
 	nobody := "cli_0000000000000000000000000g"
 	for _, args := range [][]string{{"list"}, {"export"}, {"state", "--at", "0"}} {
@@ -478,9 +470,7 @@ func TestHistoryByTheCommandLine(t *testing.T) {
 	if said, err := run("verify", "--jwks", jwks, file); err != nil || !strings.Contains(said, cutOff) {
 		t.Errorf("without a head that was kept: %s %v", said, err)
 	}
-	rotate := command(getenv, io.Discard, io.Discard)
-	rotate.SetArgs([]string{"keys", "rotate-audit"})
-	if err := rotate.ExecuteContext(t.Context()); err != nil {
+	if _, err := tool(t, s.Config, "keys", "rotate-audit"); err != nil {
 		t.Fatal(err)
 	}
 	keys := want[httpapi.JWKS](t, http.StatusOK, s.send("GET", "/.well-known/audit-jwks.json", nil)).Keys

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -93,28 +92,19 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	wantProblem(t, http.StatusConflict, "projection_shared", a.send("POST", "/api/v1/projections/revocations/rebuild", nil))
 	wantProblem(t, http.StatusForbidden, "missing_scope", a.with(s.exchange(a.createAPIKey("read", "write").RawKey)).send("POST", usersRebuild, nil))
 
-	getenv := func(name string) string {
-		return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
-	}
-	skip := command(getenv, io.Discard, io.Discard)
-	skip.SetArgs([]string{"projections", "skip", "dispatchre"})
-	if err := skip.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "there is none of that name") {
+	if _, err := tool(t, s.Config, "projections", "skip", "dispatchre"); err == nil || !strings.Contains(err.Error(), "there is none of that name") {
 		t.Errorf("skipped what there is not: %v", err)
 	}
-	var out bytes.Buffer
-	c := command(getenv, &out, io.Discard)
-	c.SetArgs([]string{"projections", "rebuild", "users", "webhooks", "--client", string(other.Client.ID)})
-	if err := c.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "rebuilt users "+string(other.Client.ID)) {
-		t.Errorf("%v\n%s", err, &out)
+	said, err := tool(t, s.Config, "projections", "rebuild", "users", "webhooks", "--client", string(other.Client.ID))
+	if err != nil || !strings.Contains(said, "rebuilt users "+string(other.Client.ID)) {
+		t.Errorf("%v\n%s", err, said)
 	}
 	if n := spoilt(t, f, other); n != 0 {
 		t.Errorf("%d rows are spoilt after the command", n)
 	}
 	for _, args := range [][]string{{"rebuild", "users"}, {"resume", "dispatcher"}} {
 		const nobody = "cli_0000000000000000000000000g"
-		c := command(getenv, &out, io.Discard)
-		c.SetArgs(append(append([]string{"projections"}, args...), "--client", nobody))
-		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no client "+nobody) {
+		if _, err := tool(t, s.Config, "projections", args[0], args[1], "--client", nobody); err == nil || !strings.Contains(err.Error(), "no client "+nobody) {
 			t.Errorf("%q of a client that there never was: %v", args, err)
 		}
 	}

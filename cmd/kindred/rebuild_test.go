@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -24,21 +22,14 @@ func TestARebuildDisturbsNobody(t *testing.T) {
 	storm := newStorm(t, s, 2)
 	storm.blow()
 	storm.acknowledged(40)
-	getenv := func(name string) string {
-		return map[string]string{
-			"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey,
-		}[name]
-	}
 	for range 2 {
-		var out, errs bytes.Buffer
-		rebuild := command(getenv, &out, &errs)
-		rebuild.SetArgs(append([]string{"projections", "rebuild"}, modelNames()...))
-		if err := rebuild.ExecuteContext(t.Context()); err != nil {
-			t.Fatalf("%v\n%s", err, &errs)
+		said, err := tool(t, s.Config, append([]string{"projections", "rebuild"}, modelNames()...)...)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, said)
 		}
 		for _, name := range modelNames() {
-			if !strings.Contains(out.String(), "rebuilt "+name) {
-				t.Errorf("%s is not among what was rebuilt:\n%s", name, &out)
+			if !strings.Contains(said, "rebuilt "+name) {
+				t.Errorf("%s is not among what was rebuilt:\n%s", name, said)
 			}
 		}
 	}
@@ -70,13 +61,7 @@ func TestVerifyNamesWhatDiffers(t *testing.T) {
 	f := openFoundation(t, s.Config)
 	caughtUp(t, f)
 	verify := func() (string, error) {
-		var out bytes.Buffer
-		c := command(func(name string) string {
-			return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
-		}, &out, io.Discard)
-		c.SetArgs([]string{"projections", "verify", "users", "webhooks", "history"})
-		err := c.ExecuteContext(t.Context())
-		return out.String(), err
+		return tool(t, s.Config, "projections", "verify", "users", "webhooks", "history")
 	}
 	if said, err := verify(); err != nil || strings.Count(said, " 0 differences") != 3 || strings.Contains(said, ": 0 rows") {
 		t.Fatalf("%v\n%s", err, said)

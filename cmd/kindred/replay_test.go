@@ -163,9 +163,7 @@ func TestWhatWasReplayedStaysSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, follower := range []string{"dispatcher", "match_queue"} {
-		tool := command(settingsOf(second), io.Discard, io.Discard)
-		tool.SetArgs([]string{"projections", "resume", follower, "--client", string(p.Client.ID)})
-		if err := tool.ExecuteContext(t.Context()); err != nil {
+		if _, err := tool(t, second, "projections", "resume", follower, "--client", string(p.Client.ID)); err != nil {
 			t.Fatal(err)
 		}
 	}

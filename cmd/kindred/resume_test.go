@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,13 +29,7 @@ func TestAQuarantinedClientGetsWhatItMissed(t *testing.T) {
 	exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''refused''; END';
 		CREATE TRIGGER refuse BEFORE INSERT ON dispatch_queue FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	resume := func(name string) (string, error) {
-		var out bytes.Buffer
-		c := command(func(name string) string {
-			return map[string]string{"KINDRED_DATABASE_URL": s.Config.DatabaseURL, "KINDRED_MASTER_KEY": s.Config.MasterKey}[name]
-		}, &out, io.Discard)
-		c.SetArgs([]string{"projections", "resume", name, "--client", string(p.Client.ID)})
-		err := c.ExecuteContext(t.Context())
-		return out.String(), err
+		return tool(t, s.Config, "projections", "resume", name, "--client", string(p.Client.ID))
 	}
 	p.match("bob", "cat")
 	path := p.under("/webhooks/" + string(hook.ID) + "/deliveries")

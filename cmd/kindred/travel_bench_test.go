@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -64,10 +63,8 @@ func BenchmarkPast(b *testing.B) {
 			b.StopTimer()
 			into := pgtest.URL(b)
 			b.StartTimer()
-			tool := command(settingsOf(f.config), io.Discard, io.Discard)
-			tool.SetArgs([]string{"history", "replay", "--into", into})
 			began := time.Now()
-			if err := tool.ExecuteContext(b.Context()); err != nil {
+			if _, err := replayed(b, f.config, "--into", into); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(users*each/time.Since(began).Seconds(), "events/s")

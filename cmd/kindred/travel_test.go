@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -150,13 +148,11 @@ func checkPast(t *testing.T, changes ...func(*Config)) {
 	wantProblem(t, http.StatusForbidden, "missing_scope", a.with(s.exchange(a.createAPIKey("read", "write").RawKey)).get(a.under("/history/state?at=0")))
 
 	lists := map[string][]any{}
-	var out bytes.Buffer
-	state := command(settingsOf(s.Config), &out, io.Discard)
-	state.SetArgs([]string{"history", "state", "--client", string(a.Client.ID), "--at", atTheTime.at})
-	if err := state.ExecuteContext(t.Context()); err != nil {
+	said, err := tool(t, s.Config, "history", "state", "--client", string(a.Client.ID), "--at", atTheTime.at)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(said) {
 		var item map[string]any
 		if err := json.Unmarshal([]byte(line), &item); err != nil {
 			t.Fatal(err)
