@@ -59,7 +59,7 @@ func (t *throttle) take(subject [32]byte) time.Duration {
 	if wait := a.until.Sub(now); wait > 0 {
 		return wait
 	}
-	if now.Sub(later(a.last, a.until)) > forgiven {
+	if min(now.Sub(a.last), now.Sub(a.until)) > forgiven {
 		a = attempts{}
 	}
 	a.count++
@@ -87,11 +87,4 @@ func (t *throttle) forget(subject [32]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.seen.Remove(subject)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
