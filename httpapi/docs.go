@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,7 +46,7 @@ func renderDocs(doc *openapi3.T) ([]byte, error) {
 	}
 	for _, path := range doc.Paths.InMatchingOrder() {
 		item := doc.Paths.Value(path)
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		for _, method := range methods {
 			op := item.GetOperation(method)
 			if op == nil {
 				continue

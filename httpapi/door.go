@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -136,12 +137,7 @@ func plain(request []byte) (p plainRequest, ok bool) {
 		return p, false
 	}
 	p.method = method
-	if p.path, _, _ = strings.Cut(target, "?"); !ofAPI(p.path) {
-		return p, false
-	}
-	switch method {
-	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-	default:
+	if p.path, _, _ = strings.Cut(target, "?"); !ofAPI(p.path) || !slices.Contains(methods, method) {
 		return p, false
 	}
 	length, hosts := "", 0

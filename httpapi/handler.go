@@ -121,10 +121,13 @@ func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
 	e.fail(w, r, fault.New(fault.Missing, "no_such_path", "There is no such path."))
 }
 
+// methods are those that the contract may use.
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
 // wrongMethod says which methods a path has.
 func (e *edge) wrongMethod(w http.ResponseWriter, r *http.Request) {
 	var allow []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+	for _, method := range methods {
 		try, match := *r, mux.RouteMatch{}
 		try.Method = method
 		if !e.router.Match(&try, &match) || match.MatchErr != nil {
