@@ -20,6 +20,7 @@ import (
 	"kindred/eventstore/esdbstore/esdbtest"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
+	"kindred/projections"
 )
 
 // replayed runs kindred history replay in the environment of a kindred.
@@ -39,6 +40,19 @@ func checkReplayed(t testing.TB, c Config, args ...string) Config {
 		t.Fatalf("replayed: %v\n%s", err, said)
 	}
 	return second
+}
+
+// rest ends a service, and brings its read models to the end of its log, which
+// it may not have reached.
+func (s *service) rest() {
+	s.Helper()
+	s.stop()
+	f := openFoundation(s, s.Config)
+	for _, model := range projections.All() {
+		if err := f.runner.CatchUp(s.Context(), model, nil); err != nil {
+			s.Fatal(err)
+		}
+	}
 }
 
 // lists is all that a client can list.
@@ -149,7 +163,7 @@ func TestWhatWasReplayedStaysSilent(t *testing.T) {
 	want[httpapi.Client](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":1,"min_score":1}}}`))
 	p.match("ann", "bob")
 	r.next(t)
-	s.stop()
+	s.rest()
 	second := checkReplayed(t, s.Config)
 	f := openFoundation(t, second)
 	first := history(t, f)[0]
@@ -195,7 +209,7 @@ func TestALogMovesBetweenStores(t *testing.T) {
 	layer := a.createLayer("age")
 	a.grantAll(layer)
 	first := a.lists()
-	s.stop()
+	s.rest()
 
 	cluster := esdbtest.Start(t)
 	second := checkReplayed(t, s.Config, "--into-store", cluster.URL())
@@ -227,8 +241,7 @@ func TestAReplayNamesWhatDiffers(t *testing.T) {
 	s := startService(t)
 	a := storied(s)
 	f := openFoundation(t, s.Config)
-	caughtUp(t, f)
-	s.stop()
+	s.rest()
 	if _, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET paused = NOT paused`); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +359,7 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 		a := storied(s)
 		a.importUsers(1500, func(int) string { return `{}` })
 	}
-	s.stop()
+	s.rest()
 	into := pgtest.URL(t)
 	conn, err := pgx.Connect(t.Context(), into)
 	if err != nil {
