@@ -153,7 +153,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	w.feeds = &feeds.Feeds{
 		Pool: f.pool, Users: projections.Users{Reader: reader}, Interactions: projections.Interactions{Reader: reader},
 		Consent: projections.Consent{Reader: reader}, Populations: f.populations,
-		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}, time.Now}, Now: time.Now, Entropy: rand.Reader,
+		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}}, Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: f.config.PublicURL}
 	if w.auditor, err = f.auditor(ctx); err != nil {
@@ -161,7 +161,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	}
 	w.states = f.traveller()
 	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
-	models := readModels{jobs: f.rebuilds(), now: time.Now}
+	models := readModels{f.rebuilds()}
 	reads := &readapi.API{
 		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()}, Projections: models,
 		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},

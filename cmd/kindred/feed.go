@@ -22,14 +22,13 @@ type shownCampaigns struct {
 	commands *commands.Commands
 	model    projections.Campaigns
 	clusters projections.Clusters
-	now      func() time.Time
 }
 
 var _ feeds.Campaigns = shownCampaigns{}
 
 // Running implements [feeds.Campaigns].
 func (s shownCampaigns) Running(ctx context.Context, client id.Client, user id.User) ([]feeds.Running, error) {
-	now := s.now()
+	now := time.Now()
 	since := now.Add(-ranking.FatigueWindow)
 	found, err := s.model.Showable(ctx, client, user, now, since, nil)
 	if err == nil && slices.ContainsFunc(found, func(c projections.Showable) bool { return c.Audience != domain.AudienceAll }) {

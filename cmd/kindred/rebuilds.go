@@ -20,10 +20,7 @@ func (f *foundation) rebuilds() feed.Jobs {
 }
 
 // readModels puts how the read models do into the words of the contract.
-type readModels struct {
-	jobs feed.Jobs
-	now  func() time.Time
-}
+type readModels struct{ jobs feed.Jobs }
 
 // List implements [readapi.Projections].
 func (m readModels) List(ctx context.Context, client id.Client) ([]httpapi.Projection, error) {
@@ -69,7 +66,7 @@ func (m readModels) lag(ctx context.Context, at eventstore.Position) (float64, e
 	if err != nil || len(waits) == 0 {
 		return 0, err
 	}
-	return max(0, m.now().Sub(waits[0].RecordedAt).Seconds()), nil
+	return max(0, time.Since(waits[0].RecordedAt).Seconds()), nil
 }
 
 // Request implements [writeapi.Rebuilds].
