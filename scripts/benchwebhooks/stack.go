@@ -29,7 +29,6 @@ const patience = 2 * time.Minute
 type stack struct {
 	dir, program string
 	talk         bool // let kindred's log be seen
-	env          []string
 
 	database *postgres.Local
 	pool     *pgxpool.Pool
@@ -77,7 +76,6 @@ func (s *stack) startKindred(ctx context.Context, listen string) error {
 	cmd.Env = append(os.Environ(),
 		"KINDRED_LISTEN="+listen, "KINDRED_DATABASE_URL="+s.database.URL(), "KINDRED_DATA_DIR="+filepath.Join(s.dir, "kindred"),
 		"KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8", "KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h", "KINDRED_PUBLIC_URL=http://kindred.example")
-	cmd.Env = append(cmd.Env, s.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is ours to handle
 	logs, err := cmd.StderrPipe()
 	if err != nil {
