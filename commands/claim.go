@@ -61,12 +61,9 @@ func (c *Commands) SettleClaim(ctx context.Context, call Call, stream eventstore
 	return c.settle(ctx, call, stream, claim.Holder)
 }
 
-func (c *Commands) loadClaim(ctx context.Context, stream eventstore.Stream) (claim domain.Claim, err error) {
+func (c *Commands) loadClaim(ctx context.Context, stream eventstore.Stream) (*domain.Claim, error) {
 	history, _, err := c.Log.Load(ctx, stream)
-	for _, r := range history {
-		claim.Apply(r.Event)
-	}
-	return claim, err
+	return fold[domain.Claim](history), err
 }
 
 // reservation is a claim that a command made for a holder.

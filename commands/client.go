@@ -68,8 +68,8 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 		Member: member, Email: event.Private([]byte(email)), PasswordHash: event.Private([]byte(hash)),
 	}
 	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(client), true,
-		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
-			return fold.SignUp(client, in.CompanyName, slug, added)
+		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+			return company.SignUp(client, in.CompanyName, slug, added)
 		})
 	c.settleAfter(ctx, call, err, reservation{emailStream, owner}, reservation{slugStream, domain.Holder{Client: client}})
 	if err != nil {
@@ -143,15 +143,11 @@ type Client struct {
 // ChangeClient renames a client or changes its settings.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
 	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
-		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
-			return fold.Change(change.Name, change.Settings)
+		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+			return company.Change(change.Name, change.Settings)
 		})
 	if err != nil {
 		return Client{}, err
 	}
-	after := Client{Outcome: outcome}
-	for _, r := range outcome.History {
-		after.Apply(r.Event)
-	}
-	return after, nil
+	return Client{*fold[domain.Client](outcome.History), outcome}, nil
 }

@@ -134,11 +134,8 @@ func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLay
 		if outcome, repeated, err := c.repetition(ctx, call, tail); repeated || err != nil {
 			return outcome.Recorded, err
 		}
-		var runs domain.Runs
-		for _, r := range tail {
-			runs.Apply(r.Event)
-		}
-		events, err := decide(&runs)
+		runs := fold[domain.Runs](tail)
+		events, err := decide(runs)
 		if err != nil {
 			return nil, err
 		}

@@ -107,6 +107,15 @@ type aggregate[T any] interface {
 	Apply(event.Event)
 }
 
+// fold is what the events of a stream add up to.
+func fold[T any, A aggregate[T]](history []eventstore.Recorded) *T {
+	state := new(T)
+	for _, r := range history {
+		A(state).Apply(r.Event)
+	}
+	return state
+}
+
 // decide lets an aggregate say which events follow. history is what was loaded
 // of its stream.
 type decide[T any] func(aggregate *T, history []eventstore.Recorded) ([]event.Event, error)
@@ -157,14 +166,11 @@ func errBusy() error {
 func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	history []eventstore.Recorded, tip eventstore.Tip, decide decide[T],
 ) (Outcome, error) {
-	var state T
-	for _, r := range history {
-		A(&state).Apply(r.Event)
-	}
+	state := fold[T, A](history)
 	if call.IfMatch != nil && tip.Revision != *call.IfMatch {
 		return Outcome{}, errStale()
 	}
-	events, err := decide(&state, history)
+	events, err := decide(state, history)
 	if err != nil { // what stands there is the answer
 		return Outcome{}, cmp.Or(c.Log.NoteHead(ctx, call.Client, end(history)), err)
 	}

@@ -84,10 +84,7 @@ func (c *Commands) DestroyLayerKey(ctx context.Context, client id.Client, layer 
 }
 
 func layerAfter(outcome Outcome) ConsentLayer {
-	after := ConsentLayer{Outcome: outcome}
-	for _, r := range outcome.History {
-		after.Apply(r.Event)
-	}
+	after := ConsentLayer{ConsentLayer: *fold[domain.ConsentLayer](outcome.History), Outcome: outcome}
 	if n := len(outcome.History); n > 0 {
 		after.CreatedAt, after.UpdatedAt = outcome.History[0].RecordedAt, outcome.History[n-1].RecordedAt
 	}
@@ -95,14 +92,12 @@ func layerAfter(outcome Outcome) ConsentLayer {
 }
 
 // consentLayer loads a layer that is there.
-func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) (l domain.ConsentLayer, err error) {
+func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) (*domain.ConsentLayer, error) {
 	history, _, err := c.Log.Load(ctx, eventstore.LayerStream(client, layer))
 	if err != nil {
-		return l, err
+		return nil, err
 	}
-	for _, r := range history {
-		l.Apply(r.Event)
-	}
+	l := fold[domain.ConsentLayer](history)
 	return l, l.Exists()
 }
 

@@ -135,11 +135,7 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 	if err != nil {
 		return event.Within{}, err
 	}
-	var consent domain.Consent
-	for _, r := range last {
-		consent.Apply(r.Event)
-	}
-	if !consent.Granted {
+	if !fold[domain.Consent](last).Granted {
 		return event.Within{}, fault.New(fault.Conflict, "consent_missing", "This user has not granted the consent layer, or has withdrawn it.")
 	}
 	return event.Within{Layer: layer, TraitPaths: l.TraitPaths}, nil
@@ -151,11 +147,7 @@ func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
 	if err != nil {
 		return err
 	}
-	var chosen domain.Client
-	for _, r := range history {
-		chosen.Apply(r.Event)
-	}
-	if chosen.Settings.MatchingRequiresLayer {
+	if fold[domain.Client](history).Settings.MatchingRequiresLayer {
 		return fault.NewInvalid(fault.Field{Pointer: "/consent_layer_id", Detail: "is required by the client's settings"})
 	}
 	return nil

@@ -36,7 +36,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
 		return accountAfter(call, email, outcome), err
 	}
-	client := fold(history)
+	client := fold[domain.Client](history)
 	added := event.MemberAdded{Member: c.newMember(call, client, claim), Role: in.Role, Email: event.Private([]byte(email))}
 	if _, err := client.AddMember(call.Member, added); err != nil {
 		return Account{}, err // before anything was reserved
@@ -60,7 +60,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 
 // newMember names somebody who can still be added. A repeated request gets the
 // same name for the same address, until that was barred.
-func (c *Commands) newMember(call Call, client domain.Client, claim eventstore.Stream) id.Member {
+func (c *Commands) newMember(call Call, client *domain.Client, claim eventstore.Stream) id.Member {
 	ids := c.ids(call, "member of "+string(claim))
 	for {
 		if member := id.Next[id.Member](ids); !client.Barred(member) {
@@ -81,19 +81,12 @@ func accountAfter(call Call, email string, outcome Outcome) Account {
 	}
 }
 
-func fold(history []eventstore.Recorded) (client domain.Client) {
-	for _, r := range history {
-		client.Apply(r.Event)
-	}
-	return client
-}
-
 // RemoveMember ends a membership, frees the address and destroys the key that
 // sealed it.
 func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member) (Outcome, error) {
 	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
-		func(fold *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
-			return fold.RemoveMember(call.Member, member)
+		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+			return company.RemoveMember(call.Member, member)
 		})
 	if err != nil {
 		return Outcome{}, err
@@ -154,7 +147,7 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	if err := c.Log.NoteHead(ctx, client, end(history)); err != nil {
 		return Account{}, err
 	}
-	company := fold(history)
+	company := fold[domain.Client](history)
 	m := company.Member(member)
 	if m == nil {
 		return Account{}, errNoAccount()

@@ -128,10 +128,7 @@ func secret(s *string) *event.Personal {
 }
 
 func webhookAfter(outcome Outcome) Webhook {
-	after := Webhook{Outcome: outcome}
-	for _, r := range outcome.History {
-		after.Apply(r.Event)
-	}
+	after := Webhook{Webhook: *fold[domain.Webhook](outcome.History), Outcome: outcome}
 	if n := len(outcome.History); n > 0 {
 		after.CreatedAt, after.UpdatedAt = outcome.History[0].RecordedAt, outcome.History[n-1].RecordedAt
 	}
