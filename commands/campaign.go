@@ -22,8 +22,8 @@ func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.Cam
 	campaign := id.Next[id.Campaign](c.ids(call, "campaign"))
 	// All that a client may do to a campaign stands behind its first event: a
 	// repetition answers with that one alone.
-	outcome, err := execute[drafting](ctx, c, call, eventstore.CampaignStream(call.Client, campaign, 0), call.Seed == nil,
-		func(*drafting, []eventstore.Recorded) ([]event.Event, error) {
+	outcome, err := execute[nothing](ctx, c, call, eventstore.CampaignStream(call.Client, campaign, 0), call.Seed == nil,
+		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
 			return domain.DraftCampaign(campaign, terms)
 		})
 	if err != nil {
@@ -34,11 +34,6 @@ func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.Cam
 	drafted.Apply(first.Event, first.RecordedAt)
 	return drafted, nil
 }
-
-// drafting is the fold of a stream whose past does not matter.
-type drafting struct{}
-
-func (*drafting) Apply(event.Event) {}
 
 // ChangeCampaign is a partial update; what is nil stays, and so does the status
 // where it is empty.

@@ -107,6 +107,12 @@ type aggregate[T any] interface {
 	Apply(event.Event)
 }
 
+// nothing is the fold of a stream whose past does not matter.
+type nothing struct{}
+
+// Apply folds nothing.
+func (*nothing) Apply(event.Event) {}
+
 // fold is what the events of a stream add up to.
 func fold[T any, A aggregate[T]](history []eventstore.Recorded) *T {
 	state := new(T)

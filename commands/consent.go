@@ -284,12 +284,6 @@ func consentsAfter(ended Outcome) Consents {
 	return Consents{total.Changed, total.Unchanged, ended.Position}
 }
 
-// nothing is the fold of a stream whose events do not depend on each other.
-type nothing struct{}
-
-// Apply folds nothing.
-func (*nothing) Apply(event.Event) {}
-
 // resolve finds users, each once, or fails with a fault that names all who are
 // unknown, up to a bound.
 func (c *Commands) resolve(ctx context.Context, client id.Client, refs []UserRef) ([]id.User, error) {
