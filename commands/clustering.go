@@ -125,38 +125,12 @@ const (
 func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLayer,
 	decide func(*domain.Runs) ([]event.Event, error),
 ) ([]eventstore.Recorded, error) {
-	stream := eventstore.RunsStream(call.Client, layer)
-	for range maxConflicts {
-		tail, tip, err := c.lastRun(ctx, call, stream)
-		if err != nil {
-			return nil, err
-		}
-		if outcome, repeated, err := c.repetition(ctx, call, tail); repeated || err != nil {
-			return outcome.Recorded, err
-		}
-		runs := fold[domain.Runs](tail)
-		events, err := decide(runs)
-		if err != nil {
-			return nil, err
-		}
-		if len(events) == 0 {
-			return nil, c.Log.NoteHead(ctx, call.Client, end(tail))
-		}
-		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(stream)), events...)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			continue
-		}
-		return recorded, err
+	load := func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
+		return c.lastRun(ctx, call, stream)
 	}
-	return nil, errBusy()
-}
-
-// end is where a stretch of a stream ends.
-func end(stretch []eventstore.Recorded) eventstore.Position {
-	if len(stretch) == 0 {
-		return eventstore.Start
-	}
-	return stretch[len(stretch)-1].Position
+	outcome, err := executeAfter(ctx, c, call, eventstore.RunsStream(call.Client, layer), false, load,
+		func(r *domain.Runs, _ []eventstore.Recorded) ([]event.Event, error) { return decide(r) })
+	return outcome.Recorded, err
 }
 
 // lastRun reads a stream of runs back to where the last run was requested; a

@@ -202,6 +202,14 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	return outcome, c.Log.NoteHead(ctx, call.Client, outcome.Position)
 }
 
+// end is where a stretch of a stream ends.
+func end(stretch []eventstore.Recorded) eventstore.Position {
+	if len(stretch) == 0 {
+		return eventstore.Start
+	}
+	return stretch[len(stretch)-1].Position
+}
+
 // tipOf is the end of a stream whose newest events are given, the last first.
 func tipOf(stream eventstore.Stream, newest []eventstore.Recorded) (eventstore.Tip, error) {
 	if len(newest) == 0 {
