@@ -323,29 +323,22 @@ func errCatchingUp() error {
 func (l *ledger) readBack(ctx context.Context, to eventstore.Position) error {
 	a := l.account
 	read := 0
+parts:
 	for part := a.Part; part > 0; part-- {
 		stream := eventstore.CampaignStream(l.client, l.campaign, part)
-		for from := eventstore.End; from >= 0; {
-			page, err := l.commands.Log.ReadBack(ctx, stream, from, spendPage)
+		for r, err := range l.commands.Log.Backward(ctx, stream, eventstore.End, spendPage) {
 			if err != nil {
 				return err
 			}
-			for _, r := range page {
-				if r.Position <= to {
-					a.floor = to
-					return nil
-				}
-				if e, ok := r.Event.(event.CampaignSpendRecorded); ok {
-					a.remember(e.SpendID, r)
-				}
+			if r.Position <= to {
+				break parts
 			}
-			if read += len(page); read > maxBehind {
+			if e, ok := r.Event.(event.CampaignSpendRecorded); ok {
+				a.remember(e.SpendID, r)
+			}
+			if read++; read > maxBehind {
 				return errCatchingUp()
 			}
-			if len(page) < spendPage {
-				break
-			}
-			from = page[len(page)-1].Revision - 1
 		}
 	}
 	a.floor = to

@@ -136,38 +136,26 @@ func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLay
 // lastRun reads a stream of runs back to where the last run was requested; a
 // request that may be a repetition, back to where it was first made.
 func (c *Commands) lastRun(ctx context.Context, call Call, stream eventstore.Stream) (tail []eventstore.Recorded, tip eventstore.Tip, err error) {
-	tip = eventstore.NewTip(stream)
 	var wanted id.Event
 	if call.Seed != nil {
 		wanted = id.Next[id.Event](c.ids(call, string(stream)))
 	}
-	for from := eventstore.End; from >= 0 && len(tail) < maxLookBack; {
-		page, err := c.Log.ReadBack(ctx, stream, from, runsPage)
+	for r, err := range c.Log.Backward(ctx, stream, eventstore.End, runsPage) {
 		if err != nil {
 			return nil, tip, err
 		}
-		if len(page) == 0 {
+		tail = append(tail, r)
+		_, begins := r.Event.(event.ClusteringRequested)
+		if wanted != "" {
+			begins = r.ID == wanted
+		}
+		if begins || len(tail) == maxLookBack {
 			break
 		}
-		if len(tail) == 0 {
-			if tip, err = page[0].Tip(); err != nil {
-				return nil, tip, err
-			}
-		}
-		tail = append(tail, page...)
-		if begins := slices.ContainsFunc(page, func(r eventstore.Recorded) bool {
-			if wanted != "" {
-				return r.ID == wanted
-			}
-			_, requested := r.Event.(event.ClusteringRequested)
-			return requested
-		}); begins {
-			break
-		}
-		from = page[len(page)-1].Revision - 1
 	}
+	tip, err = tipOf(stream, tail)
 	slices.Reverse(tail)
-	return tail, tip, nil
+	return tail, tip, err
 }
 
 // Assigned is the users whom an attempt put into a cluster.

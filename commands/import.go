@@ -377,36 +377,33 @@ func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, 
 	for i, line := range lines {
 		ids[r.first(line, stream)] = i
 	}
-	found, erased, told := false, false, false
-	for from := eventstore.End; ; {
-		page, err := r.commands.Log.ReadBack(ctx, stream, from, importPage)
+	newest, found, erased, told := true, false, false, false
+	for e, err := range r.commands.Log.Backward(ctx, stream, eventstore.End, importPage) {
 		if err != nil {
 			return nil, err
 		}
-		for n, e := range page {
-			if _, over := e.Event.(event.EndUserErased); over {
-				erased = true
-			}
-			i, ours := ids[e.ID]
-			if ours {
-				recorded[i], found = &e, true
-			}
-			if !told && (ours || e.Position <= r.call.Begun) {
-				told = true
-				if newest := from == eventstore.End && n == 0; !newest && !erased {
-					was = []eventstore.Recorded{e}
-				}
+		if _, over := e.Event.(event.EndUserErased); over {
+			erased = true
+		}
+		i, ours := ids[e.ID]
+		if ours {
+			recorded[i], found = &e, true
+		}
+		if !told && (ours || e.Position <= r.call.Begun) {
+			told = true
+			if !newest && !erased {
+				was = []eventstore.Recorded{e}
 			}
 		}
-		if n := len(page); n > 0 && page[n-1].Revision > 0 && page[n-1].Position > r.call.Accepted {
-			from = page[n-1].Revision - 1
-			continue
+		if e.Position <= r.call.Accepted {
+			break
 		}
-		if erased && !found {
-			return nil, errErased
-		}
-		return was, nil
+		newest = false
 	}
+	if erased && !found {
+		return nil, errErased
+	}
+	return was, nil
 }
 
 func (r *importing) upsert(ctx context.Context, line Imported) error {

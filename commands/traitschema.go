@@ -39,7 +39,6 @@ const schemaPage = 32
 // may be a repetition, back to where it was first made, as far as is looked.
 // What was learnt before the last event is left out.
 func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventstore.Stream) (history []eventstore.Recorded, tip eventstore.Tip, err error) {
-	tip = eventstore.NewTip(stream)
 	var wanted id.Event
 	if call.Seed != nil {
 		wanted = id.Next[id.Event](c.ids(call, string(stream)))
@@ -59,9 +58,7 @@ func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventsto
 			break
 		}
 	}
-	if len(history) > 0 {
-		tip, err = history[0].Tip()
-	}
+	tip, err = tipOf(stream, history)
 	slices.Reverse(history)
 	return history, tip, err
 }
