@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,7 +109,7 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 			if err == nil {
 				return p.tell(recorded), nil
 			}
-			if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {
+			if !moved(err) {
 				return 0, err
 			}
 		}
@@ -127,7 +126,7 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 		}
 		known = true
 	}
-	return 0, fault.New(fault.Unavailable, "busy", "Too many changes to the campaign at once. Please try again.").After(time.Second)
+	return 0, errBusy("changes to the campaign")
 }
 
 // plan is what a round will do.

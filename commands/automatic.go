@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -23,7 +22,6 @@ const movedBy = 0.05
 // the schema of today. The call's seed names the event that called for it, so
 // that doing it again adds nothing. It returns how many were recorded.
 func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.User, k int, minScore float64) (int, error) {
-	answer := Matches{User: user}
 	compute := sync.OnceValues(func() ([]event.MatchComputed, error) {
 		if _, err := c.FindUser(ctx, call.Client, UserRef(user)); err != nil {
 			return nil, err
@@ -34,17 +32,11 @@ func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.Us
 		}
 		return c.news(ctx, call.Client, user, slices.DeleteFunc(found, func(m event.MatchComputed) bool { return m.Score < minScore }))
 	})
-	for range maxConflicts {
-		err := c.recordMatches(ctx, call, &answer, compute)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			continue
-		}
-		if fault.Of(err, fault.Missing) {
-			err = nil // the user was erased
-		}
-		return len(answer.Matches), err
+	recorded, err := c.recordMatches(ctx, call, user, compute)
+	if fault.Of(err, fault.Missing) {
+		err = nil // the user was erased
 	}
-	return 0, errMatchesBusy()
+	return len(recorded.Matches), err
 }
 
 // news are the matches that are worth telling.

@@ -144,7 +144,7 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 func executeAfter[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream, assumeNew bool,
 	load func(context.Context, eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error), decide decide[T],
 ) (Outcome, error) {
-	for range maxConflicts {
+	return retry("changes to the same thing", func() (Outcome, error) {
 		history, tip := []eventstore.Recorded(nil), eventstore.NewTip(stream)
 		if !assumeNew {
 			var err error
@@ -156,17 +156,29 @@ func executeAfter[T any, A aggregate[T]](ctx context.Context, c *Commands, call 
 		if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
 			return outcome, err
 		}
-		outcome, err := attempt[T, A](ctx, c, call, history, tip, decide)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			continue
-		}
-		return outcome, err
-	}
-	return Outcome{}, errBusy()
+		return attempt[T, A](ctx, c, call, history, tip, decide)
+	})
 }
 
-func errBusy() error {
-	return fault.New(fault.Unavailable, "busy", "Too many changes to the same thing at once. Please try again.")
+// retry does work again as long as somebody else has appended first. of says
+// what there are too many of where that does not end.
+func retry[R any](of string, work func() (R, error)) (done R, err error) {
+	for range maxConflicts {
+		if done, err = work(); !moved(err) {
+			return done, err
+		}
+	}
+	return done, errBusy(of)
+}
+
+// moved says whether an append failed because somebody else was first.
+func moved(err error) bool {
+	_, moved := errors.AsType[*eventstore.ConflictError](err)
+	return moved
+}
+
+func errBusy(of string) error {
+	return fault.New(fault.Unavailable, "busy", "Too many %s at once. Please try again.", of)
 }
 
 func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,

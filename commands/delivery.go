@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -33,20 +32,16 @@ func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, 
 	if err != nil {
 		return err
 	}
-	for range maxConflicts {
-		var since []eventstore.Recorded
+	_, err = retry("changes to the same thing", func() (since []eventstore.Recorded, err error) {
 		if since, tip, err = c.Log.LoadAfter(ctx, tip); err != nil {
-			return err
+			return nil, err
 		}
 		if i := slices.IndexFunc(since, func(r eventstore.Recorded) bool { return r.ID == eventID }); i >= 0 {
-			return c.Log.NoteHead(ctx, call.Client, since[i].Position)
+			return nil, c.Log.NoteHead(ctx, call.Client, since[i].Position)
 		}
-		_, err = c.Log.Append(ctx, tip, call.origin(), id.Derived(seed...), ended)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {
-			return err
-		}
-	}
-	return errBusy()
+		return c.Log.Append(ctx, tip, call.origin(), id.Derived(seed...), ended)
+	})
+	return err
 }
 
 // tipAt is the tip that a stream had at a revision.

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -170,7 +169,7 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 			return sameImpression(done, shown, err)
 		}
 	}
-	for range maxConflicts {
+	return retry("impressions of this user", func() (eventstore.Recorded, error) {
 		newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, max(campaign.FrequencyCap, 1))
 		if err != nil {
 			return eventstore.Recorded{}, err
@@ -189,15 +188,11 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 			return eventstore.Recorded{}, fault.New(fault.Conflict, "frequency_capped", "The user has seen this campaign as often as its frequency_cap allows.")
 		}
 		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(stream)), shown)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			continue
-		}
 		if err != nil {
 			return eventstore.Recorded{}, err
 		}
 		return recorded[0], nil
-	}
-	return eventstore.Recorded{}, fault.New(fault.Unavailable, "busy", "Too many impressions of this user at once. Please try again.").After(time.Second)
+	})
 }
 
 // sameImpression refuses a request that came with the Idempotency-Key of

@@ -258,11 +258,10 @@ func (r *importing) apply(ctx context.Context, batch importBatch) error {
 	var rest []Imported
 	var failed error
 	for i, o := range opened {
-		_, moved := errors.AsType[*eventstore.ConflictError](o.Err)
 		switch {
 		case o.Err == nil:
 			r.count(o.Recorded.Position, &r.report.Created)
-		case moved, errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased):
+		case moved(o.Err), errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased):
 			rest = append(rest, batch.first[i])
 		default:
 			failed = cmp.Or(failed, o.Err)

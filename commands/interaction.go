@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -94,17 +93,11 @@ func (c *Commands) engage(ctx context.Context, call Call, in Engage) (Interactio
 
 func (c *Commands) recordInteraction(ctx context.Context, call Call, done event.InteractionRecorded) (Interaction, error) {
 	stream := eventstore.InteractionStream(call.Client, done.User, done.Item)
-	for range maxConflicts {
-		outcome, err := c.interact(ctx, call, stream, done)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			continue
-		}
-		if err != nil {
-			return Interaction{}, err
-		}
-		return interactionAfter(done, outcome), nil
+	outcome, err := retry("interactions with the same item", func() (Outcome, error) { return c.interact(ctx, call, stream, done) })
+	if err != nil {
+		return Interaction{}, err
 	}
-	return Interaction{}, fault.New(fault.Unavailable, "busy", "Too many interactions with the same item at once. Please try again.").After(time.Second)
+	return interactionAfter(done, outcome), nil
 }
 
 func (c *Commands) interact(ctx context.Context, call Call, stream eventstore.Stream, done event.InteractionRecorded) (Outcome, error) {

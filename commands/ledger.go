@@ -9,17 +9,15 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
 const (
-	maxLedgers     = 1_000 // campaigns that a process remembers; more only while they are all at work
-	maxWaiting     = 2_000 // requests to one campaign
-	maxRound       = 200   // requests that share an append
-	roundTimeout   = 10 * time.Second
-	ledgerOverload = time.Second
+	maxLedgers   = 1_000 // campaigns that a process remembers; more only while they are all at work
+	maxWaiting   = 2_000 // requests to one campaign
+	maxRound     = 200   // requests that share an append
+	roundTimeout = 10 * time.Second
 )
 
 // ledger decides, in this process, about one campaign. What is asked for while
@@ -88,8 +86,7 @@ func (l *ledger) join(e *entry) (leads bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == maxWaiting {
-		return false, fault.New(fault.Unavailable, "busy",
-			"Too many requests to this campaign at once. Please try again.").After(ledgerOverload)
+		return false, errBusy("requests to this campaign")
 	}
 	l.waiting = append(l.waiting, e)
 	leads = !l.busy

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -64,18 +62,11 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 	if call.Seed == nil { // no repetition, so it will be needed
 		compute = ahead(compute)
 	}
-	answer := Matches{User: user}
-	if !in.Record {
-		answer.Matches, err = compute()
-		return answer, err
+	if in.Record {
+		return c.recordMatches(ctx, call, user, compute)
 	}
-	for range maxConflicts {
-		err := c.recordMatches(ctx, call, &answer, compute)
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); !moved {
-			return answer, err
-		}
-	}
-	return Matches{}, errMatchesBusy()
+	found, err := compute()
+	return Matches{User: user, Matches: found}, err
 }
 
 // ahead begins work at once; what it returns is waited for where it is needed.
@@ -92,10 +83,6 @@ func ahead[T any](work func() (T, error)) func() (T, error) {
 		err := group.Wait()
 		return found, err
 	}
-}
-
-func errMatchesBusy() error {
-	return fault.New(fault.Unavailable, "busy", "Too many matches of this user at once. Please try again.").After(time.Second)
 }
 
 func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) ([]event.MatchComputed, error) {
@@ -173,10 +160,20 @@ func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) 
 	return user, err
 }
 
-// recordMatches appends what the answer still lacks to the match stream of its
+// recordMatches records the matches of a user, each once however often it is
+// told to start again.
+func (c *Commands) recordMatches(ctx context.Context, call Call, user id.User, compute func() ([]event.MatchComputed, error)) (Matches, error) {
+	answer := Matches{User: user}
+	return retry("matches of this user", func() (Matches, error) {
+		err := c.completeMatches(ctx, call, &answer, compute)
+		return answer, err
+	})
+}
+
+// completeMatches appends what the answer still lacks to the match stream of its
 // user, in as few appends as its size allows. A repeated request takes what it
 // recorded before, and adds what a crash kept it from recording.
-func (c *Commands) recordMatches(ctx context.Context, call Call, answer *Matches, compute func() ([]event.MatchComputed, error)) error {
+func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Matches, compute func() ([]event.MatchComputed, error)) error {
 	tip, err := c.Log.Tip(ctx, eventstore.MatchStream(call.Client, answer.User))
 	if err != nil {
 		return err
