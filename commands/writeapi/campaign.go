@@ -53,7 +53,7 @@ func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignReques
 	return httpapi.ChangeCampaign200JSONResponse{
 		Body: campaignBody(changed),
 		Headers: httpapi.ChangeCampaign200ResponseHeaders{
-			ETag: httpapi.ETag(int64(changed.Changes)), XKindredPosition: given(changed.Position),
+			ETag: httpapi.ETag(int64(changed.Changes)), XKindredPosition: positionIfAny(changed.Position),
 		},
 	}, nil
 }
@@ -131,7 +131,7 @@ func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRe
 			CampaignID: e.Campaign, ImpressionID: e.Impression, UserID: e.User, Type: httpapi.EngagementType(e.Kind),
 			RecordedAt: httpapi.Time{Time: recorded.RecordedAt},
 		},
-		Headers: httpapi.RecordEngagement201ResponseHeaders{XKindredPosition: given(recorded.Position)},
+		Headers: httpapi.RecordEngagement201ResponseHeaders{XKindredPosition: positionIfAny(recorded.Position)},
 	}, nil
 }
 
@@ -150,15 +150,6 @@ func moment(t *time.Time) *time.Time {
 	}
 	at := t.UTC().Truncate(time.Microsecond)
 	return &at
-}
-
-// given is a text, or nil where it is empty.
-func given[T ~string](s T) *string {
-	if s == "" {
-		return nil
-	}
-	text := string(s)
-	return &text
 }
 
 func campaignBody(c commands.Campaign) httpapi.Campaign {

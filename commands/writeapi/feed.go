@@ -26,12 +26,13 @@ func (a *API) RecordInteraction(ctx context.Context, r httpapi.RecordInteraction
 	if err != nil {
 		return nil, err
 	}
-	answer := httpapi.RecordInteraction200JSONResponse{Body: httpapi.Interaction{
-		UserID: done.User, ItemID: done.Item, ImpressionID: body.ImpressionID,
-		Type: httpapi.InteractionType(done.Kind), RecordedAt: httpapi.Time{Time: done.RecordedAt},
-	}}
-	answer.Headers.XKindredPosition = given(done.Position)
-	return answer, nil
+	return httpapi.RecordInteraction200JSONResponse{
+		Body: httpapi.Interaction{
+			UserID: done.User, ItemID: done.Item, ImpressionID: body.ImpressionID,
+			Type: httpapi.InteractionType(done.Kind), RecordedAt: httpapi.Time{Time: done.RecordedAt},
+		},
+		Headers: httpapi.RecordInteraction200ResponseHeaders{XKindredPosition: positionIfAny(done.Position)},
+	}, nil
 }
 
 // readImpression finds out what an impression id of the feed is about: that of

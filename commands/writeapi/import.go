@@ -23,12 +23,9 @@ const maxLine = domain.MaxTraits + 8<<10
 
 // ImportUsers upserts users, one JSON object a line, as they stream in.
 func (a *API) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObject) (httpapi.ImportUsersResponseObject, error) {
-	mode := httpapi.ImportMerge
-	if r.Params.Mode != nil {
-		mode = *r.Params.Mode
-	}
-	if r.Params.Async != nil && *r.Params.Async {
-		accepted, err := a.Imports.Accept(ctx, call(ctx), string(mode), r.Body, maxLine)
+	mode := string(or(r.Params.Mode, httpapi.ImportMerge))
+	if or(r.Params.Async, false) {
+		accepted, err := a.Imports.Accept(ctx, call(ctx), mode, r.Body, maxLine)
 		if err != nil {
 			return nil, err
 		}
@@ -36,19 +33,17 @@ func (a *API) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObjec
 			Body: accepted, Headers: httpapi.ImportUsers202ResponseHeaders{Location: "/api/v1/users/imports/" + string(accepted.ID)},
 		}, nil
 	}
-	report, err := a.ApplyLines(ctx, call(ctx), string(mode), r.Body)
+	report, err := a.ApplyLines(ctx, call(ctx), mode, r.Body)
 	if err != nil {
 		return nil, err
 	}
-	answer := httpapi.ImportUsers200JSONResponse{Body: httpapi.ImportResult{
-		Created: int64(report.Created), Updated: int64(report.Updated + report.Unchanged), Failed: int64(report.Failed),
-		Errors: LineErrors(report.Errors),
-	}}
-	if report.Position != "" {
-		at := string(report.Position)
-		answer.Headers.XKindredPosition = &at
-	}
-	return answer, nil
+	return httpapi.ImportUsers200JSONResponse{
+		Body: httpapi.ImportResult{
+			Created: int64(report.Created), Updated: int64(report.Updated + report.Unchanged), Failed: int64(report.Failed),
+			Errors: LineErrors(report.Errors),
+		},
+		Headers: httpapi.ImportUsers200ResponseHeaders{XKindredPosition: positionIfAny(report.Position)},
+	}, nil
 }
 
 // LineErrors puts the lines that were refused into the words of the contract.

@@ -52,10 +52,7 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 			Score: m.Score, Percentile: m.Percentile, Explanation: terms(m.Explanation),
 		})
 	}
-	if found.Position != "" {
-		at := string(found.Position)
-		answer.Headers.XKindredPosition = &at
-	}
+	answer.Headers.XKindredPosition = positionIfAny(found.Position)
 	return answer, nil
 }
 

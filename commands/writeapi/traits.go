@@ -17,10 +17,8 @@ func (a *API) ChangeTraits(ctx context.Context, r httpapi.ChangeTraitsRequestObj
 	if err != nil {
 		return nil, err
 	}
-	answer := httpapi.ChangeTraits200JSONResponse{Body: body, Headers: httpapi.ChangeTraits200ResponseHeaders{ETag: tag}}
-	if outcome.Position != "" {
-		at := position(outcome)
-		answer.Headers.XKindredPosition = &at
-	}
-	return answer, nil
+	return httpapi.ChangeTraits200JSONResponse{
+		Body:    body,
+		Headers: httpapi.ChangeTraits200ResponseHeaders{ETag: tag, XKindredPosition: positionIfAny(outcome.Position)},
+	}, nil
 }

@@ -59,16 +59,10 @@ func etag(o commands.Outcome) string { return httpapi.ETag(int64(o.Revision)) }
 
 func position(o commands.Outcome) string { return string(o.Position) }
 
+// positionIfAny is null where nothing was written.
+func positionIfAny(at eventstore.Position) *string { return httpapi.OrNull(string(at)) }
+
 // under is the path of something that belongs to a client.
 func under[T ~string](client id.Client, kind string, item T) string {
 	return fmt.Sprintf("/api/v1/clients/%s/%s/%s", client, kind, item)
-}
-
-// positionIfAny is nil where nothing was ever written.
-func positionIfAny(p eventstore.Position) *string {
-	if p == eventstore.Start {
-		return nil
-	}
-	at := string(p)
-	return &at
 }
