@@ -16,7 +16,7 @@ import (
 type Interact struct {
 	User       UserRef
 	Item       string // a user (a UserRef) or a campaign
-	Kind       string // of the domain's Interaction… constants
+	Kind       string // domain.Impression, Click, Conversion or Dismiss
 	Impression string // empty: not one of a feed that is known
 	Position   int    // of that impression, from 1
 }
@@ -48,7 +48,7 @@ func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Intera
 			return Interaction{}, itemUnknown(err)
 		}
 		item = string(shown)
-	} else if in.Kind != domain.InteractionDismiss {
+	} else if in.Kind != domain.Dismiss {
 		return c.engage(ctx, call, Engage{Campaign: campaign, Kind: in.Kind, User: UserRef(user)})
 	} else if _, err := c.findCampaign(ctx, call, campaign); err != nil {
 		return Interaction{}, itemUnknown(err)
@@ -69,7 +69,7 @@ func (c *Commands) answerCampaign(ctx context.Context, call Call, user id.User, 
 	if shown.User != user {
 		return Interaction{}, domain.ErrImpressionUnknown()
 	}
-	if kind != domain.InteractionDismiss {
+	if kind != domain.Dismiss {
 		return c.engage(ctx, call, Engage{Campaign: shown.Campaign, Kind: kind, Impression: impression})
 	}
 	return c.recordInteraction(ctx, call, event.InteractionRecorded{
@@ -121,7 +121,7 @@ func (c *Commands) interact(ctx context.Context, call Call, stream eventstore.St
 func interactionAfter(done event.InteractionRecorded, outcome Outcome) Interaction {
 	for _, r := range slices.Backward(outcome.History) {
 		e, ok := r.Event.(event.InteractionRecorded)
-		if ok && e.Kind == done.Kind && (e.Impression == done.Impression || e.Kind == domain.InteractionDismiss) {
+		if ok && e.Kind == done.Kind && (e.Impression == done.Impression || e.Kind == domain.Dismiss) {
 			after := Interaction{InteractionRecorded: e, RecordedAt: r.RecordedAt}
 			if len(outcome.Recorded) > 0 {
 				after.Position = outcome.Position

@@ -7,11 +7,12 @@ import (
 	"kindred/domain/fault"
 )
 
-// Kinds of engagement.
+// Kinds of engagement with a campaign, and of interaction with an item of a feed.
 const (
 	Impression = "impression"
 	Click      = "click"
 	Conversion = "conversion"
+	Dismiss    = "dismiss" // of an item of a feed alone
 )
 
 // maxAnswers bounds the clicks and conversions of one impression.

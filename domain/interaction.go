@@ -5,14 +5,6 @@ import (
 	"kindred/domain/fault"
 )
 
-// Kinds of interaction with an item of a feed.
-const (
-	InteractionImpression = "impression"
-	InteractionClick      = "click"
-	InteractionDismiss    = "dismiss"
-	InteractionConversion = "conversion"
-)
-
 // Interactions is the fold of what a user did about one item of the feed, or
 // of the newest part of that.
 type Interactions struct {
@@ -35,7 +27,7 @@ func (i *Interactions) Apply(e event.Event) {
 	if recorded.Impression != "" {
 		i.known[interaction{recorded.Impression, recorded.Kind}] = true
 	}
-	i.dismissed = i.dismissed || recorded.Kind == InteractionDismiss
+	i.dismissed = i.dismissed || recorded.Kind == Dismiss
 }
 
 // Record adds an interaction. An impression is seen, clicked and converted
@@ -46,7 +38,7 @@ func (i *Interactions) Record(e event.InteractionRecorded) ([]event.Event, error
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/item_id", Detail: "must not be the user whose feed it is"})
 	case e.Impression != "" && i.known[interaction{e.Impression, e.Kind}]:
 		return nil, nil
-	case e.Kind == InteractionDismiss && i.dismissed:
+	case e.Kind == Dismiss && i.dismissed:
 		return nil, nil
 	}
 	return []event.Event{e}, nil

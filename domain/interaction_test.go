@@ -18,13 +18,13 @@ func TestInteractions(t *testing.T) {
 		when  event.InteractionRecorded
 		added int
 	}{
-		{"the first", nil, did(domain.InteractionImpression, "i"), 1},
-		{"the same answer to an impression", []event.Event{did(domain.InteractionClick, "i")}, did(domain.InteractionClick, "i"), 0},
-		{"another answer to it", []event.Event{did(domain.InteractionClick, "i")}, did(domain.InteractionConversion, "i"), 1},
-		{"the same answer to another one", []event.Event{did(domain.InteractionClick, "i")}, did(domain.InteractionClick, "j"), 1},
-		{"an answer to none that is known, again", []event.Event{did(domain.InteractionClick, "")}, did(domain.InteractionClick, ""), 1},
-		{"dismissing what was dismissed", []event.Event{did(domain.InteractionDismiss, "i")}, did(domain.InteractionDismiss, ""), 0},
-		{"clicking what was dismissed", []event.Event{did(domain.InteractionDismiss, "i")}, did(domain.InteractionClick, "i"), 1},
+		{"the first", nil, did(domain.Impression, "i"), 1},
+		{"the same answer to an impression", []event.Event{did(domain.Click, "i")}, did(domain.Click, "i"), 0},
+		{"another answer to it", []event.Event{did(domain.Click, "i")}, did(domain.Conversion, "i"), 1},
+		{"the same answer to another one", []event.Event{did(domain.Click, "i")}, did(domain.Click, "j"), 1},
+		{"an answer to none that is known, again", []event.Event{did(domain.Click, "")}, did(domain.Click, ""), 1},
+		{"dismissing what was dismissed", []event.Event{did(domain.Dismiss, "i")}, did(domain.Dismiss, ""), 0},
+		{"clicking what was dismissed", []event.Event{did(domain.Dismiss, "i")}, did(domain.Click, "i"), 1},
 	} {
 		var state domain.Interactions
 		for _, e := range c.given {
@@ -34,7 +34,7 @@ func TestInteractions(t *testing.T) {
 			t.Errorf("%s adds %v, %v", c.what, events, err)
 		}
 	}
-	if _, err := new(domain.Interactions).Record(event.InteractionRecorded{User: "usr_a", Item: "usr_a", Kind: domain.InteractionClick}); !fault.Is(err, "invalid") {
+	if _, err := new(domain.Interactions).Record(event.InteractionRecorded{User: "usr_a", Item: "usr_a", Kind: domain.Click}); !fault.Is(err, "invalid") {
 		t.Errorf("a user in their own feed: %v", err)
 	}
 }
