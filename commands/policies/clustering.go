@@ -269,7 +269,7 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 	if err == nil {
 		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
 		if err = errNoTurn; !tooLong {
-			err = a.within(ctx)
+			err = a.make(ctx)
 		}
 		if errors.Is(err, errNoRoom) {
 			status = runWaiting
@@ -311,14 +311,4 @@ func (a *attempt) excuse(ctx context.Context, err error) (code, why string) {
 			"Please request it again later.", a.memory.longest)
 	}
 	return "", ""
-}
-
-// within makes the attempt within its limits.
-func (a *attempt) within(ctx context.Context) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the attempt panicked: %v", r)
-		}
-	}()
-	return a.make(ctx)
 }

@@ -66,9 +66,14 @@ func (a *attempt) itself() event.RunAttempt {
 	return event.RunAttempt{Run: a.run.Run, Attempt: a.number}
 }
 
-func (a *attempt) make(ctx context.Context) error {
+func (a *attempt) make(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the attempt panicked: %v", r)
+		}
+	}()
 	a.report = reporter{Clustering: a.Clustering, run: a.run, began: a.Now()}
-	if err := timed(ctx, a.Limit, errTooLong, a.readUsers); err != nil {
+	if err := a.timed(ctx, a.readUsers); err != nil {
 		return err
 	}
 	a.points.Dims = len(a.schema.Encoder(a.run.CreatedAt).Dimensions())
@@ -82,16 +87,16 @@ func (a *attempt) make(ctx context.Context) error {
 	}
 	defer a.memory.give(a.run.Run)
 	a.report.began = a.Now() // how long it read and waited tells nothing about the rest
-	return timed(ctx, a.Limit, errTooLong, a.divide)
+	return a.timed(ctx, a.divide)
 }
 
-// timed does a part of an attempt, and fails with tooLong where it is broken off.
-func timed(ctx context.Context, limit time.Duration, tooLong error, part func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// timed does a part of an attempt, and fails with errTooLong where it is broken off.
+func (a *attempt) timed(ctx context.Context, part func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, a.Limit)
 	defer cancel()
 	err := part(ctx)
 	if err != nil && ctx.Err() != nil {
-		return tooLong
+		return errTooLong
 	}
 	return err
 }
