@@ -38,7 +38,7 @@ const maxSlugs = 50
 // SignUp makes a client and its owner. The address and the slug are reserved
 // first; what a crash leaves reserved is settled by the claims policy.
 func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, error) {
-	email, err := domain.CheckEmail("/email", in.Email)
+	email, err := domain.CheckEmail(in.Email)
 	if err != nil {
 		return Account{}, err
 	}

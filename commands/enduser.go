@@ -69,7 +69,7 @@ func (c *Commands) executeUser(ctx context.Context, call Call, user id.User, ass
 
 // CreateUser makes an end user, or fails with the fault user_exists.
 func (c *Commands) CreateUser(ctx context.Context, call Call, external string, traits json.RawMessage) (User, error) {
-	if err := domain.CheckExternalID("/external_id", external); err != nil {
+	if err := domain.CheckExternalID(external); err != nil {
 		return User{}, err
 	}
 	var created User
@@ -175,7 +175,7 @@ func (c *Commands) withUser(ctx context.Context, client id.Client, ref UserRef, 
 
 func (c *Commands) findUser(ctx context.Context, client id.Client, ref UserRef, do func(id.User) error) error {
 	if external, found := strings.CutPrefix(string(ref), externalRef); found {
-		if domain.CheckExternalID("", external) != nil {
+		if domain.CheckExternalID(external) != nil {
 			return domain.ErrUserUnknown()
 		}
 		return c.eachGeneration(ctx, client, external, func(user id.User, _ int) error { return do(user) })

@@ -228,7 +228,7 @@ func (r *importing) callOf(line Imported) Call {
 
 // opening is how the user of a line is created where it never was.
 func (c *Commands) opening(ctx context.Context, client id.Client, line Imported) (eventstore.Stream, event.Event, error) {
-	if err := domain.CheckExternalID("/external_id", line.ExternalID); err != nil {
+	if err := domain.CheckExternalID(line.ExternalID); err != nil {
 		return "", nil, err
 	}
 	user, err := c.Log.Vault.UserID(ctx, client, line.ExternalID, 0)
@@ -424,7 +424,7 @@ func (r *importing) upsert(ctx context.Context, line Imported) error {
 
 // upsert creates a user, or merges or replaces its traits where it exists.
 func (c *Commands) upsert(ctx context.Context, call Call, mode, external string, traits json.RawMessage) (Outcome, error) {
-	if err := domain.CheckExternalID("/external_id", external); err != nil {
+	if err := domain.CheckExternalID(external); err != nil {
 		return Outcome{}, err
 	}
 	var outcome Outcome

@@ -21,7 +21,7 @@ type AddMember struct {
 
 // AddMember lets somebody log in for the client. The address is reserved first.
 func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Account, error) {
-	email, err := domain.CheckEmail("/email", in.Email)
+	email, err := domain.CheckEmail(in.Email)
 	if err != nil {
 		return Account{}, err
 	}

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"bytes"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -40,7 +41,7 @@ func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
 	if e.Traits == nil {
 		e.Traits = event.Private([]byte("{}"))
 	}
-	if err := checkTraits("/traits", e.Traits.Plain); err != nil {
+	if err := checkTraits(e.Traits.Plain); err != nil {
 		return nil, err
 	}
 	return []event.Event{e}, nil
@@ -55,7 +56,7 @@ func (u *EndUser) ChangeTraits(old, traits []byte) ([]event.Event, error) {
 	if string(old) == string(traits) {
 		return nil, nil
 	}
-	if err := checkTraits("/traits", traits); err != nil {
+	if err := checkTraits(traits); err != nil {
 		return nil, err
 	}
 	return []event.Event{event.EndUserTraitsChanged{User: u.ID, Traits: event.Private(traits)}}, nil
@@ -83,28 +84,26 @@ func ErrUserUnknown() error {
 
 // CheckExternalID refuses what cannot name a user: 1 to 256 characters, no
 // control characters.
-func CheckExternalID(pointer, external string) error {
+func CheckExternalID(external string) error {
 	n := utf8.RuneCountInString(external)
-	if n == 0 || n > maxExternalID || !utf8.ValidString(external) {
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must have 1 to 256 characters"})
-	}
-	for _, r := range external {
-		if unicode.IsControl(r) {
-			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not hold control characters"})
-		}
+	switch {
+	case n == 0 || n > maxExternalID || !utf8.ValidString(external):
+		return fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "must have 1 to 256 characters"})
+	case strings.ContainsFunc(external, unicode.IsControl):
+		return fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "must not hold control characters"})
 	}
 	return nil
 }
 
 // checkTraits refuses traits that are no JSON object, or too large to be one
 // event. That they are JSON was seen when they came in.
-func checkTraits(pointer string, traits []byte) error {
+func checkTraits(traits []byte) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(traits), []byte("{")) {
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must be an object"})
+		return fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "must be an object"})
 	}
 	if len(traits) > MaxTraits {
 		f := fault.New(fault.TooLarge, "traits_too_large", "The traits have %d bytes; %d are allowed.", len(traits), MaxTraits)
-		f.Fields = []fault.Field{{Pointer: pointer, Detail: "too large"}}
+		f.Fields = []fault.Field{{Pointer: "/traits", Detail: "too large"}}
 		return f
 	}
 	return nil

@@ -93,13 +93,13 @@ const maxEmail = 254
 
 // CheckEmail returns the address without surrounding space, or a fault that
 // points at it.
-func CheckEmail(pointer, email string) (string, error) {
+func CheckEmail(email string) (string, error) {
 	email = strings.TrimSpace(email)
 	parsed, err := mail.ParseAddress(email)
 	_, host, _ := strings.Cut(email, "@")
 	if err != nil || parsed.Address != email || len(email) > maxEmail || host == "" ||
 		strings.ContainsFunc(email, unicode.IsControl) {
-		return "", fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must be an e-mail address, such as ada@example.com"})
+		return "", fault.NewInvalid(fault.Field{Pointer: "/email", Detail: "must be an e-mail address, such as ada@example.com"})
 	}
 	return email, nil
 }
