@@ -71,16 +71,7 @@ func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.C
 	if err != nil {
 		return outcome, err
 	}
-	return outcome, c.DestroyLayerKey(ctx, call.Client, layer)
-}
-
-// DestroyLayerKey makes all that was sealed for a layer unreadable for good.
-// Doing it twice does no more.
-func (c *Commands) DestroyLayerKey(ctx context.Context, client id.Client, layer id.ConsentLayer) error {
-	if err := c.Log.Vault.Destroy(ctx, client, string(layer)); err != nil {
-		return fmt.Errorf("destroy the key of %s: %w", layer, err)
-	}
-	return nil
+	return outcome, c.DestroyKey(ctx, call.Client, string(layer))
 }
 
 func layerAfter(outcome Outcome) ConsentLayer {

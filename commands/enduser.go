@@ -142,23 +142,23 @@ func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outco
 		outcome, err = c.executeUser(ctx, call, user, false,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased { // a crash may have left the key
-					return nil, cmp.Or(c.DestroyKey(ctx, call.Client, user), errErased)
+					return nil, cmp.Or(c.DestroyKey(ctx, call.Client, string(user)), errErased)
 				}
 				return u.Erase()
 			})
 		if err != nil {
 			return err
 		}
-		return c.DestroyKey(ctx, call.Client, user)
+		return c.DestroyKey(ctx, call.Client, string(user))
 	})
 	return outcome, err
 }
 
-// DestroyKey makes all that was sealed for a user unreadable for good. Doing
+// DestroyKey makes all that was sealed for a subject unreadable for good. Doing
 // it twice does no more.
-func (c *Commands) DestroyKey(ctx context.Context, client id.Client, user id.User) error {
-	if err := c.Log.Vault.Destroy(ctx, client, string(user)); err != nil {
-		return fmt.Errorf("destroy the key of %s: %w", user, err)
+func (c *Commands) DestroyKey(ctx context.Context, client id.Client, subject string) error {
+	if err := c.Log.Vault.Destroy(ctx, client, subject); err != nil {
+		return fmt.Errorf("destroy the key of %s: %w", subject, err)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (c *Commands) ForgetMember(ctx context.Context, call Call, member id.Member
 	if err := c.release(ctx, call, claim, domain.Holder{Client: call.Client, Member: member}); err != nil {
 		return err
 	}
-	return c.Log.Vault.Destroy(ctx, call.Client, string(member))
+	return c.DestroyKey(ctx, call.Client, string(member))
 }
 
 // AccountByEmail finds who logs in with an address, or fails with a fault of

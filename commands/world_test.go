@@ -178,7 +178,7 @@ func (w *world) driveOn(t *testing.T) {
 		var err error
 		switch e := r.Event.(type) {
 		case event.EndUserErased:
-			err = w.DestroyKey(t.Context(), r.Client, e.User)
+			err = w.DestroyKey(t.Context(), r.Client, string(e.User))
 		case event.MemberRemoved:
 			err = w.ForgetMember(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, e.Member)
 		}

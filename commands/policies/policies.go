@@ -115,9 +115,9 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
 	switch e := r.Event.(type) {
 	case event.EndUserErased:
-		return p.Commands.DestroyKey(ctx, r.Client, e.User)
+		return p.Commands.DestroyKey(ctx, r.Client, string(e.User))
 	case event.ConsentLayerRetired:
-		return p.Commands.DestroyLayerKey(ctx, r.Client, e.Layer)
+		return p.Commands.DestroyKey(ctx, r.Client, string(e.Layer))
 	case event.MemberRemoved:
 		return p.Commands.ForgetMember(ctx, call, e.Member)
 	}
