@@ -21,8 +21,9 @@ func (c *Commands) EndingsTip(ctx context.Context, client id.Client, webhook id.
 // RecordEndings records how deliveries to a webhook ended on a day. A batch is
 // known by its deliveries: recorded again, it adds nothing, whatever was
 // recorded behind it. after is where its stream ended before the first try.
-func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
-	stream := eventstore.EndingsStream(call.Client, ended.Webhook, day)
+func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
+	call := Call{Client: client, Actor: "policy:endings"}
+	stream := eventstore.EndingsStream(client, ended.Webhook, day)
 	seed := []string{"deliveries.ended"}
 	for _, e := range ended.Deliveries {
 		seed = append(seed, string(e.Delivery))
@@ -37,7 +38,7 @@ func (c *Commands) RecordEndings(ctx context.Context, call Call, day time.Time, 
 			return nil, err
 		}
 		if i := slices.IndexFunc(since, func(r eventstore.Recorded) bool { return r.ID == eventID }); i >= 0 {
-			return nil, c.Log.NoteHead(ctx, call.Client, since[i].Position)
+			return nil, c.Log.NoteHead(ctx, client, since[i].Position)
 		}
 		return c.Log.Append(ctx, tip, call.origin(), id.Derived(seed...), ended)
 	})

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -21,7 +20,7 @@ func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
 	}
 	record := func(n byte, after eventstore.Revision) {
 		t.Helper()
-		if err := w.RecordEndings(t.Context(), commands.Call{Client: client, Actor: "policy:endings"}, day, after, ended(n)); err != nil {
+		if err := w.RecordEndings(t.Context(), client, day, after, ended(n)); err != nil {
 			t.Fatal(err)
 		}
 	}

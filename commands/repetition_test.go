@@ -296,7 +296,7 @@ func TestWhoeverAnswersFromWhatStandsThereNotesTheHead(t *testing.T) {
 			t.Helper()
 			ended := event.DeliveriesEnded{Webhook: id.From[id.Webhook]([16]byte{2}), Deliveries: []event.Ending{{State: "dropped"}}}
 			return func() error {
-				return w.RecordEndings(t.Context(), call, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), eventstore.NoStream, ended)
+				return w.RecordEndings(t.Context(), call.Client, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), eventstore.NoStream, ended)
 			}
 		},
 		"a log-in": func(t *testing.T, w *world, call commands.Call) func() error {

@@ -48,10 +48,10 @@ FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
 
 // EndingsLog records batches of endings, each in a stream of its webhook and day.
 type EndingsLog interface {
-	// Tip is where the stream of a batch ends.
-	Tip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error)
-	// Record records a batch, unless it stands in its stream behind a revision.
-	Record(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error
+	// EndingsTip is where the stream of a batch ends.
+	EndingsTip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error)
+	// RecordEndings records a batch, unless it stands in its stream behind a revision.
+	RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error
 }
 
 // Settle hands what has ended to a log, in batches, each until the log has
@@ -95,7 +95,7 @@ func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err err
 			return false, fmt.Errorf("read a batch of endings: %w", err)
 		}
 		if b.After == nil {
-			tip, err := log.Tip(ctx, b.Client, b.Webhook, b.Day)
+			tip, err := log.EndingsTip(ctx, b.Client, b.Webhook, b.Day)
 			if err != nil {
 				return false, err
 			}
@@ -104,7 +104,7 @@ func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err err
 			}
 			b.After = &tip
 		}
-		if err := log.Record(ctx, b.Client, b.Day, *b.After, ended); err != nil {
+		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil {
 			return false, err
 		}
 		if _, err := e.Pool.Exec(ctx, deleteBatch, b.ID); err != nil {

@@ -42,11 +42,11 @@ func (r *rig) endAs(v verdict, n int) {
 // told is a log that only listens.
 type told func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error
 
-func (told) Tip(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
+func (told) EndingsTip(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
 	return 7, nil
 }
 
-func (l told) Record(ctx context.Context, c id.Client, day time.Time, after eventstore.Revision, e event.DeliveriesEnded) error {
+func (l told) RecordEndings(ctx context.Context, c id.Client, day time.Time, after eventstore.Revision, e event.DeliveriesEnded) error {
 	if after != 7 {
 		return fmt.Errorf("looks for itself from %d on", after)
 	}

@@ -93,9 +93,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		metrics := policies.NewMetrics(f.metrics)
 		run := policies.Policies{
 			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Matching: queue,
-			Settle: func(ctx context.Context, log policies.EndedDeliveries) (bool, error) {
-				return dispatcher.Endings{Pool: f.pool}.Settle(ctx, log)
-			},
+			Settle:    func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: f.pool}.Settle(ctx, c) },
 			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger, Metrics: metrics,
 			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
 		}

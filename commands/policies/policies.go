@@ -43,13 +43,18 @@ type Policies struct {
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
 	Matching   MatchTurns
-	Settle     Settle
-	Now        func() time.Time
-	Logger     *slog.Logger
-	Metrics    *Metrics // nil: nothing is counted
+	// Settle records how deliveries to webhooks ended, in batches, each again until
+	// the log has taken it. It says whether there is more.
+	Settle  func(context.Context) (more bool, err error)
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Metrics *Metrics // nil: nothing is counted
 }
 
-const closeTimeout = 5 * time.Second
+const (
+	closeTimeout = 5 * time.Second
+	endingsPause = time.Second // in which ends of deliveries gather for company
+)
 
 // Wants says which events a policy answers; the feed passes over the others.
 func Wants(r eventstore.Record) bool {
@@ -76,7 +81,7 @@ func (p *Policies) Run(ctx context.Context) error {
 	sweep("claims", claimPause, func(ctx context.Context) (bool, error) { return false, p.SettleClaims(ctx) })
 	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
 	sweep("matching", matchPause, p.matchAutomatically)
-	sweep("endings", endingsPause, p.recordEndings)
+	sweep("endings", endingsPause, p.Settle)
 	err = router.Run(ctx)
 	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -96,7 +96,7 @@ func (o *office) OpenSince(_ context.Context, before time.Time, _ int) ([]events
 	return o.open, nil
 }
 
-func nothingEnded(context.Context, EndedDeliveries) (bool, error) { return false, nil }
+func nothingEnded(context.Context) (bool, error) { return false, nil }
 
 // leave erases a user and removes a member in a process that dies before it
 // has destroyed their keys, and returns what that recorded.
