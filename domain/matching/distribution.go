@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"maps"
 	"slices"
 	"sort"
 
@@ -24,10 +25,7 @@ const noMatch = -1 // below every score
 // permit is as for [Population.Pair].
 func (p *Population) Distribution(seed uint64, permit func(path string) bool) Distribution {
 	p.mu.RLock()
-	users := make([]string, 0, len(p.rows))
-	for user := range p.rows {
-		users = append(users, user)
-	}
+	users := slices.AppendSeq(make([]string, 0, len(p.rows)), maps.Keys(p.rows))
 	p.mu.RUnlock()
 	slices.Sort(users) // not under the lock: it is the dearest part
 	pairs := pairsOf(len(users), seed)

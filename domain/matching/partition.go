@@ -2,6 +2,7 @@ package matching
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -43,11 +44,7 @@ func (p *Population) Partition(seed uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	random := splitmix.Source(seed)
-	users := make([]string, 0, len(p.rows))
-	for user := range p.rows {
-		users = append(users, user)
-	}
-	slices.Sort(users)
+	users := slices.Sorted(maps.Keys(p.rows))
 	n := int(math.Ceil(math.Sqrt(float64(len(users)))))
 	if n < 2 || len(p.traits) == 0 {
 		return
