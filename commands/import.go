@@ -31,7 +31,7 @@ type Imported struct {
 // ImportReport says what became of an import.
 type ImportReport struct {
 	Created, Updated, Unchanged, Failed int
-	Errors                              []LineError // the first maxLineErrors, by line
+	Errors                              []LineError // the first MaxLineErrors, by line
 	Position                            eventstore.Position
 }
 
@@ -46,7 +46,7 @@ const (
 	importBytes    = 1 << 20 // of their traits, unless one line has more
 	importWorkers  = 32      // for lines that need a look at their user first
 	importPage     = 16      // events of a user that are looked through at once
-	maxLineErrors  = 1_000
+	MaxLineErrors  = 1_000   // that a report names
 	importReplaces = "replace"
 )
 
@@ -63,7 +63,7 @@ const (
 // With a Seed, each line is applied once however often the call is repeated.
 // The lines of users who are there then wait, in memory, for the last one.
 func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next func() ([]Imported, error)) (ImportReport, error) {
-	run := &importing{commands: c, call: call, mode: mode, report: ImportReport{}}
+	run := &importing{commands: c, call: call, mode: mode}
 	err := run.run(ctx, next)
 	if err == nil {
 		err = run.upsertAll(ctx, run.later)
@@ -494,9 +494,9 @@ func (r *importing) refuse(line int, f *fault.Fault) {
 	for at > 0 && all.Errors[at-1].Line > line {
 		at--
 	}
-	if at == maxLineErrors {
+	if at == MaxLineErrors {
 		return
 	}
 	all.Errors = slices.Insert(all.Errors, at, LineError{line, f})
-	all.Errors = all.Errors[:min(len(all.Errors), maxLineErrors)]
+	all.Errors = all.Errors[:min(len(all.Errors), MaxLineErrors)]
 }

@@ -41,7 +41,7 @@ type Import struct {
 	Created   int64
 	Updated   int64 // were there already
 	Failed    int64
-	Errors    []commands.LineError // the first 1,000
+	Errors    []commands.LineError // the first commands.MaxLineErrors
 	CreatedAt time.Time
 	EndedAt   *time.Time
 }

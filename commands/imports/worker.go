@@ -26,7 +26,6 @@ const (
 	retentionDays = 30                     // of what became of an import
 	staleAfter    = time.Hour              // a receiver that keeps nothing for so long is gone
 	pruneEvery    = time.Hour
-	maxErrors     = 1_000
 )
 
 // Worker applies imports. One process does at a time; chunks of the clients'
@@ -170,7 +169,7 @@ func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.
 		return err
 	}
 	refused := known.Errors
-	for _, e := range report.Errors[:min(len(report.Errors), maxErrors-len(refused))] {
+	for _, e := range report.Errors[:min(len(report.Errors), commands.MaxLineErrors-len(refused))] {
 		refused = append(refused, commands.LineError{Line: int(t.LinesDone) + e.Line, Fault: e.Fault})
 	}
 	written, err := json.Marshal(refused)
