@@ -24,9 +24,9 @@ const (
 	// more than the database works on would only be in each other's way. Writes
 	// are all answered at once, since those that come together share a commit.
 	readsAtOnce = 8
-	// An answer to a read leaves the lane when it is written, so that nobody
-	// waits for who is slow to take it, while all of those hold no more than
-	// maxUntaken bytes. Those beyond stay inside.
+	// An answer leaves the lane when it is written, so that nobody waits for who
+	// is slow to take it, or to send what is left of a body, while all of those
+	// hold no more than maxUntaken bytes. Those beyond stay inside.
 	maxUntaken = 64 << 20
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
@@ -91,10 +91,8 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !l.enter(r.Context()):
 		a.turnAway(w, r)
 		return
-	case l == a.streams:
-		defer l.leave()
 	default:
-		rec.lane, rec.early = l, l == a.reads
+		rec.lane, rec.long = l, l == a.streams
 		defer rec.leave()
 	}
 	a.next.ServeHTTP(rec, r)

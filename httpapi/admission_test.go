@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kindred/httpapi"
@@ -200,6 +201,29 @@ func TestSlowBodiesOfAClientKeepNobodyOut(t *testing.T) {
 	}
 	if answer, _ := e.send("POST", users, strings.NewReader(large), token("full")...); answer.StatusCode != http.StatusCreated {
 		t.Errorf("afterwards: %d", answer.StatusCode)
+	}
+}
+
+// A long answer waits for the body that nobody has read.
+func TestSlowBodiesOfWhatIsRefusedKeepNobodyOut(t *testing.T) {
+	unknown := "?a&b"
+	for i := range 50 {
+		unknown += fmt.Sprint("&p", i)
+	}
+	for path, more := range map[string]string{users: withToken, "/auth/token": "", users + "/import": withLines} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEdge(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+			refused := func(length int) net.Conn {
+				conn := serveOne(t, e)
+				fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n", path, unknown, more, length)
+				return conn
+			}
+			refused(10_000)
+			synctest.Wait()
+			if line, err := bufio.NewReader(refused(0)).ReadString('\n'); err != nil || !strings.Contains(line, " 422 ") {
+				t.Errorf("beside %s: %q, %v", path, line, err)
+			}
+		})
 	}
 }
 

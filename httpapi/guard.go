@@ -36,9 +36,10 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		}
 		body, err := e.admit(w, r, x)
 		if err != nil {
+			w.(*recorder).leave() // what is yet to come of the body keeps nobody else out
 			e.fail(w, r, err)
 			if fault.Of(err, fault.TooLarge) {
-				e.letFinish(w.(*recorder), r)
+				e.letFinish(w, r)
 			}
 			return
 		}
@@ -221,11 +222,8 @@ const (
 
 // letFinish takes the rest of a body that was refused: many callers do not
 // look for an answer before they have sent all of it, and never see that of a
-// connection that is closed on them meanwhile. They keep nobody else out.
-func (e *edge) letFinish(w *recorder, r *http.Request) {
-	if w.lane != nil {
-		w.leave()
-	}
+// connection that is closed on them meanwhile.
+func (e *edge) letFinish(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	if conn.Flush() == nil && conn.SetReadDeadline(e.o.Now().Add(finishWithin)) == nil {
 		_, _ = io.CopyN(io.Discard, r.Body, finishBytes) // whoever sends more, or slowly, is cut off

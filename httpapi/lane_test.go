@@ -77,7 +77,7 @@ func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
 				t.Fatal("the lane is full")
 			}
 			answers.Go(func() {
-				rec := &recorder{ResponseWriter: hung{take: take}, lane: l, early: true}
+				rec := &recorder{ResponseWriter: hung{take: take}, lane: l}
 				defer rec.leave()
 				_, _ = rec.Write(part)
 			})

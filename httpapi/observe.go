@@ -46,8 +46,8 @@ type recorder struct {
 	status int // 0 until the header is written
 	bytes  int64
 
-	lane  *lane // where the request is; nil: it may not leave before its end
-	early bool  // it leaves when the answer is written
+	lane  *lane // where the request is, until its answer is written; nil: in none
+	long  bool  // it stays for the whole of the answer, and while it waits
 	place atomic.Int32
 }
 
@@ -60,7 +60,7 @@ const (
 
 // leave leaves the lane for good, unless that was done.
 func (r *recorder) leave() {
-	if r.place.Swap(left) == inside {
+	if r.lane != nil && r.place.Swap(left) == inside {
 		r.lane.leave()
 	}
 }
@@ -76,7 +76,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	if l, size := r.lane, int64(len(p)); r.early && r.place.Load() == inside {
+	if l, size := r.lane, int64(len(p)); l != nil && !r.long && r.place.Load() == inside {
 		defer l.untaken.Add(-size)
 		if l.untaken.Add(size) <= maxUntaken {
 			r.leave()

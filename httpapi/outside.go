@@ -46,7 +46,7 @@ func (s *shares) giveBack(client id.Client) {
 // afterwards.
 func WaitOutside(ctx context.Context, wait func() error) error {
 	x := exchangeFrom(ctx)
-	if x.rec == nil || x.rec.lane == nil {
+	if x.rec == nil || x.rec.lane == nil || x.rec.long {
 		return wait()
 	}
 	l, client := x.rec.lane, x.principal.Client
