@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -105,8 +106,9 @@ func (e *Endpoints) exchange(ctx context.Context, apiKey string) (Session, error
 }
 
 // SignUp signs a company up, unless the caller's address has to wait. Refusals
-// count like companies, so that nobody tries out who has an account. An address
-// that is not public is the house's own, or a proxy's that nobody has named.
+// count like companies, so that nobody tries out who has an account, and so does
+// a caller who has gone away, as it may have signed up. An address that is not
+// public is the house's own, or a proxy's that nobody has named.
 func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
 	from := httpapi.CallFrom(ctx).RemoteAddr
 	if a, err := netip.ParseAddr(from); err == nil && (a.Unmap().IsLoopback() || a.Unmap().IsPrivate()) {
@@ -117,7 +119,8 @@ func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
 		return fault.New(fault.Limited, "too_many_signups", "Too many sign-ups from your address. Try again later.").After(wait)
 	}
 	err := signUp()
-	if err != nil && (fault.As(err) == nil || fault.Of(err, fault.Unavailable)) {
+	gone := errors.Is(ctx.Err(), context.Canceled)
+	if err != nil && !gone && (fault.As(err) == nil || fault.Of(err, fault.Unavailable)) {
 		e.signups.giveBack(address)
 	}
 	return err

@@ -372,6 +372,17 @@ func TestSigningUpFromAnAddressIsSlowedDown(t *testing.T) {
 			t.Fatalf("overload counts: %v", err)
 		}
 	}
+	gone := 0
+	for ; gone < 100; gone++ {
+		ctx, goAway := context.WithCancel(from(t, "192.0.2.3"))
+		err := s.endpoints.SignUp(ctx, func() error { goAway(); return ctx.Err() })
+		if hasKind(err, fault.Limited) {
+			break
+		}
+	}
+	if gone != 21 {
+		t.Errorf("who went away each time could try %d times", gone)
+	}
 	taken := fault.New(fault.Conflict, "email_exists", "It is taken.")
 	passed := 0
 	for ; passed < 100; passed++ {
