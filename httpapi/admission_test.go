@@ -227,6 +227,27 @@ func TestSlowBodiesOfWhatIsRefusedKeepNobodyOut(t *testing.T) {
 	}
 }
 
+// Who sends no more, having seen that it is too much, need not wait either.
+func TestARefusalIsWholeBeforeTheBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, began := serveOne(t, newEdge(t, nil)), time.Now()
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: 2000000\r\n\r\n", users, withToken)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge || !strings.HasSuffix(string(body), "}") {
+			t.Errorf("%d %s, %v", answer.StatusCode, body, err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+		_, _ = io.Copy(io.Discard, conn) // until it is closed
+	})
+}
+
 func TestStreamsOfAClientLeavePlacesToOthers(t *testing.T) {
 	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 8 }) // two streams
 	e.service.imports = func(_ context.Context, body io.Reader) error {

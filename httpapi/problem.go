@@ -107,6 +107,7 @@ func (e *edge) write(w http.ResponseWriter, r *http.Request, status int, code, d
 	header := w.Header()
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Length", strconv.Itoa(len(body))) // so that it has ended before a body that is refused has
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that has gone away is not our trouble
 }
