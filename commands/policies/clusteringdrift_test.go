@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
+
 	"kindred/commands"
 	"kindred/domain/clustering"
 	"kindred/domain/event"
@@ -56,6 +58,21 @@ func TestEachDriftIsToldOnce(t *testing.T) {
 	})
 }
 
+// A cluster is too small to be judged for a while, or its first profile is gone.
+func TestDriftThatNobodyCanJudgeStaysTold(t *testing.T) {
+	standing := []event.DriftCause{{Kind: "trait", Baseline: "first", Trait: "age", Amount: 0.5, Severity: "moderate"}}
+	for name, baselines := range map[string][]baseline{
+		"too small": {{name: clustering.Previous}, {name: clustering.First}},
+		"gone":      {{name: clustering.Previous, drift: clustering.Drift{Judged: true}}},
+	} {
+		k := kept{was: event.ClusterState{First: event.RunAttempt{Run: "run_1"}, Standing: standing}, baselines: baselines}
+		fresh, still := k.told(event.RunAttempt{Run: "run_2"})
+		if diff := cmp.Diff(standing, recorded(still)); diff != "" || len(fresh) > 0 {
+			t.Errorf("%s: %v is told, and of what stood: %s", name, fresh, diff)
+		}
+	}
+}
+
 // Fifty clusters in which everything drifts, or one.
 func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 	for _, tt := range []struct{ clusters, traits, shown int }{{1, 200, 20}, {20, 200, 10}, {50, 200, 2}} {
@@ -69,7 +86,7 @@ func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 		a := &attempt{run: OpenRun{Client: call.Client, Run: run.Run, Layer: layer}, number: number}
 		a.result.Spreads = make([]float64, tt.clusters)
 		ids := id.Derived("clusters")
-		var drift clustering.Drift
+		drift := clustering.Drift{Judged: true}
 		var label clustering.Label
 		for i := range tt.traits {
 			path := fmt.Sprintf("%s%03d", strings.Repeat("x", traits.MaxPathBytes-3), i)

@@ -267,14 +267,20 @@ func told(causes []event.DriftCause) []clustering.Cause {
 
 // told are the causes to be told now, and those that stand. What has changed
 // since the last run has changed since the first one too, where both are one.
+// What stood still does so while nothing can be said about it.
 func (k *kept) told(last event.RunAttempt) (fresh, standing []clustering.Cause) {
-	fresh, standing = clustering.Told(told(k.was.Standing), k.now)
-	if k.was.First == last {
+	before := told(k.was.Standing)
+	fresh, standing = clustering.Told(before, k.now)
+	judged := slices.ContainsFunc(k.baselines, func(b baseline) bool { return b.name == clustering.First && b.drift.Judged })
+	switch {
+	case k.was.First == last:
 		since := slices.Clone(k.now)
 		for i := range since {
 			since[i].Baseline = clustering.First
 		}
 		_, standing = clustering.Told(nil, since)
+	case !judged:
+		standing = before
 	}
 	return fresh, standing
 }
