@@ -177,9 +177,11 @@ func quantile(sorted []float64, q float64) float64 {
 }
 
 // rounded returns x to the last decimal place that is worth no more than unit.
+// What is less than the least number of full precision counts as 0.
 func rounded(x, unit float64) float64 {
-	digits := math.Floor(math.Log10(math.Abs(x))) - math.Floor(math.Log10(unit))
-	if x == 0 || digits < 0 {
+	const least = 0x1p-1022
+	digits := math.Floor(math.Log10(math.Abs(x))) - math.Floor(math.Log10(max(unit, least)))
+	if math.Abs(x) < least || digits < 0 {
 		return 0
 	}
 	near, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', int(digits), 64), 64)
