@@ -32,6 +32,8 @@ const (
 	waitedFor = 5_000
 	// partitionedFrom is how many users are too many to look at each.
 	partitionedFrom = 100_000
+	// shortTurn is how long the turn of a population that is not read anew may take.
+	shortTurn = 100 * time.Millisecond
 	// maxBuild bounds how long a population may take to be read.
 	maxBuild = 10 * time.Minute
 	// maxSchemaRaces bounds how often others may learn a schema meanwhile.
@@ -74,12 +76,10 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 		pop = fresh
 	}
 	arrived := pop.begun.Load()
-	select {
-	case pop.turn <- struct{}{}:
-		defer func() { <-pop.turn }()
-	case <-ctx.Done():
-		return known{}, ctx.Err()
+	if err := p.take(ctx, pop); err != nil {
+		return known{}, err
 	}
+	defer pop.give()
 	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
@@ -93,6 +93,37 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 	}
 	return pop.known, nil
 }
+
+// take takes the turn at a population. It waits a moment where the request is,
+// for others who take in changes, and outside for one who reads everyone anew.
+func (p *Populations) take(ctx context.Context, pop *population) error {
+	moment, cancel := context.WithTimeout(ctx, shortTurn)
+	defer cancel()
+	if pop.take(moment) == nil {
+		return nil
+	}
+	taken := false
+	err := p.Users.Progress.WaitOutside(ctx, func() (err error) {
+		err = pop.take(ctx)
+		taken = err == nil
+		return err
+	})
+	if taken && err != nil {
+		pop.give()
+	}
+	return err
+}
+
+func (pop *population) take(ctx context.Context) error {
+	select {
+	case pop.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (pop *population) give() { <-pop.turn }
 
 // refresh takes in what has changed since the last time. What the client has
 // decided counts at once. What many new users have to say is learnt while the
@@ -219,12 +250,10 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	if err == nil && built.users.Len() > partitionedFrom {
 		built.users.Partition(pairsSeed)
 	}
-	select {
-	case pop.turn <- struct{}{}:
-		defer func() { <-pop.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pop.take(ctx); err != nil {
+		return err
 	}
+	defer pop.give()
 	pop.asked = false
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (p *Progress) await(ctx context.Context, slot string,
 			return err
 		}
 		p.ask(slot)
-		if err := w.outside(ctx, wanted, changed); err != nil {
+		if err := p.WaitOutside(ctx, func() error { return w.wait(ctx, wanted, changed) }); err != nil {
 			return err
 		}
 	}
@@ -116,11 +116,12 @@ func (w *waiting) end() {
 	}
 }
 
-func (w *waiting) outside(ctx context.Context, wanted eventstore.Position, changed <-chan struct{}) error {
-	if w.progress.Outside == nil {
-		return w.wait(ctx, wanted, changed)
+// WaitOutside calls wait where whoever reads keeps nobody else out meanwhile.
+func (p *Progress) WaitOutside(ctx context.Context, wait func() error) error {
+	if p == nil || p.Outside == nil {
+		return wait()
 	}
-	return w.progress.Outside(ctx, func() error { return w.wait(ctx, wanted, changed) })
+	return p.Outside(ctx, wait)
 }
 
 // wait waits until another look is worth it.
