@@ -124,21 +124,32 @@ func (t *Traveller) Visit(ctx context.Context, client id.Client, size int64) (s 
 		return nil, nil, err
 	}
 	done = func() { t.exit(k) }
-	wait := time.NewTimer(patience)
-	defer wait.Stop()
-	select {
-	case <-k.ready:
-		err = k.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-wait.C:
-		err = t.stillBuilding(k)
-	}
-	if err != nil {
+	if err := t.await(ctx, k); err != nil {
 		done()
 		return nil, nil, err
 	}
 	return k.state, done, nil
+}
+
+// await waits until a state is built. Whoever has to wait keeps nobody else out.
+func (t *Traveller) await(ctx context.Context, k *kept) error {
+	select {
+	case <-k.ready:
+		return k.err
+	default:
+	}
+	return t.Runner.Progress.WaitOutside(ctx, func() error {
+		wait := time.NewTimer(patience)
+		defer wait.Stop()
+		select {
+		case <-k.ready:
+			return k.err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wait.C:
+			return t.stillBuilding(k)
+		}
+	})
 }
 
 func (t *Traveller) stillBuilding(k *kept) error {

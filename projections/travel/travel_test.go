@@ -1,10 +1,12 @@
 package travel
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"kindred/domain/fault"
+	"kindred/eventstore/feed"
 )
 
 func TestOneClientsStatesLeaveRoomForThoseOfOthers(t *testing.T) {
@@ -31,5 +33,24 @@ func TestOneClientsStatesLeaveRoomForThoseOfOthers(t *testing.T) {
 	traveller.exit(built)
 	if _, err := traveller.enter(moment{"cli_acme", 3}); err != nil {
 		t.Error("the first is built and read, and yet:", err)
+	}
+}
+
+func TestAStateThatIsBeingBuiltIsWaitedForOutside(t *testing.T) {
+	progress, outside := feed.NewProgress(nil, nil), 0
+	traveller := New(Sources{Runner: &feed.Runner{Progress: progress}, Now: time.Now})
+	progress.Outside = func(_ context.Context, wait func() error) error {
+		outside++
+		built := <-traveller.begin
+		built.state = &State{Size: 1}
+		close(built.ready)
+		return wait()
+	}
+	for range 2 { // of which the second finds it built
+		state, done, err := traveller.Visit(t.Context(), "cli_acme", 1)
+		if err != nil || state.Size != 1 || outside != 1 {
+			t.Fatalf("%+v, %v, outside %d times", state, err, outside)
+		}
+		done()
 	}
 }
