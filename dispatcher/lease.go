@@ -16,6 +16,9 @@ import (
 const (
 	beatEvery = 400 * time.Millisecond
 	deadAfter = 6 // beats
+
+	// buryTime is for one burial, during which we give no sign of life.
+	buryTime = deadAfter / 2 * beatEvery
 )
 
 // roll is what one process knows of all that deliver.
@@ -73,8 +76,8 @@ func (r *roll) join(ctx context.Context) error {
 	return nil
 }
 
-// call counts up our beat and looks at those of the others. It returns how many
-// deliveries of dead ones it has set free.
+// call counts up our beat and looks at those of the others. It buries one that is
+// dead, if any, and returns how many deliveries it has set free.
 func (r *roll) call(ctx context.Context) (freed int64, err error) {
 	me := r.queue.holder.Load()
 	tag, err := r.queue.control.Exec(ctx, beat, me)
@@ -101,22 +104,22 @@ func (r *roll) call(ctx context.Context) (freed int64, err error) {
 		} else {
 			b = beats{count: o.Count}
 		}
-		if b.stood >= deadAfter {
-			n, err := r.bury(ctx, o.ID, o.Count)
-			if err != nil {
-				return freed, err
-			}
-			freed += n
-		}
 		seen[o.ID] = b
 	}
 	r.seen = seen
-	return freed, nil
+	for dead, b := range seen {
+		if b.stood >= deadAfter {
+			return r.bury(ctx, dead, b.count)
+		}
+	}
+	return 0, nil
 }
 
 // bury strikes a worker off the roll that is dead, or leaves, and sets free what
 // it holds. Where that takes too long, what it holds is free when its leases end.
 func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, buryTime)
+	defer cancel()
 	tag, err := r.queue.control.Exec(ctx, strike, dead, count)
 	if err != nil {
 		return 0, fmt.Errorf("strike a dead process off the roll: %w", err)

@@ -198,6 +198,45 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 	}
 }
 
+// Whoever sets free what is held by many gives signs of life all the same, and
+// looks after one dead process at a time.
+func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
+	r := newRig(t, Config{})
+	lives := r.member()
+	for range 2 {
+		r.holder(2)
+	}
+	busy, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Rollback(context.Background()) }()
+	if _, err := busy.Exec(t.Context(), `LOCK TABLE dispatch_queue IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	for range deadAfter {
+		r.call(lives)
+	}
+	for range 2 {
+		bounded, cancel := context.WithTimeout(t.Context(), dbTimeout)
+		began := time.Now()
+		_, err := lives.call(bounded)
+		cancel()
+		if err == nil {
+			t.Fatal("set free what it could not")
+		}
+		if silent := time.Since(began) + beatEvery; silent >= deadAfter*beatEvery {
+			t.Fatalf("gave no sign of life for %s", silent)
+		}
+	}
+	if freed := r.call(lives); freed != 0 {
+		t.Errorf("%d deliveries were set free", freed)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_workers`); n != 1 {
+		t.Errorf("%d are on the roll", n)
+	}
+}
+
 // What could not be noted is nobody's once its process has left.
 func TestWhoLeavesSetsFreeWhatItHolds(t *testing.T) {
 	r := newRig(t, Config{})
