@@ -1,0 +1,45 @@
+package feed_test
+
+import (
+	"testing"
+	"time"
+
+	"kindred/domain/id"
+	"kindred/eventstore/feed"
+)
+
+// TestWhatSomebodyElseRebuildsIsAskedForNowAndThen has an operator's tool rebuild
+// the same part.
+func TestWhatSomebodyElseRebuildsIsAskedForNowAndThen(t *testing.T) {
+	w, _ := spoilt(t)
+	const theirs = `
+INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme', 'a tool', 1, clock_timestamp() + interval '1 minute')`
+	if _, err := w.pool.Exec(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	jobs := feed.Jobs{Runner: w.builder(), Models: []feed.ReadModel{names{}}}
+	job, err := jobs.Request(t.Context(), id.Next[id.Rebuild](w.ids), "names", acme, "operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, jobs.Run)
+	tried := func() (at time.Time) {
+		if err := w.pool.QueryRow(t.Context(), `SELECT tried_at FROM rebuilds WHERE id = $1`, job.ID).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	last := tried()
+	for i := range 3 {
+		until(t, "it is tried", func() bool { return tried().After(last) })
+		again := tried()
+		if rest := again.Sub(last); i > 0 && rest < time.Second {
+			t.Errorf("tried again after %s", rest)
+		}
+		last = again
+	}
+	if _, err := w.pool.Exec(t.Context(), `UPDATE leases SET expires_at = clock_timestamp() WHERE holder = 'a tool'`); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the part is rebuilt", func() bool { return w.wrong(t, acme) == 0 })
+}
