@@ -28,8 +28,11 @@ var errLost = errors.New("the lease was lost")
 type lease struct {
 	name    string
 	epoch   int64
-	reached *atomic.Pointer[eventstore.Position] // what the leader has committed
+	reached *atomic.Pointer[eventstore.Position] // where the leader's checkpoint stands, as far as it knows; nil: anywhere
 }
+
+// stand notes where the leader's checkpoint stands.
+func (l lease) stand(at eventstore.Position) { l.reached.Store(&at) }
 
 // The epoch also grows beyond what a checkpoint has seen, should the row of
 // the lease itself have been lost. $4 takes the lease from whoever has it.

@@ -159,7 +159,11 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 	if err != nil {
 		return nil, fmt.Errorf("claim the checkpoint: %w", err)
 	}
-	return led, verify(ctx, r.Log.Store, led.at, epoch)
+	if err := verify(ctx, r.Log.Store, led.at, epoch); err != nil {
+		return nil, err
+	}
+	l.stand(led.at.position)
+	return led, nil
 }
 
 // A lost commit takes its checkpoint with it and is done again from the log,
@@ -411,7 +415,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 // reach notes that n items are done.
 func (l *leader) reach(next checkpoint, n int) {
 	l.at = next
-	l.lease.reached.Store(&next.position)
+	l.lease.stand(next.position)
 	l.Progress.advance(l.slot, next.position)
 	l.Metrics.applied(l.slot, n)
 }

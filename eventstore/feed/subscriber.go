@@ -155,7 +155,11 @@ func (f *following) begin(ctx context.Context, l lease) error {
 		return fmt.Errorf("claim the checkpoint: %w", err)
 	}
 	f.lease, f.acked = l, f.saved
-	return remedy(f.slot, nil, verify(ctx, f.Runner.Log.Store, f.saved, epoch))
+	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
+		return remedy(f.slot, nil, err)
+	}
+	l.stand(f.saved.position)
+	return nil
 }
 
 // pass has one event handled.
@@ -246,6 +250,7 @@ func (f *following) save(ctx context.Context) error {
 		return err
 	}
 	f.saved = f.acked
+	f.lease.stand(f.saved.position)
 	f.Runner.Progress.advance(f.slot, f.saved.position)
 	return nil
 }

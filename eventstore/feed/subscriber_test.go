@@ -108,6 +108,30 @@ func TestWhatWasHandledButNotAcknowledgedComesAgain(t *testing.T) {
 	}
 }
 
+// TestAPolicyGoesBackToWhereItsCheckpointIs has a failover lose the last commits.
+func TestAPolicyGoesBackToWhereItsCheckpointIs(t *testing.T) {
+	w := newWorld(t)
+	kept, err := w.log.Store.At(t.Context(), w.rename(t, acme, "kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := w.rename(t, acme, "lost")
+	messages := subscribe(t, &feed.Subscriber{Runner: w.runner("a")})
+	next(t, messages).Ack()
+	for range 2 {
+		m := next(t, messages)
+		if got := nameOf(t, m); got != "lost" {
+			t.Fatalf("got %q", got)
+		}
+		m.Ack()
+		w.passed(t, "policy_match", last)
+		if _, err := w.pool.Exec(t.Context(), `UPDATE checkpoints SET position = $1, event_id = $2, events = 1`, kept.Position, kept.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next(t, messages).Ack() // though nothing more is appended
+}
+
 func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.rename(t, acme, "bad", "after")
