@@ -41,15 +41,22 @@ func (r *Runner) catchUpOnce(ctx context.Context, p Projection, report func(Rebu
 	})
 }
 
+// A client's part that is being replaced may be behind the model's place.
+const selectPlaces = `
+SELECT position, events FROM checkpoints c
+WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.held)`
+
 // Places tells how far read models have come, in the snapshot of a
-// transaction. It is false where they are not all at one place.
+// transaction. It is false where they are not all at one place, with all clients.
 func Places(ctx context.Context, tx pgx.Tx, models []ReadModel) (at eventstore.Position, same bool, err error) {
 	slots := SearchPath(models...)
-	rows, err := tx.Query(ctx, `SELECT position FROM checkpoints WHERE name = ANY($1)`, slots)
+	rows, err := tx.Query(ctx, selectPlaces, slots)
 	if err != nil {
 		return "", false, fmt.Errorf("read the checkpoints: %w", err)
 	}
-	places, err := pgx.CollectRows(rows, pgx.RowTo[eventstore.Position])
+	places, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (place eventstore.Position, err error) {
+		return place, row.Scan(&place, nil)
+	})
 	if err != nil {
 		return "", false, fmt.Errorf("read the checkpoints: %w", err)
 	}

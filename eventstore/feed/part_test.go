@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -274,6 +275,44 @@ func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
 		t.Errorf("%d rows are wrong, %v", w.wrong(t, acme), err)
 	}
 	w.tidy(t)
+}
+
+// TestAModelIsComparedOnceNoPartIsBeingReplaced has a client's part lack what came
+// while it is held.
+func TestAModelIsComparedOnceNoPartIsBeingReplaced(t *testing.T) {
+	w, stop := spoilt(t)
+	stop()
+	if err := w.builder().Rebuild(t.Context(), names{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`INSERT INTO quarantine (projection, client, position, event_id, reason, held) VALUES ('names_2', 'cli_acme', '', '', '', true)`,
+		`DELETE FROM renamings WHERE client = 'cli_acme'`,
+	} {
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone := w.builder()
+	alone.Progress = nil
+	if checked, err := alone.Verify(t.Context(), names{}, nil, func(feed.Difference) {}); err == nil || !strings.Contains(err.Error(), "behind the log") {
+		t.Errorf("%+v, %v", checked, err)
+	}
+	if err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		_, same, err := feed.Places(t.Context(), tx, []feed.ReadModel{names{}})
+		if same {
+			t.Error("it is compared")
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	if checked, err := alone.Verify(t.Context(), names{}, nil, func(feed.Difference) {}); err != nil || checked.Differences != 0 {
+		t.Errorf("%+v, %v", checked, err)
+	}
 }
 
 // TestAPartIsBuiltFromAStoreThatCannotTellClientsApart passes everything over

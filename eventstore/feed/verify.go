@@ -78,8 +78,6 @@ func (r *Runner) dropBeside(ctx context.Context, slot string) error {
 	})
 }
 
-const selectPlace = `SELECT position, events FROM checkpoints WHERE name = $1`
-
 // compare takes a snapshot of the live model, brings the one beside to exactly
 // where that is, and compares.
 func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference)) (Checked, error) {
@@ -89,8 +87,12 @@ func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference
 			place  eventstore.Position
 			events int64
 		)
-		if err := live.QueryRow(ctx, selectPlace, Slot(m)).Scan(&place, &events); err != nil {
-			return fmt.Errorf("the live model has no place in the log: %w", err)
+		err := live.QueryRow(ctx, selectPlaces, SearchPath(m)).Scan(&place, &events)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errBehind
+		}
+		if err != nil {
+			return fmt.Errorf("read the live model's place in the log: %w", err)
 		}
 		for l.at.events < events {
 			page, err := l.Log.Store.ReadAll(ctx, l.at.position, int(min(MaxBatch, events-l.at.events)))
@@ -121,7 +123,8 @@ func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference
 	return checked, err
 }
 
-// errBehind: the live model is behind the log as it was when catching up.
+// errBehind: the live model, or a part of it that is being replaced, is behind the
+// log as it was when catching up.
 var errBehind = errors.New("the live model is behind the log; try again once it has caught up")
 
 func tablesOf(ctx context.Context, tx pgx.Tx, schema string) ([]string, error) {
