@@ -124,7 +124,8 @@ type Store interface {
 	// ReadBack reads at most limit events from revision from downwards, the
 	// newest first.
 	ReadBack(ctx context.Context, stream Stream, from Revision, limit int) ([]Record, error)
-	// ReadAll reads at most limit events after a position, in total order.
+	// ReadAll reads at most limit events after a position, in total order: fewer
+	// where they are large, none where there are no more.
 	ReadAll(ctx context.Context, after Position, limit int) ([]Record, error)
 	// At reads the event at exactly this position, or fails with ErrNotFound.
 	At(ctx context.Context, at Position) (Record, error)
@@ -176,8 +177,9 @@ type Bulk interface {
 
 // ClientReader is a Store that finds the events of one client by itself.
 type ClientReader interface {
-	// ReadClient reads at most limit events of a client, in total order,
-	// after one position and up to another.
+	// ReadClient reads at most limit events of a client, in total order, after
+	// one position and up to another: fewer where they are large, none where
+	// there are no more.
 	ReadClient(ctx context.Context, client id.Client, after, upTo Position, limit int) ([]Record, error)
 	// CountClient counts the events of a client.
 	CountClient(ctx context.Context, client id.Client) (int64, error)

@@ -51,7 +51,7 @@ func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit in
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.read(ctx, selectAfter, n, max(limit, 0))
+	records, err := s.readPage(ctx, selectAfter, n, max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("read the log after %q: %w", after, err)
 	}
@@ -72,7 +72,7 @@ func (s *Store) ReadClient(ctx context.Context, client id.Client, after, upTo ev
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.read(ctx, selectClient, string(client), first, last, max(limit, 0))
+	records, err := s.readPage(ctx, selectClient, string(client), first, last, max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("read the events of %s after %q: %w", client, after, err)
 	}
@@ -116,17 +116,47 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 // while nobody used them.
 const readTries = 3
 
-func (s *Store) read(ctx context.Context, query string, args ...any) (records []eventstore.Record, err error) {
+func (s *Store) read(ctx context.Context, query string, args ...any) ([]eventstore.Record, error) {
+	return s.collect(ctx, math.MaxInt, query, args...)
+}
+
+// readPage is read for what may be any number of large events: it ends with the
+// one that reaches maxPageBytes.
+func (s *Store) readPage(ctx context.Context, query string, args ...any) ([]eventstore.Record, error) {
+	return s.collect(ctx, maxPageBytes, query, args...)
+}
+
+func (s *Store) collect(ctx context.Context, most int, query string, args ...any) (records []eventstore.Record, err error) {
 	for range readTries {
 		var rows pgx.Rows
 		if rows, err = s.pool.Query(ctx, query, args...); err == nil {
-			records, err = pgx.CollectRows(rows, scanRecord)
+			records, _, err = scanRecords(rows, most)
 		}
 		if err == nil || ctx.Err() != nil || !passing(err) {
 			break
 		}
 	}
 	return records, unavailable(err)
+}
+
+// maxPageBytes bounds the data and metadata that are read at once, but for the
+// last event of them.
+const maxPageBytes = 16 << 20
+
+// scanRecords reads records until they have so many bytes of data and metadata;
+// full says that they do.
+func scanRecords(rows pgx.Rows, most int) (records []eventstore.Record, full bool, err error) {
+	defer rows.Close()
+	for size := 0; !full && rows.Next(); full = size >= most {
+		r, err := scanRecord(rows)
+		if err != nil {
+			return nil, false, err
+		}
+		records = append(records, r)
+		size += len(r.Data) + len(r.Meta)
+	}
+	rows.Close()
+	return records, full, rows.Err()
 }
 
 func scanRecord(row pgx.CollectableRow) (eventstore.Record, error) {

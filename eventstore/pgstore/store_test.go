@@ -106,3 +106,36 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type 
 		t.Errorf("cut connections: %v", err)
 	}
 }
+
+func TestPagesOfTheLogEndWhereEventsAreLarge(t *testing.T) {
+	store := open(t, pgtest.New(t))
+	const events = 50
+	for range events {
+		large := newEvent()
+		large.Data = make([]byte, eventstore.MaxEventSize-len(large.Meta))
+		if err := appendEvent(t.Context(), store, newStream(), eventstore.NoStream, large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head := headOf(t, store)
+	for name, read := range map[string]func(eventstore.Position) ([]eventstore.Record, error){
+		"all": func(after eventstore.Position) ([]eventstore.Record, error) {
+			return store.ReadAll(t.Context(), after, 1000)
+		},
+		"client": func(after eventstore.Position) ([]eventstore.Record, error) {
+			return store.ReadClient(t.Context(), client, after, head, 1000)
+		},
+	} {
+		after, n := eventstore.Start, 0
+		for after < head {
+			page, err := read(after)
+			if err != nil || len(page) == 0 || len(page) > 32 {
+				t.Fatalf("%s: a page of %d events of half a MiB, %v", name, len(page), err)
+			}
+			after, n = page[len(page)-1].Position, n+len(page)
+		}
+		if n != events {
+			t.Errorf("%s: %d of %d events were read", name, n, events)
+		}
+	}
+}

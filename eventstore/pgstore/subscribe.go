@@ -8,10 +8,7 @@ import (
 	"kindred/eventstore"
 )
 
-const (
-	pollInterval = 250 * time.Millisecond // where nothing was heard
-	maxNextBytes = 16 << 20               // of data and metadata in one Next
-)
+const pollInterval = 250 * time.Millisecond // where nothing was heard
 
 // Subscribe implements [eventstore.Store].
 func (s *Store) Subscribe(_ context.Context, after eventstore.Position) (eventstore.Subscription, error) {
@@ -55,7 +52,7 @@ func (s *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, e
 	}
 }
 
-// read reads on, at most limit records or about maxNextBytes. It tells whether
+// read reads on, at most limit records or about maxPageBytes. It tells whether
 // there was nothing beyond them: when they were read, or where this process
 // appended them, just after.
 func (s *subscription) read(ctx context.Context, limit int) (records []eventstore.Record, all bool, err error) {
@@ -90,18 +87,8 @@ func (s *subscription) look(ctx context.Context, limit int) (records []eventstor
 	if err != nil {
 		return nil, false, err
 	}
-	defer rows.Close()
-	size := 0
-	for size < maxNextBytes && rows.Next() {
-		r, err := scanRecord(rows)
-		if err != nil {
-			return nil, false, err
-		}
-		records = append(records, r)
-		size += len(r.Data) + len(r.Meta)
-	}
-	rows.Close()
-	if err := rows.Err(); err != nil {
+	records, full, err := scanRecords(rows, maxPageBytes)
+	if err != nil {
 		return nil, false, err
 	}
 	before := s.after
@@ -110,7 +97,7 @@ func (s *subscription) look(ctx context.Context, limit int) (records []eventstor
 			return nil, false, err
 		}
 	}
-	all = size < maxNextBytes && len(records) < limit
+	all = !full && len(records) < limit
 	s.met = s.met || all
 	if all && s.after == before+int64(len(records)) {
 		s.store.tail.offer(before, records, rings)

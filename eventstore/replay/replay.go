@@ -4,6 +4,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,8 +15,9 @@ import (
 )
 
 const (
-	batchSize = 1000 // events between two notes of how far a copy has come
-	lanes     = 16   // clients whose events are appended at the same time
+	batchSize = 1000    // events between two notes of how far a copy has come
+	pageBytes = 4 << 20 // that a page should hold, judged by the one before
+	lanes     = 16      // clients whose events are appended at the same time
 )
 
 // Source tells the events of a log, or of an export, in their order.
@@ -28,6 +30,8 @@ type Source interface {
 type Log struct {
 	Store       eventstore.Store
 	After, UpTo eventstore.Position
+
+	most int // events of the next page; 0: any number
 }
 
 // Next returns the next events.
@@ -35,7 +39,8 @@ func (l *Log) Next(ctx context.Context, limit int) ([]eventstore.Record, error) 
 	if l.After >= l.UpTo {
 		return nil, nil
 	}
-	page, err := l.Store.ReadAll(ctx, l.After, limit)
+	page, err := l.Store.ReadAll(ctx, l.After, min(limit, cmp.Or(l.most, limit)))
+	l.most = eventstore.Fitting(page, pageBytes)
 	for len(page) > 0 && page[len(page)-1].Position > l.UpTo {
 		page = page[:len(page)-1]
 	}

@@ -230,17 +230,14 @@ func (x *export) read(ctx context.Context, entries []projections.Entry, after ev
 		return slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" }), err
 	}
 	var all []eventstore.Record
-	for {
-		page, err := store.ReadClient(ctx, x.client, after, entries[len(entries)-1].Position, exportPage+1)
-		if err != nil {
-			return nil, err
+	for end := entries[len(entries)-1].Position; after < end; {
+		page, err := store.ReadClient(ctx, x.client, after, end, exportPage)
+		if err != nil || len(page) == 0 {
+			return all, err
 		}
-		all = append(all, page...)
-		if len(page) <= exportPage {
-			return all, nil
-		}
-		after = page[len(page)-1].Position
+		all, after = append(all, page...), page[len(page)-1].Position
 	}
+	return all, nil
 }
 
 func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projections.Entry, open bool) (audit.Event, error) {

@@ -15,7 +15,11 @@ import (
 	"kindred/projections"
 )
 
-const conns = 2
+const (
+	conns     = 2
+	firstPage = 100     // events
+	pageBytes = 3 << 20 // that the events of a page should have, judged by the one before
+)
 
 // models are those that a state holds.
 func models() []feed.ReadModel {
@@ -70,6 +74,7 @@ type building struct {
 	pool       *pgxpool.Pool
 	client     id.Client
 	size, next int64
+	most       int // events of the next page
 	after      eventstore.Position
 	recordedAt time.Time
 	began      time.Time
@@ -78,7 +83,7 @@ type building struct {
 func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	for b.next < b.size {
+	for b.most = firstPage; b.next < b.size; {
 		records, err := b.read(ctx)
 		if err != nil {
 			return err
@@ -94,6 +99,7 @@ func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error 
 			return err
 		}
 		b.next += int64(len(records))
+		b.most = min(2*b.most, feed.MaxBatch, eventstore.Fitting(records, pageBytes))
 		if report != nil {
 			left := float64(b.Now().Sub(b.began)) * float64(b.size-b.next) / float64(b.next)
 			report(feed.Rebuilding{Events: b.next, Expected: b.size, Left: time.Duration(left)})
@@ -102,9 +108,10 @@ func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error 
 	return nil
 }
 
-// read reads the next events that the history knows, as the log holds them.
+// read reads the next events that the history knows, as the log holds them; fewer
+// at once where they are large.
 func (b *building) read(ctx context.Context) ([]eventstore.Record, error) {
-	entries, err := b.History.List(ctx, b.client, true, projections.Filter{After: b.next - 1, Below: b.size}, feed.MaxBatch)
+	entries, err := b.History.List(ctx, b.client, true, projections.Filter{After: b.next - 1, Below: b.size}, b.most)
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +130,10 @@ func (b *building) read(ctx context.Context) ([]eventstore.Record, error) {
 			b.recordedAt = r.RecordedAt
 		}
 	}
-	if len(records) < len(entries) {
-		return nil, lost(entries[len(records)].Ordinal)
+	if len(records) == 0 {
+		return nil, lost(entries[0].Ordinal)
 	}
-	b.after = entries[len(entries)-1].Position
+	b.after = records[len(records)-1].Position
 	return records, nil
 }
 
