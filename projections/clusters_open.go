@@ -86,7 +86,7 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased ORDER BY u.id`
 // TraitsOf returns what users say, as far as the model has come, in order of
 // their ids. Who is not there, or was erased, is left out.
 func (m Users) TraitsOf(ctx context.Context, client id.Client, users []id.User) ([]UserChange, error) {
-	found, err := m.changes(ctx, client, true, traitsOf, texts(users))
+	found, err := m.changes(ctx, client, true, nil, traitsOf, texts(users))
 	present := found[:0]
 	for _, u := range found {
 		if u.Traits != nil {

@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// changesAtOnce is how many changed users are read in one statement.
+	// changesAtOnce is how many changed users are read in one statement at most;
+	// the first is for firstChanges.
 	changesAtOnce = 5_000
+	firstChanges  = 500
 	// sampledAtOnce is how many sampled ones are.
-	sampledAtOnce = 512
+	sampledAtOnce = 128
 	// retrainShare: once a fifth of the users has changed, the schema of
 	// their traits is inferred again.
 	retrainShare = 5
@@ -361,8 +363,8 @@ func (p *Populations) infer(ctx context.Context, client id.Client, overrides map
 // changes reads all changes after *reached and moves it on.
 func (p *Populations) changes(ctx context.Context, client id.Client, reached *eventstore.Position) iter.Seq2[UserChange, error] {
 	return func(yield func(UserChange, error) bool) {
-		for {
-			page, err := p.Users.Changed(ctx, client, *reached, changesAtOnce)
+		for limit := firstChanges; ; {
+			page, err := p.Users.Changed(ctx, client, *reached, limit)
 			if err != nil {
 				yield(UserChange{}, err)
 				return
@@ -373,9 +375,10 @@ func (p *Populations) changes(ctx context.Context, client id.Client, reached *ev
 					return
 				}
 			}
-			if len(page) < changesAtOnce {
+			if len(page) < limit && Fitting(page, changeSize) == len(page) {
 				return
 			}
+			limit = min(2*len(page), changesAtOnce)
 		}
 	}
 }

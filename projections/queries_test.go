@@ -388,6 +388,37 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	}
 }
 
+func TestChangesOfLargeUsersAreToldOnSeveralPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{}, projections.TraitSchemas{})
+	const users = 60
+	large := `{"about":"` + strings.Repeat("x", 250<<10) + `"}`
+	var ids []id.User
+	for i := range users {
+		ids = append(ids, w.create(w.acme, fmt.Sprint(i), large))
+	}
+	told := 0
+	for after := eventstore.Start; told < users; {
+		page := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, after, 1000))
+		if len(page) == 0 || len(page) > users*2/3 {
+			t.Fatalf("a page of %d users of 250 KiB, after %d", len(page), told)
+		}
+		for _, c := range page {
+			if string(c.Traits) != large {
+				t.Fatalf("%d bytes of traits", len(c.Traits))
+			}
+		}
+		told, after = told+len(page), page[len(page)-1].At
+	}
+	populations := w.populations()
+	for _, user := range ids {
+		if _, _, err := populations.Pair(t.Context(), w.acme, ids[0], user, event.Within{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestClientsAndMembers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -284,6 +284,9 @@ func (m Users) List(ctx context.Context, client id.Client, eventual bool, q User
 	})
 }
 
+// changeSize is how much of a page a change takes.
+func changeSize(c *UserChange) int { return c.Size }
+
 // UserSize is how much of a page a user takes.
 func UserSize(u *User) int { return u.Size }
 
@@ -440,6 +443,7 @@ type UserChange struct {
 	ID     id.User
 	Traits json.RawMessage // nil: erased
 	At     eventstore.Position
+	Size   int // bytes that its traits take on a page
 }
 
 const changedUsers = `
@@ -447,24 +451,28 @@ SELECT u.id, u.changed, u.traits, u.traits_event, k.id AS key, k.client_key, k.w
 FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
 WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
 
-// Changed returns at most limit users that were created, changed or erased
-// after a position, in order of their last change.
+// Changed returns users that were created, changed or erased after a position, in
+// order of their last change: as many as limit where there are, or more than fit
+// on a page.
 func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
-	return m.changes(ctx, client, false, changedUsers, string(after), limit)
+	return m.changes(ctx, client, false, (*changedUser).size, changedUsers, string(after), limit)
 }
 
-func (m Users) changes(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]UserChange, error) {
-	type row struct {
-		UserChange
-		traits sealed
-		key    seal.WrappedKey
-	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, func(r *row) []any {
+type changedUser struct {
+	UserChange
+	traits sealed
+	key    seal.WrappedKey
+}
+
+func (r *changedUser) size() int { return len(r.traits.Box) }
+
+func (m Users) changes(ctx context.Context, client id.Client, eventual bool, size func(*changedUser) int, sql string, args ...any) ([]UserChange, error) {
+	rows, err := queryPage(ctx, m.Reader, m, client, eventual, sql, args, func(r *changedUser) []any {
 		return []any{
 			&r.ID, &r.At, &r.traits.Box, text(&r.traits.Event),
 			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
 		}
-	})
+	}, size)
 	if err != nil {
 		return nil, err
 	}
@@ -474,7 +482,7 @@ func (m Users) changes(ctx context.Context, client id.Client, eventual bool, sql
 		if err != nil {
 			return nil, err
 		}
-		changes[i] = UserChange{ID: r.ID, Traits: traits, At: r.At}
+		changes[i] = UserChange{ID: r.ID, Traits: traits, At: r.At, Size: r.size()}
 	}
 	return changes, nil
 }
