@@ -20,10 +20,11 @@ run: build ## build and serve, with a private PostgreSQL unless KINDRED_DATABASE
 build: ## build bin/kindred
 	$(BUILD) -o bin/kindred ./cmd/kindred
 
+# Nothing is vetted here: lint and vet do that.
 test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
 	@scripts/install-postgres
 	@$(BUILD) -o bin/testpg ./scripts/testpg
-	GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -timeout 30m ./...
+	GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -timeout 30m ./...
 
 bench: build ## measure bin/kindred beside its ceilings; BENCH="--quick" for less
 	@scripts/install-postgres
