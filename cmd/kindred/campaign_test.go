@@ -56,6 +56,7 @@ func (a account) analytics(c httpapi.Campaign, query string) httpapi.CampaignAna
 }
 
 func TestACampaignRunsUntilItsBudgetIsSpentAndTellsIt(t *testing.T) {
+	t.Parallel()
 	a := startService(t).signUp()
 	told := make(chan []byte, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -132,6 +133,7 @@ func TestACampaignRunsUntilItsBudgetIsSpentAndTellsIt(t *testing.T) {
 
 // An id of an impression that was recorded twice would stop the read model.
 func TestAnImpressionIsNotRepeatedForWhoComesAfterAnErasure(t *testing.T) {
+	t.Parallel()
 	a := startService(t).signUp()
 	c := a.run(nil)
 	a.createUser("ada", nil)
@@ -151,6 +153,7 @@ func TestAnImpressionIsNotRepeatedForWhoComesAfterAnErasure(t *testing.T) {
 	}
 }
 
+// Not beside other tests: its campaign is to be scheduled before it starts.
 func TestACampaignStartsAndEndsByItself(t *testing.T) {
 	a := startService(t).signUp()
 	soon := time.Now().Add(300 * time.Millisecond)
@@ -166,6 +169,7 @@ func TestACampaignStartsAndEndsByItself(t *testing.T) {
 }
 
 func TestAChangeOfACampaignIsAllOrNothingAndConditional(t *testing.T) {
+	t.Parallel()
 	a := startService(t).signUp()
 	c := a.run(map[string]any{"frequency_cap": 3, "frequency_window_seconds": 60, "ends_at": time.Now().Add(time.Hour)})
 	want[httpapi.Spend](t, http.StatusCreated, a.spend(c, "s", 500))
@@ -195,6 +199,7 @@ func TestAChangeOfACampaignIsAllOrNothingAndConditional(t *testing.T) {
 }
 
 func TestEngagementIsTheShareOfImpressionsWithAnAnswer(t *testing.T) {
+	t.Parallel()
 	a := startService(t).signUp()
 	a.createUser("u1", nil)
 	a.createUser("u2", nil)
@@ -252,6 +257,7 @@ func TestEngagementIsTheShareOfImpressionsWithAnAnswer(t *testing.T) {
 }
 
 func TestAFrequencyCapHoldsHoweverManyTryAtOnce(t *testing.T) {
+	t.Parallel()
 	s := startService(t)
 	other := startService(t, replicaOf(s))
 	a := s.signUp()
@@ -280,6 +286,7 @@ func TestAFrequencyCapHoldsHoweverManyTryAtOnce(t *testing.T) {
 }
 
 func TestConcurrentSpendsOfTwoReplicasCountOnce(t *testing.T) {
+	t.Parallel()
 	const workers, each, distinct, amount = 32, 100, 1_500, 7
 	s := startService(t)
 	other := startService(t, replicaOf(s))

@@ -64,6 +64,7 @@ func (a account) members(cluster httpapi.ClusterID) []string {
 }
 
 func TestClusteringStory(t *testing.T) {
+	t.Parallel()
 	a := startService(t).signUp()
 	hook := receive(t, http.StatusOK)
 	a.subscribe(hook.URL, "", "clustering.completed", "clustering.failed", "cluster.drift_detected")
