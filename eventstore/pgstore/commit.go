@@ -40,6 +40,7 @@ type committer struct {
 	config *pgx.ConnConfig
 	queue  *queue
 	tail   *tail
+	teller *teller
 	conn   *pgx.Conn // nil while there is none
 	wary   bool      // the last commit met what it was to make
 
@@ -49,6 +50,7 @@ type committer struct {
 // run works until the queue is closed and empty.
 func (c *committer) run() {
 	defer c.disconnect()
+	defer close(c.teller.grown)
 	for {
 		batch := c.queue.take()
 		if len(batch) == 0 {
@@ -67,10 +69,14 @@ func (c *committer) run() {
 func (c *committer) settle(batch []*request) error {
 	c.tail.begin()
 	base, actual, err := c.commit(batch)
-	c.tail.end(base, recordsOf(batch, base, actual))
+	appended := recordsOf(batch, base, actual)
+	c.tail.end(base, appended)
 	switch {
 	case err == nil:
-		tell(batch, base, actual)
+		answerAll(batch, base, actual)
+		if len(appended) > 0 {
+			c.teller.reach(base + int64(len(appended)))
+		}
 		return nil
 	case errors.Is(err, eventstore.ErrUnavailable):
 		fail(batch, err)
@@ -202,9 +208,9 @@ func hangUp(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// tell answers the requests of a batch that was committed: those that met their
+// answerAll answers the requests of a batch that was committed: those that met their
 // stream where they expected it stand in the log, in order, from base + 1 on.
-func tell(batch []*request, base int64, actual []int64) {
+func answerAll(batch []*request, base int64, actual []int64) {
 	for i, r := range batch {
 		a := answer{actual: eventstore.Revision(actual[i])}
 		if a.actual == r.expected {

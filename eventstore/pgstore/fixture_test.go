@@ -122,6 +122,37 @@ WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 
 	})
 }
 
+// listen returns a connection that hears what stores tell of their commits.
+func listen(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	if _, err := conn.Exec(t.Context(), `LISTEN kindred_log`); err != nil {
+		t.Fatal(err)
+	}
+	return conn.Conn()
+}
+
+// hear listens until it hears of a position, and returns how often it was told
+// of one. Each must be beyond the one before.
+func hear(t *testing.T, listener *pgx.Conn, of eventstore.Position) (told int) {
+	t.Helper()
+	for last := ""; last != string(of); told++ {
+		n, err := listener.WaitForNotification(t.Context())
+		if err != nil {
+			t.Fatalf("waiting to hear of %s after %q: %v", of, last, err)
+		}
+		if n.Payload <= last {
+			t.Errorf("%s was told after %s", n.Payload, last)
+		}
+		last = n.Payload
+	}
+	return told
+}
+
 func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())

@@ -171,40 +171,40 @@ func TestABadRequestFailsAlone(t *testing.T) {
 func TestWhatWaitsIsCommittedTogetherAndToldOnce(t *testing.T) {
 	pool := pgtest.New(t)
 	store := open(t, pool)
-	listener, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Release()
-	if _, err := listener.Exec(t.Context(), `LISTEN kindred_log`); err != nil {
-		t.Fatal(err)
-	}
+	listener := listen(t, pool)
 	for i, err := range together(t, pool, store, 40, nil) {
 		if err != nil {
 			t.Errorf("append %d: %v", i, err)
 		}
 	}
 	const transactions = `SELECT count(DISTINCT xmin::text) FROM events`
-	var commits, told int
+	var commits int
 	if err := pool.QueryRow(t.Context(), transactions).Scan(&commits); err != nil || commits != 2 {
 		t.Errorf("40 appends made %d commits (%v), want one for the first and one for those that gathered meanwhile", commits, err)
 	}
-	if _, err := listener.Exec(t.Context(), `NOTIFY kindred_log, 'the last'`); err != nil {
+	head, err := store.Head(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	for ; ; told++ {
-		n, err := listener.Conn().WaitForNotification(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n.Payload == "the last" {
-			break
-		}
-	}
-	if told != 2 {
-		t.Errorf("2 commits were told %d times", told)
+	if told := hear(t, listener, head); told > commits {
+		t.Errorf("%d commits were told %d times", commits, told)
 	}
 	wantSound(t, pool)
+}
+
+func TestAStoreThatIsClosedHasToldOfItsLastCommit(t *testing.T) {
+	pool := pgtest.New(t)
+	store := open(t, pool)
+	listener := listen(t, pool)
+	for range 20 { // commits that come sooner than they are told of
+		mustAppend(t, store, newStream(), eventstore.NoStream)
+	}
+	head, err := store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Close()
+	hear(t, listener, head)
 }
 
 func TestFollowersFindWhatNobodyTold(t *testing.T) {

@@ -205,7 +205,7 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &committer{config: config, queue: newQueue(), tail: newTail(), patience: 50 * time.Millisecond}
+	c := &committer{config: config, queue: newQueue(), tail: newTail(), teller: newTeller(config), patience: 50 * time.Millisecond}
 	var all []*request
 	for range 100 { // one stream: as many batches
 		all = append(all, waits(t, c.queue, "client", "stream", 1, 10))

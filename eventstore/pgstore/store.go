@@ -3,7 +3,8 @@
 // their positions, without a gap, whichever process made them.
 //
 // Appends that wait are committed together, under one advisory lock. A store
-// uses two connections of its own beside the pool: one appends, one listens.
+// uses three connections of its own beside the pool: one appends, one tells
+// others of it, one listens to them.
 package pgstore
 
 import (
@@ -60,9 +61,11 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 		closed: make(chan struct{}),
 		stop:   stop,
 	}
-	c := &committer{config: config, queue: s.queue, tail: s.tail, patience: commitTimeout}
+	t := newTeller(config)
+	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, patience: commitTimeout}
 	l := &listener{config: config, tail: s.tail}
 	s.work.Go(c.run)
+	s.work.Go(t.run)
 	s.work.Go(func() { l.run(listening) })
 	s.work.Go(func() { l.poll(listening) })
 	return s, nil
