@@ -2,15 +2,14 @@ package projections
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -163,31 +162,13 @@ func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, cam
 }
 
 func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Campaign, error) {
-	type row struct {
-		Campaign
-		terms   string
-		started *time.Time
-	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, func(r *row) []any {
+	return query(ctx, m.Reader, m, client, eventual, sql, args, func(c *Campaign) []any {
 		return []any{
-			text(&r.ID), text(&r.Born), text(&r.terms), text(&r.Status), &r.SpentMinor, &r.Revision, &r.started, &r.CreatedAt, &r.UpdatedAt,
-			&r.Spends, &r.Impressions, &r.Engaged, &r.Clicks, &r.Conversions, &r.Reach,
+			text(&c.ID), text(&c.Born), document(&c.CampaignTerms), text(&c.Status), &c.SpentMinor, &c.Revision,
+			(*zeronull.Timestamptz)(&c.StartedAt), &c.CreatedAt, &c.UpdatedAt,
+			&c.Spends, &c.Impressions, &c.Engaged, &c.Clicks, &c.Conversions, &c.Reach,
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	campaigns := make([]Campaign, len(rows))
-	for i, r := range rows {
-		if err := json.Unmarshal([]byte(r.terms), &r.CampaignTerms); err != nil {
-			return nil, fmt.Errorf("decode the terms of %s: %w", r.ID, err)
-		}
-		if r.started != nil {
-			r.StartedAt = *r.started
-		}
-		campaigns[i] = r.Campaign
-	}
-	return campaigns, nil
 }
 
 const findImpression = `

@@ -2,8 +2,6 @@ package projections
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"kindred/domain/event"
@@ -46,26 +44,11 @@ ORDER BY c.born LIMIT $5`
 // window of what was unanswered. in are the clusters that the user is in and
 // that campaigns for clusters must be for; nil: they may be for anybody.
 func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, in []id.Cluster) ([]Showable, error) {
-	type row struct {
-		Showable
-		terms string
-	}
 	args := []any{string(user), now, since, maxShowable, nil}
 	if in != nil {
 		args[4] = texts(in)
 	}
-	rows, err := query(ctx, m.Reader, m, client, false, showableCampaigns, args, func(r *row) []any {
-		return []any{text(&r.ID), text(&r.terms), &r.SpentMinor, &r.StartedAt, &r.Impressions, &r.Clicks, &r.Unanswered}
+	return query(ctx, m.Reader, m, client, false, showableCampaigns, args, func(s *Showable) []any {
+		return []any{text(&s.ID), document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
 	})
-	if err != nil {
-		return nil, err
-	}
-	found := make([]Showable, len(rows))
-	for i, r := range rows {
-		if err := json.Unmarshal([]byte(r.terms), &r.CampaignTerms); err != nil {
-			return nil, fmt.Errorf("decode the terms of %s: %w", r.ID, err)
-		}
-		found[i] = r.Showable
-	}
-	return found, nil
 }

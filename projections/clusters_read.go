@@ -2,8 +2,6 @@ package projections
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"kindred/domain/event"
@@ -48,15 +46,10 @@ const (
 	getRun = runColumns + ` AND r.id = $2`
 )
 
-type runRow struct {
-	Run
-	found string
-}
-
-func scanRun(r *runRow) []any {
+func scanRun(r *Run) []any {
 	return []any{
 		text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
-		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, text(&r.found), text(&r.ErrorCode), text(&r.ErrorDetails),
+		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, document(&r.Found), text(&r.ErrorCode), text(&r.ErrorDetails),
 		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.Born),
 	}
 }
@@ -86,20 +79,7 @@ func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run 
 }
 
 func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Run, error) {
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, scanRun)
-	if err != nil {
-		return nil, err
-	}
-	runs := make([]Run, len(rows))
-	for i, r := range rows {
-		if r.found != "" {
-			if err := json.Unmarshal([]byte(r.found), &r.Found); err != nil {
-				return nil, fmt.Errorf("decode the clusters of %s: %w", r.ID, err)
-			}
-		}
-		runs[i] = r.Run
-	}
-	return runs, nil
+	return query(ctx, m.Reader, m, client, eventual, sql, args, scanRun)
 }
 
 // Cluster is a group of like users, which keeps its id from run to run.
@@ -137,15 +117,10 @@ const (
 		WHERE m.client = $1 AND m.user_id = $2 AND m.cluster = c.id AND m.run = c.run) ORDER BY c.born`
 )
 
-type clusterRow struct {
-	Cluster
-	distinctions string
-}
-
-func scanCluster(c *clusterRow) []any {
+func scanCluster(c *Cluster) []any {
 	return []any{
 		text(&c.ID), text(&c.Layer), text(&c.Run), text(&c.FirstRun), &c.Size, text(&c.Label), &c.Spread, &c.Silhouette,
-		text(&c.distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.Born),
+		document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.Born),
 	}
 }
 
@@ -174,18 +149,7 @@ func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, clus
 }
 
 func (m Clusters) clusters(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Cluster, error) {
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, scanCluster)
-	if err != nil {
-		return nil, err
-	}
-	clusters := make([]Cluster, len(rows))
-	for i, r := range rows {
-		if err := json.Unmarshal([]byte(r.distinctions), &r.Distinctions); err != nil {
-			return nil, fmt.Errorf("decode the distinctions of %s: %w", r.ID, err)
-		}
-		clusters[i] = r.Cluster
-	}
-	return clusters, nil
+	return query(ctx, m.Reader, m, client, eventual, sql, args, scanCluster)
 }
 
 // ClusterMember is a user in a cluster.
@@ -245,26 +209,8 @@ WHERE d.client = $1 AND d.cluster = $2 AND d.born > $3 ORDER BY d.born LIMIT $4`
 
 // Drift returns what became of a cluster from run to run, the oldest first.
 func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterDrift, error) {
-	type row struct {
-		ClusterDrift
-		causes, comparisons string
-	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
-		func(r *row) []any {
-			return []any{text(&r.Run), &r.At, text(&r.Severity), text(&r.causes), text(&r.comparisons), text(&r.Born)}
+	return query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
+		func(d *ClusterDrift) []any {
+			return []any{text(&d.Run), &d.At, text(&d.Severity), document(&d.Causes), document(&d.Comparisons), text(&d.Born)}
 		})
-	if err != nil {
-		return nil, err
-	}
-	drift := make([]ClusterDrift, len(rows))
-	for i, r := range rows {
-		if err := json.Unmarshal([]byte(r.causes), &r.Causes); err != nil {
-			return nil, fmt.Errorf("decode the causes of %s: %w", cluster, err)
-		}
-		if err := json.Unmarshal([]byte(r.comparisons), &r.Comparisons); err != nil {
-			return nil, fmt.Errorf("decode the comparisons of %s: %w", cluster, err)
-		}
-		drift[i] = r.ClusterDrift
-	}
-	return drift, nil
 }

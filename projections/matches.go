@@ -141,7 +141,6 @@ WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 AND u.erased IS NOT true 
 func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
 	type row struct {
 		Match
-		explanation string
 		named
 	}
 	matched := func(r *row) (id.User, *named) { return r.Matched, &r.named }
@@ -150,17 +149,12 @@ func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user
 			return query(ctx, m.Reader, m, client, eventual, listMatches, []any{string(user), string(page.After), page.Limit},
 				func(r *row) []any {
 					return append([]any{
-						text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, text(&r.explanation), &r.ComputedAt,
+						text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, document(&r.Explanation), &r.ComputedAt,
 					}, r.columns()...)
 				})
 		})
 		if err != nil || len(rows) == 0 {
 			return nil, false, "", err
-		}
-		for i, r := range rows {
-			if err := json.Unmarshal([]byte(r.explanation), &rows[i].Explanation); err != nil {
-				return nil, false, "", fmt.Errorf("decode an explanation: %w", err)
-			}
 		}
 		err = eachNamed(ctx, m.Reader, client, rows, matched, func(r *row, external string) {
 			r.ExternalID = external

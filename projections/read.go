@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -91,6 +92,19 @@ type nullableText[T ~string] struct{ into *T }
 func (t nullableText[T]) ScanText(v pgtype.Text) error {
 	*t.into = T(v.String)
 	return nil
+}
+
+// document takes a text column of JSON. Where that is NULL, into stays as it is.
+func document(into any) any { return jsonText{into} }
+
+type jsonText struct{ into any }
+
+// ScanText takes the value (pgtype.TextScanner).
+func (t jsonText) ScanText(v pgtype.Text) error {
+	if !v.Valid {
+		return nil
+	}
+	return json.Unmarshal([]byte(v.String), t.into)
 }
 
 // send runs the statements of an Apply in one round trip.

@@ -97,13 +97,12 @@ WHERE s.client = $1`
 func (m TraitSchemas) get(ctx context.Context, client id.Client) (recordedSchema, error) {
 	type row struct {
 		recordedSchema
-		overrides string
-		inferred  sealed
-		key       seal.WrappedKey
+		inferred sealed
+		key      seal.WrappedKey
 	}
 	rows, err := query(ctx, m.Reader, m, client, false, getTraitSchema, nil, func(r *row) []any {
 		return []any{
-			&r.version, &r.overridden, text(&r.overrides), &r.learnt, text(&r.learntAt), &r.users, &r.inferred.Box,
+			&r.version, &r.overridden, document(&r.overrides), &r.learnt, text(&r.learntAt), &r.users, &r.inferred.Box,
 			text(&r.inferred.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
 		}
 	})
@@ -112,9 +111,6 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client) (recordedSchema
 	}
 	r := rows[0]
 	found := r.recordedSchema
-	if err := json.Unmarshal([]byte(r.overrides), &found.overrides); err != nil {
-		return found, fmt.Errorf("decode overrides: %w", err)
-	}
 	schema, err := m.open(ctx, r.key, string(client), r.inferred, client, eventstore.TraitSchemaStream(client), "schema")
 	if err != nil || schema == nil {
 		return found, err
