@@ -152,13 +152,7 @@ func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, st
 // Get returns one campaign, or fails with a fault of kind Missing.
 func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign) (Campaign, error) {
 	found, err := m.campaigns(ctx, client, eventual, getCampaign, string(campaign))
-	if err != nil {
-		return Campaign{}, err
-	}
-	if len(found) == 0 {
-		return Campaign{}, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
-	}
-	return found[0], nil
+	return only(found, err, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign."))
 }
 
 func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Campaign, error) {
@@ -187,13 +181,10 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 	rows, err := query(ctx, m.Reader, m, client, false, findImpression, []any{string(impression)}, func(r *row) []any {
 		return []any{text(&r.campaign), text(&r.user), &r.at, text(&r.position)}
 	})
+	r, err := only(rows, err, fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign."))
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	if len(rows) == 0 {
-		return eventstore.Recorded{}, fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign.")
-	}
-	r := rows[0]
 	return eventstore.Recorded{
 		Record: eventstore.Record{Position: r.position, Proposed: eventstore.Proposed{RecordedAt: r.at}},
 		Event:  event.CampaignEngagementRecorded{Campaign: r.campaign, Impression: impression, User: r.user, Kind: "impression"},

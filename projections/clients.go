@@ -134,13 +134,10 @@ func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defau
 	rows, err := query(ctx, m.Reader, m, client, eventual, getClient, nil, func(r *row) []any {
 		return []any{text(&r.ID), text(&r.Name), text(&r.Slug), &r.settings, &r.Revision, &r.CreatedAt}
 	})
+	found, err := only(rows, err, fault.New(fault.Missing, "client_unknown", "There is no such client."))
 	if err != nil {
 		return Client{}, err
 	}
-	if len(rows) == 0 {
-		return Client{}, fault.New(fault.Missing, "client_unknown", "There is no such client.")
-	}
-	found := rows[0]
 	found.Settings = defaults
 	if found.settings != nil {
 		if err := json.Unmarshal([]byte(*found.settings), &found.Settings); err != nil {

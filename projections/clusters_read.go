@@ -69,13 +69,7 @@ func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q R
 // Run returns one run, or fails with a fault of kind Missing.
 func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run id.Run) (Run, error) {
 	found, err := m.runs(ctx, client, eventual, getRun, string(run))
-	if err != nil {
-		return Run{}, err
-	}
-	if len(found) == 0 {
-		return Run{}, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
-	}
-	return found[0], nil
+	return only(found, err, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run."))
 }
 
 func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Run, error) {
@@ -139,13 +133,7 @@ func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, u
 // Missing.
 func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster) (Cluster, error) {
 	found, err := m.clusters(ctx, client, eventual, getCluster, string(cluster))
-	if err != nil {
-		return Cluster{}, err
-	}
-	if len(found) == 0 {
-		return Cluster{}, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster.")
-	}
-	return found[0], nil
+	return only(found, err, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster."))
 }
 
 func (m Clusters) clusters(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Cluster, error) {

@@ -7,7 +7,6 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/seal"
 )
 
@@ -43,13 +42,7 @@ func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, pa
 // Layer returns one layer, or fails with a fault of kind Missing.
 func (m Consent) Layer(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer) (ConsentLayer, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
-	if err != nil {
-		return ConsentLayer{}, err
-	}
-	if len(found) == 0 {
-		return ConsentLayer{}, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
-	}
-	return found[0], nil
+	return only(found, err, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer."))
 }
 
 // UserConsent is what a user has said under a layer.
@@ -206,7 +199,7 @@ const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND N
 // CountUsers counts the users who were created before a position and are still
 // there.
 func (m Consent) CountUsers(ctx context.Context, client id.Client, before eventstore.Position) (int, error) {
-	return m.count(ctx, Users{}, client, countUsersBefore, string(before))
+	return count(ctx, m.Reader, Users{}, client, false, countUsersBefore, string(before))
 }
 
 const countConsents = `
@@ -215,13 +208,5 @@ SELECT count(*) FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.grant
 // CountChanged counts those who have granted a layer, or withdrawn that, since
 // a position.
 func (m Consent) CountChanged(ctx context.Context, client id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
-	return m.count(ctx, m, client, countConsents, string(layer), granted, string(since))
-}
-
-func (m Consent) count(ctx context.Context, of feed.Projection, client id.Client, sql string, args ...any) (int, error) {
-	found, err := query(ctx, m.Reader, of, client, false, sql, args, func(n *int) []any { return []any{n} })
-	if err != nil {
-		return 0, err
-	}
-	return found[0], nil
+	return count(ctx, m.Reader, m, client, false, countConsents, string(layer), granted, string(since))
 }

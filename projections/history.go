@@ -302,13 +302,9 @@ func (m History) SizeUpTo(ctx context.Context, client id.Client, eventual bool, 
 }
 
 func (m History) size(ctx context.Context, client id.Client, eventual bool, condition string, at any) (int64, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual,
-		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND `+condition,
-		[]any{at}, func(size *int64) []any { return []any{size} })
-	if err != nil || len(found) == 0 {
-		return 0, err
-	}
-	return found[0], nil
+	size, err := count(ctx, m.Reader, m, client, eventual,
+		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND `+condition, at)
+	return int64(size), err
 }
 
 const selectNodes = `

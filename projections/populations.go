@@ -11,7 +11,6 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/matching"
 	"kindred/domain/traits"
@@ -154,7 +153,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 
 func notThere(err error) error {
 	if errors.Is(err, matching.ErrUnknownUser) {
-		return fault.New(fault.Missing, "user_unknown", "There is no such user.")
+		return errUserUnknown()
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore/feed"
 )
@@ -81,6 +82,26 @@ func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fie
 	}
 	rows.Close()
 	return at, found, rows.Err()
+}
+
+// only is the one row that was found, or fails with what says that there is none.
+func only[R any](found []R, err error, none *fault.Fault) (row R, _ error) {
+	switch {
+	case err != nil:
+		return row, err
+	case len(found) == 0:
+		return row, none
+	}
+	return found[0], nil
+}
+
+// count runs a statement that finds one number.
+func count(ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool, sql string, args ...any) (n int, err error) {
+	found, err := query(ctx, r, of, client, eventual, sql, args, func(n *int) []any { return []any{n} })
+	if err == nil {
+		n = found[0]
+	}
+	return n, err
 }
 
 // text takes a text column that may be NULL, which is "".

@@ -503,12 +503,7 @@ SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed
 // countChanged counts the users that have changed after a position, up to a
 // limit.
 func (m Users) countChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
-	rows, err := query(ctx, m.Reader, m, client, false, countChanged, []any{string(after), limit},
-		func(n *int) []any { return []any{n} })
-	if err != nil {
-		return 0, err
-	}
-	return rows[0], nil
+	return count(ctx, m.Reader, m, client, false, countChanged, string(after), limit)
 }
 
 // named is what a statement reads of a user to say how the client names it:

@@ -130,22 +130,12 @@ func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, pau
 // Get returns one subscription, or fails with a fault of kind Missing.
 func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (Webhook, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, getWebhook, []any{string(webhook)}, scanWebhook)
-	if err != nil {
-		return Webhook{}, err
-	}
-	if len(found) == 0 {
-		return Webhook{}, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
-	}
-	return found[0], nil
+	return only(found, err, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription."))
 }
 
 const countWebhooks = `SELECT count(*) AS n FROM webhooks w WHERE w.client = $1`
 
 // Count counts the subscriptions of a client, as far as the model has come.
 func (m Webhooks) Count(ctx context.Context, client id.Client) (int, error) {
-	found, err := query(ctx, m.Reader, m, client, true, countWebhooks, nil, func(n *int) []any { return []any{n} })
-	if err != nil {
-		return 0, err
-	}
-	return found[0], nil
+	return count(ctx, m.Reader, m, client, true, countWebhooks)
 }
