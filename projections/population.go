@@ -70,13 +70,7 @@ type known struct {
 // next time that this is done.
 func (p *Populations) current(ctx context.Context, client id.Client) (known, error) {
 	p.Users.Progress.Ask(TraitSchemas{}, Users{}) // so that the second is not waited for after the first
-	fresh := &population{turn: make(chan struct{}, 1)}
-	pop, found, _ := p.clients.PeekOrAdd(client, fresh)
-	if found {
-		p.clients.Get(client) // it was used just now
-	} else {
-		pop = fresh
-	}
+	pop := getOrAdd(p.clients, client, &population{turn: make(chan struct{}, 1)})
 	arrived := pop.begun.Load()
 	if err := p.take(ctx, pop); err != nil {
 		return known{}, err

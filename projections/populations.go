@@ -56,6 +56,16 @@ func NewPopulations(reader Reader) (*Populations, error) {
 	}, nil
 }
 
+// getOrAdd returns what is in memory under a key, or fresh, which is from now on.
+func getOrAdd[K comparable, V any](memory *lru.Cache[K, V], key K, fresh V) V {
+	known, found, _ := memory.PeekOrAdd(key, fresh)
+	if !found {
+		return fresh
+	}
+	memory.Get(key) // it was used just now
+	return known
+}
+
 // scope is what a comparison may look at.
 type scope struct {
 	users        *matching.Population
@@ -136,13 +146,8 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 	if within.Layer == "" {
 		return s, nil
 	}
-	of, fresh := layerOf{client, within.Layer}, &consenting{}
-	layer, found, _ := p.layers.PeekOrAdd(of, fresh)
-	if found {
-		p.layers.Get(of) // it was used just now
-	} else {
-		layer = fresh
-	}
+	of := layerOf{client, within.Layer}
+	layer := getOrAdd(p.layers, of, &consenting{})
 	if err := layer.takeIn(ctx, p.Consent, of); err != nil {
 		return s, err
 	}
