@@ -325,8 +325,3 @@ func applyState(b *pgx.Batch, r eventstore.Recorded, s event.ClusterState, ances
 		string(s.First.Run), s.Label, s.Spread, string(distinctions), texts(ancestors), int64(r.Revision), r.RecordedAt)
 	return nil
 }
-
-// texts are ids as a text array, which is never NULL.
-func texts[T ~string](ids []T) []string {
-	return append([]string{}, column(ids, func(v T) string { return string(v) })...)
-}

@@ -144,7 +144,7 @@ SELECT c.user_id FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user
 // Granted returns who of these users has granted a layer.
 func (m Consent) Granted(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, users []id.User) (map[id.User]bool, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, grantedAmong,
-		[]any{string(layer), column(users, func(u id.User) string { return string(u) })},
+		[]any{string(layer), texts(users)},
 		func(u *id.User) []any { return []any{text(u)} })
 	granted := make(map[id.User]bool, len(found))
 	for _, u := range found {

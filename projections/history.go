@@ -204,9 +204,9 @@ func (b *entering) write(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	clients, trees := slices.Sorted(maps.Keys(b.trees)), sortedValues(b.trees)
+	trees := sortedValues(b.trees)
 	return do(ctx, tx, "keep trees", upsertTrees,
-		column(clients, func(c id.Client) string { return string(c) }),
+		texts(sortedKeys(b.trees)),
 		column(trees, func(t *Grown) int64 { return t.Size }),
 		column(trees, func(t *Grown) []byte {
 			return slices.Concat(column(t.Peaks, func(h audit.Hash) []byte { return h[:] })...)

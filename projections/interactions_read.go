@@ -71,7 +71,7 @@ var (
 
 // Standings returns how users stand in the feed of another one.
 func (m Interactions) Standings(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, users []id.User) ([]Standing, error) {
-	return m.standings(ctx, client, eventual, standingsOf, string(of), since, column(users, func(u id.User) string { return string(u) }))
+	return m.standings(ctx, client, eventual, standingsOf, string(of), since, texts(users))
 }
 
 // Newest returns the users who came last, the newest first; within a layer, those

@@ -189,6 +189,11 @@ func column[R, T any](rows []R, field func(R) T) []T {
 	return values
 }
 
+// texts are ids as a text array, which is never NULL.
+func texts[T ~string](ids []T) []string {
+	return column(ids, func(v T) string { return string(v) })
+}
+
 // do runs a statement of an Apply.
 func do(ctx context.Context, tx pgx.Tx, what, sql string, args ...any) error {
 	if _, err := tx.Exec(ctx, sql, args...); err != nil {

@@ -301,7 +301,7 @@ func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q 
 		where += fmt.Sprintf(condition, len(args)+1)
 	}
 	if q.IDs != nil {
-		filter(usersIn, column(q.IDs, func(u id.User) string { return string(u) }))
+		filter(usersIn, texts(q.IDs))
 	}
 	if !q.UpdatedSince.IsZero() {
 		filter(usersSince, q.UpdatedSince)
@@ -573,7 +573,7 @@ func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool,
 		return names, nil
 	}
 	rows, err := query(ctx, m.Reader, m, client, eventual, externalIDs,
-		[]any{column(users, func(u id.User) string { return string(u) })},
+		[]any{texts(users)},
 		func(r *row) []any { return append([]any{text(&r.id)}, r.columns()...) })
 	if err != nil {
 		return nil, err
