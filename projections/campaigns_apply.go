@@ -379,11 +379,9 @@ func queueChange(statements *pgx.Batch, of campaignKey, r eventstore.Recorded) e
 	var startedAt *time.Time
 	encode := func(t event.CampaignTerms) error {
 		data, err := json.Marshal(t)
-		encoded := string(data)
-		terms = &encoded
+		terms = new(string(data))
 		return err
 	}
-	become := func(s string) { status = &s }
 	switch e := r.Event.(type) {
 	case event.CampaignDrafted:
 		err := encode(e.CampaignTerms)
@@ -394,18 +392,18 @@ func queueChange(statements *pgx.Batch, of campaignKey, r eventstore.Recorded) e
 			return err
 		}
 	case event.CampaignScheduled:
-		become("scheduled")
+		status = new("scheduled")
 	case event.CampaignStarted:
-		become("running")
+		status = new("running")
 		startedAt = &e.StartedAt
 	case event.CampaignPaused:
-		become("paused")
+		status = new("paused")
 	case event.CampaignResumed:
-		become("running")
+		status = new("running")
 	case event.CampaignCompleted:
-		become("completed")
+		status = new("completed")
 	case event.CampaignCancelled:
-		become("cancelled")
+		status = new("cancelled")
 	}
 	statements.Queue(changeCampaign, string(of.client), string(of.campaign), terms, status, startedAt, r.RecordedAt)
 	return nil

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -87,11 +88,5 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased ORDER BY u.id`
 // their ids. Who is not there, or was erased, is left out.
 func (m Users) TraitsOf(ctx context.Context, client id.Client, users []id.User) ([]UserChange, error) {
 	found, err := m.changes(ctx, client, true, nil, traitsOf, texts(users))
-	present := found[:0]
-	for _, u := range found {
-		if u.Traits != nil {
-			present = append(present, u)
-		}
-	}
-	return present, err
+	return slices.DeleteFunc(found, func(u UserChange) bool { return u.Traits == nil }), err
 }

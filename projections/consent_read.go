@@ -130,8 +130,7 @@ func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual 
 			return nil, err
 		}
 		if source != nil {
-			text := string(source)
-			r.Source = &text
+			r.Source = new(string(source))
 		}
 		entries[i] = r.ConsentEntry
 	}
