@@ -111,21 +111,12 @@ func intervalBody(i projections.Interval) httpapi.AnalyticsInterval {
 }
 
 func campaignBody(c projections.Campaign) httpapi.Campaign {
-	body := httpapi.Campaign{
+	return httpapi.Campaign{
 		ID: c.ID, Name: c.Name, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
 		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
 		Audience: httpapi.Audience(c.Audience), ClusterIDs: append([]id.Cluster{}, c.Clusters...),
-		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt),
+		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt), StartedAt: httpapi.TimeOrNull(httpapi.OrNull(c.StartedAt)),
+		FrequencyCap: httpapi.OrNull(c.FrequencyCap), FrequencyWindowSeconds: httpapi.OrNull(c.FrequencyWindow),
 		CreatedAt: httpapi.Time{Time: c.CreatedAt}, UpdatedAt: httpapi.Time{Time: c.UpdatedAt},
 	}
-	if !c.StartedAt.IsZero() {
-		body.StartedAt = &httpapi.Time{Time: c.StartedAt}
-	}
-	if c.FrequencyCap > 0 {
-		body.FrequencyCap = &c.FrequencyCap
-	}
-	if c.FrequencyWindow > 0 {
-		body.FrequencyWindowSeconds = &c.FrequencyWindow
-	}
-	return body
 }

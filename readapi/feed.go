@@ -32,8 +32,7 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 		Data: each(page.Items, func(i feeds.Item) httpapi.FeedItem { return a.feedItem(client, user, page, i) }),
 	}
 	if page.Next != nil {
-		next := a.Cursors.Encode(client, list, page.Next.String())
-		answer.NextCursor = &next
+		answer.NextCursor = new(a.Cursors.Encode(client, list, page.Next.String()))
 	}
 	return answer, nil
 }
@@ -73,8 +72,7 @@ func (a *API) feedItem(client id.Client, user id.User, page feeds.Page, i feeds.
 		Type: httpapi.FeedItemType(i.Kind.String()), Reason: httpapi.FeedItemReason(i.Reason.String()), Score: i.Score,
 	}
 	if i.Kind == feeds.Campaign {
-		campaign := string(i.Campaign)
-		out.CampaignID, out.ImpressionID = &campaign, string(i.Impression)
+		out.CampaignID, out.ImpressionID = new(string(i.Campaign)), string(i.Impression)
 		return out
 	}
 	out.UserID, out.ExternalID = &i.User, &i.ExternalID

@@ -93,9 +93,7 @@ func historyEvent(e audit.Event) (httpapi.HistoryEvent, error) {
 		Version: httpapi.OrNull(e.Version), Stream: httpapi.OrNull(string(e.Stream)), Revision: int64(e.Revision), Actor: httpapi.OrNull(e.Actor),
 		CausationID: httpapi.OrNull(string(e.Causation)), CorrelationID: httpapi.OrNull(e.Correlation), Data: e.Data, Meta: e.Meta,
 		Hash: hexOf(e.Hash), Erased: e.Erased, Missing: httpapi.OrNull(e.Missing),
-	}
-	if !e.RecordedAt.IsZero() {
-		body.RecordedAt = &httpapi.Time{Time: e.RecordedAt}
+		RecordedAt: httpapi.TimeOrNull(httpapi.OrNull(e.RecordedAt)),
 	}
 	if e.Personal == nil {
 		return body, nil
@@ -130,8 +128,7 @@ func (a *API) ProveHistory(ctx context.Context, r httpapi.ProveHistoryRequestObj
 		Inclusion: each(proof.Inclusion, hexOf), Consistency: each(proof.Consistency, hexOf),
 	}
 	if r.Params.Ordinal != nil {
-		hash := hexOf(proof.Event)
-		answer.Hash = &hash
+		answer.Hash = new(hexOf(proof.Event))
 	}
 	return answer, nil
 }

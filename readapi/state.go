@@ -44,13 +44,11 @@ func (a *API) GetHistoryState(ctx context.Context, r httpapi.GetHistoryStateRequ
 	if err != nil {
 		return nil, err
 	}
-	answer := httpapi.GetHistoryState200JSONResponse{Size: size, Data: items}
-	if !state.RecordedAt.IsZero() {
-		answer.RecordedAt = &httpapi.Time{Time: state.RecordedAt}
+	answer := httpapi.GetHistoryState200JSONResponse{
+		Size: size, Data: items, RecordedAt: httpapi.TimeOrNull(httpapi.OrNull(state.RecordedAt)),
 	}
 	if next != nil {
-		cursor := a.Cursors.Encode(client, list, fmt.Sprintf("%d/%s/%s", size, next.Kind, next.After))
-		answer.NextCursor = &cursor
+		answer.NextCursor = new(a.Cursors.Encode(client, list, fmt.Sprintf("%d/%s/%s", size, next.Kind, next.After)))
 	}
 	return answer, nil
 }

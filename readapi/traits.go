@@ -36,25 +36,15 @@ func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitS
 }
 
 func traitBody(t projections.Trait) httpapi.Trait {
-	body := httpapi.Trait{
+	return httpapi.Trait{
 		Path: t.Path, Type: httpapi.TraitType(t.Type), Declared: t.Declared, Weight: t.Weight,
-		Ignored: t.Ignored, Sensitive: t.Sensitive, Coverage: t.Coverage, Participates: t.Why == "", Levels: t.Levels,
+		Ignored: t.Ignored, Sensitive: t.Sensitive, Coverage: t.Coverage, Participates: t.Why == "",
+		Reason: httpapi.OrNull(httpapi.TraitReason(t.Why)), Levels: append([]string{}, t.Levels...),
 	}
-	if body.Levels == nil {
-		body.Levels = []string{}
-	}
-	if t.Why != "" {
-		why := httpapi.TraitReason(t.Why)
-		body.Reason = &why
-	}
-	return body
 }
 
 func overrideBody(o event.TraitOverride) httpapi.TraitOverride {
-	body := httpapi.TraitOverride{Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
-	if o.Type != "" {
-		kind := httpapi.TraitType(o.Type)
-		body.Type = &kind
+	return httpapi.TraitOverride{
+		Type: httpapi.OrNull(httpapi.TraitType(o.Type)), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive,
 	}
-	return body
 }

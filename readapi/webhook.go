@@ -14,8 +14,7 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 	name, paused := "webhooks", (*bool)(nil)
 	if r.Params.Status != nil {
 		name = filtered(name, string(*r.Params.Status))
-		is := *r.Params.Status == httpapi.WebhookPaused
-		paused = &is
+		paused = new(*r.Params.Status == httpapi.WebhookPaused)
 	}
 	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Webhook, error) {
