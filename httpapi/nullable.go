@@ -23,6 +23,14 @@ func (n Nullable[T]) Or(before *T) *T {
 	return n.Value
 }
 
+// Or is what was given, or what counts where nothing was.
+func Or[T any](given *T, otherwise T) T {
+	if given == nil {
+		return otherwise
+	}
+	return *given
+}
+
 // OrNull is a value, or null where it is the zero value.
 func OrNull[T comparable](v T) *T {
 	var zero T

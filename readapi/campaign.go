@@ -53,10 +53,7 @@ func errZoneUnknown() error {
 
 // GetCampaignAnalytics tells what came of a campaign.
 func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAnalyticsRequestObject) (httpapi.GetCampaignAnalyticsResponseObject, error) {
-	interval, zone := httpapi.IntervalDay, time.UTC
-	if r.Params.Interval != nil {
-		interval = *r.Params.Interval
-	}
+	interval, zone := httpapi.Or(r.Params.Interval, httpapi.IntervalDay), time.UTC
 	if r.Params.Timezone != nil {
 		var err error
 		if zone, err = time.LoadLocation(*r.Params.Timezone); err != nil || zone == time.Local {

@@ -1,6 +1,7 @@
 package readapi
 
 import (
+	"cmp"
 	"context"
 
 	"kindred/domain/event"
@@ -13,12 +14,8 @@ import (
 
 // ListClusteringRuns lists the clustering runs of the client.
 func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRunsRequestObject) (httpapi.ListClusteringRunsResponseObject, error) {
-	var query projections.RunQuery
-	if r.Params.Status != nil {
-		query.Status = string(*r.Params.Status)
-	}
-	if r.Params.ConsentLayerID != nil {
-		query.Layer = id.ConsentLayer(*r.Params.ConsentLayerID)
+	query := projections.RunQuery{
+		Status: string(httpapi.Or(r.Params.Status, "")), Layer: id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, "")),
 	}
 	data, next, err := list(ctx, a, filtered("clustering_runs", query.Status, string(query.Layer)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Run, error) {
@@ -44,10 +41,7 @@ func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRe
 
 // ListClusters lists the clusters that the last runs have found.
 func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObject) (httpapi.ListClustersResponseObject, error) {
-	var layer id.ConsentLayer
-	if r.Params.ConsentLayerID != nil {
-		layer = id.ConsentLayer(*r.Params.ConsentLayerID)
-	}
+	layer := id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, ""))
 	data, next, err := list(ctx, a, filtered("clusters", string(layer)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Cluster, error) {
 			return a.Clusters.List(ctx, client, eventual, layer, page)
@@ -116,10 +110,7 @@ func runBody(r projections.Run) httpapi.ClusteringRun {
 	case httpapi.RunPending:
 		body.Progress = &httpapi.RunProgress{Phase: "waiting"}
 	case httpapi.RunRunning:
-		phase := r.Phase
-		if phase == "" {
-			phase = "waiting" // for somebody to take it up again
-		}
+		phase := cmp.Or(r.Phase, "waiting") // for somebody to take it up again
 		body.Progress = &httpapi.RunProgress{Phase: phase, Share: r.Share, EtaSeconds: r.ETASeconds}
 	case httpapi.RunCompleted:
 		body.Progress = &httpapi.RunProgress{Phase: "completed", Share: 1}

@@ -35,10 +35,7 @@ func (a *API) ListConsents(ctx context.Context, r httpapi.ListConsentsRequestObj
 	if err != nil {
 		return nil, err
 	}
-	status := httpapi.ConsentFilterGranted
-	if r.Params.Status != nil {
-		status = *r.Params.Status
-	}
+	status := httpapi.Or(r.Params.Status, httpapi.ConsentFilterGranted)
 	data, next, err := list(ctx, a, filtered("consents", string(layer.ID), string(status)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.UserConsent, error) {
 			return a.Consent.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)

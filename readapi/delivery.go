@@ -33,10 +33,7 @@ func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesReques
 	if err != nil {
 		return nil, err
 	}
-	status := ""
-	if r.Params.Status != nil {
-		status = string(*r.Params.Status)
-	}
+	status := string(httpapi.Or(r.Params.Status, ""))
 	list := filtered("deliveries", string(webhook), status)
 	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
 	if err != nil {

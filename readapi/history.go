@@ -41,16 +41,10 @@ func (a *API) AuditJWKS(ctx context.Context, _ httpapi.AuditJWKSRequestObject) (
 func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObject) (httpapi.ListHistoryResponseObject, error) {
 	client, eventual := asked(ctx)
 	p := r.Params
-	open := p.Personal != nil && *p.Personal == httpapi.PersonalOpen
-	f := projections.Filter{Stream: text(p.Stream), Type: text(p.Type), Actor: text(p.Actor), After: -1}
-	if p.From != nil {
-		f.From = *p.From
-	}
-	if p.To != nil {
-		f.To = *p.To
-	}
-	if p.After != nil {
-		f.After = *p.After
+	open := httpapi.Or(p.Personal, "") == httpapi.PersonalOpen
+	f := projections.Filter{
+		Stream: httpapi.Or(p.Stream, ""), Type: httpapi.Or(p.Type, ""), Actor: httpapi.Or(p.Actor, ""),
+		From: httpapi.Or(p.From, time.Time{}), To: httpapi.Or(p.To, time.Time{}), After: httpapi.Or(p.After, -1),
 	}
 	if httpapi.CallFrom(ctx).Lines {
 		if f != (projections.Filter{After: -1}) || p.Limit != nil || p.Cursor != nil {
@@ -107,13 +101,6 @@ func historyEvent(e audit.Event) (httpapi.HistoryEvent, error) {
 		err = fmt.Errorf("show event %d: %w", *e.Ordinal, err)
 	}
 	return body, err
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // ProveHistory proves what is in the history.

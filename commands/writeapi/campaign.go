@@ -21,9 +21,9 @@ func (a *API) CreateCampaign(ctx context.Context, r httpapi.CreateCampaignReques
 	}
 	drafted, err := a.Commands.DraftCampaign(ctx, call(ctx), event.CampaignTerms{
 		Name: body.Name, BudgetMinor: body.BudgetMinor, Currency: body.Currency,
-		Audience: string(or(body.Audience, audience)), Clusters: body.ClusterIDs,
+		Audience: string(httpapi.Or(body.Audience, audience)), Clusters: body.ClusterIDs,
 		StartsAt: moment(body.StartsAt), EndsAt: moment(body.EndsAt),
-		FrequencyCap: or(body.FrequencyCap, 0), FrequencyWindow: or(body.FrequencyWindowSeconds, 0),
+		FrequencyCap: httpapi.Or(body.FrequencyCap, 0), FrequencyWindow: httpapi.Or(body.FrequencyWindowSeconds, 0),
 	})
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignReques
 	}
 	changed, err := a.Commands.ChangeCampaign(ctx, call(ctx), campaign, commands.ChangeCampaign{
 		Terms:  func(t event.CampaignTerms) event.CampaignTerms { return patched(t, r.Body) },
-		Status: string(or(r.Body.Status, "")),
+		Status: string(httpapi.Or(r.Body.Status, "")),
 	})
 	if err != nil {
 		return nil, err
@@ -61,20 +61,20 @@ func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignReques
 // patched are terms with what a change names. Naming clusters makes them the
 // audience, and naming the audience "all" takes the clusters away.
 func patched(t event.CampaignTerms, change *httpapi.CampaignChange) event.CampaignTerms {
-	t.Name = or(change.Name, t.Name)
-	t.BudgetMinor = or(change.BudgetMinor, t.BudgetMinor)
-	t.Currency = or(change.Currency, t.Currency)
+	t.Name = httpapi.Or(change.Name, t.Name)
+	t.BudgetMinor = httpapi.Or(change.BudgetMinor, t.BudgetMinor)
+	t.Currency = httpapi.Or(change.Currency, t.Currency)
 	switch {
 	case change.ClusterIDs != nil:
 		t.Clusters, t.Audience = change.ClusterIDs, domain.AudienceClusters
-	case or(change.Audience, "") == httpapi.AudienceAll:
+	case httpapi.Or(change.Audience, "") == httpapi.AudienceAll:
 		t.Clusters = nil
 	}
-	t.Audience = string(or(change.Audience, httpapi.Audience(t.Audience)))
+	t.Audience = string(httpapi.Or(change.Audience, httpapi.Audience(t.Audience)))
 	t.StartsAt = moment(change.StartsAt.Or(t.StartsAt))
 	t.EndsAt = moment(change.EndsAt.Or(t.EndsAt))
-	t.FrequencyCap = or(change.FrequencyCap.Or(&t.FrequencyCap), 0)
-	t.FrequencyWindow = or(change.FrequencyWindowSeconds.Or(&t.FrequencyWindow), 0)
+	t.FrequencyCap = httpapi.Or(change.FrequencyCap.Or(&t.FrequencyCap), 0)
+	t.FrequencyWindow = httpapi.Or(change.FrequencyWindowSeconds.Or(&t.FrequencyWindow), 0)
 	if change.FrequencyCap.Given && t.FrequencyCap == 0 && !change.FrequencyWindowSeconds.Given {
 		t.FrequencyWindow = 0
 	}
@@ -87,7 +87,7 @@ func (a *API) RecordSpend(ctx context.Context, r httpapi.RecordSpendRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	spendID := or(r.Body.SpendID, httpapi.CallFrom(ctx).IdempotencyKey)
+	spendID := httpapi.Or(r.Body.SpendID, httpapi.CallFrom(ctx).IdempotencyKey)
 	if spendID == "" {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/spend_id", Detail: "is required where there is no Idempotency-Key"})
 	}
@@ -115,7 +115,7 @@ func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRe
 	if err != nil {
 		return nil, err
 	}
-	in := commands.Engage{Campaign: campaign, Kind: string(r.Body.Type), User: commands.UserRef(or(r.Body.UserID, ""))}
+	in := commands.Engage{Campaign: campaign, Kind: string(r.Body.Type), User: commands.UserRef(httpapi.Or(r.Body.UserID, ""))}
 	if r.Body.ImpressionID != nil {
 		if in.Impression, err = id.Parse[id.Impression](*r.Body.ImpressionID); err != nil {
 			return nil, domain.ErrImpressionUnknown()

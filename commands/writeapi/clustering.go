@@ -15,7 +15,7 @@ func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringR
 	if err != nil {
 		return nil, err
 	}
-	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{Layer: layer, K: or(r.Body.K, 0), Seed: r.Body.Seed})
+	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{Layer: layer, K: httpapi.Or(r.Body.K, 0), Seed: r.Body.Seed})
 	if err != nil {
 		return nil, err
 	}

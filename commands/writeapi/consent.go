@@ -30,7 +30,7 @@ func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLay
 	if err != nil {
 		return nil, err
 	}
-	changed, err := a.Commands.ChangeConsentLayer(ctx, call(ctx), layer, r.Body.Name, or(r.Body.TraitPaths, nil))
+	changed, err := a.Commands.ChangeConsentLayer(ctx, call(ctx), layer, r.Body.Name, httpapi.Or(r.Body.TraitPaths, nil))
 	if err != nil {
 		return nil, err
 	}

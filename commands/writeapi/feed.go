@@ -13,7 +13,7 @@ import (
 // RecordInteraction records what a user did about an item of the feed.
 func (a *API) RecordInteraction(ctx context.Context, r httpapi.RecordInteractionRequestObject) (httpapi.RecordInteractionResponseObject, error) {
 	c, body := call(ctx), r.Body
-	in := commands.Interact{User: commands.UserRef(r.UserID), Item: or(body.ItemID, ""), Kind: string(body.Type)}
+	in := commands.Interact{User: commands.UserRef(r.UserID), Item: httpapi.Or(body.ItemID, ""), Kind: string(body.Type)}
 	if (body.ItemID == nil) == (body.ImpressionID == nil) {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/item_id", Detail: "is needed where no impression_id is given, and only there"})
 	}

@@ -23,8 +23,8 @@ const maxLine = domain.MaxTraits + 8<<10
 
 // ImportUsers upserts users, one JSON object a line, as they stream in.
 func (a *API) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObject) (httpapi.ImportUsersResponseObject, error) {
-	mode := string(or(r.Params.Mode, httpapi.ImportMerge))
-	if or(r.Params.Async, false) {
+	mode := string(httpapi.Or(r.Params.Mode, httpapi.ImportMerge))
+	if httpapi.Or(r.Params.Async, false) {
 		accepted, err := a.Imports.Accept(ctx, call(ctx), mode, r.Body, maxLine)
 		if err != nil {
 			return nil, err

@@ -17,9 +17,9 @@ const defaultMatches = 20
 func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesRequestObject) (httpapi.ComputeMatchesResponseObject, error) {
 	in := commands.ComputeMatches{User: commands.UserRef(r.UserID), Limit: defaultMatches, Record: true}
 	if body := r.Body; body != nil {
-		in.Limit = or(body.Limit, in.Limit)
-		in.Record = or(body.Record, in.Record)
-		in.Other = commands.UserRef(or(body.MatchedUserID, ""))
+		in.Limit = httpapi.Or(body.Limit, in.Limit)
+		in.Record = httpapi.Or(body.Record, in.Record)
+		in.Other = commands.UserRef(httpapi.Or(body.MatchedUserID, ""))
 		if body.ConsentLayerID != nil {
 			layer, err := layerID(*body.ConsentLayerID)
 			if err != nil {
@@ -62,12 +62,4 @@ func terms(explanation []event.Term) []httpapi.Term {
 		out[i] = httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution}
 	}
 	return out
-}
-
-// or is what was given, or what counts where nothing was.
-func or[T any](given *T, otherwise T) T {
-	if given == nil {
-		return otherwise
-	}
-	return *given
 }
