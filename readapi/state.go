@@ -115,32 +115,32 @@ type stateItem struct {
 func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, page projections.Page) ([]stateItem, error) {
 	switch kind {
 	case httpapi.StateUsers:
-		found, err := s.Users().ListAll(ctx, s.Client, page)
+		found, err := projections.Users{Reader: s.Reader}.ListAll(ctx, s.Client, page)
 		return each(found, func(u projections.User) stateItem {
 			return stateItem{httpapi.HistoryStateItem{User: pastUser(u)}, u.Born, u.Size}
 		}), err
 	case httpapi.StateWebhooks:
-		found, err := s.Webhooks().List(ctx, s.Client, true, nil, page)
+		found, err := projections.Webhooks{Reader: s.Reader}.List(ctx, s.Client, true, nil, page)
 		return each(found, func(w projections.Webhook) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Webhook: new(webhookBody(w))}, w.Born, 0}
 		}), err
 	case httpapi.StateCampaigns:
-		found, err := s.Campaigns().List(ctx, s.Client, true, nil, page)
+		found, err := projections.Campaigns{Reader: s.Reader}.List(ctx, s.Client, true, nil, page)
 		return each(found, func(c projections.Campaign) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.Born, 0}
 		}), err
 	case httpapi.StateClusters:
-		found, err := s.Clusters().List(ctx, s.Client, true, "", page)
+		found, err := projections.Clusters{Reader: s.Reader}.List(ctx, s.Client, true, "", page)
 		return each(found, func(c projections.Cluster) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.Born, 0}
 		}), err
 	case httpapi.StateConsentLayers:
-		found, err := s.Consent().Layers(ctx, s.Client, true, page)
+		found, err := projections.Consent{Reader: s.Reader}.Layers(ctx, s.Client, true, page)
 		return each(found, func(l projections.ConsentLayer) stateItem {
 			return stateItem{httpapi.HistoryStateItem{ConsentLayer: new(layerBody(l))}, l.Born, 0}
 		}), err
 	case httpapi.StateAPIKeys:
-		found, err := s.APIKeys().List(ctx, s.Client, true, page)
+		found, err := projections.APIKeys{Reader: s.Reader}.List(ctx, s.Client, true, page)
 		return each(found, func(k projections.APIKey) stateItem {
 			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.Born, 0}
 		}), err

@@ -33,6 +33,15 @@ func models() []feed.ReadModel {
 	}
 }
 
+// State is a client as it was. Reader finds the models that Build lists; they
+// are read with the first answer, eventual: they do not change any more.
+type State struct {
+	Client     id.Client
+	Size       int64     // events that it had
+	RecordedAt time.Time // the latest of them; zero where there was none
+	Reader     projections.Reader
+}
+
 // Build applies the first size events of a client to throw-away tables, and
 // runs work on the state that they make. Its memory is bounded. Report, which
 // may be nil, is called after each batch.
@@ -51,7 +60,7 @@ func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, rep
 		}
 		reader := t.History.Reader
 		reader.Pool = pool
-		return work(ctx, &State{Client: client, Size: size, RecordedAt: b.recordedAt, reader: reader})
+		return work(ctx, &State{Client: client, Size: size, RecordedAt: b.recordedAt, Reader: reader})
 	})
 	if err != nil {
 		return fmt.Errorf("build the state of %s after %d events: %w", client, size, err)
