@@ -18,27 +18,19 @@ var ErrLed = errors.New("another process leads it")
 // CatchUp applies what the log holds to a projection that nobody leads, up to
 // the log's end. Report, which may be nil, is called after each batch.
 func (r *Runner) CatchUp(ctx context.Context, p Projection, report func(Rebuilding)) error {
-	if err := insist(ctx, func() error { return r.catchUpOnce(ctx, p, report) }); err != nil {
+	err := insist(ctx, func() error {
+		return r.alone(ctx, Slot(p), ErrLed, func(ctx context.Context, l lease) error {
+			led, err := r.begin(ctx, p, l.name, l)
+			if err != nil {
+				return err
+			}
+			return led.catchUp(ctx, report)
+		})
+	})
+	if err != nil {
 		return fmt.Errorf("catch up with the log in %s: %w", p.Name(), err)
 	}
 	return nil
-}
-
-func (r *Runner) catchUpOnce(ctx context.Context, p Projection, report func(Rebuilding)) error {
-	l, got, err := r.acquire(ctx, Slot(p))
-	if err == nil && !got {
-		err = ErrLed
-	}
-	if err != nil {
-		return err
-	}
-	return r.hold(ctx, l, func(ctx context.Context) error {
-		led, err := r.begin(ctx, p, l.name, l)
-		if err != nil {
-			return err
-		}
-		return led.catchUp(ctx, report)
-	})
 }
 
 // A client's part that is being replaced may be behind the model's place.

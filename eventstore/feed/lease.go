@@ -48,12 +48,7 @@ RETURNING epoch`
 const leaseTaken = `SELECT EXISTS (SELECT FROM leases WHERE name = $1 AND expires_at > clock_timestamp())`
 
 // leases is the pool that only leases use, where there is one.
-func (r *Runner) leases() *pgxpool.Pool {
-	if r.Leases != nil {
-		return r.Leases
-	}
-	return r.Pool
-}
+func (r *Runner) leases() *pgxpool.Pool { return cmp.Or(r.Leases, r.Pool) }
 
 // acquire tries to take a lease that is free.
 func (r *Runner) acquire(ctx context.Context, name string) (lease, bool, error) {
@@ -95,6 +90,19 @@ UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 
 RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2`
+
+// alone runs work under a lease that is free; where another process has it, it
+// fails with busy.
+func (r *Runner) alone(ctx context.Context, name string, busy error, work func(context.Context, lease) error) error {
+	l, got, err := r.acquire(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !got:
+		return busy
+	}
+	return r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
+}
 
 // hold runs work while it keeps the lease, and gives it back after. Work's
 // context ends with the lease; then hold fails with errLost.

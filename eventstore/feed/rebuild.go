@@ -79,28 +79,19 @@ func insist(ctx context.Context, work func() error) (err error) {
 
 // beside builds a read model under another name, if nobody else does so.
 func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
-	err := insist(ctx, func() error { return r.besideOnce(ctx, m, slot, build) })
+	err := insist(ctx, func() error {
+		return r.alone(ctx, slot, ErrRebuilding, func(ctx context.Context, l lease) error {
+			b, err := r.beginBeside(ctx, m, slot, l)
+			if err != nil {
+				return err
+			}
+			return build(ctx, b)
+		})
+	})
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
 	return nil
-}
-
-func (r *Runner) besideOnce(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
-	l, got, err := r.acquire(ctx, slot)
-	switch {
-	case err != nil:
-		return err
-	case !got:
-		return ErrRebuilding
-	}
-	return r.hold(ctx, l, func(ctx context.Context) error {
-		b, err := r.beginBeside(ctx, m, slot, l)
-		if err != nil {
-			return err
-		}
-		return build(ctx, b)
-	})
 }
 
 // beginBeside goes on with a rebuild that was broken off, unless the log was

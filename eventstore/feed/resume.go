@@ -22,14 +22,9 @@ func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) err
 	if _, isModel := p.(ReadModel); isModel {
 		return fmt.Errorf("resume %q in %s: it is a read model, which can be rebuilt instead", client, slot)
 	}
-	l, got, err := r.acquire(ctx, slot+"_"+string(client))
-	switch {
-	case err != nil:
-	case !got:
-		err = errors.New("somebody else does so already")
-	default:
-		err = r.hold(ctx, l, func(ctx context.Context) error { return r.resume(ctx, p, slot, client) })
-	}
+	err := r.alone(ctx, slot+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, _ lease) error {
+		return r.resume(ctx, p, slot, client)
+	})
 	if err != nil {
 		return fmt.Errorf("resume %q in %s: %w", client, slot, err)
 	}

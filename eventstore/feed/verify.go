@@ -30,14 +30,7 @@ type Checked struct {
 // each row that differs. What it builds is dropped after.
 func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
 	beside := Slot(m) + "_verify"
-	l, got, err := r.acquire(ctx, beside)
-	if err == nil && !got {
-		err = ErrRebuilding
-	}
-	if err != nil {
-		return checked, fmt.Errorf("verify %s: %w", m.Name(), err)
-	}
-	err = r.hold(ctx, l, func(ctx context.Context) error {
+	err = r.alone(ctx, beside, ErrRebuilding, func(ctx context.Context, l lease) error {
 		if err := r.dropBeside(ctx, beside); err != nil {
 			return err
 		}
