@@ -129,7 +129,7 @@ func (l *leader) doubt(over *link, err error) {
 		return
 	}
 	l.doubted, l.hint = true, ""
-	if moved := new(movedError); errors.As(err, &moved) {
+	if moved, said := errors.AsType[*movedError](err); said {
 		l.hint = moved.address
 	}
 }

@@ -10,6 +10,7 @@
 package esdbstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,12 +76,9 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{leader: l, logger: o.Logger, entropy: o.Entropy, patience: o.Patience}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
-	if s.patience == 0 {
-		s.patience = defaultPatience
+	s := &Store{
+		leader: l, entropy: o.Entropy,
+		logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), patience: cmp.Or(o.Patience, defaultPatience),
 	}
 	s.done, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	if _, err := s.Epoch(ctx); err != nil {
@@ -182,7 +180,7 @@ func told(err error, trailer metadata.MD) error {
 
 // passing says whether a failure may be gone when the same is asked again.
 func passing(err error) bool {
-	if moved := new(movedError); errors.As(err, &moved) || errors.Is(err, context.DeadlineExceeded) {
+	if _, moved := errors.AsType[*movedError](err); moved || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	s, spoken := status.FromError(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -92,13 +93,5 @@ func model(x *trial) {
 }
 
 func sameIDs(a, b []eventstore.Proposed) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].ID != b[i].ID {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y eventstore.Proposed) bool { return x.ID == y.ID })
 }

@@ -6,6 +6,7 @@ package esdbtest
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -235,12 +236,7 @@ func stands(have []*event, after int, events []*event) bool {
 	if after+len(events) >= len(have) {
 		return false
 	}
-	for i, e := range events {
-		if have[after+1+i].id != e.id {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(have[after+1:][:len(events)], events, func(a, b *event) bool { return a.id == b.id })
 }
 
 func wrong(o *api.AppendReq_Options, actual int) *api.AppendResp {
