@@ -44,7 +44,7 @@ func (v *Vault) Prepare(ctx context.Context, client id.Client, subjects ...strin
 			}
 			continue
 		}
-		key, err := v.newSubject(ctx, client, subject)
+		key, _, err := v.draw(ctx, client, subject)
 		if err != nil {
 			return fmt.Errorf("prepare: %w", err)
 		}
@@ -93,12 +93,7 @@ func (v *Vault) Known(client id.Client, subject string) bool {
 	return found
 }
 
-// newSubject draws a key for a subject and wraps it under the client's.
-func (v *Vault) newSubject(ctx context.Context, client id.Client, subject string) (SubjectKey, error) {
-	key, _, err := v.draw(ctx, client, subject)
-	return key, err
-}
-
+// draw draws a key for a subject and wraps it under the client's.
 func (v *Vault) draw(ctx context.Context, client id.Client, subject string) (SubjectKey, []byte, error) {
 	root, err := v.makeRoot(ctx, ClientKey, client)
 	if err != nil {
