@@ -148,7 +148,7 @@ type ClusterMember struct {
 
 // The members are those of the cluster's last run who have neither withdrawn
 // nor been erased: both take them out of the table. The external id comes from
-// the users model, see naming; its key is gone as soon as a user is erased.
+// the users model, see listNamed; its key is gone as soon as a user is erased.
 const clusterMembers = `
 SELECT m.user_id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM clusters c
@@ -160,25 +160,11 @@ WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 AND u.era
 // Members returns who is in a cluster now, in order of their ids; a page
 // begins after the user that it names.
 func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterMember, error) {
-	type row struct {
-		ClusterMember
-		named
-	}
-	user := func(r *row) (id.User, *named) { return r.User, &r.named }
-	return filled(page, nil, func(page Page) (found []ClusterMember, more bool, last eventstore.Position, err error) {
-		rows, err := naming(ctx, m.Reader, client, eventual, user, func() ([]row, error) {
-			return query(ctx, m.Reader, m, client, eventual, clusterMembers, []any{string(cluster), string(page.After), page.Limit},
-				func(r *row) []any { return append([]any{text(&r.User)}, r.columns()...) })
+	return listNamed(ctx, m.Reader, m, client, eventual, page, clusterMembers, []any{string(cluster)},
+		func(u *ClusterMember) []any { return []any{text(&u.User)} },
+		func(u *ClusterMember) (id.User, *string, eventstore.Position) {
+			return u.User, &u.ExternalID, eventstore.Position(u.User)
 		})
-		if err != nil || len(rows) == 0 {
-			return nil, false, "", err
-		}
-		err = eachNamed(ctx, m.Reader, client, rows, user, func(r *row, external string) {
-			r.ExternalID = external
-			found = append(found, r.ClusterMember)
-		})
-		return found, len(rows) == page.Limit, eventstore.Position(rows[len(rows)-1].User), err
-	})
 }
 
 // ClusterDrift is how a cluster compares with what it was, as a run found it.

@@ -54,7 +54,7 @@ type UserConsent struct {
 	Changed    eventstore.Position
 }
 
-// The external id comes from the users model; see naming.
+// The external id comes from the users model; see listNamed.
 const listConsents = `
 SELECT c.user_id, c.granted, c.changed_at, c.changed, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM consents c
@@ -65,27 +65,9 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 AND u
 // Consents returns the users who have granted a layer, or have withdrawn what
 // they granted, in order of that change.
 func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page Page) ([]UserConsent, error) {
-	type row struct {
-		UserConsent
-		named
-	}
-	user := func(r *row) (id.User, *named) { return r.User, &r.named }
-	return filled(page, nil, func(page Page) (found []UserConsent, more bool, last eventstore.Position, err error) {
-		rows, err := naming(ctx, m.Reader, client, eventual, user, func() ([]row, error) {
-			return query(ctx, m.Reader, m, client, eventual, listConsents, []any{string(layer), granted, string(page.After), page.Limit},
-				func(r *row) []any {
-					return append([]any{text(&r.User), &r.Granted, &r.ChangedAt, text(&r.Changed)}, r.columns()...)
-				})
-		})
-		if err != nil || len(rows) == 0 {
-			return nil, false, "", err
-		}
-		err = eachNamed(ctx, m.Reader, client, rows, user, func(r *row, external string) {
-			r.ExternalID = external
-			found = append(found, r.UserConsent)
-		})
-		return found, len(rows) == page.Limit, rows[len(rows)-1].Changed, err
-	})
+	return listNamed(ctx, m.Reader, m, client, eventual, page, listConsents, []any{string(layer), granted},
+		func(c *UserConsent) []any { return []any{text(&c.User), &c.Granted, &c.ChangedAt, text(&c.Changed)} },
+		func(c *UserConsent) (id.User, *string, eventstore.Position) { return c.User, &c.ExternalID, c.Changed })
 }
 
 // ConsentEntry is one thing that a user has said under a layer.

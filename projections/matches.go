@@ -127,7 +127,7 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 	)
 }
 
-// The external id comes from the users model; see naming.
+// The external id comes from the users model; see listNamed.
 const listMatches = `
 SELECT m.matched, m.born, m.score, m.percentile, m.explanation, m.computed_at, u.external, u.external_event,
 	k.id AS key, k.client_key, k.wrapped
@@ -139,27 +139,11 @@ WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 AND u.erased IS NOT true 
 // List returns the matches that were recorded for a user, in the order in which
 // the pairs were first computed.
 func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
-	type row struct {
-		Match
-		named
-	}
-	matched := func(r *row) (id.User, *named) { return r.Matched, &r.named }
-	return filled(page, nil, func(page Page) (found []Match, more bool, last eventstore.Position, err error) {
-		rows, err := naming(ctx, m.Reader, client, eventual, matched, func() ([]row, error) {
-			return query(ctx, m.Reader, m, client, eventual, listMatches, []any{string(user), string(page.After), page.Limit},
-				func(r *row) []any {
-					return append([]any{
-						text(&r.Matched), text(&r.Born), &r.Score, &r.Percentile, document(&r.Explanation), &r.ComputedAt,
-					}, r.columns()...)
-				})
+	return listNamed(ctx, m.Reader, m, client, eventual, page, listMatches, []any{string(user)},
+		func(found *Match) []any {
+			return []any{text(&found.Matched), text(&found.Born), &found.Score, &found.Percentile, document(&found.Explanation), &found.ComputedAt}
+		},
+		func(found *Match) (id.User, *string, eventstore.Position) {
+			return found.Matched, &found.ExternalID, found.Born
 		})
-		if err != nil || len(rows) == 0 {
-			return nil, false, "", err
-		}
-		err = eachNamed(ctx, m.Reader, client, rows, matched, func(r *row, external string) {
-			r.ExternalID = external
-			found = append(found, r.Match)
-		})
-		return found, len(rows) == page.Limit, rows[len(rows)-1].Born, err
-	})
 }

@@ -1,0 +1,103 @@
+package projections
+
+import (
+	"context"
+	"slices"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/eventstore/seal"
+)
+
+// named is what a statement reads of a user to say how the client names it:
+// the columns u.external, u.external_event, k.id AS key, k.client_key and
+// k.wrapped, in this order.
+type named struct {
+	external sealed
+	key      seal.WrappedKey
+}
+
+func (n *named) columns() []any {
+	return []any{&n.external.Box, text(&n.external.Event), text(&n.key.ID), text(&n.key.Under), &n.key.Wrapped}
+}
+
+// open opens the external id of a user; nil: the user was erased just now.
+func (n *named) open(ctx context.Context, r Reader, client id.Client, user id.User) ([]byte, error) {
+	return r.open(ctx, n.key, string(user), n.external, client, eventstore.UserStream(client, user), "external_id")
+}
+
+// listNamed reads a page of a list of users, with the external ids that the
+// users model knows. A statement selects the fields of items and then those of
+// named; its last arguments are those of the page. about says whom an item is
+// about, where the external id goes, and its place in the list. Where the users
+// model does not know one of the users yet, the rows are read again once it has
+// caught up. Users who were erased just now are left out.
+func listNamed[T any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool, page Page,
+	sql string, args []any, fields func(*T) []any, about func(*T) (user id.User, external *string, place eventstore.Position),
+) ([]T, error) {
+	type row struct {
+		item T
+		named
+	}
+	return filled(page, nil, func(page Page) (found []T, more bool, last eventstore.Position, err error) {
+		read := func() ([]row, error) {
+			return query(ctx, r, of, client, eventual, sql, append(slices.Clip(args), string(page.After), page.Limit),
+				func(r *row) []any { return append(fields(&r.item), r.columns()...) })
+		}
+		rows, err := read()
+		if err == nil && slices.ContainsFunc(rows, func(r row) bool { return r.external.Event == "" }) {
+			if _, err = count(ctx, r, Users{}, client, eventual, `SELECT 0 AS n`); err == nil {
+				rows, err = read()
+			}
+		}
+		if err != nil {
+			return nil, false, "", err
+		}
+		for i := range rows {
+			user, external, place := about(&rows[i].item)
+			name, err := rows[i].open(ctx, r, client, user)
+			if err != nil {
+				return nil, false, "", err
+			}
+			if last = place; name != nil {
+				*external = string(name)
+				found = append(found, rows[i].item)
+			}
+		}
+		return found, len(rows) == page.Limit, last, nil
+	})
+}
+
+const externalIDs = `
+SELECT u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
+FROM users u JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
+WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
+
+// ExternalIDs names users as their client does. Those who are gone are left
+// out.
+func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
+	type row struct {
+		id id.User
+		named
+	}
+	names := make(map[id.User]string, len(users))
+	if len(users) == 0 {
+		return names, nil
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, externalIDs, []any{texts(users)},
+		func(r *row) []any { return append([]any{text(&r.id)}, r.columns()...) })
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		external, err := r.open(ctx, m.Reader, client, r.id)
+		if err != nil {
+			return nil, err
+		}
+		if external != nil {
+			names[r.id] = string(external)
+		}
+	}
+	return names, nil
+}
