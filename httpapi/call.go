@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"kindred/domain/id"
 )
 
@@ -60,7 +62,7 @@ type Call struct {
 }
 
 // exchange is one request on its way through the handler: the outer layers
-// make it, the inner ones fill it in, the log and the metrics read it.
+// make it, the inner ones fill it in, the log, the metrics and its span read it.
 type exchange struct {
 	call      Call
 	principal Principal
@@ -68,6 +70,7 @@ type exchange struct {
 	service   string     // the path of a page of the service's own
 	code      string     // of the problem that was answered
 	rec       *recorder  // nil where there is no HTTP
+	span      trace.Span // nil where it is not traced
 }
 
 type exchangeKey struct{}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/trace"
 
 	"kindred/domain/fault"
@@ -50,6 +49,7 @@ type edge struct {
 	ratePolicy string
 	streams    *lane
 	metrics    metrics
+	tracer     trace.Tracer // nil: requests are not traced
 }
 
 // Handler serves the contract through api, and beside it /healthz, /readyz,
@@ -69,6 +69,9 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 		clients:    must(newLimiter("client", o.Limits.ClientRate)),
 		metrics:    newMetrics(o.Metrics),
 	}
+	if o.Tracing != nil {
+		e.tracer = o.Tracing.Tracer("kindred/httpapi")
+	}
 	e.ratePolicy = e.tokens.policy() + ", " + e.clients.policy()
 
 	refuse := func(w http.ResponseWriter, r *http.Request, err error) { e.fail(w, r, unbound(err)) }
@@ -81,11 +84,7 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
 	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
 	e.routes = must(newRoutes(e.router, e.guard))
-	handler := e.observe(http.HandlerFunc(e.route))
-	if o.Tracing != nil {
-		handler = otelhttp.NewHandler(handler, "request", otelhttp.WithTracerProvider(o.Tracing))
-	}
-	return e.admission(handler)
+	return e.admission(e.observe(http.HandlerFunc(e.route)))
 }
 
 // must is for what can only fail when the binary itself is broken.

@@ -91,21 +91,18 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // observe gives a request its name, answers for a handler that panics, and
-// counts and logs what came of it.
+// counts, traces and logs what came of it.
 func (e *edge) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := e.o.Now()
-		x := &exchange{call: Call{ID: e.requestID(r), RemoteAddr: e.remoteAddr(r)}}
+		r, span := e.beginSpan(r)
+		rec := w.(*recorder)
+		x := &exchange{call: Call{ID: e.requestID(r), RemoteAddr: e.remoteAddr(r)}, rec: rec, span: span}
 		header := w.Header()
 		header.Set(headerRequestID, string(x.call.ID))
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Cache-Control", "no-store")
 
-		rec, ok := w.(*recorder)
-		if !ok {
-			rec = &recorder{ResponseWriter: w} // there is a tracer between
-		}
-		x.rec = rec
 		e.metrics.inFlight.Inc()
 		defer func() {
 			e.metrics.inFlight.Dec()
@@ -141,8 +138,10 @@ func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Dur
 	case x.service != "":
 		route, level = x.service, slog.LevelDebug
 	}
-	r.Pattern = r.Method + " " + route // names the span
 	e.metrics.duration.WithLabelValues(method(r.Method), route, strconv.Itoa(status)).Observe(took.Seconds())
+	if x.span != nil {
+		endSpan(x.span, method(r.Method), route, status)
+	}
 	if !e.o.Logger.Enabled(r.Context(), level) {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"pgregory.net/rapid"
@@ -246,5 +250,21 @@ func TestSpansAreNamedByRoute(t *testing.T) {
 	e.send("GET", users+"/ext:ada", nil, token("full")...)
 	if got := <-s.name; got != "GET /api/v1/users/{user_id}" {
 		t.Errorf("span %q", got)
+	}
+}
+
+func TestSpansTellWhatFailed(t *testing.T) {
+	ended := tracetest.NewSpanRecorder()
+	e := newEdge(t, func(o *httpapi.Options) { o.Tracing = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)) })
+	e.service.listUsers = func(context.Context, httpapi.ListUsersRequestObject) error { panic("ada") }
+	for path, want := range map[string]codes.Code{users: codes.Error, "/api/v1/nothing": codes.Unset} {
+		ended.Reset()
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("Authorization", "Bearer full")
+		e.handler.ServeHTTP(httptest.NewRecorder(), r)
+		spans := ended.Ended()
+		if len(spans) != 1 || spans[0].Status().Code != want || len(spans[0].Events()) > 0 {
+			t.Errorf("%s: %+v", path, spans)
+		}
 	}
 }

@@ -185,10 +185,14 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), f.log.Store},
 		}),
 	}
+	tracing, err := f.tracing(ctx)
+	if err != nil {
+		return nil, err
+	}
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: auth.NewVerifier(keyring, f.config.PublicURL, w.revocations),
 		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit}, TrustedProxies: f.config.TrustedProxies,
-		Classify: classify, Ready: f.ready(w.revocations.Current), Logger: f.logger, Metrics: f.metrics, Now: time.Now, Entropy: rand.Reader,
+		Classify: classify, Ready: f.ready(w.revocations.Current), Logger: f.logger, Metrics: f.metrics, Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})
 	return w, nil
 }

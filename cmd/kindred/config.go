@@ -33,6 +33,7 @@ type Config struct {
 	RateLimit      bool
 	TrustedProxies []netip.Prefix
 	Roles          []string
+	TracesURL      string
 }
 
 // Roles of a process.
@@ -67,6 +68,8 @@ func (c *Config) settings() []setting {
 		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", c.setRateLimit},
 		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", networks(&c.TrustedProxies)},
 		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", c.setRoles},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "", "an OpenTelemetry collector that takes traces over HTTP (default: none are made)", c.setCollector},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", "the same, as the whole URL that traces are sent to", c.setTracesURL},
 	}
 }
 
@@ -126,15 +129,38 @@ func (c *Config) setDatabaseURL(value string) error {
 }
 
 func (c *Config) setPublicURL(value string) error {
+	_, err := webURL(value, "https://kindred.example.com")
+	c.PublicURL = strings.TrimRight(value, "/")
+	return err
+}
+
+// setCollector adds the path that OTLP has for traces.
+func (c *Config) setCollector(value string) error {
+	u, err := webURL(value, "http://localhost:4318")
+	if u != nil {
+		c.TracesURL = u.JoinPath("v1/traces").String()
+	}
+	return err
+}
+
+func (c *Config) setTracesURL(value string) error {
+	u, err := webURL(value, "http://localhost:4318/v1/traces")
+	if u != nil {
+		c.TracesURL = value
+	}
+	return err
+}
+
+// webURL is an http or https URL, or nil where none is given.
+func webURL(value, example string) (*url.URL, error) {
 	if value == "" {
-		return nil
+		return nil, nil
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("must be an http or https URL, such as https://kindred.example.com")
+		return nil, fmt.Errorf("must be an http or https URL, such as %s", example)
 	}
-	c.PublicURL = strings.TrimRight(value, "/")
-	return nil
+	return u, nil
 }
 
 func (c *Config) setEventStoreURL(value string) error {

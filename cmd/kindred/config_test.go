@@ -30,6 +30,24 @@ func TestTrustedProxiesAreNetworksAndNoneByDefault(t *testing.T) {
 	}
 }
 
+func TestTracesGoToTheCollectorOrToAnURLOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ collector, traces, want string }{
+		{"", "", ""},
+		{"http://collector:4318", "", "http://collector:4318/v1/traces"},
+		{"https://collector/otlp/", "", "https://collector/otlp/v1/traces"},
+		{"", "http://collector:4318/", "http://collector:4318/"},
+		{"http://collector:4318", "https://traces/in", "https://traces/in"},
+	} {
+		c, err := readConfig(func(name string) string {
+			return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": tt.collector, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": tt.traces}[name]
+		})
+		if err != nil || c.TracesURL != tt.want {
+			t.Errorf("%+v: %q, %v", tt, c.TracesURL, err)
+		}
+	}
+}
+
 func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 	t.Parallel()
 	read := func(name, value string) error {
@@ -41,6 +59,8 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 		"KINDRED_DATABASE_URL": {
 			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
 		},
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"collector:4318", "localhost", "grpc://collector:4317", "http://"},
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"collector:4318/v1/traces", "/v1/traces"},
 	} {
 		for _, value := range values {
 			if err := read(name, value); err == nil || !strings.HasPrefix(err.Error(), name+": must be ") || strings.Contains(err.Error(), "hunter2") {
