@@ -398,6 +398,44 @@ func (s *slowInputs) Traits(ctx context.Context, client id.Client, users []id.Us
 	return s.town.Traits(ctx, client, users)
 }
 
+// weighed are inputs that tell how much was read at once.
+type weighed struct {
+	*town
+	most int // bytes
+}
+
+func (w *weighed) Traits(ctx context.Context, client id.Client, users []id.User) (found []UserTraits, err error) {
+	found, err = w.town.Traits(ctx, client, users)
+	size := 0
+	for _, u := range found {
+		size += len(u.Traits)
+	}
+	w.most = max(w.most, size)
+	return found, err
+}
+
+func TestFewLargeUsersAreReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const large = 200 << 10 // bytes
+		o := newTown(t)
+		about := strings.Repeat("x", large)
+		call, layer := o.settle("acme", 201, func(i int) string {
+			return fmt.Sprintf(`{"age":%d,"plan":"p%d","about":"%s"}`, 20+25*(i%3)+i/3%5, i%3, about)
+		})
+		run := o.request(call, layer, 3)
+		c := o.process(o.store, 1)
+		inputs := &weighed{town: o}
+		c.Inputs = inputs
+		o.until(c, o.ends(1))
+		if inputs.most > firstRead*(large+100) {
+			t.Errorf("%d bytes are read at once", inputs.most)
+		}
+		if completed := facts[event.ClusteringCompleted](o); len(completed) != 1 || completed[0].Run != run.Run || completed[0].Users != 201 {
+			t.Errorf("completed: %+v", completed)
+		}
+	})
+}
+
 func TestARunsTimeCountsFromItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, c := crowd(t, 8*time.Second)

@@ -28,7 +28,9 @@ var (
 )
 
 const (
-	usersRead   = 2_000            // users that are read in one statement
+	firstRead   = 100              // users that are read in the first statement
+	usersRead   = 500              // that are read in one statement at most
+	bytesRead   = 8 << 20          // of traits that a statement should read, judged by the one before
 	membersWait = 30 * time.Second // at most, for the read models to know the members
 )
 
@@ -204,14 +206,17 @@ func weights(s traits.Schema) map[string]float64 {
 func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) iter.Seq2[int, traits.Flat] {
 	permit := traits.Permit(a.run.TraitPaths)
 	return func(yield func(int, traits.Flat) bool) {
-		place := 0
-		for some := range slices.Chunk(users, usersRead) {
-			found, err := a.Inputs.Traits(ctx, a.run.Client, some)
+		place, limit := 0, firstRead
+		for left := users; len(left) > 0; {
+			n := min(limit, len(left))
+			found, err := a.Inputs.Traits(ctx, a.run.Client, left[:n])
 			if err != nil {
 				*failed = err
 				return
 			}
+			size := 0
 			for _, u := range found {
+				size += len(u.Traits)
 				if u.Changed > a.run.Position {
 					if u.Traits, err = a.Commands.TraitsAt(ctx, a.run.Client, u.User, a.run.Position); err != nil {
 						*failed = err
@@ -234,6 +239,8 @@ func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) ite
 					return
 				}
 			}
+			left = left[n:]
+			limit = min(2*limit, usersRead, max(1, n*bytesRead/max(1, size)))
 		}
 	}
 }
