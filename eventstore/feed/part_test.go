@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -237,23 +239,37 @@ func TestAFailedRebuildHoldsNobody(t *testing.T) {
 	w.tidy(t)
 }
 
-func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
-	w, _ := spoilt(t)
+// hinder keeps parts from being replaced until they are released. It also returns
+// whether one waits for that.
+func (w *world) hinder(t *testing.T) (waiting func() bool, release func()) {
+	t.Helper()
 	blocking, err := w.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = blocking.Rollback(context.WithoutCancel(t.Context())) }()
+	t.Cleanup(func() { _ = blocking.Rollback(context.WithoutCancel(t.Context())) })
 	if _, err := blocking.Exec(t.Context(), `LOCK TABLE renamings IN SHARE MODE`); err != nil {
 		t.Fatal(err)
 	}
+	waiting = func() bool {
+		return w.one(t, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'renamings'::regclass`) == 1
+	}
+	return waiting, func() {
+		t.Helper()
+		if err := blocking.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
+	w, _ := spoilt(t)
+	waiting, release := w.hinder(t)
 	ctx, breakOff := context.WithCancel(t.Context())
 	defer breakOff()
 	broken := make(chan error, 1)
 	go func() { broken <- w.builder().RebuildClient(ctx, names{}, acme, nil) }()
-	until(t, "the part is about to be replaced", func() bool {
-		return w.one(t, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'renamings'::regclass`) == 1
-	})
+	until(t, "the part is about to be replaced", waiting)
 	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND held`, acme); n != 1 {
 		t.Errorf("%d clients are held", n)
 	}
@@ -264,15 +280,88 @@ func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
 	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
 		t.Errorf("%d clients are held or quarantined", n)
 	}
-	if err := blocking.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	w.rename(t, acme, "after")
 	if got, err := w.newest(t.Context(), acme, false); err != nil || got != "after" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil || w.wrong(t, acme) != 0 {
 		t.Errorf("%d rows are wrong, %v", w.wrong(t, acme), err)
+	}
+	w.tidy(t)
+}
+
+// gate is a way to the database that can be closed.
+type gate struct {
+	mu      sync.Mutex
+	closed  bool
+	passed  []net.Conn
+	refused int
+}
+
+func (g *gate) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		g.refused++
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err == nil {
+		g.passed = append(g.passed, conn)
+	}
+	return conn, err
+}
+
+func (g *gate) set(closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed = closed; !closed {
+		return
+	}
+	for _, conn := range g.passed {
+		_ = conn.Close()
+	}
+	g.passed = nil
+}
+
+func (g *gate) turnedAway() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused
+}
+
+// TestARebuildWaitsForADatabaseThatIsAway has the lease end while it is.
+func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
+	w, _ := spoilt(t)
+	waiting, release := w.hinder(t)
+	way := &gate{}
+	config := w.pool.Config()
+	config.ConnConfig.DialFunc = way.dial
+	r := w.runner("tool")
+	leases, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leases.Close()
+	r.Leases = leases
+	rebuilt := make(chan error, 1)
+	go func() { rebuilt <- r.RebuildClient(t.Context(), names{}, acme, nil) }()
+	until(t, "the part is about to be replaced", waiting)
+	way.set(true)
+	until(t, "the lease has ended", func() bool { return !waiting() })
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND held`, acme); n != 1 {
+		t.Errorf("%d clients are held", n)
+	}
+	release()
+	before := way.turnedAway()
+	until(t, "it tries to take the lease again", func() bool { return way.turnedAway() > before+1 || len(rebuilt) > 0 })
+	way.set(false)
+	if err := <-rebuilt; err != nil {
+		t.Fatal(err)
+	}
+	if n := w.wrong(t, acme); n != 0 {
+		t.Errorf("%d rows are wrong", n)
 	}
 	w.tidy(t)
 }

@@ -63,18 +63,38 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 	})
 }
 
-// leaseTries is how often who lost the lease, on a machine that was too busy
-// to prolong it, takes it again.
-const leaseTries = 5
+const (
+	// leaseTries is how often who lost the lease, on a machine that was too busy
+	// to prolong it, takes it again.
+	leaseTries = 5
+	// awayTries is how often who lost it because the database is away tries to
+	// reach that: for a minute at least.
+	awayTries = 20
+)
 
-// insist repeats work under a lease that was lost.
-func insist(ctx context.Context, work func() error) (err error) {
-	for range leaseTries {
-		if err = work(); !errors.Is(err, errLost) || ctx.Err() != nil {
-			break
+// insist repeats work under a lease that was lost. The database may be away
+// since; work that fails for that is repeated as well.
+func insist(ctx context.Context, work func() error) error {
+	err := work()
+	var rest backoff
+	for lost, away := 0, 0; ; err = work() {
+		switch {
+		case errors.Is(err, errLost):
+			lost++
+		case lost > 0 && isAway(err):
+			away++
+		default:
+			return err
+		}
+		if lost == leaseTries || away == awayTries || rest.wait(ctx) != nil {
+			return err
 		}
 	}
-	return err
+}
+
+// isAway says whether an error is the database's own trouble.
+func isAway(err error) bool {
+	return err != nil && !isPoison(err) && !errors.Is(err, context.Canceled)
 }
 
 // beside builds a read model under another name, if nobody else does so.
