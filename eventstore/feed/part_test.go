@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -362,6 +363,61 @@ func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
 	}
 	if n := w.wrong(t, acme); n != 0 {
 		t.Errorf("%d rows are wrong", n)
+	}
+	w.tidy(t)
+}
+
+// renewing keeps the answer to the commit that ends a verify until its lease was
+// prolonged after it.
+type renewing struct {
+	drops   atomic.Int32
+	renewed chan struct{}
+}
+
+type tracedSQL struct{}
+
+// TraceQueryStart implements [pgx.QueryTracer].
+func (r *renewing) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(query.SQL, "DELETE FROM checkpoints") {
+		r.drops.Add(1)
+	}
+	return context.WithValue(ctx, tracedSQL{}, query.SQL)
+}
+
+// TraceQueryEnd implements [pgx.QueryTracer].
+func (r *renewing) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	sql, _ := ctx.Value(tracedSQL{}).(string)
+	switch {
+	case strings.Contains(sql, "UPDATE leases SET expires_at = clock_timestamp() + "):
+		select {
+		case r.renewed <- struct{}{}:
+		default:
+		}
+	case sql == "commit" && r.drops.Load() == 2: // the first drops what an earlier run has left
+		for range 2 { // the first may have been on its way
+			select {
+			case <-r.renewed:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func TestALeaseIsProlongedWhileAVerifyEnds(t *testing.T) {
+	w, stop := spoilt(t)
+	stop()
+	tracer := &renewing{renewed: make(chan struct{})}
+	config := w.pool.Config()
+	config.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	r := w.runner("tool")
+	r.Pool, r.Progress, r.Lease = pool, nil, 2*time.Second
+	if checked, err := r.Verify(t.Context(), names{}, nil, func(feed.Difference) {}); err != nil || checked.Rows == 0 {
+		t.Errorf("%+v, %v", checked, err)
 	}
 	w.tidy(t)
 }

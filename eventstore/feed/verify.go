@@ -49,6 +49,7 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if checked, err = b.compare(ctx, m, found); err != nil {
 			return err
 		}
+		l.reached.Store(nil) // its checkpoint goes
 		return r.dropBeside(ctx, beside)
 	})
 	if err != nil {
