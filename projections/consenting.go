@@ -24,6 +24,7 @@ type consenting struct {
 	mu      sync.RWMutex
 	reached eventstore.Position
 	granted map[id.User]struct{}
+	server  int64 // that they were read from
 
 	// distribution is that of the population among the layer's traits.
 	distribution *matching.Distribution
@@ -36,8 +37,8 @@ type consenting struct {
 func (c *consenting) takeIn(ctx context.Context, consent Consent, of layerOf) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.granted == nil {
-		c.granted = map[id.User]struct{}{}
+	if server := consent.Progress.Server(); c.granted == nil || c.server != server {
+		c.granted, c.reached, c.server = map[id.User]struct{}{}, eventstore.Start, server
 	}
 	for {
 		page, err := consent.ChangedConsents(ctx, of.client, of.layer, c.reached, changesAtOnce)

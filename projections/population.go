@@ -56,6 +56,7 @@ type population struct {
 // known is a population as it is at some time.
 type known struct {
 	users        *matching.Population // nil: nothing is known
+	server       int64                // that they were read from
 	schema       traits.Schema
 	overrides    map[string]traits.Override
 	learnt       int // version of what was inferred
@@ -130,7 +131,7 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 		return err
 	}
 	decided := recorded.overridden > pop.schema.Version
-	if pop.users == nil || decided && !pop.adopt(recorded) {
+	if pop.users == nil || pop.server != p.Users.Progress.Server() || decided && !pop.adopt(recorded) {
 		return p.rebuild(ctx, client, pop, recorded)
 	}
 	if decided && pop.users.Len() > partitionedFrom {
@@ -262,13 +263,14 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 // build reads everyone under the newest schema. It holds no more than the
 // population itself and a sample of what it was made of.
 func (p *Populations) build(ctx context.Context, client id.Client, recorded recordedSchema) (known, error) {
+	server := p.Users.Progress.Server()
 	recorded, changed, err := p.learn(ctx, client, recorded)
 	if err != nil {
 		return known{}, err
 	}
 	schema, _ := recorded.schema()
 	k := known{
-		users: matching.New(schema), schema: schema, overrides: recorded.overrides, learnt: recorded.learnt,
+		users: matching.New(schema), server: server, schema: schema, overrides: recorded.overrides, learnt: recorded.learnt,
 		trained: recorded.users, changed: changed,
 	}
 	for change, err := range p.changes(ctx, client, &k.reached) {

@@ -235,6 +235,42 @@ func TestPercentilesWithinALayerGoByTheWeightsOfNow(t *testing.T) {
 	}
 }
 
+// TestWhatAFailoverLostIsForgotten has a server take over that lacks a user, and
+// holds a withdrawal where a grant was.
+func TestWhatAFailoverLostIsForgotten(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 0)
+	c.follow(projections.Consent{})
+	within := event.Within{Layer: c.define(c.acme, "a layer"), TraitPaths: []string{"age", "town"}}
+	var users []id.User
+	for n := range 10 {
+		users = append(users, c.join(fmt.Sprint("person ", n), n))
+		c.grant(c.acme, within.Layer, users[n], true)
+	}
+	ada, lost, withdrawn := users[0], users[1], users[2]
+	others := func() []id.User {
+		return matched(must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.acme, ada, within, 100)))
+	}
+	if got := others(); len(got) != 9 {
+		t.Fatalf("%d others", len(got))
+	}
+	c.exec(`DELETE FROM users WHERE id = $1`, lost)
+	c.exec(`UPDATE consents SET granted = false WHERE user_id = $1`, withdrawn)
+	c.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)
+	for end := time.Now().Add(20 * time.Second); len(others()) != 7; {
+		if time.Now().After(end) {
+			t.Fatalf("%d others", len(others()))
+		}
+	}
+	if got := others(); slices.Contains(got, lost) || slices.Contains(got, withdrawn) {
+		t.Errorf("%s or %s is among %v", lost, withdrawn, got)
+	}
+	top := must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.acme, ada, event.Within{}, 100))
+	if got := matched(top); len(got) != 8 || slices.Contains(got, lost) {
+		t.Errorf("%s is among %v", lost, got)
+	}
+}
+
 func TestClientsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 5)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -33,6 +34,8 @@ type Progress struct {
 	// Outside calls wait where whoever reads keeps nobody else out meanwhile; nil:
 	// that is everywhere.
 	Outside func(ctx context.Context, wait func() error) error
+
+	server atomic.Int64
 
 	mu      sync.Mutex
 	slots   map[string]*reached
@@ -148,6 +151,16 @@ func (w *waiting) wait(ctx context.Context, wanted eventstore.Position, changed 
 			}
 		}
 	}
+}
+
+// Server numbers the servers that this process has read from. It grows with each
+// connection on which it listens anew: that may be to another one, after a
+// failover that lost commits, so what was read before may not be there.
+func (p *Progress) Server() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.server.Load()
 }
 
 func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
@@ -287,6 +300,7 @@ func (p *Progress) hear(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
 		return err
 	}
+	p.server.Add(1)
 	for {
 		said, err := conn.WaitForNotification(ctx)
 		if err != nil {
