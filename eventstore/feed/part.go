@@ -199,13 +199,13 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
 		defer cancel()
 	}
-	slot, from := Slot(m), checkpoint{epoch: l.at.epoch}
-	err := l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&from.position)
+	slot := Slot(m)
+	at, err := l.heldAt(ctx, slot)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err == nil:
-		err = l.letGo(ctx, m, slot, from)
+		err = l.letGo(ctx, m, slot, checkpoint{epoch: l.at.epoch, position: at})
 	}
 	if err == nil {
 		return nil
@@ -214,6 +214,20 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	defer cancel()
 	_, stopErr := l.Pool.Exec(ctx, stopHeld, slot, l.only)
 	return fmt.Errorf("let %s go: %w", l.only, errors.Join(err, stopErr))
+}
+
+// heldAt is the place of the client, who is held. Where the database is away, it
+// waits a moment for that.
+func (l *leader) heldAt(ctx context.Context, slot string) (at eventstore.Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
+	defer cancel()
+	var rest backoff
+	for {
+		err = l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&at)
+		if !isAway(err) || rest.wait(ctx) != nil {
+			return at, err
+		}
+	}
 }
 
 // asLeader changes who is held, which the next leader of the slot must see.

@@ -332,20 +332,26 @@ func (g *gate) turnedAway() int {
 	return g.refused
 }
 
+// through is a pool whose connections go through a gate.
+func (w *world) through(t *testing.T, g *gate) *pgxpool.Pool {
+	t.Helper()
+	config := w.pool.Config()
+	config.ConnConfig.DialFunc = g.dial
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
 // TestARebuildWaitsForADatabaseThatIsAway has the lease end while it is.
 func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
 	w, _ := spoilt(t)
 	waiting, release := w.hinder(t)
 	way := &gate{}
-	config := w.pool.Config()
-	config.ConnConfig.DialFunc = way.dial
 	r := w.runner("tool")
-	leases, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leases.Close()
-	r.Leases = leases
+	r.Leases = w.through(t, way)
 	rebuilt := make(chan error, 1)
 	go func() { rebuilt <- r.RebuildClient(t.Context(), names{}, acme, nil) }()
 	until(t, "the part is about to be replaced", waiting)
@@ -363,6 +369,31 @@ func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
 	}
 	if n := w.wrong(t, acme); n != 0 {
 		t.Errorf("%d rows are wrong", n)
+	}
+	w.tidy(t)
+}
+
+func TestARebuildThatTheDatabaseBrokeOffHoldsNobody(t *testing.T) {
+	w, _ := spoilt(t)
+	waiting, release := w.hinder(t)
+	way := &gate{}
+	r := w.builder()
+	r.Leases, r.Pool = w.pool, w.through(t, way)
+	broken := make(chan error, 1)
+	go func() { broken <- r.RebuildClient(t.Context(), names{}, acme, nil) }()
+	until(t, "the part is about to be replaced", waiting)
+	way.set(true)
+	release()
+	until(t, "it tries to let the client go", func() bool { return way.turnedAway() > 2 || len(broken) > 0 })
+	way.set(false)
+	if err := <-broken; err == nil {
+		t.Error("the part was replaced")
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients are held or quarantined", n)
+	}
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil || w.wrong(t, acme) != 0 {
+		t.Errorf("%d rows are wrong, %v", w.wrong(t, acme), err)
 	}
 	w.tidy(t)
 }
