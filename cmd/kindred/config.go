@@ -204,8 +204,13 @@ func networks(into *[]netip.Prefix) func(string) error {
 				continue
 			}
 			network, err := netip.ParsePrefix(part)
-			if err != nil {
+			switch {
+			case err != nil:
 				return errors.New("must be networks such as 10.0.0.0/8, with commas between")
+			case network.Addr().Is4In6():
+				return fmt.Errorf("must be networks of IPv4 or IPv6 addresses, such as 10.0.0.0/8; %s is both", part)
+			case network != network.Masked():
+				return fmt.Errorf("must be networks by their first address; that of %s is %s", part, network.Masked().Addr())
 			}
 			*into = append(*into, network)
 		}

@@ -23,7 +23,10 @@ func TestTrustedProxiesAreNetworksAndNoneByDefault(t *testing.T) {
 			t.Errorf("%q: %v %s", value, err, diff)
 		}
 	}
-	for _, wrong := range []string{"10.0.0.1", "proxy.example.com", "10.0.0.0/8 192.0.2.0/24", "10.0.0.0/33", "*"} {
+	for _, wrong := range []string{
+		"10.0.0.1", "proxy.example.com", "10.0.0.0/8 192.0.2.0/24", "10.0.0.0/33", "*",
+		"::ffff:10.0.0.0/104", "::ffff:0.0.0.0/95", "10.0.0.0/8, 10.0.0.7/8", "2001:db8::1/32",
+	} {
 		if _, err := read(wrong); err == nil || !strings.HasPrefix(err.Error(), "KINDRED_TRUSTED_PROXIES: must be networks") {
 			t.Errorf("%q: %v", wrong, err)
 		}
