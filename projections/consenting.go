@@ -21,8 +21,10 @@ const maxLayers = 256
 // consenting is who has granted a layer. Each request first takes in what has
 // changed.
 type consenting struct {
-	mu      sync.RWMutex
-	reached eventstore.Position
+	turn    turns
+	reached eventstore.Position // belongs to who has the turn
+
+	mu      sync.RWMutex // guards the rest; nobody waits for the database meanwhile
 	granted map[id.User]struct{}
 	server  int64 // that they were read from
 
@@ -33,27 +35,46 @@ type consenting struct {
 	paths        string
 }
 
-// takeIn reads what has changed since the last time.
-func (c *consenting) takeIn(ctx context.Context, consent Consent, of layerOf) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if server := consent.Progress.Server(); c.granted == nil || c.server != server {
-		c.granted, c.reached, c.server = map[id.User]struct{}{}, eventstore.Start, server
+func newConsenting() *consenting {
+	return &consenting{turn: newTurns(), granted: map[id.User]struct{}{}}
+}
+
+// takeIn reads what has changed in a layer since the last time.
+func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consenting) error {
+	if err := p.take(ctx, c.turn); err != nil {
+		return err
+	}
+	defer c.turn.give()
+	server, into := p.Consent.Progress.Server(), c
+	if c.server != server {
+		into = newConsenting() // everything is read anew, beside those who compare
 	}
 	for {
-		page, err := consent.ChangedConsents(ctx, of.client, of.layer, c.reached, changesAtOnce)
+		page, err := p.Consent.ChangedConsents(ctx, of.client, of.layer, into.reached, changesAtOnce)
 		if err != nil {
 			return err
 		}
-		for _, change := range page {
-			if c.reached = change.At; change.Granted {
-				c.granted[change.User] = struct{}{}
-			} else {
-				delete(c.granted, change.User)
-			}
-		}
+		into.apply(page)
 		if len(page) < changesAtOnce {
-			return nil
+			break
+		}
+	}
+	if into != c {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.granted, c.reached, c.server = into.granted, into.reached, server
+	}
+	return nil
+}
+
+func (c *consenting) apply(page []ConsentChange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range page {
+		if c.reached = change.At; change.Granted {
+			c.granted[change.User] = struct{}{}
+		} else {
+			delete(c.granted, change.User)
 		}
 	}
 }

@@ -34,8 +34,6 @@ const (
 	waitedFor = 5_000
 	// partitionedFrom is how many users are too many to look at each.
 	partitionedFrom = 100_000
-	// shortTurn is how long the turn of a population that is not read anew may take.
-	shortTurn = 100 * time.Millisecond
 	// maxBuild bounds how long a population may take to be read.
 	maxBuild = 10 * time.Minute
 	// maxSchemaRaces bounds how often others may learn a schema meanwhile.
@@ -44,10 +42,10 @@ const (
 
 // population is the users of one client.
 type population struct {
-	turn  chan struct{} // of capacity 1: held by whoever takes in changes; guards the rest
-	begun atomic.Int64  // how often changes were taken in
-	done  int64         // the last time that this succeeded
-	size  atomic.Int64  // users
+	turn  turns        // guards the rest
+	begun atomic.Int64 // how often changes were taken in
+	done  int64        // the last time that this succeeded
+	size  atomic.Int64 // users
 
 	known
 	asked bool // for a population in place of this one
@@ -71,12 +69,12 @@ type known struct {
 // next time that this is done.
 func (p *Populations) current(ctx context.Context, client id.Client) (known, error) {
 	p.Users.Progress.Ask(TraitSchemas{}, Users{}) // so that the second is not waited for after the first
-	pop := getOrAdd(p.clients, client, &population{turn: make(chan struct{}, 1)})
+	pop := getOrAdd(p.clients, client, &population{turn: newTurns()})
 	arrived := pop.begun.Load()
-	if err := p.take(ctx, pop); err != nil {
+	if err := p.take(ctx, pop.turn); err != nil {
 		return known{}, err
 	}
-	defer pop.give()
+	defer pop.turn.give()
 	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
@@ -90,37 +88,6 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 	}
 	return pop.known, nil
 }
-
-// take takes the turn at a population. It waits a moment where the request is,
-// for others who take in changes, and outside for one who reads everyone anew.
-func (p *Populations) take(ctx context.Context, pop *population) error {
-	moment, cancel := context.WithTimeout(ctx, shortTurn)
-	defer cancel()
-	if pop.take(moment) == nil {
-		return nil
-	}
-	taken := false
-	err := p.Users.Progress.WaitOutside(ctx, func() (err error) {
-		err = pop.take(ctx)
-		taken = err == nil
-		return err
-	})
-	if taken && err != nil {
-		pop.give()
-	}
-	return err
-}
-
-func (pop *population) take(ctx context.Context) error {
-	select {
-	case pop.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (pop *population) give() { <-pop.turn }
 
 // refresh takes in what has changed since the last time. What the client has
 // decided counts at once. What many new users have to say is learnt while the
@@ -247,10 +214,10 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	if err == nil && built.users.Len() > partitionedFrom {
 		built.users.Partition(pairsSeed)
 	}
-	if err := pop.take(ctx); err != nil {
+	if err := pop.turn.take(ctx); err != nil {
 		return err
 	}
-	defer pop.give()
+	defer pop.turn.give()
 	pop.asked = false
 	if err != nil {
 		return err

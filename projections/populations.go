@@ -147,8 +147,8 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 		return s, nil
 	}
 	of := layerOf{client, within.Layer}
-	layer := getOrAdd(p.layers, of, &consenting{})
-	if err := layer.takeIn(ctx, p.Consent, of); err != nil {
+	layer := getOrAdd(p.layers, of, newConsenting())
+	if err := p.takeIn(ctx, of, layer); err != nil {
 		return s, err
 	}
 	s.layer, s.permit = layer, traits.Permit(within.TraitPaths)

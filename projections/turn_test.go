@@ -20,9 +20,9 @@ func TestThePopulationThatIsReadAnewIsWaitedForOutside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pop := &population{turn: make(chan struct{}, 1)}
+		pop := &population{turn: newTurns()}
 		p.clients.Add("acme", pop)
-		if err := pop.take(t.Context()); err != nil {
+		if err := pop.turn.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var left time.Duration
@@ -31,7 +31,7 @@ func TestThePopulationThatIsReadAnewIsWaitedForOutside(t *testing.T) {
 			left = time.Since(began)
 			go func() {
 				time.Sleep(time.Minute)
-				pop.give()
+				pop.turn.give()
 			}()
 			return errors.Join(wait(), full)
 		}
