@@ -22,17 +22,20 @@ const movedBy = 0.05
 // the schema of today. The call's seed names the event that called for it, so
 // that doing it again adds nothing. It returns how many were recorded.
 func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.User, k int, minScore float64) (int, error) {
-	compute := sync.OnceValues(func() ([]event.MatchComputed, error) {
+	best := sync.OnceValues(func() ([]event.MatchComputed, error) {
 		if _, err := c.FindUser(ctx, call.Client, UserRef(user)); err != nil {
 			return nil, err
 		}
 		found, err := c.Matcher.Top(ctx, call.Client, user, event.Within{}, k)
+		return slices.DeleteFunc(found, func(m event.MatchComputed) bool { return m.Score < minScore }), err
+	})
+	recorded, err := c.recordMatches(ctx, call, user, func() ([]event.MatchComputed, error) {
+		found, err := best()
 		if err != nil {
 			return nil, err
 		}
-		return c.news(ctx, call.Client, user, slices.DeleteFunc(found, func(m event.MatchComputed) bool { return m.Score < minScore }))
+		return c.news(ctx, call.Client, user, found) // others may have told some of them meanwhile
 	})
-	recorded, err := c.recordMatches(ctx, call, user, compute)
 	if fault.Of(err, fault.Missing) {
 		err = nil // the user was erased
 	}

@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // automatic is a user whose matches the test makes up.
@@ -97,6 +99,33 @@ func TestAutomaticMatchesAreToldOnce(t *testing.T) {
 	a.want(a.run(1, map[string]float64{"v": 0.9, "w": 0.8}), "v", "w")
 	a.want(a.again(1, map[string]float64{"v": 0.9, "w": 0.8}))
 	a.want(a.again(1, map[string]float64{"v": 0.5, "w": 0.8})) // what has changed since calls for a run of its own
+	a.check(t)
+}
+
+// beaten is a store where somebody else appends first, once.
+type beaten struct {
+	eventstore.Store
+	first func()
+}
+
+func (b *beaten) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	first := b.first
+	if b.first = nil; first != nil {
+		first()
+	}
+	return b.Store.Append(ctx, stream, expected, events)
+}
+
+func TestWhatAnotherHasJustToldIsNotToldAgain(t *testing.T) {
+	a := newAutomatic(t)
+	other := a.Commands
+	a.Commands = a.process(&beaten{Store: a.store, first: func() {
+		asked := commands.ComputeMatches{User: commands.UserRef(a.user), Limit: 1, Record: true}
+		if _, err := other.ComputeMatches(t.Context(), a.call, asked); err != nil {
+			t.Fatal(err)
+		}
+	}}, a.keys)
+	a.want(a.run(1, map[string]float64{"v": 0.9, "w": 0.8}), "v", "w")
 	a.check(t)
 }
 
