@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -431,6 +435,54 @@ func TestOverloadIsNobodysFault(t *testing.T) {
 			t.Fatalf("got %v; want a fault of kind Unavailable", err)
 		}
 	}
+}
+
+// endpointsOnly are served by themselves.
+type endpointsOnly struct {
+	httpapi.StrictServerInterface
+	endpoints *Endpoints
+}
+
+func (o endpointsOnly) LogIn(ctx context.Context, r httpapi.LogInRequestObject) (httpapi.LogInResponseObject, error) {
+	return o.endpoints.LogIn(ctx, r)
+}
+
+func (o endpointsOnly) Exchange(ctx context.Context, r httpapi.ExchangeRequestObject) (httpapi.ExchangeResponseObject, error) {
+	return o.endpoints.Exchange(ctx, r)
+}
+
+func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
+	s := newService(t)
+	synctest.Test(t, func(t *testing.T) {
+		handler := httpapi.Handler(endpointsOnly{endpoints: s.endpoints}, httpapi.Options{
+			Limits: httpapi.Limits{InFlight: 1}, Logger: slog.New(slog.DiscardHandler),
+			Metrics: prometheus.NewRegistry(), Now: time.Now, Entropy: rand.Reader,
+		})
+		send := func(path, body string) int {
+			answer := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			handler.ServeHTTP(answer, r)
+			return answer.Code
+		}
+		passwords := NewPasswords(rand.Reader, Cost{}, 2)
+		s.endpoints.c.Passwords = passwords
+		for range cap(passwords.cores) {
+			passwords.cores <- struct{}{}
+		}
+		loggedIn := make(chan int, 1)
+		go func() {
+			loggedIn <- send("/auth/token", `{"email":"`+s.account.Email+`","password":"`+password+`"}`)
+		}()
+		synctest.Wait()
+		if got := send("/auth/exchange", `{"api_key":"`+s.apiKey+`"}`); got != http.StatusOK {
+			t.Errorf("meanwhile another one is answered %d", got)
+		}
+		passwords.give()
+		if got := <-loggedIn; got != http.StatusOK || len(passwords.cores) != cap(passwords.cores)-1 {
+			t.Errorf("the login is answered %d, and %d cores are taken", got, len(passwords.cores))
+		}
+	})
 }
 
 func TestTheKeySetMayBeKeptForFiveMinutes(t *testing.T) {

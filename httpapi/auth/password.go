@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/argon2"
 
 	"kindred/domain/fault"
+	"kindred/httpapi"
 )
 
 // Cost is what a new hash takes to compute, with one lane. The zero Cost
@@ -114,15 +115,38 @@ func (p *Passwords) compute(ctx context.Context, h phc, password string) ([]byte
 	default:
 		return nil, errBusy()
 	}
-	select {
-	case p.cores <- struct{}{}:
-		defer func() { <-p.cores }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
+	if err := p.take(ctx); err != nil {
+		return nil, fmt.Errorf("wait to hash a password: %w", err)
 	}
+	defer p.give()
 	length := uint32(len(h.hash)) //nolint:gosec // at most 64
 	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, length), nil
 }
+
+// take takes a core. Whoever has to wait for that keeps nobody else out.
+func (p *Passwords) take(ctx context.Context) error {
+	select {
+	case p.cores <- struct{}{}:
+		return nil
+	default:
+	}
+	taken := false
+	err := httpapi.WaitOutside(ctx, func() error {
+		select {
+		case p.cores <- struct{}{}:
+			taken = true
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if taken && err != nil {
+		p.give()
+	}
+	return err
+}
+
+func (p *Passwords) give() { <-p.cores }
 
 func errBusy() error {
 	return fault.New(fault.Unavailable, "busy", "Too many logins at once. Try again in a moment.").After(time.Second)
