@@ -33,8 +33,12 @@ type Commands struct {
 	// missing, or all, where it fails with a fault of kind Unavailable: the bound is to
 	// keep them few, and nobody waits for it.
 	CountWebhooks func(ctx context.Context, client id.Client) (int, error)
-	Matcher       Matcher
-	Directory     Directory
+	// LastDecision returns which version of a client's trait schema, the newest
+	// that is known, was the last to be decided; 0 where none was. Where it fails
+	// with a fault of kind Unavailable, the log is read instead.
+	LastDecision func(ctx context.Context, client id.Client) (last, version int, err error)
+	Matcher      Matcher
+	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked     func(ctx context.Context, subject string, at time.Time) error

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
 	"slices"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -44,7 +45,7 @@ func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventsto
 		wanted = id.Next[id.Event](c.ids(call, string(stream)))
 	}
 	seen, decided, found := 0, false, wanted == ""
-	for r, err := range c.Log.Backward(ctx, stream, eventstore.End, schemaPage) {
+	for r, err := range c.schemaBackward(ctx, call.Client) {
 		if err != nil {
 			return nil, tip, err
 		}
@@ -63,10 +64,37 @@ func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventsto
 	return history, tip, err
 }
 
+// schemaBackward reads a trait schema, the newest event first. It passes over
+// what is known to be nothing but learnt.
+func (c *Commands) schemaBackward(ctx context.Context, client id.Client) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		last, version, err := c.LastDecision(ctx, client)
+		if err != nil && !fault.Of(err, fault.Unavailable) {
+			yield(eventstore.Recorded{}, err)
+			return
+		}
+		stream, rest := eventstore.TraitSchemaStream(client), eventstore.Revision(-1)
+		for r, err := range c.Log.Backward(ctx, stream, eventstore.End, schemaPage) {
+			if !yield(r, err) {
+				return
+			}
+			if err == nil && int(r.Revision)+1 == version {
+				rest = min(r.Revision, eventstore.Revision(last)) - 1
+				break
+			}
+		}
+		for r, err := range c.Log.Backward(ctx, stream, rest, schemaPage) {
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
 // DecisionsAt returns what a client had decided about its traits at a position
 // of the log, by path.
 func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
-	for r, err := range c.Log.Backward(ctx, eventstore.TraitSchemaStream(client), eventstore.End, schemaPage) {
+	for r, err := range c.schemaBackward(ctx, client) {
 		if err != nil {
 			return nil, err
 		}

@@ -137,7 +137,14 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 		}
 		return done.Position
 	}
+	counted := &reads{Store: w.store}
+	w.log.Store = counted
 	learn(600)
+	w.decided = [2]int{0, 590}
+	counted.events = 0
+	if _, err := w.OverrideTraits(t.Context(), call, []byte(`{"a":null}`)); err != nil || counted.events > 64 {
+		t.Errorf("%d events are read where nothing was ever decided; %v", counted.events, err)
+	}
 	first := override(seeded(call, "a", ""), "a")
 	learn(50)
 	last := override(call, "b")
@@ -145,8 +152,7 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	if again := override(seeded(call, "a", ""), "a"); again != first {
 		t.Errorf("the repetition answers %s, not %s", again, first)
 	}
-	counted := &reads{Store: w.store}
-	w.log.Store = counted
+	counted.events = 0
 	if err := w.RecordTraitSchema(t.Context(), call.Client, 702, 10, []byte(`{"traits":[]}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +167,13 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	if tip, err := w.log.Tip(t.Context(), stream); err != nil || tip.Revision != 703 {
 		t.Errorf("the stream ends at %d, %v", tip.Revision, err)
 	}
+	learn(600)
+	w.decided = [2]int{704, 1_300}
+	counted.events = 0
+	override(call, "c") // as it is
+	if counted.events > 100 {
+		t.Errorf("%d events are read back to an old decision", counted.events)
+	}
 	set := event.TraitOverride{Type: "set"}
 	for _, c := range []struct {
 		at   eventstore.Position
@@ -171,9 +184,12 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 		{last, map[string]event.TraitOverride{"a": set, "b": set}},
 		{"~", map[string]event.TraitOverride{"a": set, "b": set, "c": set}},
 	} {
-		got, err := w.DecisionsAt(t.Context(), call.Client, c.at)
-		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
-			t.Errorf("at %q: %v %s", c.at, err, diff)
+		// What is known is the newest, behind that, nothing, or of another log.
+		for _, w.decided = range [][2]int{{704, 1_300}, {704, 704}, {652, 700}, {0, 600}, {0, 0}, {9_000, 9_999}} {
+			got, err := w.DecisionsAt(t.Context(), call.Client, c.at)
+			if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+				t.Errorf("at %q: %v %s", c.at, err, diff)
+			}
 		}
 	}
 }

@@ -29,6 +29,7 @@ type world struct {
 	keys    *seal.Memory
 	master  seal.MasterKeys
 	matcher *matcher
+	decided [2]int // what is known of every client's LastDecision
 	model   *model // made when it is needed
 	log     *eventstore.Log
 	*commands.Commands
@@ -78,6 +79,9 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 	return &commands.Commands{
 		Log:     &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: w.clock},
 		Entropy: rand.Reader, CountWebhooks: w.countWebhooks, Matcher: w.matcher,
+		LastDecision: func(context.Context, id.Client) (last, version int, err error) {
+			return w.decided[0], w.decided[1], nil
+		},
 		Revoked:      func(context.Context, string, time.Time) error { return nil },
 		HashPassword: func(_ context.Context, password string) (string, error) { return "hash of " + password, nil },
 		NewAPIKey: func() (commands.APIKeySecret, error) {

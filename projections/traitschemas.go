@@ -121,6 +121,19 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client) (recordedSchema
 	return found, nil
 }
 
+const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE s.client = $1`
+
+// LastDecision returns the version of a client's schema that was the last to be
+// decided, 0 where none was, of those up to one that is about the newest.
+func (m TraitSchemas) LastDecision(ctx context.Context, client id.Client) (last, version int, err error) {
+	type row struct{ last, version int }
+	rows, err := query(ctx, m.Reader, m, client, true, lastDecision, nil, func(r *row) []any { return []any{&r.last, &r.version} })
+	if err != nil || len(rows) == 0 {
+		return 0, 0, err
+	}
+	return rows[0].last, rows[0].version, nil
+}
+
 // schema is the schema of the newest version; false where it has to be learnt.
 func (r recordedSchema) schema() (traits.Schema, bool) {
 	if r.learnt == 0 {

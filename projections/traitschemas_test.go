@@ -10,6 +10,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/projections"
@@ -75,6 +76,11 @@ func TestASchemaShowsWhatTakesPartAndWhyNot(t *testing.T) {
 	}
 	if s := c.schema(); s.Users != 60 || s.Version != 2 || s.Overrides["unheard"].Type != "set" {
 		t.Errorf("%+v", s)
+	}
+	for client, want := range map[id.Client][2]int{c.acme: {1, 2}, c.bolt: {0, 0}} {
+		if last, version, err := c.populations.Schemas.LastDecision(t.Context(), client); err != nil || [2]int{last, version} != want {
+			t.Errorf("version %d of %d was decided last; %v", last, version, err)
+		}
 	}
 }
 

@@ -105,7 +105,8 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 		return nil, err
 	}
 	c := &commands.Commands{
-		Log: f.log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count, Matcher: populations, Directory: projections.Consent{Reader: reader},
+		Log: f.log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
+		LastDecision: projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
 		Revoked: f.revocations().Note,
 		Spends:  projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		HashPassword: func(ctx context.Context, password string) (string, error) {

@@ -49,7 +49,7 @@ func newTown(t *testing.T) *town {
 	entropy := &steadyEntropy{from: rand.NewChaCha8([32]byte{})}
 	o := &town{T: t, store: memstore.New("test")}
 	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(seal.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
-	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy}
+	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy, LastDecision: unknown}
 	return o
 }
 
@@ -97,12 +97,17 @@ func (o *town) request(call commands.Call, layer id.ConsentLayer, k int) command
 	return run
 }
 
+// unknown is what was decided last, so that the log is read.
+func unknown(context.Context, id.Client) (last, version int, err error) {
+	return 0, 0, fault.New(fault.Unavailable, "building", "It is being built.")
+}
+
 // process is the policy in a process that appends through store.
 func (o *town) process(store eventstore.Store, slots int) *Clustering {
 	log := *o.log
 	log.Store = store
 	return &Clustering{
-		Commands: &commands.Commands{Log: &log, Entropy: o.Entropy},
+		Commands: &commands.Commands{Log: &log, Entropy: o.Entropy, LastDecision: unknown},
 		Runs:     o, Inputs: o, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Slots: slots, Memory: 1 << 30, Limit: time.Hour,
 	}
