@@ -19,7 +19,7 @@ type teller struct {
 
 const (
 	tell        = `SELECT pg_notify('kindred_log', $1)`
-	tellEvery   = 5 * time.Millisecond
+	tellEvery   = 10 * time.Millisecond
 	tellTimeout = 5 * time.Second // connecting included
 )
 

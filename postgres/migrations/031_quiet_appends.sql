@@ -20,6 +20,14 @@ BEGIN
 	IF actual <> expected THEN
 		RETURN;
 	END IF;
+	IF cardinality(ids) = 1 THEN
+		-- The most frequent case.
+		INSERT INTO public.events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
+		VALUES (base + 1, clients[1], a_stream, expected + 1, ids[1], types[1], versions[1], datas[1], metas[1], times[1]);
+		INSERT INTO public.heads (client, position) SELECT clients[1], public.position_text(base + 1) WHERE clients[1] <> ''
+		ON CONFLICT (client) DO UPDATE SET position = excluded.position;
+		RETURN;
+	END IF;
 	INSERT INTO public.events (position, client, stream, revision, event_id, type, version, data, meta, recorded_at)
 	SELECT base + e.n, e.client, a_stream, expected + e.n, e.event_id, e.type, e.version, e.data, e.meta, e.recorded_at
 	FROM unnest(clients, ids, types, versions, datas, metas, times)
