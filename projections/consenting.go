@@ -22,11 +22,11 @@ const maxLayers = 256
 // changed.
 type consenting struct {
 	turn    turns
-	reached eventstore.Position // belongs to who has the turn
+	reached eventstore.Position // belongs to who has the turn, as does the next
+	server  int64               // that they were read from
 
 	mu      sync.RWMutex // guards the rest; nobody waits for the database meanwhile
 	granted map[id.User]struct{}
-	server  int64 // that they were read from
 
 	// distribution is that of the population among the layer's traits.
 	distribution *matching.Distribution
