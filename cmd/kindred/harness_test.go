@@ -219,6 +219,7 @@ func (s *service) send(method, path string, body any, options ...option) answer 
 		if !unsure(a) || time.Now().After(end) || !rewound(s, body) {
 			return a
 		}
+		time.Sleep(time.Millisecond) // between two tries, for the service to find out
 	}
 }
 

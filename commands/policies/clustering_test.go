@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -403,42 +404,47 @@ func (s *slowInputs) Traits(ctx context.Context, client id.Client, users []id.Us
 	return s.town.Traits(ctx, client, users)
 }
 
-// weighed are inputs that tell how much was read at once.
-type weighed struct {
-	*town
-	most int // bytes
+// large are inputs of users who say much. They note how many were read at once.
+type large struct {
+	Inputs
+	traits json.RawMessage
+	read   []int
 }
 
-func (w *weighed) Traits(ctx context.Context, client id.Client, users []id.User) (found []UserTraits, err error) {
-	found, err = w.town.Traits(ctx, client, users)
-	size := 0
-	for _, u := range found {
-		size += len(u.Traits)
+func (l *large) Traits(_ context.Context, _ id.Client, users []id.User) (found []UserTraits, err error) {
+	l.read = append(l.read, len(users))
+	for _, u := range users {
+		found = append(found, UserTraits{User: u, Traits: l.traits})
 	}
-	w.most = max(w.most, size)
-	return found, err
+	return found, nil
 }
 
 func TestFewLargeUsersAreReadAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const large = 200 << 10 // bytes
-		o := newTown(t)
-		about := strings.Repeat("x", large)
-		call, layer := o.settle("acme", 201, func(i int) string {
-			return fmt.Sprintf(`{"age":%d,"plan":"p%d","about":"%s"}`, 20+25*(i%3)+i/3%5, i%3, about)
-		})
-		run := o.request(call, layer, 3)
-		c := o.process(o.store, 1)
-		inputs := &weighed{town: o}
-		c.Inputs = inputs
-		o.until(c, o.ends(1))
-		if inputs.most > firstRead*(large+100) {
-			t.Errorf("%d bytes are read at once", inputs.most)
+	const size = 100 << 10 // bytes of traits
+	inputs := &large{traits: fmt.Appendf(nil, `{"about":"%s"}`, strings.Repeat("x", size))}
+	a := &attempt{Clustering: &Clustering{Inputs: inputs}}
+	var (
+		failed error
+		places []int
+	)
+	users := make([]id.User, firstRead+2*bytesRead/size)
+	for i := range users {
+		users[i] = id.User(strconv.Itoa(i))
+	}
+	for place := range a.flats(t.Context(), users, &failed) {
+		places = append(places, place)
+	}
+	if failed != nil || len(places) != len(users) || !slices.IsSorted(places) || places[len(places)-1] != len(users)-1 {
+		t.Errorf("%d of %d users are told: %v", len(places), len(users), failed)
+	}
+	for i, n := range inputs.read {
+		if most := bytesRead / size; i > 0 && n > most || n > firstRead {
+			t.Errorf("reads of %v users, %d at most beyond the first", inputs.read, most)
 		}
-		if completed := facts[event.ClusteringCompleted](o); len(completed) != 1 || completed[0].Run != run.Run || completed[0].Users != 201 {
-			t.Errorf("completed: %+v", completed)
-		}
-	})
+	}
+	if len(inputs.read) < 3 {
+		t.Errorf("reads of %v users", inputs.read)
+	}
 }
 
 func TestARunsTimeCountsFromItsTurn(t *testing.T) {
