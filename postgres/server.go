@@ -79,7 +79,7 @@ func serverArgs(l layout, settings []string) []string {
 		// The defaults count segments, which are short here: a checkpoint every few seconds of
 		// an import, and whole pages in the log after each. Segments that were used are used
 		// again: that costs less than to make new ones.
-		"max_wal_size=4GB",
+		"max_wal_size=2GB",
 		"min_wal_size=1GB",
 		"wal_buffers=16MB", // by default a segment: a batch of a projection writes more
 		// What is to be written is written soon, and little by little: whoever commits
