@@ -10,7 +10,8 @@ import (
 // as it needs them. A database of a million users of ten thousand clients changes
 // some 100,000 pages of indexes over and over: where those do not fit, each new
 // user has six of them read and written. Beyond that, more are no faster, as the
-// system keeps what the server does not.
+// system keeps what the server does not, and what waits longer to be written comes
+// to the disk at once.
 const (
 	leastShared = 128 << 20
 	mostShared  = 2 << 30
