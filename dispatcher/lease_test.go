@@ -161,17 +161,30 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 	}
 }
 
+// lockQueue keeps everybody from writing to the queue, until it is released or
+// the test ends.
+func (r *rig) lockQueue() (release func()) {
+	r.Helper()
+	busy, err := r.pool.Begin(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = busy.Rollback(context.Background()) }) // it may have been released
+	if _, err := busy.Exec(r.Context(), `LOCK TABLE dispatch_queue IN EXCLUSIVE MODE`); err != nil {
+		r.Fatal(err)
+	}
+	return func() {
+		r.Helper()
+		if err := busy.Rollback(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
 func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t *testing.T) {
 	r := newRig(t, Config{})
 	dead, lives := r.holder(2), r.member()
-	busy, err := r.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = busy.Rollback(context.Background()) }()
-	if _, err := busy.Exec(t.Context(), `LOCK TABLE dispatch_queue IN EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	release := r.lockQueue()
 	ctx, timeOut := context.WithCancel(t.Context())
 	var burying sync.WaitGroup
 	burying.Go(func() {
@@ -186,9 +199,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 	timeOut()
 	burying.Wait()
 	r.eventually("it waits no more", func() bool { return waiting() == 0 })
-	if err := busy.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if n := len(r.claimBy(lives.queue, 2)); n != 0 {
 		t.Errorf("%d are claimed before their leases have ended", n)
 	}
@@ -206,14 +217,7 @@ func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
 	for range 2 {
 		r.holder(2)
 	}
-	busy, err := r.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = busy.Rollback(context.Background()) }()
-	if _, err := busy.Exec(t.Context(), `LOCK TABLE dispatch_queue IN EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	r.lockQueue()
 	for range deadAfter {
 		r.call(lives)
 	}
