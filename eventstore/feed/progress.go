@@ -19,7 +19,7 @@ const (
 	channel     = "kindred_checkpoint"
 	announceGap = 10 * time.Millisecond // announcements of a burst go together
 	gatherTime  = 20 * time.Millisecond // between two batches of a slot that has caught up
-	promptTime  = 2 * time.Millisecond  // of one that is prompt, always
+	promptTime  = 2 * time.Millisecond  // of one that is prompt
 	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a slot is passed over
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse

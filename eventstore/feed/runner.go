@@ -25,6 +25,7 @@ const (
 	maxTimeouts  = 15 // that one event may take, which cannot be divided
 	pause        = 5 * time.Second
 	largeBatch   = 128 // items
+	bulkBatch    = 32  // that somebody appended together
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -239,18 +240,18 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			continue
 		}
 		l.Metrics.caughtUp(l.slot)
-		if _, err := l.Progress.gather(ctx, l.slot, l.patience()); err != nil {
+		if _, err := l.Progress.gather(ctx, l.slot, l.patience(len(batch.Records))); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
 }
 
-// patience is how long what follows a batch may be gathered.
-func (l *leader) patience() time.Duration {
+// patience is how long what follows a batch of n may be gathered.
+func (l *leader) patience(n int) time.Duration {
 	switch {
-	case l.prompt:
+	case l.prompt && (l.applied || n < bulkBatch):
 		return promptTime
-	case l.applied:
+	case l.applied || l.prompt: // behind an import, that is
 		return gatherTime
 	}
 	return 0 // it was gathered before it was passed over

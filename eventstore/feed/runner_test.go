@@ -511,6 +511,21 @@ func TestHeadsBeyondARestoredLogAreLowered(t *testing.T) {
 	}
 }
 
+func TestWhoIsPromptGathersBehindAnImportAlone(t *testing.T) {
+	const moment = 5 * time.Millisecond
+	for _, n := range []int{1, 8, 500} {
+		if p := feed.Patience(true, true, n); p > moment {
+			t.Errorf("what concerns it is gathered for %s behind %d", p, n)
+		}
+	}
+	if p := feed.Patience(true, false, 8); p > moment {
+		t.Errorf("gathers for %s behind a few that others appended", p)
+	}
+	if p := feed.Patience(true, false, 64); p <= moment {
+		t.Errorf("gathers for %s behind an import", p)
+	}
+}
+
 type syncBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -18,7 +18,7 @@ import (
 const (
 	defaultAttempts = 10
 	handlerTimeout  = time.Minute
-	saveEvery       = 100 // events between checkpoints while there is more to do
+	saveEvery       = 100 // events that were handled between checkpoints while there is more to do
 )
 
 // errStopped: an event could not be handled, and none is skipped.
@@ -102,6 +102,7 @@ type following struct {
 	lease lease
 	saved checkpoint // as it stands in the database
 	acked checkpoint // not behind it
+	done  int        // events that were handled between the two
 }
 
 func (f *following) lead(ctx context.Context, l lease) (err error) {
@@ -154,7 +155,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 	if err != nil {
 		return fmt.Errorf("claim the checkpoint: %w", err)
 	}
-	f.lease, f.acked = l, f.saved
+	f.lease, f.acked, f.done = l, f.saved, 0
 	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
 		return remedy(f.slot, nil, err)
 	}
@@ -175,10 +176,11 @@ func (f *following) pass(ctx context.Context, record eventstore.Record) error {
 		if err := f.deliver(ctx, recorded); err != nil {
 			return err
 		}
+		f.done++
 	}
 	f.acked = f.acked.after(1, record)
 	f.Runner.Metrics.applied(f.slot, 1)
-	if f.acked.events-f.saved.events >= saveEvery {
+	if f.done == saveEvery {
 		return f.save(ctx)
 	}
 	return nil
@@ -249,7 +251,7 @@ func (f *following) save(ctx context.Context) error {
 	if err := pass(ctx, f.Runner.Pool, f.slot, f.lease.epoch, f.saved, f.acked); err != nil {
 		return err
 	}
-	f.saved = f.acked
+	f.saved, f.done = f.acked, 0
 	f.lease.stand(f.saved.position)
 	f.Runner.Progress.advance(f.slot, f.saved.position)
 	return nil

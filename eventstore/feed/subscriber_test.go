@@ -196,6 +196,22 @@ func TestOnlyWhatAPolicyWantsIsSent(t *testing.T) {
 	w.passed(t, "policy_match", last)
 }
 
+func TestWhatAPolicyPassesOverIsSavedTogether(t *testing.T) {
+	w := newWorld(t)
+	last := w.rename(t, acme, numbered("acme", 250)...)
+	if _, err := w.pool.Exec(t.Context(), `
+		CREATE TABLE saves ();
+		CREATE FUNCTION saved() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO saves DEFAULT VALUES; RETURN NULL; END';
+		CREATE TRIGGER saved AFTER UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION saved()`); err != nil {
+		t.Fatal(err)
+	}
+	subscribe(t, &feed.Subscriber{Runner: w.runner("a"), Wants: func(eventstore.Record) bool { return false }})
+	w.passed(t, "policy_match", last)
+	if n := w.one(t, `SELECT count(*) FROM saves`); n != 1 {
+		t.Errorf("250 events that it does not want were saved in %d steps", n)
+	}
+}
+
 func TestARouterOfTwoProcessesHandlesEachEventOnce(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
