@@ -63,8 +63,9 @@ func initdb(ctx context.Context, runAs account, bin binaries, dir string, durabl
 	args := []string{
 		"-D", dir, "-U", localName, "-E", "UTF8", "--locale=" + locale, "--data-checksums",
 		"--auth-local=trust", "--auth-host=reject",
-		// A new segment of the write-ahead log is filled with zeros while commits wait.
-		"--wal-segsize=1", // MiB
+		// A new segment of the write-ahead log is filled with zeros while commits wait. Those
+		// that can be used again are renamed by a checkpoint, while commits wait as well.
+		"--wal-segsize=4", // MiB
 	}
 	if !durable {
 		args = append(args, "--no-sync")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -65,6 +66,9 @@ func StartLocal(ctx context.Context, dir string, log *slog.Logger, settings ...s
 		return nil, errors.Join(fmt.Errorf("local PostgreSQL: %w", err), lock.release())
 	}
 	go l.watch()
+	if durable(settings) {
+		go writeBack(filepath.Join(l.layout.data(), "base"), l.server.ended)
+	}
 	return l, nil
 }
 
@@ -112,6 +116,8 @@ func (l *Local) Stop(ctx context.Context) error {
 	return l.stopErr
 }
 
+func durable(settings []string) bool { return !slices.Contains(settings, "fsync=off") }
+
 func (l *Local) watch() {
 	<-l.server.ended
 	select {
@@ -127,7 +133,7 @@ func (l *Local) start(ctx context.Context, settings []string) error {
 	if err != nil {
 		return err
 	}
-	if err := ensureCluster(ctx, l.layout, bin, !slices.Contains(settings, "fsync=off")); err != nil {
+	if err := ensureCluster(ctx, l.layout, bin, durable(settings)); err != nil {
 		return err
 	}
 	if err := l.layout.makeSocketDir(); err != nil {

@@ -14,7 +14,7 @@ import (
 // to the disk at once.
 const (
 	leastShared = 128 << 20
-	mostShared  = 2 << 30
+	mostShared  = 1 << 30
 )
 
 // sharedBuffers is an eighth of the memory, within bounds.

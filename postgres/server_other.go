@@ -12,6 +12,9 @@ import (
 // dieWithUs does nothing: only Linux can. The next start adopts the server instead.
 func dieWithUs(*syscall.SysProcAttr, syscall.Signal) {}
 
+// writeBack does nothing: only Linux can.
+func writeBack(string, <-chan struct{}) {}
+
 // isServerOf reports whether the process was started as the server of data.
 func isServerOf(pid int, data string) bool {
 	command, err := exec.Command("ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()

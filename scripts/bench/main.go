@@ -86,7 +86,7 @@ type options struct {
 }
 
 func parse(args []string, say io.Writer) (options, error) {
-	o := options{users: 100_000, clients: 1_000, lines: 1_000_000, segments: 2_200, warm: time.Second, run: 3 * time.Second}
+	o := options{users: 100_000, clients: 1_000, lines: 1_000_000, segments: 550, warm: time.Second, run: 3 * time.Second}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(say)
 	flags.BoolVar(&o.quick, "quick", false, "10,000 users of 50 clients, an import of 50,000, runs of 1 s, only the rows that take seconds")
@@ -99,7 +99,7 @@ func parse(args []string, say io.Writer) (options, error) {
 		return o, err
 	}
 	if o.quick {
-		o.users, o.clients, o.lines, o.segments, o.warm, o.run = 10_000, 50, 50_000, 400, 300*time.Millisecond, time.Second
+		o.users, o.clients, o.lines, o.segments, o.warm, o.run = 10_000, 50, 50_000, 100, 300*time.Millisecond, time.Second
 	}
 	if *rows != "" {
 		o.rows = strings.Split(*rows, ",")
