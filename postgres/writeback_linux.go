@@ -12,6 +12,7 @@ import (
 const (
 	writeBackEvery = 100 * time.Millisecond
 	lookEvery      = 10 // of those times: for files that grow
+	lookSeldom     = 40 // while none does
 )
 
 // writeBack has the system write, soon and little by little, what the server
@@ -26,14 +27,18 @@ func writeBack(databases string, ended <-chan struct{}) {
 	)
 	tick := time.NewTicker(writeBackEvery)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	for left := 0; ; left-- {
 		select {
 		case <-ended:
 			return
 		case <-tick.C:
 		}
-		if n%lookEvery == 0 {
+		if left == 0 {
 			sizes, growing = grown(databases, sizes)
+			left = lookEvery
+			if len(growing) == 0 {
+				left = lookSeldom
+			}
 		}
 		for _, path := range growing {
 			beginWriting(path)
