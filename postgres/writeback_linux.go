@@ -21,13 +21,11 @@ const (
 // the system after half a minute, finds hundreds of megabytes of them, and who
 // commits meanwhile waits a tenth of a second.
 func writeBack(databases string, ended <-chan struct{}) {
-	var (
-		sizes   map[string]int64
-		growing []string
-	)
+	sizes, _ := grown(databases, nil)
+	var growing []string
 	tick := time.NewTicker(writeBackEvery)
 	defer tick.Stop()
-	for left := 0; ; left-- {
+	for left := lookEvery; ; left-- {
 		select {
 		case <-ended:
 			return
