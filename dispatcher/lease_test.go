@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kindred/eventstore"
+	"kindred/postgres/pgtest"
 )
 
 // member is a process that delivers, as far as others can tell.
@@ -161,30 +162,10 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 	}
 }
 
-// lockQueue keeps everybody from writing to the queue, until it is released or
-// the test ends.
-func (r *rig) lockQueue() (release func()) {
-	r.Helper()
-	busy, err := r.pool.Begin(r.Context())
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _ = busy.Rollback(context.Background()) }) // it may have been released
-	if _, err := busy.Exec(r.Context(), `LOCK TABLE dispatch_queue IN EXCLUSIVE MODE`); err != nil {
-		r.Fatal(err)
-	}
-	return func() {
-		r.Helper()
-		if err := busy.Rollback(r.Context()); err != nil {
-			r.Fatal(err)
-		}
-	}
-}
-
 func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t *testing.T) {
 	r := newRig(t, Config{})
 	dead, lives := r.holder(2), r.member()
-	release := r.lockQueue()
+	release := pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
 	ctx, timeOut := context.WithCancel(t.Context())
 	var burying sync.WaitGroup
 	burying.Go(func() {
@@ -217,7 +198,7 @@ func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
 	for range 2 {
 		r.holder(2)
 	}
-	r.lockQueue()
+	pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
 	for range deadAfter {
 		r.call(lives)
 	}

@@ -7,20 +7,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kindred/postgres/pgtest"
 )
 
 // Without anybody's doing, the system begins to write after half a minute, and
 // the server after five.
 func TestWhatTheServerAddsIsWrittenSoon(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("/var/tmp", "kindred-test-") //nolint:usetesting // on a disk, and not in /tmp, which may be none
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil { // the server's account walks through
-		t.Fatal(err)
-	}
+	dir := pgtest.DiskDir(t)
 	local := start(t, dir)
 	ask(t, local, `CREATE TABLE added (it text)`)
 	path := filepath.Join(dir, "data", ask(t, local, `SELECT pg_relation_filepath('added')`))

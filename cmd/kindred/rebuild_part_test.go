@@ -124,14 +124,7 @@ func TestARebuildOverTheAPISurvivesKill9(t *testing.T) {
 	f := openFoundation(t, p.Config)
 	caughtUp(t, f)
 	spoilUsers(t, f, a)
-	blocking, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = blocking.Rollback(t.Context()) }()
-	if _, err := blocking.Exec(t.Context(), `LOCK TABLE users IN SHARE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	release := pgtest.Lock(t, f.pool, `users IN SHARE MODE`)
 	first := want[httpapi.Rebuild](t, http.StatusAccepted, a.send("POST", usersRebuild, nil))
 	eventually(t, "the client is held", func() bool {
 		var held bool
@@ -143,9 +136,7 @@ func TestARebuildOverTheAPISurvivesKill9(t *testing.T) {
 		t.Errorf("%d users are listed while the part is replaced", len(users))
 	}
 	p.kill()
-	if err := blocking.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	p.start()
 	p.serving()
 	if ended := a.rebuiltUsers(); ended.ID != first.ID || ended.Phase != "done" {

@@ -8,6 +8,7 @@ import (
 
 	"kindred/eventstore/feed"
 	"kindred/httpapi"
+	"kindred/postgres/pgtest"
 	"kindred/projections"
 )
 
@@ -16,18 +17,8 @@ func TestAModelThatStandsStillHoldsNobodyElseUp(t *testing.T) {
 	s := startService(t)
 	a, other := s.signUp(), s.signUp()
 	a.populate(1)
-	tx, err := s.database().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Lock(t, s.database(), feed.Slot(projections.Users{})+`.users IN SHARE MODE`)
 	ctx, stop := context.WithCancel(t.Context())
-	defer func() {
-		stop()
-		_ = tx.Rollback(context.WithoutCancel(t.Context())) // ends with the connection, too
-	}()
-	if _, err := tx.Exec(ctx, `LOCK TABLE `+feed.Slot(projections.Users{})+`.users IN SHARE MODE`); err != nil {
-		t.Fatal(err)
-	}
 	want[httpapi.User](t, http.StatusCreated, a.send("POST", "/api/v1/users", `{"external_id":"late"}`))
 
 	var waiting sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
+	"kindred/postgres/pgtest"
 )
 
 // roll is a read model of clients, which each batch of events tells keyed of:
@@ -117,13 +118,7 @@ func TestAVacuumThatDoesNotGiveWayIsWaitedFor(t *testing.T) {
 	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
 		t.Fatal(err)
 	}
-	vacuum, err := w.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := vacuum.Exec(t.Context(), `LOCK TABLE roll_1.roll IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	endVacuum := pgtest.Lock(t, w.pool, `roll_1.roll IN SHARE UPDATE EXCLUSIVE MODE`)
 	before := w.one(t, selectRoll)
 	rebuilt := make(chan error, 1)
 	go func() { rebuilt <- w.builder().Rebuild(t.Context(), m, nil) }()
@@ -135,9 +130,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '
 	if w.one(t, selectRoll) != before {
 		t.Error("the table was replaced under the vacuum")
 	}
-	if err := vacuum.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	endVacuum()
 	if err := <-rebuilt; err != nil {
 		t.Fatal(err)
 	}

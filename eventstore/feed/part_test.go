@@ -18,6 +18,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
+	"kindred/postgres/pgtest"
 )
 
 // spoilt is a world whose live model holds of acme what the log does not say.
@@ -244,23 +245,10 @@ func TestAFailedRebuildHoldsNobody(t *testing.T) {
 // whether one waits for that.
 func (w *world) hinder(t *testing.T) (waiting func() bool, release func()) {
 	t.Helper()
-	blocking, err := w.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = blocking.Rollback(context.WithoutCancel(t.Context())) })
-	if _, err := blocking.Exec(t.Context(), `LOCK TABLE renamings IN SHARE MODE`); err != nil {
-		t.Fatal(err)
-	}
-	waiting = func() bool {
+	release = pgtest.Lock(t, w.pool, `renamings IN SHARE MODE`)
+	return func() bool {
 		return w.one(t, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'renamings'::regclass`) == 1
-	}
-	return waiting, func() {
-		t.Helper()
-		if err := blocking.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	}, release
 }
 
 func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {

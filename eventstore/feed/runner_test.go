@@ -147,21 +147,13 @@ func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
 	var logged syncBuffer
 	runner := w.runner("a")
 	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
-	tx, err := w.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE leases IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	release := pgtest.Lock(t, w.pool, `leases IN ACCESS EXCLUSIVE MODE`)
 	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
 	until(t, "it waits", func() bool {
 		return w.one(t, `SELECT count(*) FROM pg_locks WHERE relation = 'leases'::regclass AND NOT granted`) == 1
 	})
 	stop()
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if text := logged.String(); strings.Contains(text, `"WARN"`) {
 		t.Errorf("logged %s", text)
 	}

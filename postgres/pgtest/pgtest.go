@@ -36,6 +36,28 @@ func New(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
+// Lock locks a table, "name IN … MODE", until it is released or the test ends.
+func Lock(t testing.TB, db interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}, table string,
+) (release func()) {
+	t.Helper()
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // it may have been released
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	return func() {
+		t.Helper()
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+	}
+}
+
 func closePool(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})

@@ -96,7 +96,18 @@ func roomiest() string {
 // room. Every account can walk to it; it goes with the test.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := makeDir(roomiest())
+	return dirIn(t, roomiest())
+}
+
+// DiskDir is Dir on a disk, which /tmp may not be.
+func DiskDir(t testing.TB) string {
+	t.Helper()
+	return dirIn(t, "/var/tmp")
+}
+
+func dirIn(t testing.TB, parent string) string {
+	t.Helper()
+	dir, err := makeDir(parent)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
