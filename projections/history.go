@@ -146,8 +146,11 @@ func (History) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 	return b.write(ctx, tx)
 }
 
-func (b *entering) load(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, selectTrees, slices.Collect(maps.Keys(b.trees)))
+func (b *entering) load(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+},
+) error {
+	rows, err := db.Query(ctx, selectTrees, slices.Collect(maps.Keys(b.trees)))
 	if err != nil {
 		return err
 	}
@@ -273,19 +276,30 @@ func (m History) Tree(ctx context.Context, client id.Client, eventual bool) (Gro
 	return found[0].Grown, nil
 }
 
-// Unsigned returns clients that have grown since their last head was signed, most
-// of them at random, but none that cannot be read. Those whose part of the model
-// has to be waited for come last.
-func (History) Unsigned(ctx context.Context, tx pgx.Tx, most int) ([]id.Client, error) {
-	fresh, joins := feed.FreshEach(History{})
-	rows, err := tx.Query(ctx, `
-SELECT g.client FROM (
-	SELECT w.client, `+fresh+` FROM history_trees w`+joins+`
-	WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
-	ORDER BY random() LIMIT $1
-) g ORDER BY g.reached < g.head`, most)
+// Trees returns the trees of clients as the model holds them; none of a client
+// that it does not know.
+func (m History) Trees(ctx context.Context, clients []id.Client) (map[id.Client]*Grown, error) {
+	trees := make(map[id.Client]*Grown, len(clients))
+	for _, client := range clients {
+		trees[client] = nil
+	}
+	b := entering{trees: trees}
+	if err := b.load(ctx, m.Pool); err != nil {
+		return nil, fmt.Errorf("read trees: %w", err)
+	}
+	return trees, nil
+}
+
+// Unsigned returns at most so many clients, at random, that have grown since their
+// last head was signed, but none whose part of the model has stopped.
+func (m History) Unsigned(ctx context.Context, most int) ([]id.Client, error) {
+	_, joins := feed.FreshEach(m)
+	rows, err := m.Pool.Query(ctx, `
+SELECT w.client FROM history_trees w`+joins+`
+WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
+ORDER BY random() LIMIT $1`, most)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list clients with something to sign: %w", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[id.Client])
 }
@@ -308,64 +322,110 @@ func (m History) size(ctx context.Context, client id.Client, eventual bool, cond
 }
 
 const selectNodes = `
-SELECT n.level, n.index, n.hash FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, index)
-JOIN history_nodes n ON n.client = $1 AND n.level = wanted.level AND n.index = wanted.index
+SELECT n.client, n.level, n.index, n.hash FROM unnest($1::text[], $2::smallint[], $3::bigint[]) AS wanted (client, level, index)
+JOIN history_nodes n ON n.client = wanted.client AND n.level = wanted.level AND n.index = wanted.index
 UNION ALL
-SELECT 0, e.ordinal, e.hash FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, index)
-JOIN history_events e ON e.client = $1 AND wanted.level = 0 AND e.ordinal = wanted.index`
+SELECT e.client, 0, e.ordinal, e.hash FROM unnest($1::text[], $2::smallint[], $3::bigint[]) AS wanted (client, level, index)
+JOIN history_events e ON e.client = wanted.client AND wanted.level = 0 AND e.ordinal = wanted.index`
 
 type nodeName struct {
-	level int
-	index int64
+	client id.Client
+	level  int
+	index  int64
+}
+
+// treeNodes are nodes of clients' trees: nil until they are read, or where the
+// model does not hold them.
+type treeNodes map[nodeName]*audit.Hash
+
+// want notes which nodes of a client's tree are looked up.
+func (n treeNodes) want(client id.Client) audit.Nodes {
+	return func(level int, index int64) audit.Hash {
+		depth := level % nodeStep
+		for i := range int64(1) << depth {
+			n[nodeName{client, level - depth, index<<depth + i}] = nil
+		}
+		return audit.Hash{}
+	}
+}
+
+// of hands out the nodes of a client's tree. It clears whole where one is missing.
+func (n treeNodes) of(client id.Client, whole *bool) audit.Nodes {
+	return func(level int, index int64) audit.Hash {
+		depth := level % nodeStep
+		var tree audit.Subtree
+		for i := range int64(1) << depth {
+			hash := n[nodeName{client, level - depth, index<<depth + i}]
+			if hash == nil {
+				*whole = false
+				return audit.Hash{}
+			}
+			tree.Append(*hash)
+		}
+		return tree.Root()
+	}
 }
 
 // Prove runs ask twice: first to learn which nodes of a client's tree it looks
 // up, then with these nodes.
 func (m History) Prove(ctx context.Context, client id.Client, ask func(audit.Nodes)) error {
-	known := map[nodeName]audit.Hash{}
-	ask(func(level int, index int64) audit.Hash {
-		depth := level % nodeStep
-		for i := range int64(1) << depth {
-			known[nodeName{level - depth, index<<depth + i}] = audit.Hash{}
-		}
-		return audit.Hash{}
-	})
-	if err := m.fetch(ctx, client, known); err != nil {
+	nodes := treeNodes{}
+	ask(nodes.want(client))
+	if err := m.fetch(ctx, nodes); err != nil {
 		return fmt.Errorf("read the tree of %s: %w", client, err)
 	}
-	ask(func(level int, index int64) audit.Hash {
-		depth := level % nodeStep
-		var tree audit.Subtree
-		for i := range int64(1) << depth {
-			tree.Append(known[nodeName{level - depth, index<<depth + i}])
-		}
-		return tree.Root()
-	})
+	whole := true
+	ask(nodes.of(client, &whole))
+	if !whole {
+		return ErrShorter()
+	}
 	return nil
 }
 
-func (m History) fetch(ctx context.Context, client id.Client, known map[nodeName]audit.Hash) error {
-	names := slices.Collect(maps.Keys(known))
-	rows, err := m.Pool.Query(ctx, selectNodes, string(client),
+// ErrShorter is the fault that the model does not hold a tree as far as is asked.
+func ErrShorter() error {
+	return fault.New(fault.Unavailable, "stale", "The history is not that long yet; try again.").After(time.Second)
+}
+
+// RootsAt returns the roots that clients' trees had at sizes above 0. A tree that
+// is not as long has none.
+func (m History) RootsAt(ctx context.Context, sizes map[id.Client]int64) (map[id.Client]audit.Hash, error) {
+	nodes := treeNodes{}
+	for client, size := range sizes {
+		audit.RootAt(nodes.want(client), size)
+	}
+	if err := m.fetch(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("read trees: %w", err)
+	}
+	roots := make(map[id.Client]audit.Hash, len(sizes))
+	for client, size := range sizes {
+		whole := true
+		if root := audit.RootAt(nodes.of(client, &whole), size); whole {
+			roots[client] = root
+		}
+	}
+	return roots, nil
+}
+
+func (m History) fetch(ctx context.Context, nodes treeNodes) error {
+	names := slices.Collect(maps.Keys(nodes))
+	rows, err := m.Pool.Query(ctx, selectNodes, column(names, func(n nodeName) string { return string(n.client) }),
 		column(names, func(n nodeName) int16 { return int16(n.level) }), column(names, func(n nodeName) int64 { return n.index }))
 	if err != nil {
 		return err
 	}
 	var (
-		name  nodeName
-		hash  audit.Hash
-		found int
+		name nodeName
+		hash audit.Hash
 	)
-	_, err = pgx.ForEachRow(rows, []any{&name.level, &name.index, hashInto{&hash}}, func() error {
-		found++
-		if known[name] = hash; name.level == 0 {
-			known[name] = audit.Leaf(hash)
+	_, err = pgx.ForEachRow(rows, []any{&name.client, &name.level, &name.index, hashInto{&hash}}, func() error {
+		read := hash
+		if name.level == 0 {
+			read = audit.Leaf(hash)
 		}
+		nodes[name] = &read
 		return nil
 	})
-	if err == nil && found < len(known) {
-		err = fault.New(fault.Unavailable, "stale", "The history is not that long yet; try again.").After(time.Second)
-	}
 	return err
 }
 

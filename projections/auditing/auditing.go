@@ -5,11 +5,14 @@
 package auditing
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,9 +41,12 @@ type Auditor struct {
 }
 
 const (
-	signEvery   = time.Minute // how often heads are signed of clients that have changed
-	signAtOnce  = 1000        // heads of one round
-	sweepBudget = 50 * time.Second
+	// signEvery is how often heads are signed of clients that have changed: within
+	// a minute of the change, since 10,000 heads take some 2 s.
+	signEvery   = 50 * time.Second
+	signAtOnce  = 100_000 // heads of one round
+	together    = 200     // heads that are read and kept in one statement each
+	roundBudget = 45 * time.Second
 )
 
 const (
@@ -137,11 +143,15 @@ func (a *Auditor) signer(ctx context.Context) (audit.Key, error) {
 }
 
 const (
-	lastHead   = `SELECT size, root FROM public.audit_heads WHERE client = $1 ORDER BY size DESC LIMIT 1`
-	insertHead = `
-INSERT INTO public.audit_heads (client, size, root, signed_at, jws) VALUES ($1, $2, $3, $4, $5)
+	lastHeads = `
+SELECT w.client, h.size, h.root FROM unnest($1::text[]) AS w (client)
+JOIN LATERAL (SELECT size, root FROM public.audit_heads a WHERE a.client = w.client ORDER BY a.size DESC LIMIT 1) h ON true`
+	insertHeads = `
+INSERT INTO public.audit_heads (client, size, root, signed_at, jws)
+SELECT client, size, root, $4, jws FROM unnest($1::text[], $2::bigint[], $3::bytea[], $5::text[]) AS h (client, size, root, jws)
 ON CONFLICT (client, size) DO UPDATE SET signed_at = excluded.signed_at, jws = excluded.jws
-WHERE audit_heads.root = excluded.root`
+WHERE audit_heads.root = excluded.root
+RETURNING client`
 )
 
 // Signed is a head with its signature.
@@ -150,91 +160,151 @@ type Signed struct {
 	JWS string
 }
 
+// growth is a client's tree, and the root of the head that was signed before it
+// was read: the zero value where there was none.
+type growth struct {
+	client id.Client
+	before lastHead
+	tree   projections.Grown
+}
+
+type lastHead struct {
+	size int64
+	root []byte
+}
+
 // Head signs what the history of a client is now. It fails with a fault,
 // history_changed, where that does not begin with what was signed before.
 func (a *Auditor) Head(ctx context.Context, client id.Client, eventual bool) (Signed, error) {
-	before, err := a.last(ctx, client) // first, since the tree only grows
+	g, err := a.growth(ctx, client, eventual)
 	if err != nil {
 		return Signed{}, err
+	}
+	return a.sign(ctx, g)
+}
+
+// growth reads how the history of a client has grown.
+func (a *Auditor) growth(ctx context.Context, client id.Client, eventual bool) (growth, error) {
+	before, err := a.last(ctx, []id.Client{client}) // first, since the tree only grows
+	if err != nil {
+		return growth{}, err
 	}
 	tree, err := a.History.Tree(ctx, client, eventual)
-	if err != nil {
-		return Signed{}, err
-	}
-	return a.sign(ctx, client, before, tree)
+	return growth{client, before[client], tree}, err
 }
 
-// last is the largest head that was signed; the zero Head where there is none.
-func (a *Auditor) last(ctx context.Context, client id.Client) (audit.Head, error) {
-	head := audit.Head{Client: client}
-	var root []byte
-	err := a.History.Pool.QueryRow(ctx, lastHead, string(client)).Scan(&head.Size, &root)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return head, nil
-	}
+// last returns the largest heads that were signed of clients.
+func (a *Auditor) last(ctx context.Context, clients []id.Client) (map[id.Client]lastHead, error) {
+	rows, err := a.History.Pool.Query(ctx, lastHeads, clients)
 	if err != nil {
-		return head, fmt.Errorf("read the last head: %w", err)
+		return nil, fmt.Errorf("read the last heads: %w", err)
 	}
-	if len(root) != len(head.Root) {
-		return head, a.refuse(ctx, client, head.Size)
+	heads := make(map[id.Client]lastHead, len(clients))
+	var (
+		client id.Client
+		head   lastHead
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&client, &head.size, &head.root}, func() error {
+		heads[client] = lastHead{head.size, bytes.Clone(head.root)}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the last heads: %w", err)
 	}
-	head.Root = audit.Hash(root)
-	return head, nil
+	return heads, nil
 }
 
-func (a *Auditor) sign(ctx context.Context, client id.Client, before audit.Head, tree projections.Grown) (Signed, error) {
-	if err := a.unchanged(ctx, before, tree); err != nil {
-		return Signed{}, err
-	}
+func (a *Auditor) sign(ctx context.Context, g growth) (Signed, error) {
 	key, err := a.signer(ctx)
 	if err != nil {
 		return Signed{}, err
 	}
-	head := audit.Head{Client: client, Size: tree.Size, Root: tree.Root(), SignedAt: a.Now().UTC().Truncate(time.Microsecond)}
-	jws, err := key.Sign(head)
+	signed, err := a.signEach(ctx, key, []growth{g})
 	if err != nil {
 		return Signed{}, err
 	}
-	done, err := a.History.Pool.Exec(ctx, insertHead, string(client), head.Size, head.Root[:], head.SignedAt, jws)
-	if err != nil {
-		return Signed{}, fmt.Errorf("keep a head: %w", err)
-	}
-	if done.RowsAffected() == 0 {
-		return Signed{}, a.refuse(ctx, client, head.Size)
-	}
-	return Signed{head, jws}, nil
+	return signed[0], nil
 }
 
-// unchanged checks that a tree begins with the one that was signed before.
-func (a *Auditor) unchanged(ctx context.Context, before audit.Head, tree projections.Grown) error {
-	if before.Size == 0 {
-		return nil
-	}
-	var now audit.Hash
-	if before.Size <= tree.Size {
-		if err := a.History.Prove(ctx, before.Client, func(nodes audit.Nodes) { now = audit.RootAt(nodes, before.Size) }); err != nil {
-			return err
+// signEach signs and keeps heads of clients. Its error is the fault of the first
+// that it leaves out: history_changed, which is logged, where the tree does not
+// begin with what was signed before; stale where that cannot be seen yet.
+func (a *Auditor) signEach(ctx context.Context, key audit.Key, grown []growth) ([]Signed, error) {
+	sizes := map[id.Client]int64{}
+	for _, g := range grown {
+		if g.before.size > 0 && g.before.size <= g.tree.Size {
+			sizes[g.client] = g.before.size
 		}
 	}
-	if now != before.Root {
-		return a.refuse(ctx, before.Client, before.Size)
+	then, err := a.History.RootsAt(ctx, sizes)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	now := a.Now().UTC().Truncate(time.Microsecond)
+	var signed []Signed
+	var left error
+	for _, g := range grown {
+		root, known := then[g.client]
+		switch {
+		case g.before.size == 0:
+		case !known && g.before.size <= g.tree.Size:
+			left = cmp.Or(left, projections.ErrShorter())
+			continue
+		case !bytes.Equal(root[:], g.before.root):
+			left = cmp.Or(left, a.refuse(ctx, g.client, g.before.size))
+			continue
+		}
+		head := audit.Head{Client: g.client, Size: g.tree.Size, Root: g.tree.Root(), SignedAt: now}
+		jws, err := key.Sign(head)
+		if err != nil {
+			return nil, err
+		}
+		signed = append(signed, Signed{head, jws})
+	}
+	kept, err := a.keep(ctx, signed, now)
+	return kept, cmp.Or(err, left)
+}
+
+// keep stores heads. It leaves out, with the fault history_changed, those that
+// another root was signed for.
+func (a *Auditor) keep(ctx context.Context, signed []Signed, at time.Time) ([]Signed, error) {
+	var (
+		clients, jws []string
+		sizes        []int64
+		roots        [][]byte
+	)
+	for _, s := range signed {
+		clients, jws = append(clients, string(s.Client)), append(jws, s.JWS)
+		sizes, roots = append(sizes, s.Size), append(roots, s.Root[:])
+	}
+	rows, err := a.History.Pool.Query(ctx, insertHeads, clients, sizes, roots, at, jws)
+	if err != nil {
+		return nil, fmt.Errorf("keep heads: %w", err)
+	}
+	kept, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
+	if err != nil {
+		return nil, fmt.Errorf("keep heads: %w", err)
+	}
+	if len(kept) == len(signed) {
+		return signed, nil
+	}
+	return slices.DeleteFunc(signed, func(s Signed) bool {
+		refused := !slices.Contains(kept, s.Client)
+		if refused {
+			err = cmp.Or(err, a.refuse(ctx, s.Client, s.Size))
+		}
+		return refused
+	}), err
 }
 
 func (a *Auditor) refuse(ctx context.Context, client id.Client, size int64) error {
 	a.Logger.ErrorContext(ctx, "the history is not what was signed before; no head is signed", "client", client, "size", size)
-	return changed(client)
-}
-
-func changed(client id.Client) error {
 	return fault.New(fault.Conflict, "history_changed",
 		"The history of %s is not what was signed before: it was changed behind the service's back.", client)
 }
 
-const trySweep = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred audit heads', 0))`
+const tryRound = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred audit heads', 0))`
 
-// Run signs heads of the clients that have changed, each minute, until ctx ends.
+// Run signs heads of the clients that have changed, within a minute, until ctx ends.
 func (a *Auditor) Run(ctx context.Context) {
 	tick := time.NewTicker(signEvery)
 	defer tick.Stop()
@@ -250,26 +320,31 @@ func (a *Auditor) Run(ctx context.Context) {
 	}
 }
 
-// SignAll signs heads of clients that have changed since the last one, unless
-// another process is about it: a thousand of them at most, within a minute. Its
-// error tells of the first that could not be signed: it keeps no other from it.
+// SignAll signs heads of all clients that have changed since the last one, as far
+// as the model has come, unless another process is about it: 100,000 of them at
+// most, within 45 s. Those that cannot be signed keep no other from it; its error
+// tells of the first.
 func (a *Auditor) SignAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, sweepBudget)
+	ctx, cancel := context.WithTimeout(ctx, roundBudget)
 	defer cancel()
 	return pgx.BeginFunc(ctx, a.History.Pool, func(tx pgx.Tx) error {
 		var mine bool
-		if err := tx.QueryRow(ctx, trySweep).Scan(&mine); err != nil || !mine {
+		if err := tx.QueryRow(ctx, tryRound).Scan(&mine); err != nil || !mine {
 			return err
 		}
-		clients, err := a.History.Unsigned(ctx, tx, signAtOnce)
+		clients, err := a.History.Unsigned(ctx, signAtOnce)
+		if err != nil || len(clients) == 0 {
+			return err
+		}
+		key, err := a.signer(ctx)
 		if err != nil {
 			return err
 		}
 		var failed error
-		for _, client := range clients {
-			_, err := a.Head(ctx, client, false)
-			if err != nil && failed == nil && !fault.Is(err, "history_changed") {
-				failed = fmt.Errorf("sign the head of %s: %w", client, err)
+		for some := range slices.Chunk(clients, together) {
+			err := a.signTogether(ctx, key, some)
+			if failed == nil && !fault.Is(err, "history_changed") {
+				failed = err
 			}
 			if ctx.Err() != nil {
 				break
@@ -277,6 +352,25 @@ func (a *Auditor) SignAll(ctx context.Context) error {
 		}
 		return failed
 	})
+}
+
+func (a *Auditor) signTogether(ctx context.Context, key audit.Key, clients []id.Client) error {
+	before, err := a.last(ctx, clients) // first, since the trees only grow
+	if err != nil {
+		return err
+	}
+	trees, err := a.History.Trees(ctx, clients)
+	if err != nil {
+		return err
+	}
+	var grown []growth
+	for client, tree := range trees {
+		if tree != nil { // nil: its part of the model is being replaced
+			grown = append(grown, growth{client, before[client], *tree})
+		}
+	}
+	_, err = a.signEach(ctx, key, grown)
+	return err
 }
 
 // Proof shows what a head commits to.

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -32,7 +35,80 @@ func (open) SealSecret(_ context.Context, _ string, plain []byte) ([]byte, error
 
 func (open) OpenSecret(_ context.Context, _ string, box []byte) ([]byte, error) { return box, nil }
 
+func TestEachClientThatChangedIsSignedInOneRound(t *testing.T) {
+	w := begin(t)
+	const many = 2_500 // several statements
+	clients := w.rename(t, many)
+	w.signAll(t)
+	w.rename(t, many/2) // the first half again
+	w.signAll(t)
+	heads := w.heads(t)
+	for n, client := range clients {
+		want := []int64{1, 2}
+		if n >= many/2 {
+			want = []int64{1}
+		}
+		if diff := cmp.Diff(want, heads[client]); diff != "" {
+			t.Fatalf("sizes that were signed of %s (-want +got):\n%s", client, diff)
+		}
+	}
+}
+
+func TestAHistoryThatWasChangedKeepsNoOtherFromBeingSigned(t *testing.T) {
+	w := begin(t)
+	clients := w.rename(t, 8)
+	w.signAll(t)
+	exec(t, w.pool, `UPDATE audit_heads SET root = sha256('') WHERE client = ANY($1)`, clients[:4])
+	w.rename(t, 8)
+	w.signAll(t)
+	for client, sizes := range w.heads(t) {
+		want := 2
+		if slices.Contains(clients[:4], client) {
+			want = 1
+		}
+		if len(sizes) != want {
+			t.Errorf("%s has heads of %v, %d are right", client, sizes, want)
+		}
+	}
+	if _, err := w.auditor.Head(t.Context(), clients[0], false); !fault.Is(err, "history_changed") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestClientsWhoseHistoryCannotBeReadKeepNoOtherFromBeingSigned(t *testing.T) {
+	w := begin(t)
+	clients := w.rename(t, 8)
+	exec(t, w.pool, `INSERT INTO quarantine (projection, client, position, event_id, reason) SELECT $1, unnest($2::text[]), '', '', ''`,
+		feed.Slot(w.history), clients[:2])
+	exec(t, w.pool, `UPDATE heads SET position = 'ffffffffffffffff' WHERE client = ANY($1)`, clients[2:4])
+	w.signAll(t)
+	signed := slices.Sorted(maps.Keys(w.heads(t)))
+	if diff := cmp.Diff(clients[2:], signed); diff != "" {
+		t.Errorf("signed (-want +got):\n%s", diff)
+	}
+}
+
+func BenchmarkRoundOf10000(b *testing.B) {
+	w := begin(b)
+	for b.Loop() {
+		b.StopTimer()
+		w.rename(b, 10_000)
+		b.StartTimer()
+		w.signAll(b)
+	}
+}
+
+// fixture is a log, its history and who signs that.
+type fixture struct {
+	pool    *pgxpool.Pool
+	log     *eventstore.Log
+	history projections.History
+	auditor *auditing.Auditor
+	tips    []eventstore.Tip // of the clients
+}
+
+func begin(t testing.TB) *fixture {
+	t.Helper()
 	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: feed.SearchPath(projections.History{})})
 	if err != nil {
 		t.Fatal(err)
@@ -47,47 +123,77 @@ func TestClientsWhoseHistoryCannotBeReadKeepNoOtherFromBeingSigned(t *testing.T)
 	logger := slog.New(slog.DiscardHandler)
 	history := projections.History{Reader: projections.Reader{Pool: pool, Progress: feed.NewProgress(pool, logger)}}
 	follow(t, history, log)
-
-	var clients []id.Client
-	for n := range 8 {
-		client := id.Client(fmt.Sprint("cli_", n))
-		stream := eventstore.ClientStream(client)
-		if _, err := log.Append(t.Context(), eventstore.NewTip(stream), eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
-			event.ClientRenamed{Client: client, Name: "A"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := history.Tree(t.Context(), client, false); err != nil {
-			t.Fatal(err)
-		}
-		clients = append(clients, client)
-	}
-	quarantined, stale, others := clients[:2], clients[2:4], clients[4:]
-	exec(t, pool, `INSERT INTO quarantine (projection, client, position, event_id, reason) SELECT $1, unnest($2::text[]), '', '', ''`,
-		feed.Slot(history), quarantined)
-	exec(t, pool, `UPDATE heads SET position = 'ffffffffffffffff' WHERE client = ANY($1)`, stale)
-
 	auditor := &auditing.Auditor{History: history, Log: log, Secrets: open{}, Now: time.Now, Entropy: rand.Reader, Logger: logger}
 	if err := auditor.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := auditor.SignAll(t.Context()); !fault.Is(err, "stale") {
-		t.Errorf("got %v", err)
+	return &fixture{pool: pool, log: log, history: history, auditor: auditor}
+}
+
+// rename appends one event to each of the first n clients, and waits until the
+// history has them.
+func (f *fixture) rename(t testing.TB, n int) []id.Client {
+	t.Helper()
+	clients := make([]id.Client, n)
+	for i := range clients {
+		clients[i] = id.Client(fmt.Sprintf("cli_%05d", i))
+		if i == len(f.tips) {
+			f.tips = append(f.tips, eventstore.NewTip(eventstore.ClientStream(clients[i])))
+		}
 	}
-	rows, err := pool.Query(t.Context(), `SELECT client FROM audit_heads ORDER BY client`)
-	if err != nil {
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(64)
+	for i, client := range clients {
+		group.Go(func() error {
+			recorded, err := f.log.Append(ctx, f.tips[i], eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+				event.ClientRenamed{Client: client, Name: "A"})
+			if err == nil {
+				f.tips[i], err = recorded[0].Tip()
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	signed, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
-	if err != nil {
-		t.Fatal(err)
+	for _, client := range clients {
+		if _, err := f.history.Tree(t.Context(), client, false); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if diff := cmp.Diff(others, signed); diff != "" {
-		t.Errorf("signed (-want +got):\n%s", diff)
+	return clients
+}
+
+func (f *fixture) signAll(t testing.TB) {
+	t.Helper()
+	if err := f.auditor.SignAll(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
+// heads are the sizes of the heads that were signed of each client.
+func (f *fixture) heads(t testing.TB) map[id.Client][]int64 {
+	t.Helper()
+	rows, err := f.pool.Query(t.Context(), `SELECT client, size FROM audit_heads ORDER BY client, size`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := map[id.Client][]int64{}
+	var (
+		client id.Client
+		size   int64
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&client, &size}, func() error {
+		heads[client] = append(heads[client], size)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return heads
+}
+
 // follow keeps a model up to date until the test ends.
-func follow(t *testing.T, history projections.History, log *eventstore.Log) {
+func follow(t testing.TB, history projections.History, log *eventstore.Log) {
 	t.Helper()
 	runner := &feed.Runner{
 		Pool: history.Pool, Log: log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Progress: history.Progress,
@@ -103,7 +209,7 @@ func follow(t *testing.T, history projections.History, log *eventstore.Log) {
 	t.Cleanup(func() { cancel(); following.Wait() })
 }
 
-func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)

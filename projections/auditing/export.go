@@ -62,15 +62,11 @@ type Exporting struct{ Done, Total int64 }
 // left out, and Export fails after all others. Its memory is bounded. Report,
 // which may be nil, is called after each page.
 func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io.Writer, report func(Exporting)) error {
-	before, err := a.last(ctx, client)
+	g, err := a.growth(ctx, client, false)
 	if err != nil {
 		return err
 	}
-	tree, err := a.History.Tree(ctx, client, false)
-	if err != nil {
-		return err
-	}
-	x := export{Auditor: a, client: client, open: open, to: audit.NewWriter(to), size: tree.Size}
+	x := export{Auditor: a, client: client, open: open, to: audit.NewWriter(to), size: g.tree.Size}
 	err = x.pages(ctx, func() {
 		if report != nil {
 			report(Exporting{Done: x.next, Total: x.size})
@@ -79,7 +75,7 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 	if err != nil {
 		return fmt.Errorf("export the history of %s after event %d: %w", client, x.next, err)
 	}
-	head, err := a.sign(ctx, client, before, tree)
+	head, err := a.sign(ctx, g)
 	if err != nil {
 		return err
 	}
