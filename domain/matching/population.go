@@ -24,6 +24,10 @@ import (
 // have in common to be a match.
 const MinCoverage = 0.3
 
+// LeastScore is the least score of a match: a score is told with four decimals,
+// and one that would be told as 0 says that two users have nothing in common.
+const LeastScore = 0.00005
+
 // ErrUnknownUser says that a user is not in the population.
 var ErrUnknownUser = errors.New("user is not in the population")
 

@@ -69,7 +69,7 @@ func reference(s traits.Schema, a, b traits.Flat, permit func(string) bool) (sco
 	for path := range terms {
 		terms[path] /= shared
 	}
-	return sum / shared, shared / either, terms, true
+	return sum / shared, shared / either, terms, sum/shared >= 0.00005
 }
 
 // kilometres measures by the angle between vectors (Vincenty's formula on a

@@ -39,7 +39,11 @@ func (p *Population) Pair(a, b string, permit func(path string) bool) (Match, bo
 	if !covers(shared, either) {
 		return Match{}, false, nil
 	}
-	return v.explain(first, second, v.score(first, second, shared)), true, nil
+	score := v.score(first, second, shared)
+	if score == 0 {
+		return Match{}, false, nil
+	}
+	return v.explain(first, second, score), true, nil
 }
 
 // Like scores someone with these traits, who need not be in the population, and
@@ -59,7 +63,8 @@ func (p *Population) Like(flat traits.Flat, user string) (float64, bool, error) 
 	if !covers(shared, either) {
 		return 0, false, nil
 	}
-	return v.score(guest, row, shared), true, nil
+	score := v.score(guest, row, shared)
+	return score, score > 0, nil
 }
 
 // view is a population seen through the traits that a question may use. It is
@@ -97,7 +102,8 @@ func (v view) weights(a, b uint32) (shared, either float64) {
 // covers tells whether what two users share is enough to call them a match.
 func covers(shared, either float64) bool { return shared > 0 && shared/either >= MinCoverage }
 
-// score is the exact score of two rows that share the given weight.
+// score is the exact score of two rows that share the given weight: 0 where they
+// are no match for all that.
 func (v view) score(a, b int, shared float64) float64 {
 	hasA, hasB := &v.presences.keys[v.patterns[a]], &v.presences.keys[v.patterns[b]]
 	var sum float64
@@ -105,6 +111,9 @@ func (v view) score(a, b int, shared float64) float64 {
 		if hasA.has(i) && hasB.has(i) {
 			sum += v.traits[i].Weight * v.traits[i].values.similarity(a, b)
 		}
+	}
+	if sum < LeastScore*shared {
+		return 0
 	}
 	return sum / shared
 }

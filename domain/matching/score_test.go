@@ -76,6 +76,25 @@ func TestCoverageBelowThreeTenthsIsNoMatch(t *testing.T) {
 	}
 }
 
+func TestWhoAgreesInNothingIsNoMatch(t *testing.T) {
+	s := traits.Schema{Traits: []traits.Trait{{Path: "a", Type: traits.TypeBool, Weight: 1}, {Path: "b", Type: traits.TypeBool, Weight: 0.00004}}}
+	p := populate(s, []person{
+		{"one", flat(t, `{"a":true,"b":true}`)}, {"opposite", flat(t, `{"a":false,"b":false}`)}, {"hardly", flat(t, `{"a":false,"b":true}`)},
+		{"alike", flat(t, `{"a":true,"b":false}`)},
+	})
+	for _, other := range []string{"opposite", "hardly"} { // the second would be told as 0.0000
+		if m, ok, _ := p.Pair("one", other, nil); ok {
+			t.Errorf("%s: %+v", other, m)
+		}
+	}
+	if score, ok, _ := p.Like(flat(t, `{"a":false,"b":false}`), "one"); ok || score != 0 {
+		t.Errorf("like: %v, %v", score, ok)
+	}
+	if top, _ := p.Top(Query{User: "one", Limit: 9}); len(top) != 1 || top[0].User != "alike" {
+		t.Errorf("got %+v", top)
+	}
+}
+
 func TestScoresAreSymmetricAndOneForOneself(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 6))
 	people := crowd(t, random, 300, 0.4)

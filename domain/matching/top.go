@@ -61,7 +61,7 @@ type search struct {
 }
 
 func (v view) search(row int, q Query) *search {
-	s := &search{view: v, query: q, row: row, floor: q.MinScore - slack}
+	s := &search{view: v, query: q, row: row, floor: max(q.MinScore, LeastScore) - slack}
 	s.columns, s.factor = v.prepare(row)
 	s.best = make([]ranked, 0, min(q.Limit, len(v.rows))+1)
 	return s
@@ -130,7 +130,7 @@ func (s *search) consider(row int) {
 		return
 	}
 	r := ranked{row, s.score(s.row, row, shared)}
-	if r.score < s.query.MinScore {
+	if r.score == 0 || r.score < s.query.MinScore {
 		return
 	}
 	at, _ := slices.BinarySearchFunc(s.best, r, func(a, b ranked) int {
