@@ -33,6 +33,8 @@ type Commands struct {
 	// missing, or all, where it fails with a fault of kind Unavailable: the bound is to
 	// keep them few, and nobody waits for it.
 	CountWebhooks func(ctx context.Context, client id.Client) (int, error)
+	// WebhooksBefore counts those that were made before one of them, and are there.
+	WebhooksBefore func(ctx context.Context, client id.Client, webhook id.Webhook) (int, error)
 	// LastDecision returns which version of a client's trait schema, the newest
 	// that is known, was the last to be decided; 0 where none was. Where it fails
 	// with a fault of kind Unavailable, the log is read instead.

@@ -56,7 +56,28 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 				Webhook: webhook, URL: in.URL, EventTypes: in.EventTypes, Secret: secret(in.Secret),
 			})
 		})
+	if err == nil && !outcome.Repeated {
+		err = c.boundWebhooks(ctx, call, webhook)
+	}
 	return webhookAfter(outcome), err
+}
+
+// boundWebhooks takes back a subscription that was made at the same time as
+// others, and is beyond the bound: those that were made before it stay.
+func (c *Commands) boundWebhooks(ctx context.Context, call Call, webhook id.Webhook) error {
+	before, err := c.WebhooksBefore(ctx, call.Client, webhook)
+	if fault.Of(err, fault.Unavailable) {
+		return nil // it is recorded, and only the bound is not known
+	}
+	if err == nil {
+		err = domain.CheckWebhooks(before)
+	}
+	if fault.Is(err, "too_many_webhooks") {
+		if _, removed := c.RemoveWebhook(ctx, call.aside(), webhook); removed != nil {
+			return removed
+		}
+	}
+	return err
 }
 
 // ChangeWebhook updates a subscription; pausing and resuming are changes of

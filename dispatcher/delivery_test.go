@@ -145,7 +145,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 		"a refused connection":   {"http://" + closed.Addr().String(), "connection refused", patient},
 		"a bad certificate":      {untrusted.URL, "certificate", patient},
 		"a cut connection":       {cutting.URL, "EOF", patient},
-		"a name without address": {"http://nowhere.invalid", "the host's name cannot be resolved", patient},
+		"a name without address": {"http://nowhere.invalid", "the host leads to no public address", patient},
 		"a reset connection":     {resetting.URL, "reset by peer", patient},
 		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls", patient},
 	} {
@@ -194,11 +194,11 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 		"a status":           {answering("HTTP/1.1 400 " + name + "\r\nContent-Length: 0\r\n\r\n"), "answered 400"},
 		"nobody there":       {closed.URL, "connection refused"},
 		"a bad certificate":  {untrusted.URL, "certificate"},
-		"a bad name":         {"http://nowhere.invalid", "the host's name cannot be resolved"},
-		"no public address":  {"http://10.0.0.1", "is not a public address"},
+		"a bad name":         {"http://nowhere.invalid", "the host leads to no public address"},
+		"no public address":  {"http://10.0.0.1", "the host leads to no public address"},
 		"TLS that is none":   {strings.Replace(answering(name), "http:", "https:", 1), "tls"},
 	} {
-		o := w.attempt(t.Context(), job{URL: tt.url, Body: body, External: true})
+		o := w.attempt(t.Context(), job{URL: tt.url, Body: body, External: true, read: w.Now()})
 		if o.verdict != failed || !strings.Contains(o.err, tt.error) || strings.Contains(o.err, name) {
 			t.Errorf("%s: %s with %q", what, o.verdict, o.err)
 		}
@@ -246,6 +246,45 @@ func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
 	}
 	if n := len(rx.got); n != 20 {
 		t.Errorf("%d attempts, not 20", n)
+	}
+}
+
+func TestATypeThatIsNotSubscribedAnyMoreIsNotTriedAgain(t *testing.T) {
+	r := newRig(t, Config{RetryDelays: []time.Duration{200 * time.Millisecond}})
+	rx := newReceiver(t, answers(500))
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 20)...)
+	r.start(r.Dispatcher)
+	r.eventually("20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
+	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, URL: rx.URL, EventTypes: []string{"clustering.failed"}}))
+	r.ended("cancelled", 20)
+	if n := len(rx.got); n != 20 {
+		t.Errorf("%d attempts, not 20", n)
+	}
+}
+
+func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
+	r := newRig(t, Config{})
+	old, now := newReceiver(t, nil), newReceiver(t, nil)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, old.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 2)...)
+	jobs := r.claim(2)
+	for i := range jobs {
+		jobs[i].read = w.Now().Add(-freshFor)
+	}
+	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, URL: now.URL, EventTypes: []string{matchType}}))
+	if o := w.attempt(t.Context(), jobs[0]); o.verdict != delivered || len(old.got) != 0 || len(now.got) != 1 {
+		t.Errorf("%s: %d to the old address, %d to the new one", o.verdict, len(old.got), len(now.got))
+	}
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	if o := w.attempt(t.Context(), jobs[1]); o.verdict != cancelled || len(old.got)+len(now.got) != 1 {
+		t.Errorf("%s after a pause, %d requests", o.verdict, len(old.got)+len(now.got))
 	}
 }
 
@@ -338,7 +377,7 @@ func TestReplicasShareTheWorkAndSendOnce(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for range total {
-		seen[rx.next(t).header.Get("Webhook-Id")]++
+		seen[rx.next(t).header.Get("X-Kindred-Delivery")]++
 	}
 	r.ended("delivered", total)
 	if len(seen) != total || len(rx.got) != 0 {
@@ -383,7 +422,7 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 	fail := func() outcome {
 		w.agenda.expect(firstLane, waiting{Webhook: "w", Client: "c"}, now)
 		w.agenda.claimed(w.agenda.turns(now), []job{{Webhook: "w"}})
-		w.deliver(t.Context(), job{Webhook: "w", Client: "c", URL: "http://user:hunter2@127.0.0.1/hunter2?hunter2", Body: []byte("hunter2")})
+		w.deliver(t.Context(), job{Webhook: "w", Client: "c", URL: "http://user:hunter2@127.0.0.1/hunter2?hunter2", Body: []byte("hunter2"), read: now})
 		return <-w.outcomes
 	}
 	fail()

@@ -43,7 +43,7 @@ func (r *rig) queuedIDs() map[string]bool {
 func (rx *receiver) gets(t testing.TB, want map[string]bool) {
 	t.Helper()
 	for seen := map[string]bool{}; len(seen) < len(want); {
-		d := rx.next(t).header.Get("Webhook-Id")
+		d := rx.next(t).header.Get("X-Kindred-Delivery")
 		if !want[d] {
 			t.Fatalf("%s was never queued", d)
 		}
@@ -255,7 +255,7 @@ func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {
 		t.Errorf("%d of %d deliveries are noted", n, len(want))
 	}
 	for range len(rx.got) {
-		delete(want, (<-rx.got).header.Get("Webhook-Id"))
+		delete(want, (<-rx.got).header.Get("X-Kindred-Delivery"))
 	}
 	if len(want) > 500 { // those that were received first
 		t.Errorf("%d never arrived", len(want)-500)

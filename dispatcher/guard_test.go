@@ -187,7 +187,7 @@ func TestAPrivateTargetIsAFailedAttemptWithAClearError(t *testing.T) {
 	r.apply(subscribed, r.match(client))
 	r.start(r.Dispatcher)
 	r.ended("dropped", 1)
-	if n := r.count(`SELECT count(*) FROM dispatch_attempts WHERE error LIKE '%is not a public address%' AND error NOT LIKE '%127.0.0.1%' AND error NOT LIKE '%hunter2%' AND status IS NULL`); n != 2 {
+	if n := r.count(`SELECT count(*) FROM dispatch_attempts WHERE error LIKE '%leads to no public address%' AND error NOT LIKE '%127.0.0.1%' AND error NOT LIKE '%hunter2%' AND status IS NULL`); n != 2 {
 		t.Errorf("%d attempts with a clear error, not 2", n)
 	}
 	if len(rx.got) != 0 {

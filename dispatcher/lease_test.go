@@ -61,7 +61,7 @@ func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
 	r.start(r.Dispatcher)
 	seen := map[string]bool{}
 	for range jobs {
-		seen[rx.next(t).header.Get("Webhook-Id")] = true
+		seen[rx.next(t).header.Get("X-Kindred-Delivery")] = true
 	}
 	r.ended("delivered", 10)
 	for _, j := range jobs {

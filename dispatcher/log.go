@@ -70,12 +70,13 @@ const MaxPending = 10_000
 
 // state is the dispatcher's copy of a subscription, as far as it is asked for.
 type state struct {
-	name    *string // nil: there is none
-	skipped int64
+	name       *string // nil: there is none
+	skipped    int64
+	eventTypes []string
 }
 
 const readState = `
-SELECT f.reached, f.head, f.quarantined, e.state, coalesce(e.skipped, 0)
+SELECT f.reached, f.head, f.quarantined, e.state, coalesce(e.skipped, 0), e.event_types
 FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.webhook = $2`
 
 // state waits until the dispatcher has seen what the client was told, and reads
@@ -84,7 +85,7 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 	reader := feed.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress}
 	sql := `WITH ` + feed.Fresh(reader.Of) + readState
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
-		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped)
+		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped, &s.eventTypes)
 		return at, err
 	})
 	if err != nil {
@@ -96,11 +97,12 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 	return s, nil
 }
 
-// Follow waits until deliveries to a webhook go by what its client was told,
-// but not for long: where the dispatcher is late, or has stopped for the client,
-// they do so once it has come there.
+// Follow waits until every attempt that begins goes by what the webhook's client
+// was told, but not for long: where the dispatcher is late, or has stopped for the
+// client, they do so once it has come there.
 func (l Log) Follow(ctx context.Context, client id.Client, webhook id.Webhook) {
 	_, _ = l.state(ctx, client, webhook, false) // what was told is recorded, whatever keeps it waiting
+	sleep(ctx, freshFor)
 }
 
 const selectHealth = `

@@ -33,13 +33,13 @@ func (m Manual) ids(seed []string, request ...string) *id.Source {
 	return id.Derived(slices.Concat(seed, request)...)
 }
 
-// active refuses what is not there, or paused.
-func (m Manual) active(ctx context.Context, client id.Client, webhook id.Webhook) error {
+// active returns the state of a webhook, and refuses what is not there, or paused.
+func (m Manual) active(ctx context.Context, client id.Client, webhook id.Webhook) (state, error) {
 	s, err := m.state(ctx, client, webhook, false)
 	if err == nil && *s.name == paused {
-		return errPaused()
+		return s, errPaused()
 	}
-	return err
+	return s, err
 }
 
 func errPaused() error {
@@ -77,20 +77,57 @@ INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_ty
 SELECT $3, e.client, e.webhook, $4, e.cancelled_through, $5, $6, $7, true
 FROM dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = 'active'`
 
+// testMessage is the body of a test: what marks it is signed with it.
+type testMessage struct {
+	message
+	Test bool `json:"test"`
+}
+
+const (
+	lockTests  = `SELECT pg_advisory_xact_lock(hashtextextended('kindred webhook tests ' || $1, 0))`
+	countTests = `
+SELECT count(*), coalesce(min(queued_at) + $2::interval - now(), $2::interval) FROM (
+	SELECT queued_at FROM dispatch_queue WHERE client = $1 AND test AND queued_at > now() - $2::interval
+	UNION ALL
+	SELECT queued_at FROM dispatch_deliveries WHERE client = $1 AND test AND queued_at > now() - $2::interval
+) q`
+	maxTests  = 20 // of a client in testsTime: each is a request to a host of its choice
+	testsTime = time.Minute
+)
+
+// limitTests refuses more tests of a client than may be in a time.
+func limitTests(ctx context.Context, tx pgx.Tx, client id.Client) error {
+	if _, err := tx.Exec(ctx, lockTests, client); err != nil {
+		return err
+	}
+	var made int
+	var until time.Duration
+	if err := tx.QueryRow(ctx, countTests, client, testsTime).Scan(&made, &until); err != nil {
+		return err
+	}
+	if made >= maxTests {
+		return fault.New(fault.Limited, "too_many_tests", "A client sends at most %d test events a minute.", maxTests).After(until)
+	}
+	return nil
+}
+
 // Test sends an event that never happened, of any type of the catalog, marked
-// as a test by its header.
+// as a test in its body and by its header.
 func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (Delivery, error) {
-	if err := m.active(ctx, client, webhook); err != nil {
+	if _, err := m.active(ctx, client, webhook); err != nil {
 		return Delivery{}, err
 	}
 	ids := m.ids(seed, "test", string(webhook), eventType)
 	delivery, eventID := id.Next[id.Delivery](ids), id.Next[id.Event](ids)
 	at := m.Now().UTC().Truncate(time.Microsecond)
-	body, err := json.Marshal(message{eventType, example(eventType, ids).Data(client), at.Format(bodyTime)})
+	body, err := json.Marshal(testMessage{message{eventType, example(eventType, ids).Data(client), at.Format(bodyTime)}, true})
 	if err != nil {
 		return Delivery{}, fmt.Errorf("write a test: %w", err)
 	}
 	return m.once(ctx, client, webhook, delivery, func(tx pgx.Tx) (int64, error) {
+		if err := limitTests(ctx, tx, client); err != nil {
+			return 0, err
+		}
 		tag, err := tx.Exec(ctx, insertTest, client, webhook, delivery, eventID, eventType, body, at)
 		return tag.RowsAffected(), err
 	})
@@ -136,14 +173,20 @@ WITH source AS (
 SELECT count(*) FROM made`
 
 // Redeliver sends a delivery once more, whatever became of it, under an id of
-// its own. Every delivery is of an event that occurred while its webhook was
+// its own; its webhook-id stays the event's. Every delivery is of an event that occurred while its webhook was
 // active: for the others none was made.
 func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (Delivery, error) {
-	if err := m.active(ctx, client, webhook); err != nil {
+	s, err := m.active(ctx, client, webhook)
+	if err != nil {
 		return Delivery{}, err
 	}
-	if _, err := m.get(ctx, client, webhook, delivery); err != nil {
+	first, err := m.get(ctx, client, webhook, delivery)
+	if err != nil {
 		return Delivery{}, err
+	}
+	if !first.Test && !slices.Contains(s.eventTypes, first.EventType) {
+		return Delivery{}, fault.New(fault.Conflict, "event_type_not_subscribed",
+			"The subscription does not name %s any more. Add it to its event_types first.", first.EventType)
 	}
 	again := id.Next[id.Delivery](m.ids(seed, "redelivery", string(delivery)))
 	return m.once(ctx, client, webhook, again, func(tx pgx.Tx) (n int64, err error) {
@@ -174,6 +217,7 @@ RETURNING recovered, more, done`
 	selectRecoverable = `
 SELECT delivery FROM dispatch_deliveries
 WHERE client = $1 AND webhook = $2 AND state <> 'delivered' AND NOT recovered AND NOT test AND occurred_at >= $3
+	AND event_type = ANY ((SELECT event_types FROM dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2)::text[])
 ORDER BY occurred_at, made LIMIT $4 FOR UPDATE SKIP LOCKED`
 
 	insertRecovered = `
@@ -192,7 +236,7 @@ FROM taken ORDER BY occurred_at, made`
 // time, each once however often it is asked: what fails anew can be recovered
 // anew. It takes at most 10,000, and every thousand is safe on its own.
 func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (Recovery, error) {
-	if err := m.active(ctx, client, webhook); err != nil {
+	if _, err := m.active(ctx, client, webhook); err != nil {
 		return Recovery{}, err
 	}
 	return m.recover(ctx, client, webhook, since, seed)

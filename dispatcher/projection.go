@@ -246,7 +246,7 @@ func deliveryOf(e id.Event, w id.Webhook) id.Delivery {
 	return id.Next[id.Delivery](id.Derived("delivery", string(e), string(w)))
 }
 
-// message is the body of a delivery: exactly the three fields of section 6 of the interface specification.
+// message is the body of a delivery: exactly the three fields of the contract.
 type message struct {
 	EventType string `json:"event_type"`
 	Data      any    `json:"data"`

@@ -43,13 +43,20 @@ type job struct {
 	EventType string
 	Body      []byte
 	Test      bool
-	Cancelled bool // a pause or a removal came after its event
+	Cancelled bool // see isCancelled
 	External  bool // its users are to be named by the client's own ids
 	URL       string
 	Secrets   []secret
 	Age       time.Duration // since the event was recorded
 	Made      int64         // its place among all that were queued
+	Event     id.Event
+
+	read time.Time // when its subscription was, or a little earlier
 }
+
+// isCancelled, of a delivery q and its endpoint e: a pause or a removal came after
+// its event, or its type is not subscribed to any more.
+const isCancelled = `(q.position < e.cancelled_through OR NOT q.test AND q.event_type <> ALL (e.event_types))`
 
 // claimQueue reads the state of the subscription in the statement that takes the
 // delivery, right before it is sent. Whatever the clock says, it takes nothing
@@ -74,7 +81,17 @@ UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, hold
 FROM picked p, dispatch_endpoints e
 WHERE q.delivery = p.delivery AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
-	q.position < e.cancelled_through, q.external_ids, e.url, e.secrets, now() - q.occurred_at, q.made`
+	` + isCancelled + `, q.external_ids, e.url, e.secrets, now() - q.occurred_at, q.made, q.event`
+
+const rereadQueue = `
+SELECT ` + isCancelled + `, e.url, e.secrets FROM dispatch_queue q JOIN dispatch_endpoints e ON e.webhook = q.webhook
+WHERE q.delivery = $1 AND q.token = $2`
+
+// reread reads the state of a job's subscription again.
+func (q *queue) reread(ctx context.Context, j job) (job, error) {
+	err := q.pool.QueryRow(ctx, rereadQueue, j.Delivery, j.Token).Scan(&j.Cancelled, &j.URL, &j.Secrets)
+	return j, err
+}
 
 // turn is how many deliveries of each kind an endpoint may begin, and from where
 // on those that have never failed are to be looked for: before that all are held.
@@ -96,7 +113,7 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
 		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made).Query(func(rows pgx.Rows) (err error) {
-			jobs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[job])
+			jobs, err = pgx.CollectRows(rows, scanJob)
 			return err
 		})
 	})
@@ -104,6 +121,12 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 		return nil, fmt.Errorf("claim deliveries: %w", err)
 	}
 	return jobs, nil
+}
+
+func scanJob(row pgx.CollectableRow) (j job, err error) {
+	err = row.Scan(&j.Delivery, &j.Token, &j.Lane, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
+		&j.Cancelled, &j.External, &j.URL, &j.Secrets, &j.Age, &j.Made, &j.Event)
+	return j, err
 }
 
 // send runs statements in one transaction and one round trip.
@@ -235,7 +258,7 @@ WITH done AS (
 		CASE WHEN d.verdict IN ('delivered', 'cancelled') THEN d.verdict
 			WHEN d.verdict = 'forgotten' THEN 'cancelled'
 			WHEN d.verdict = 'failed' AND d.retry_in IS NULL THEN 'dropped'
-			WHEN q.position < e.cancelled_through THEN 'cancelled'
+			WHEN ` + isCancelled + ` THEN 'cancelled'
 			ELSE d.verdict END AS state
 	FROM (SELECT * FROM done ORDER BY delivery) d
 	JOIN dispatch_queue q ON q.delivery = d.delivery AND q.token = d.token

@@ -39,6 +39,15 @@ func newTransport(guard *Guard, c Config, resolver *net.Resolver) *http.Transpor
 	}
 }
 
+const (
+	// freshFor is how long what was read of a subscription holds good. An attempt
+	// begins within it or reads again, and a change of the subscription is answered
+	// that much after it counts: no attempt that begins after the answer goes by
+	// what was before.
+	freshFor   = 100 * time.Millisecond
+	maxRereads = 10
+)
+
 // attempt sends a delivery once and says how it went. It ends within the time-out.
 func (w *worker) attempt(ctx context.Context, j job) outcome {
 	started := w.Now()
@@ -52,9 +61,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 		body, erased, err := w.named(ctx, j)
 		switch {
 		case err != nil:
-			w.Logger.WarnContext(ctx, "external ids cannot be looked up", "webhook_id", string(j.Webhook), "error", err)
-			o.verdict, o.retryIn = returned, pauseAfterTrouble
-			return o
+			return w.putBack(ctx, o, "external ids cannot be looked up", err)
 		case erased:
 			o.verdict = forgotten
 			return o
@@ -64,14 +71,15 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	defer cancel()
-	secrets, err := w.secrets.signing(ctx, j, started)
+	j, secrets, err := w.current(ctx, j, started)
 	switch {
 	case errors.Is(err, seal.ErrErased):
 		// Never send unsigned what was to be signed.
 		o.err = "the signing secret does not exist any more"
 	case err != nil:
-		w.Logger.WarnContext(ctx, "signing secret cannot be opened", "webhook_id", string(j.Webhook), "error", err)
-		o.verdict, o.retryIn = returned, pauseAfterTrouble
+		return w.putBack(ctx, o, "subscription cannot be read", err)
+	case j.Cancelled:
+		o.verdict = cancelled
 		return o
 	default:
 		o.status, o.answer, err = w.post(ctx, j, started, secrets)
@@ -92,8 +100,38 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 	return o
 }
 
+// putBack ends a claim through no fault of the endpoint.
+func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) outcome {
+	w.Logger.WarnContext(ctx, why, "webhook_id", string(o.job.Webhook), "error", err)
+	o.verdict, o.retryIn = returned, pauseAfterTrouble
+	return o
+}
+
+// current returns a job as its subscription is now, and opens the secrets that
+// sign it at a time.
+func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byte, error) {
+	for range maxRereads {
+		secrets, err := w.secrets.signing(ctx, j, at)
+		if err != nil {
+			return j, nil, err
+		}
+		if w.Now().Sub(j.read) < freshFor {
+			return j, secrets, nil
+		}
+		read := w.Now()
+		if j, err = w.queue.reread(ctx, j); err != nil || j.Cancelled {
+			return j, nil, err
+		}
+		j.read = read
+	}
+	return j, nil, errors.New("it takes too long")
+}
+
 var (
-	errURL      = errors.New("the URL cannot be read")
+	errURL = errors.New("the URL cannot be read")
+	// errNowhere says the same of a name that is not there and of one that leads to
+	// a private address: else deliveries would tell which names our own network has.
+	errNowhere  = errors.New("the host leads to no public address")
 	errNoAnswer = errors.New("the connection ended without a valid answer")
 )
 
@@ -110,7 +148,8 @@ func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte
 	if j.Test {
 		req.Header.Set("X-Kindred-Test", "true")
 	}
-	sign(req.Header, j.Delivery, at, j.Body, secrets)
+	req.Header.Set("X-Kindred-Delivery", string(j.Delivery))
+	sign(req.Header, j.Event, at, j.Body, secrets)
 	// Not through an http.Client: its errors quote the URL, and it follows redirects.
 	resp, err := w.transport.RoundTrip(req)
 	if err != nil {
@@ -149,10 +188,10 @@ func describe(err error, status int) string {
 // of a connection, and of whoever resolves names.
 func outward(err error) error {
 	if errors.Is(err, errRefused) {
-		return fmt.Errorf("where the host leads %w", errRefused)
+		return errNowhere
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return errors.New("the host's name cannot be resolved")
+		return errNowhere
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("%s: %w", op.Op, op.Err)

@@ -16,20 +16,23 @@ import (
 // sign puts the signature headers for a body on a request. Secrets are in the
 // order of their age, the newest first; without any, nothing is signed.
 //
+// Webhook-Id is the event's: the same at every attempt, redelivery and
+// subscription, so that a receiver knows what it has had.
+//
 // X-Service-Signature is section 6 of the interface specification: lowercase
 // hex HMAC-SHA256 of the body, keyed with the UTF-8 bytes of the newest secret.
 // The others are Standard Webhooks 1.0: one "v1," signature per secret over
 // "<id>.<unix seconds>.<body>".
-func sign(h http.Header, delivery id.Delivery, at time.Time, body []byte, secrets [][]byte) {
+func sign(h http.Header, of id.Event, at time.Time, body []byte, secrets [][]byte) {
 	seconds := strconv.FormatInt(at.Unix(), 10)
-	h.Set("Webhook-Id", string(delivery))
+	h.Set("Webhook-Id", string(of))
 	h.Set("Webhook-Timestamp", seconds)
 	if len(secrets) == 0 {
 		return
 	}
 	h.Set("X-Service-Signature", hex.EncodeToString(mac(secrets[0], body)))
-	signed := make([]byte, 0, len(delivery)+len(seconds)+len(body)+2)
-	signed = append(signed, delivery...)
+	signed := make([]byte, 0, len(of)+len(seconds)+len(body)+2)
+	signed = append(signed, of...)
 	signed = append(append(append(signed, '.'), seconds...), '.')
 	signed = append(signed, body...)
 	signatures := make([]string, len(secrets))

@@ -191,6 +191,7 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	for _, j := range jobs {
+		j.read = began
 		if j.Lane == retryLane {
 			signal(w.look) // to learn when the next one is due
 		}

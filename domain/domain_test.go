@@ -332,3 +332,17 @@ func TestWebhook(t *testing.T) {
 		"a change of address is told from the last": {given: given(event.WebhookChanged{Webhook: hook, URL: url, EventTypes: drift}), when: change(domain.WebhookChange{URL: &url, EventTypes: &drift})},
 	})
 }
+
+func TestASecretOfStandardWebhooksIsBase64(t *testing.T) {
+	for secret, right := range map[string]bool{
+		"keep this": true, "whsec_c2VjcmV0": true, "whsec_c2VjcmU=": true,
+		"whsec_c2VjcmU": false, "whsec_not base64!": false, "whsec_": false, "": false, strings.Repeat("x", 1025): false,
+	} {
+		_, err := new(domain.Webhook).Subscribe(event.WebhookSubscribed{
+			Webhook: "whk_1", URL: "https://example.com", EventTypes: []string{"match.computed"}, Secret: event.Private([]byte(secret)),
+		})
+		if right != (err == nil) {
+			t.Errorf("%.20q: %v", secret, err)
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package domain
 
 import (
+	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -146,11 +148,27 @@ func checkSubscription(types []string, secret *event.Personal) error {
 			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is named twice"})
 		}
 	}
-	if secret != nil && (len(secret.Plain) == 0 || len(secret.Plain) > maxSecret) {
-		wrong = append(wrong, fault.Field{Pointer: "/secret", Detail: "must have 1 to 1024 bytes"})
+	if secret != nil {
+		if detail := wrongSecret(string(secret.Plain)); detail != "" {
+			wrong = append(wrong, fault.Field{Pointer: "/secret", Detail: detail})
+		}
 	}
 	if len(wrong) > 0 {
 		return fault.NewInvalid(wrong...)
 	}
 	return nil
+}
+
+// wrongSecret says why a text cannot be a signing secret. One that begins with
+// whsec_ is a key of Standard Webhooks: base64 with padding, as its libraries read.
+func wrongSecret(secret string) string {
+	encoded, standard := strings.CutPrefix(secret, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	switch {
+	case secret == "" || len(secret) > maxSecret:
+		return "must have 1 to 1024 bytes"
+	case standard && (err != nil || len(key) == 0):
+		return "must go on with base64 after whsec_, as in whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw"
+	}
+	return ""
 }

@@ -2112,7 +2112,7 @@ type NewUser struct {
 type NewWebhook struct {
 	EventTypes EventTypes `json:"event_types"`
 
-	// Secret Signs deliveries: `X-Service-Signature` is the HMAC-SHA256 of the body under its UTF-8 bytes, in lower-case hex.
+	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
 	// Example: whsec_…
 	Secret *WebhookSecret `json:"secret,omitempty"`
@@ -2621,7 +2621,7 @@ type Webhook struct {
 type WebhookChange struct {
 	EventTypes *EventTypes `json:"event_types,omitempty"`
 
-	// Secret Signs deliveries: `X-Service-Signature` is the HMAC-SHA256 of the body under its UTF-8 bytes, in lower-case hex.
+	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
 	// Example: whsec_…
 	Secret *WebhookSecret `json:"secret,omitempty"`
@@ -2664,13 +2664,13 @@ type WebhookList struct {
 
 // WebhookRotation defines model for WebhookRotation.
 type WebhookRotation struct {
-	// Secret Signs deliveries: `X-Service-Signature` is the HMAC-SHA256 of the body under its UTF-8 bytes, in lower-case hex.
+	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
 	// Example: whsec_…
 	Secret *WebhookSecret `json:"secret,omitempty"`
 }
 
-// WebhookSecret Signs deliveries: `X-Service-Signature` is the HMAC-SHA256 of the body under its UTF-8 bytes, in lower-case hex.
+// WebhookSecret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 //
 // Example: whsec_…
 type WebhookSecret = string

@@ -135,6 +135,15 @@ func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webh
 
 const countWebhooks = `SELECT count(*) AS n FROM webhooks w WHERE w.client = $1`
 
+const countBefore = `
+SELECT count(*) AS n FROM webhooks w JOIN webhooks own ON own.client = w.client AND own.id = $2
+WHERE w.client = $1 AND w.born < own.born`
+
+// Before counts the subscriptions of a client that were made before one of them.
+func (m Webhooks) Before(ctx context.Context, client id.Client, webhook id.Webhook) (int, error) {
+	return count(ctx, m.Reader, m, client, false, countBefore, string(webhook))
+}
+
 // Count counts the subscriptions of a client, as far as the model has come.
 func (m Webhooks) Count(ctx context.Context, client id.Client) (int, error) {
 	return count(ctx, m.Reader, m, client, true, countWebhooks)

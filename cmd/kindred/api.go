@@ -106,7 +106,8 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 	}
 	c := &commands.Commands{
 		Log: f.log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
-		LastDecision: projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
+		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
 		Revoked: f.revocations().Note,
 		Spends:  projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		HashPassword: func(ctx context.Context, password string) (string, error) {

@@ -397,7 +397,7 @@ func TestDeliveriesReachNoPrivateAddress(t *testing.T) {
 		var reason string
 		err := conn.QueryRow(t.Context(), `
 SELECT a.error FROM dispatch_attempts a JOIN dispatch_queue q USING (delivery) WHERE q.webhook = $1`, hook.ID).Scan(&reason)
-		return err == nil && strings.Contains(reason, "is not a public address")
+		return err == nil && strings.Contains(reason, "leads to no public address")
 	})
 	if n := len(r.got); n != 0 {
 		t.Errorf("%d deliveries", n)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +55,8 @@ func TestDeliveryLog(t *testing.T) {
 		for range 2 {
 			r.next(t)
 		}
-		if first.Header.Get("Webhook-Id") != string(dropped.ID) {
-			t.Errorf("the header names %s", first.Header.Get("Webhook-Id"))
+		if h := first.Header; h.Get("X-Kindred-Delivery") != string(dropped.ID) || h.Get("Webhook-Id") != dropped.EventID {
+			t.Errorf("the headers name %s of %s", h.Get("X-Kindred-Delivery"), h.Get("Webhook-Id"))
 		}
 		got := p.get(p.under(path + "/deliveries/" + string(dropped.ID)))
 		if one := want[httpapi.Delivery](t, http.StatusOK, got); one.ID != dropped.ID || len(one.Attempts) != 3 {
@@ -64,7 +65,7 @@ func TestDeliveryLog(t *testing.T) {
 
 		again := p.sendTo("POST", path+"/deliveries/"+string(dropped.ID)+"/redeliver", nil, idempotent("again"))
 		made := want[httpapi.Delivery](t, http.StatusAccepted, again)
-		if d := r.next(t); !bytes.Equal(d.Body, first.Body) || d.Header.Get("Webhook-Id") != string(made.ID) || made.ID == dropped.ID {
+		if d := r.next(t); !bytes.Equal(d.Body, first.Body) || d.Header.Get("Webhook-Id") != dropped.EventID || d.Header.Get("X-Kindred-Delivery") != string(made.ID) || made.ID == dropped.ID {
 			t.Errorf("%s as %s", d.Body, d.Header.Get("Webhook-Id"))
 		}
 		if d := p.settled(t, hook, "delivered", 1)[0]; *d.RedeliveryOf != string(dropped.ID) {
@@ -146,9 +147,9 @@ func TestDeliveryLog(t *testing.T) {
 		} {
 			made := want[httpapi.Delivery](t, http.StatusAccepted, p.sendTo("POST", path+"/test", map[string]string{"event_type": eventType}, idempotent(eventType)))
 			d := r.next(t)
-			wantShape(t, d.Body, append([]string{"event_type string", "timestamp string", "data.client_id string"}, fields...)...)
+			wantShape(t, d.Body, append([]string{"event_type string", "timestamp string", "test bool", "data.client_id string"}, fields...)...)
 			if d.Header.Get("X-Kindred-Test") != "true" || d.Header.Get("X-Service-Event") != eventType || d.Header.Get("X-Service-Signature") == "" ||
-				d.Header.Get("Webhook-Id") != string(made.ID) || !made.Test {
+				d.Header.Get("Webhook-Id") != made.EventID || !made.Test {
 				t.Errorf("%s: %v", eventType, d.Header)
 			}
 			repeated := want[httpapi.Delivery](t, http.StatusAccepted, p.sendTo("POST", path+"/test", map[string]string{"event_type": eventType}, idempotent(eventType)))
@@ -158,6 +159,28 @@ func TestDeliveryLog(t *testing.T) {
 		}
 		p.settled(t, hook, "delivered", 5)
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", p.sendTo("POST", path+"/test", `{"event_type":"internal"}`))
+		for range 15 {
+			want[httpapi.Delivery](t, http.StatusAccepted, p.sendTo("POST", path+"/test", `{"event_type":"match.computed"}`))
+		}
+		refused := p.sendTo("POST", path+"/test", `{"event_type":"match.computed"}`)
+		wantProblem(t, http.StatusTooManyRequests, "too_many_tests", refused)
+		if after, err := strconv.Atoi(refused.Header.Get("Retry-After")); err != nil || after < 1 || after > 60 {
+			t.Errorf("Retry-After %q", refused.Header.Get("Retry-After"))
+		}
+	})
+
+	t.Run("what is not subscribed to any more is not sent, and not recovered", func(t *testing.T) {
+		p := newPairs(s)
+		r := receive(t, 500)
+		hook := p.subscribe(r.URL, "")
+		path := "/webhooks/" + string(hook.ID)
+		p.match("ann", "bob")
+		dropped := p.settled(t, hook, "dropped", 1)[0]
+		want[httpapi.Webhook](t, http.StatusOK, p.sendTo("PATCH", path, `{"event_types":["clustering.failed"]}`))
+		wantProblem(t, http.StatusConflict, "event_type_not_subscribed", p.sendTo("POST", path+"/deliveries/"+string(dropped.ID)+"/redeliver", nil))
+		if got := want[httpapi.Recovery](t, http.StatusAccepted, p.sendTo("POST", path+"/recover", `{"since":"2026-01-01T00:00:00Z"}`)); got.Recovered != 0 {
+			t.Errorf("%+v", got)
+		}
 	})
 
 	t.Run("two secrets sign after a rotation", func(t *testing.T) {

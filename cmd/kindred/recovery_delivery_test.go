@@ -95,7 +95,7 @@ func TestABurstOfDeliveriesOutlivesAKill(t *testing.T) {
 	}
 	got := map[string]bool{}
 	for range len(r.got) {
-		got[r.next(t).Header.Get("Webhook-Id")] = true
+		got[r.next(t).Header.Get("X-Kindred-Delivery")] = true
 	}
 	if diff := cmp.Diff(delivered, slices.Sorted(maps.Keys(got))); diff != "" {
 		t.Errorf("what is noted as delivered and what arrived differ: %s", diff)

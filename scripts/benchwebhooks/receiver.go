@@ -110,7 +110,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if err != nil {
 		return
 	}
-	a := arrival{at: at, id: q.Header.Get("Webhook-Id"), pair: pairOf(body)}
+	a := arrival{at: at, id: q.Header.Get("X-Kindred-Delivery"), pair: pairOf(body)}
 	r.mu.Lock()
 	r.got = append(r.got, a)
 	changed := r.changed
