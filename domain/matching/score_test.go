@@ -79,7 +79,9 @@ func TestCoverageBelowThreeTenthsIsNoMatch(t *testing.T) {
 func TestWhoAgreesInNothingIsNoMatch(t *testing.T) {
 	s := traits.Schema{Traits: []traits.Trait{{Path: "a", Type: traits.TypeBool, Weight: 1}, {Path: "b", Type: traits.TypeBool, Weight: 0.00004}}}
 	p := populate(s, []person{
-		{"one", flat(t, `{"a":true,"b":true}`)}, {"opposite", flat(t, `{"a":false,"b":false}`)}, {"hardly", flat(t, `{"a":false,"b":true}`)},
+		{"one", flat(t, `{"a":true,"b":true}`)},
+		{"opposite", flat(t, `{"a":false,"b":false}`)},
+		{"hardly", flat(t, `{"a":false,"b":true}`)},
 		{"alike", flat(t, `{"a":true,"b":false}`)},
 	})
 	for _, other := range []string{"opposite", "hardly"} { // the second would be told as 0.0000
