@@ -102,7 +102,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 
 // putBack ends a claim through no fault of the endpoint.
 func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) outcome {
-	w.Logger.WarnContext(ctx, why, "webhook_id", string(o.job.Webhook), "error", err)
+	w.Logger.WarnContext(ctx, "delivery put back", "webhook_id", string(o.job.Webhook), "reason", why, "error", err)
 	o.verdict, o.retryIn = returned, pauseAfterTrouble
 	return o
 }
