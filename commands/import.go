@@ -68,6 +68,9 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 	if err == nil {
 		err = run.upsertAll(ctx, run.later)
 	}
+	if c.Imported != nil {
+		c.Imported(run.report)
+	}
 	return run.report, err
 }
 

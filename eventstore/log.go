@@ -29,6 +29,9 @@ type Log struct {
 	// Acknowledge notes the client's newest position where readers look for
 	// it. It is nil for a store that does so within the append itself.
 	Acknowledge func(ctx context.Context, client id.Client, at Position) error
+	// Appended is told of each append that was tried: how many events it has, and
+	// what it failed with. Nil: nobody counts.
+	Appended func(events int, err error)
 }
 
 // Recorded is an event as it was recorded, lifted to its newest shape. Its
@@ -252,11 +255,18 @@ func (l *Log) try(ctx context.Context, tip Tip, entries []Entry, draw bool) (Req
 		return Request{}, nil, Appended{}, err
 	}
 	if draw {
-		result := l.Bulk.AppendMany(ctx, []Request{request})[0]
+		result := l.appendAll(ctx, []Request{request})[0]
 		return request, recorded, result.Appended, result.Err
 	}
 	appended, err := l.Store.Append(ctx, tip.Stream, tip.Revision, request.Events)
+	l.count(len(request.Events), err)
 	return request, recorded, appended, err
+}
+
+func (l *Log) count(events int, err error) {
+	if l.Appended != nil {
+		l.Appended(events, err)
+	}
 }
 
 // draft seals and chains entries, with keys that it draws or that are there.

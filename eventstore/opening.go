@@ -116,10 +116,16 @@ func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sea
 
 // appendAll makes appends in their order, together where the store can.
 func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
-	if l.Bulk != nil {
-		return l.Bulk.AppendMany(ctx, requests)
-	}
 	results := make([]Result, len(requests))
+	defer func() {
+		for i, r := range requests {
+			l.count(len(r.Events), results[i].Err)
+		}
+	}()
+	if l.Bulk != nil {
+		results = l.Bulk.AppendMany(ctx, requests)
+		return results
+	}
 	var broken error // the store cannot work: what follows waits no more for it
 	for i, r := range requests {
 		if results[i].Err = broken; broken != nil {

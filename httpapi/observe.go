@@ -138,6 +138,12 @@ func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Dur
 	case x.service != "":
 		route, level = x.service, slog.LevelDebug
 	}
+	switch {
+	case status == http.StatusInternalServerError:
+		level = slog.LevelError
+	case status > http.StatusInternalServerError:
+		level = slog.LevelWarn
+	}
 	e.metrics.duration.WithLabelValues(method(r.Method), route, strconv.Itoa(status)).Observe(took.Seconds())
 	if x.span != nil {
 		endSpan(x.span, method(r.Method), route, status)

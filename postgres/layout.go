@@ -40,6 +40,9 @@ func (l layout) socketNote() string {
 }
 func (l layout) logFile() string { return filepath.Join(l.dir, "postgres.log") }
 
+// standIn is where the server of dir lives that cannot be reached there.
+func standIn(dir string) string { return "/var/tmp/kindred-" + shortHash(dir) }
+
 // place decides where the server that belongs to dir lives. That is dir itself,
 // unless PostgreSQL has to run as another account, which cannot reach dir.
 func place(ctx context.Context, dir string, log *slog.Logger) (layout, error) {
@@ -54,13 +57,13 @@ func place(ctx context.Context, dir string, log *slog.Logger) (layout, error) {
 	if err != nil || l.account.reaches(ctx, dir) {
 		return l, err
 	}
-	standIn := "/var/tmp/kindred-" + shortHash(dir)
+	instead := standIn(dir)
 	log.WarnContext(ctx, "the account that runs postgres cannot reach the data directory, using another",
-		"account", l.account.name, "dir", dir, "instead", standIn)
-	if err := makeOwned(standIn, 0o711, l.account); err != nil {
+		"account", l.account.name, "dir", dir, "instead", instead)
+	if err := makeOwned(instead, 0o711, l.account); err != nil {
 		return layout{}, err
 	}
-	return layoutIn(standIn)
+	return layoutIn(instead)
 }
 
 func layoutIn(dir string) (layout, error) {

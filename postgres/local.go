@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,6 +72,22 @@ func StartLocal(ctx context.Context, dir string, log *slog.Logger, settings ...s
 		go writeBack(filepath.Join(l.layout.data(), "base"), l.server.ended)
 	}
 	return l, nil
+}
+
+// LocalExists says whether there is a private server of dir, running or not. It
+// makes nothing.
+func LocalExists(dir string) (bool, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, place := range []string{dir, standIn(dir)} {
+		_, err := os.Stat(layout{dir: place}.data())
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // LocalURL is the connection URL of the private server of dir that another process

@@ -39,6 +39,23 @@ func Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
+const isMigrated = `SELECT to_regclass('public.schema_migration') IS NOT NULL`
+
+// Migrated says whether the database at url was ever brought to a schema of
+// [Migrate]. It changes nothing.
+func Migrated(ctx context.Context, url string) (bool, error) {
+	conn, err := connect(ctx, url, "kindred")
+	if err != nil {
+		return false, fmt.Errorf("reach database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) // a failed close changes nothing
+	var migrated bool
+	if err := conn.QueryRow(ctx, isMigrated).Scan(&migrated); err != nil {
+		return false, fmt.Errorf("look for the migration history: %w", err)
+	}
+	return migrated, nil
+}
+
 type migration struct{ name, sql string }
 
 func (m migration) hash() []byte {

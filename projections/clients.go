@@ -147,6 +147,25 @@ func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defau
 	return found.Client, nil
 }
 
+const allClients = `
+SELECT client, name, slug, created_at FROM clients WHERE client > $1 ORDER BY client LIMIT $2`
+
+// All returns clients in the order of their ids, as far as the model has come,
+// without their settings.
+func (m Clients) All(ctx context.Context, after id.Client, limit int) ([]Client, error) {
+	rows, err := m.Pool.Query(ctx, allClients, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list clients: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Client, err error) {
+		return c, row.Scan(&c.ID, &c.Name, &c.Slug, &c.CreatedAt)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list clients: %w", err)
+	}
+	return found, nil
+}
+
 const listMembers = `
 SELECT m.id, m.born, m.email, m.email_event, m.role, m.created_at, k.id AS key, k.client_key, k.wrapped
 FROM members m LEFT JOIN subject_keys k ON k.client = m.client AND k.subject = m.id

@@ -108,8 +108,8 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 		Log: f.log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
-		Revoked: f.revocations().Note,
-		Spends:  projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
+		Revoked: f.revocations().Note, Imported: countImports(f.metrics),
+		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		HashPassword: func(ctx context.Context, password string) (string, error) {
 			if err := auth.CheckPassword("/password", password); err != nil {
 				return "", err

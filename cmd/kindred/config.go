@@ -36,6 +36,12 @@ type Config struct {
 	TracesURL      string
 }
 
+// What is read before the rest, so that the rest can be logged.
+const (
+	logFormatSetting = "KINDRED_LOG_FORMAT"
+	logLevelSetting  = "KINDRED_LOG_LEVEL"
+)
+
 // Roles of a process.
 const (
 	roleAPI         = "api"
@@ -68,6 +74,8 @@ func (c *Config) settings() []setting {
 		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", c.setRateLimit},
 		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", networks(&c.TrustedProxies)},
 		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", c.setRoles},
+		{logFormatSetting, "text", "text, or json, a line each", oneWord("text", "json")},
+		{logLevelSetting, "info", "what is logged: debug, info, warn or error and above", func(value string) error { _, err := logLevel(value); return err }},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "", "an OpenTelemetry collector that takes traces over HTTP (default: none are made)", c.setCollector},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", "the same, as the whole URL that traces are sent to", c.setTracesURL},
 	}
@@ -96,6 +104,30 @@ func describeSettings(w io.Writer) {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", s.name, s.value, s.meaning)
 	}
 	_ = table.Flush() // nothing is lost with a help text
+}
+
+// misspelt lists what is set in an environment under our prefix, and is no setting.
+// Kubernetes sets some itself for a service called kindred.
+func misspelt(environment []string) []string {
+	var names []string
+	for _, one := range environment {
+		name, _, _ := strings.Cut(one, "=")
+		known := slices.ContainsFunc(new(Config).settings(), func(s setting) bool { return s.name == name })
+		others := strings.HasPrefix(name, "KINDRED_TEST_") || strings.HasPrefix(name, "KINDRED_SERVICE_") || strings.HasPrefix(name, "KINDRED_PORT")
+		if strings.HasPrefix(name, "KINDRED_") && !known && !others {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func oneWord(words ...string) func(string) error {
+	return func(value string) error {
+		if !slices.Contains(words, value) {
+			return fmt.Errorf("must be %s", strings.Join(words, " or "))
+		}
+		return nil
+	}
 }
 
 func text(into *string) func(string) error {

@@ -125,7 +125,7 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 		kept []string
 	)
 	cmd := &cobra.Command{
-		Use:   "verify --jwks URL|FILE EXPORT",
+		Use:   "verify --jwks URL|FILE EXPORT|-",
 		Short: "Check an export, offline: whatever was changed, dropped, inserted or reordered is named",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -137,11 +137,13 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			export, err := os.Open(args[0])
-			if err != nil {
-				return err
+			export := os.Stdin
+			if args[0] != "-" {
+				if export, err = os.Open(args[0]); err != nil {
+					return err
+				}
+				defer export.Close()
 			}
-			defer export.Close()
 			return verifyExport(export, keys, heads, e.out, cmd.ErrOrStderr())
 		},
 	}
@@ -162,7 +164,7 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 	printed := 0
 	verified, err := audit.Verify(&readUnder{bar: bar, file: export, total: info.Size()}, keys, heads, func(f audit.Finding) {
 		if printed++; printed <= maxFindings {
-			fmt.Fprintln(out, f)
+			fmt.Fprintln(out, printable(f.String()))
 		}
 	})
 	bar.end()
@@ -173,7 +175,7 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 		return fmt.Errorf("the export is not genuine: %d findings", verified.Findings)
 	}
 	if _, err := fmt.Fprintf(out, "genuine: %d events of %s, root %x, signed at %s\n",
-		verified.Events, verified.Client, verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339)); err != nil {
+		verified.Events, printable(string(verified.Client)), verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339)); err != nil {
 		return err
 	}
 	if len(heads) == 0 {

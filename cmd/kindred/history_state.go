@@ -98,7 +98,11 @@ func stateTable(out io.Writer, s *travel.State) (show func(httpapi.HistoryStateI
 	fmt.Fprint(out, "\n\n")
 	table, rows := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0
 	return func(item httpapi.HistoryStateItem) error {
-		if _, err := fmt.Fprintln(table, strings.Join(stateRow(item), "\t")); err != nil {
+		row := stateRow(item)
+		for i := range row {
+			row[i] = printable(row[i])
+		}
+		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
 			return err
 		}
 		if rows++; rows%tablePage == 0 {

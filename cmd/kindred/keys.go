@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,7 @@ import (
 
 func (e environ) keysCommand() *cobra.Command {
 	keys := &cobra.Command{Use: "keys", Short: "List and rotate the keys that sign tokens; rewrap what the master key protects"}
-	var leaked bool
+	var leaked, asJSON bool
 	rotate := &cobra.Command{
 		Use:   "rotate",
 		Short: "Make new signing keys; they sign once every verifier has had the time to fetch them",
@@ -32,7 +31,7 @@ func (e environ) keysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printKeys(e.out, infos)
+			return printKeys(e.out, infos, false)
 		}),
 	}
 	rotate.Flags().BoolVar(&leaked, "leaked", false, "the old keys have leaked: refuse what they signed from now on")
@@ -49,9 +48,10 @@ func (e environ) keysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printKeys(e.out, infos)
+			return printKeys(e.out, infos, asJSON)
 		}),
 	}
+	jsonFlag(list, &asJSON)
 	rewrap := &cobra.Command{
 		Use:   "rewrap",
 		Short: "Wrap the clients' keys anew under the first master key, after it was changed",
@@ -81,15 +81,25 @@ func (e environ) keysCommand() *cobra.Command {
 	return keys
 }
 
-func printKeys(out io.Writer, infos []auth.KeyInfo) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KEY\tALGORITHM\tSTATE\tSIGNS FROM\tREMOVED AT")
+// listedKey is a signing key as `kindred keys list` tells of it.
+type listedKey struct {
+	ID          string     `json:"id"`
+	Algorithm   string     `json:"algorithm"`
+	State       string     `json:"state"`
+	ActivatesAt time.Time  `json:"signs_from"`
+	RemovedAt   *time.Time `json:"removed_at"`
+}
+
+func printKeys(out io.Writer, infos []auth.KeyInfo, asJSON bool) error {
+	list := newListing(out, asJSON, "KEY", "ALGORITHM", "STATE", "SIGNS FROM", "REMOVED AT")
 	for _, k := range infos {
-		removed := "-"
+		item, removed := listedKey{k.ID, string(k.Algorithm), string(k.State), k.ActivatesAt, nil}, "-"
 		if !k.RemovedAt.IsZero() {
-			removed = k.RemovedAt.UTC().Format(time.RFC3339)
+			item.RemovedAt, removed = &k.RemovedAt, k.RemovedAt.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Algorithm, k.State, k.ActivatesAt.UTC().Format(time.RFC3339), removed)
+		if err := list.add(item, k.ID, string(k.Algorithm), string(k.State), k.ActivatesAt.UTC().Format(time.RFC3339), removed); err != nil {
+			return err
+		}
 	}
-	return table.Flush()
+	return list.end()
 }

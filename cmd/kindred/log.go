@@ -6,12 +6,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	logDelay  = 100 * time.Millisecond // of a line that is no warning
+	logDelay  = 100 * time.Millisecond // of a line that is no error
 	logAtOnce = 32 << 10               // bytes of such lines
 )
 
@@ -26,13 +27,30 @@ type logLines struct {
 	soon    *time.Timer
 }
 
-// newLogger writes to out, and lets no warning wait in it.
-func newLogger(out io.Writer) *slog.Logger {
-	var handler slog.Handler = slog.NewTextHandler(out, nil)
+// newLogger writes to out, and lets no error wait in it. What cannot be read of
+// the format and level counts as their defaults: readConfig refuses it.
+func newLogger(out io.Writer, getenv func(string) string) *slog.Logger {
+	level, _ := logLevel(getenv(logLevelSetting))
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(out, options)
+	if getenv(logFormatSetting) == "json" {
+		handler = slog.NewJSONHandler(out, options)
+	}
 	if lines, ok := out.(*logLines); ok {
 		handler = logHandler{handler, lines}
 	}
 	return slog.New(handler)
+}
+
+// logLevel reads debug, info, warn or error; empty is info.
+func logLevel(text string) (level slog.Level, err error) {
+	if text == "" {
+		return slog.LevelInfo, nil
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, text) {
+		return slog.LevelInfo, errors.New("must be debug, info, warn or error")
+	}
+	return level, level.UnmarshalText([]byte(text))
 }
 
 // Write takes a line.
@@ -68,7 +86,7 @@ func (l *logLines) drain() error {
 	return err
 }
 
-// logHandler does not let a warning wait.
+// logHandler does not let an error wait.
 type logHandler struct {
 	slog.Handler
 	lines *logLines
@@ -76,7 +94,7 @@ type logHandler struct {
 
 func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
-	if r.Level >= slog.LevelWarn {
+	if r.Level >= slog.LevelError {
 		err = errors.Join(err, h.lines.flush())
 	}
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"log"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ func TestLinesOfTheLogArriveInOrderAndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		lines := &logLines{out: &out}
-		logger := newLogger(lines).With("a", 1).WithGroup("g")
+		logger := newLogger(lines, settingsOf(Config{})).With("a", 1).WithGroup("g")
 		arrived := func(want ...string) {
 			t.Helper()
 			lines.mu.Lock()
@@ -36,8 +37,8 @@ func TestLinesOfTheLogArriveInOrderAndInTime(t *testing.T) {
 		arrived("first")
 
 		logger.Info("second")
-		logger.Warn("third")
-		arrived("second", "third") // a warning takes along what came before it
+		logger.Error("third")
+		arrived("second", "third") // an error takes along what came before it
 
 		logger.Info("fourth")
 		if err := lines.flush(); err != nil {
@@ -53,9 +54,32 @@ func TestLinesOfTheLogArriveInOrderAndInTime(t *testing.T) {
 func TestWhatLibrariesQuoteIsNotLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	library := log.New(libraryLog{newLogger(&out)}, "", 0)
+	library := log.New(libraryLog{newLogger(&out, settingsOf(Config{}))}, "", 0)
 	library.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", "ada@lovelace.example", "ada")
 	if got := out.String(); !strings.Contains(got, "Unsolicited response") || strings.Contains(got, "ada") || strings.Count(got, "\n") != 1 {
 		t.Errorf("logged %q", got)
+	}
+}
+
+func TestTheLogIsJSONAndAsLoudAsIsChosen(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	logger := newLogger(&out, func(name string) string {
+		return map[string]string{"KINDRED_LOG_FORMAT": "json", "KINDRED_LOG_LEVEL": "warn"}[name]
+	})
+	logger.Info("quiet")
+	logger.Warn("loud", "n", 1)
+	var line struct {
+		Level, Msg string
+		N          int
+	}
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Level != "WARN" || line.Msg != "loud" || line.N != 1 {
+		t.Errorf("%v: %s", err, &out)
+	}
+	for name, value := range map[string]string{"KINDRED_LOG_FORMAT": "xml", "KINDRED_LOG_LEVEL": "loud"} {
+		_, err := readConfig(func(asked string) string { return map[string]string{name: value}[asked] })
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=%s: %v", name, value, err)
+		}
 	}
 }

@@ -26,7 +26,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	lines := &logLines{out: os.Stderr}
 	log.SetFlags(0)
-	log.SetOutput(libraryLog{newLogger(lines)})
+	log.SetOutput(libraryLog{newLogger(lines, os.Getenv)})
 	root := command(os.Getenv, os.Stdout, lines)
 	root.PersistentPreRun = setUp
 	err := root.ExecuteContext(ctx)
@@ -52,7 +52,8 @@ func command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	env := newEnviron(getenv, out, errs)
 	root.AddCommand(
-		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), demo.Command(),
+		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(),
+		demo.Command(), versionCommand(),
 	)
 	return root
 }
@@ -69,7 +70,7 @@ type environ struct {
 // newEnviron is called before setUp, which makes more turns than there are cores:
 // a container's quota bounds the turns alone, not NumCPU.
 func newEnviron(getenv func(string) string, out, errs io.Writer) environ {
-	return environ{getenv: getenv, out: out, logger: newLogger(errs), cores: min(runtime.NumCPU(), runtime.GOMAXPROCS(0))}
+	return environ{getenv: getenv, out: out, logger: newLogger(errs, getenv), cores: min(runtime.NumCPU(), runtime.GOMAXPROCS(0))}
 }
 
 func environment() string {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +20,7 @@ import (
 
 func (e environ) projectionsCommand() *cobra.Command {
 	group := &cobra.Command{Use: "projections", Short: "List and rebuild the read models"}
+	var asJSON bool
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "Show how far each projection and policy has come",
@@ -29,7 +30,7 @@ func (e environ) projectionsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printStatuses(e.out, statuses)
+			return printStatuses(e.out, statuses, asJSON)
 		}),
 	}
 	skip := &cobra.Command{
@@ -44,6 +45,7 @@ func (e environ) projectionsCommand() *cobra.Command {
 			})(cmd, args)
 		},
 	}
+	jsonFlag(list, &asJSON)
 	group.AddCommand(list, e.rebuildCommand(), e.verifyModelsCommand(), e.resumeCommand(), skip)
 	return group
 }
@@ -72,7 +74,7 @@ func (e environ) resumeCommand() *cobra.Command {
 			"What was passed over since is applied in order, each event once. Run it with the release that can.\n" +
 			"Broken off, it goes on where it was when it is run again; until then the client waits.",
 		ValidArgs: names,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), oneOf("follower that can be resumed", names)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.withClient(client, func(ctx context.Context, f *foundation, of id.Client) error {
 				replayed, err := f.replayedThrough(ctx)
@@ -98,7 +100,7 @@ func (e environ) verifyModelsCommand() *cobra.Command {
 		Short:       "Build read models anew beside the live ones, and compare them row by row",
 		Annotations: map[string]string{background: ""},
 		ValidArgs:   modelNames(),
-		Args:        cobra.OnlyValidArgs,
+		Args:        oneOf("read model", modelNames()),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return e.with(func(ctx context.Context, f *foundation) error {
 				return e.verifyModels(ctx, f, names, newBar(cmd.ErrOrStderr(), "events applied"))
@@ -159,7 +161,7 @@ func (e environ) rebuildCommand() *cobra.Command {
 			"It goes slower while others use the database.",
 		Annotations: map[string]string{background: ""},
 		ValidArgs:   modelNames(),
-		Args:        cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs),
+		Args:        cobra.MatchAll(cobra.MinimumNArgs(1), oneOf("read model", modelNames())),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			rebuild := func(ctx context.Context, f *foundation, of id.Client) error {
 				return e.rebuild(ctx, f, names, of, cmd.ErrOrStderr())
@@ -204,15 +206,38 @@ func modelNames() []string {
 	return names
 }
 
-func printStatuses(out io.Writer, statuses []feed.Status) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tPOSITION\tEVENTS\tUPDATED\tLEADER\tQUARANTINED")
+// listedStatus is a projection as `kindred projections list` tells of it.
+type listedStatus struct {
+	Name        string              `json:"name"`
+	Position    eventstore.Position `json:"position"`
+	Events      int64               `json:"events"`
+	UpdatedAt   time.Time           `json:"updated_at"`
+	Leader      string              `json:"leader"`
+	Quarantined []listedQuarantine  `json:"quarantined"`
+}
+
+type listedQuarantine struct {
+	Client   id.Client           `json:"client"`
+	Position eventstore.Position `json:"position"`
+	At       time.Time           `json:"at"`
+	Reason   string              `json:"reason"`
+}
+
+func printStatuses(out io.Writer, statuses []feed.Status, asJSON bool) error {
+	list := newListing(out, asJSON, "NAME", "POSITION", "EVENTS", "UPDATED", "LEADER", "QUARANTINED")
 	for _, s := range statuses {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%d\n",
-			s.Name, s.Position, s.Events, s.UpdatedAt.UTC().Format(time.RFC3339), s.Leader, len(s.Quarantined))
+		item := listedStatus{s.Name, s.Position, s.Events, s.UpdatedAt, s.Leader, []listedQuarantine{}}
+		row := []string{
+			s.Name, string(s.Position), strconv.FormatInt(s.Events, 10), s.UpdatedAt.UTC().Format(time.RFC3339), s.Leader,
+			strconv.Itoa(len(s.Quarantined)),
+		}
 		for _, q := range s.Quarantined {
-			fmt.Fprintf(table, "  %s\t%s\t\t%s\t\t%s\n", q.Client, q.Position, q.At.UTC().Format(time.RFC3339), q.Reason)
+			item.Quarantined = append(item.Quarantined, listedQuarantine{q.Client, q.Position, q.At, q.Reason})
+			row[len(row)-1] += fmt.Sprintf("\n  %s\t%s\t\t%s\t\t%s", q.Client, q.Position, q.At.UTC().Format(time.RFC3339), printable(q.Reason))
+		}
+		if err := list.add(item, row...); err != nil {
+			return err
 		}
 	}
-	return table.Flush()
+	return list.end()
 }

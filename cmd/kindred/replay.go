@@ -50,6 +50,9 @@ func (e environ) historyReplayCommand() *cobra.Command {
 			var source *foundation
 			switch {
 			case flags.from == "":
+				if err := config.served(cmd.Context()); err != nil {
+					return err
+				}
 				if source, err = found(cmd.Context(), config, e.logger, true); err != nil {
 					return err
 				}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -43,6 +45,9 @@ func (e environ) serveCommand() *cobra.Command {
 			config, err := readConfig(e.getenv)
 			if err != nil {
 				return err
+			}
+			for _, name := range misspelt(os.Environ()) {
+				e.logger.WarnContext(cmd.Context(), "a variable that is no setting is ignored; kindred serve --help lists them all", "name", name)
 			}
 			floor := make([]byte, heapFloor) // never touched: it takes no memory itself
 			defer runtime.KeepAlive(floor)
@@ -136,16 +141,20 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	}
 	e.logger.InfoContext(ctx, "serving", "address", config.Listen, "public_url", config.PublicURL, "roles", config.Roles)
 	ready(config)
-	err = f.serveHTTP(ctx, behind, listener, handler)
-	return errors.Join(err, stopped(stop, group))
+	err = errors.Join(f.serveHTTP(ctx, behind, listener, handler), stopped(stop, group))
+	e.logger.InfoContext(ctx, "stopped")
+	return err
 }
 
 // listen opens the port before anything else is started, and writes down the
 // address it got.
 func listen(ctx context.Context, config *Config) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", config.Listen, err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program listens on %s; end it, or set KINDRED_LISTEN to another address", config.Listen)
+	case err != nil:
+		return nil, fmt.Errorf("listen, as KINDRED_LISTEN says: %w", err)
 	}
 	config.Listen = listener.Addr().String()
 	if config.PublicURL == "" {

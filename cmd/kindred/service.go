@@ -55,6 +55,7 @@ const controlConns = 4
 // found opens the foundation, in order. Close it in any case.
 func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
 	f := &foundation{config: config, logger: logger, tool: tool, metrics: prometheus.NewRegistry()}
+	registerProcess(f.metrics)
 	for _, step := range []func(context.Context) error{f.openDatabase, f.openVault, f.openLog} {
 		if err := step(ctx); err != nil {
 			f.close()
@@ -104,11 +105,13 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 		return err
 	}
 	f.closers = append(f.closers, f.pool.Close)
+	registerPool(f.metrics, "work", f.pool)
 	f.control, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, MaxConns: controlConns, AppName: "kindred control"})
 	if err != nil {
 		return err
 	}
 	f.closers = append(f.closers, f.control.Close)
+	registerPool(f.metrics, "control", f.control)
 	return nil
 }
 
@@ -144,7 +147,7 @@ func (f *foundation) openVault(ctx context.Context) error {
 }
 
 func (f *foundation) openLog(ctx context.Context) error {
-	f.log = &eventstore.Log{Vault: f.vault, Registry: event.All(), Now: time.Now}
+	f.log = &eventstore.Log{Vault: f.vault, Registry: event.All(), Now: time.Now, Appended: countAppends(f.metrics)}
 	if f.config.EventStoreURL == "" {
 		store, err := pgstore.Open(ctx, f.pool)
 		if err != nil {

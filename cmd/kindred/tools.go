@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,8 +27,41 @@ The API reference is at %[1]s/docs. Ctrl-C stops everything.
 `, c.PublicURL)
 }
 
-// with runs a tool on the foundation of the service.
+// with runs a tool on the foundation of the service, where one was served before.
 func (e environ) with(work func(context.Context, *foundation) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		config, err := readConfig(e.getenv)
+		if err == nil {
+			err = config.served(cmd.Context())
+		}
+		if err != nil {
+			return err
+		}
+		return e.anywhere(work)(cmd, args)
+	}
+}
+
+// served refuses a place where nothing was ever served: a tool would make a new
+// kindred there.
+func (c Config) served(ctx context.Context) error {
+	if c.DatabaseURL == "" {
+		there, err := postgres.LocalExists(c.DataDir)
+		if err == nil && !there {
+			err = fmt.Errorf("nothing was ever served from %s: there is no database under it. "+
+				"Set KINDRED_DATA_DIR or KINDRED_DATABASE_URL to where the service keeps its data", c.DataDir)
+		}
+		return err
+	}
+	there, err := postgres.Migrated(ctx, c.DatabaseURL)
+	if err == nil && !there {
+		err = errors.New("nothing was ever served from the database that KINDRED_DATABASE_URL names: it holds no kindred")
+	}
+	return err
+}
+
+// anywhere runs a tool on the foundation of the service, which it makes where
+// there is none.
+func (e environ) anywhere(work func(context.Context, *foundation) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		config, err := readConfig(e.getenv)
 		if err != nil {
@@ -85,7 +119,7 @@ func (e environ) migrateCommand() *cobra.Command {
 		Use:   "migrate",
 		Short: "Bring the database to the schema of this release",
 		Args:  cobra.NoArgs,
-		RunE: e.with(func(context.Context, *foundation) error { // to found is to migrate
+		RunE: e.anywhere(func(context.Context, *foundation) error { // to found is to migrate
 			_, err := fmt.Fprintln(e.out, "The database has the schema", postgres.Fingerprint())
 			return err
 		}),

@@ -16,7 +16,7 @@ type Metrics struct {
 // NewMetrics registers the metrics, each labelled by projection.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kindred_feed_" + name, Help: help}, []string{"projection"})
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kindred_projection_" + name, Help: help}, []string{"projection"})
 		registry.MustRegister(g)
 		return g
 	}
@@ -27,7 +27,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		clients:    gauge("quarantined_clients", "Clients whose part stopped at an event that cannot be applied."),
 		stopped:    gauge("stopped", "1 where an event could not be handled and everything after it waits."),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kindred_feed_events_total", Help: "Events that were passed.",
+			Name: "kindred_projection_events_total", Help: "Events that were passed.",
 		}, []string{"projection"}),
 	}
 	registry.MustRegister(m.events)

@@ -19,8 +19,8 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
 	w.passed(t, "names_2", last)
 	want := map[string]float64{
-		"kindred_feed_leader": 1, "kindred_feed_events_total": 4, "kindred_feed_quarantined_clients": 1,
-		"kindred_feed_lag_events": 0, "kindred_feed_lag_seconds": 0,
+		"kindred_projection_leader": 1, "kindred_projection_events_total": 4, "kindred_projection_quarantined_clients": 1,
+		"kindred_projection_lag_events": 0, "kindred_projection_lag_seconds": 0,
 	}
 	until(t, "all are as they should be", func() bool {
 		families, err := registry.Gather()

@@ -97,7 +97,7 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff, work func(c
 	}
 	switch {
 	case ctx.Err() != nil:
-		log.InfoContext(ctx, "lease given back")
+		log.DebugContext(ctx, "lease given back")
 		return ctx.Err()
 	case errors.Is(err, ErrRestored):
 		return err

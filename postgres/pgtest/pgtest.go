@@ -76,13 +76,24 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 // ends, whoever is still connected to it.
 func URL(t testing.TB) string {
 	t.Helper()
-	server, err := sharedServer()
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
 	template, err := sharedTemplate()
 	if err != nil {
 		t.Fatalf("pgtest: make the template database: %v", err)
+	}
+	return clone(t, template)
+}
+
+// Empty returns the URL of a fresh database that holds nothing.
+func Empty(t testing.TB) string {
+	t.Helper()
+	return clone(t, "template0")
+}
+
+func clone(t testing.TB, template string) string {
+	t.Helper()
+	server, err := sharedServer()
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
 	}
 	name := "kindred_test_" + strings.ToLower(rand.Text())
 	create := `CREATE DATABASE ` + name + ` TEMPLATE ` + template + ` STRATEGY file_copy` // a third of the work of the default

@@ -156,15 +156,24 @@ func (c *client) request(ctx context.Context, method, path string, body []byte, 
 }
 
 // match publishes one event: the n-th pair of users, of which there are
-// users * (users - 1). It returns the pair.
+// users * (users - 1). It returns the pair. Where kindred is behind (503), it
+// insists.
 func (c *client) match(ctx context.Context, n int) (pair string, err error) {
 	user, other := c.pair(n)
 	body, err := json.Marshal(map[string]string{"matched_user_id": other})
 	if err != nil {
 		return "", err
 	}
-	_, err = c.request(ctx, "POST", "/api/v1/users/"+user+"/matches", body, "application/json", "")
-	return user + "+" + other, err
+	for end := time.Now().Add(patience); ; {
+		_, err = c.request(ctx, "POST", "/api/v1/users/"+user+"/matches", body, "application/json", "")
+		answer, ok := errors.AsType[refused](err)
+		if !ok || answer.status != http.StatusServiceUnavailable || time.Now().After(end) {
+			return user + "+" + other, err
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil { // it refused before it recorded anything
+			return "", err
+		}
+	}
 }
 
 func (c *client) pair(n int) (user, other string) {
