@@ -24,6 +24,7 @@ type consenting struct {
 	turn    turns
 	reached eventstore.Position // belongs to who has the turn, as does the next
 	server  int64               // that they were read from
+	held    holding
 
 	mu      sync.RWMutex // guards the rest; nobody waits for the database meanwhile
 	granted map[id.User]struct{}
@@ -61,10 +62,11 @@ func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consenting) err
 	}
 	if into != c {
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.granted, c.reached, c.server = into.granted, into.reached, server
+		c.mu.Unlock()
 	}
-	return nil
+	const grant = 80 // bytes
+	return p.memory.resize(&c.held, int64(grant*len(c.granted)))
 }
 
 func (c *consenting) apply(page []ConsentChange) {

@@ -5,37 +5,79 @@ import (
 	"slices"
 	"testing"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
-	"kindred/domain/matching"
-	"kindred/domain/traits"
 )
 
-// The clients that were asked about longest ago are forgotten, until what is
-// kept fits; the one that was built just now stays, however large.
+// The clients that were asked about longest ago are forgotten until what is kept
+// fits; the one that is built stays.
 func TestPopulationsAreKeptWhileTheyFit(t *testing.T) {
+	const whole = 100
 	for _, c := range []struct {
-		sizes []int64 // users of each client, in the order of their last use
+		sizes []int64 // of each client, in the order of their last use
+		built int64
 		kept  []id.Client
+		fault string
 	}{
-		{[]int64{1, 2, 3}, []id.Client{"0", "1", "2", "built"}},
-		{[]int64{1, 1, maxKept - 1}, []id.Client{"1", "2", "built"}},
-		{[]int64{1, maxKept, 1}, []id.Client{"2", "built"}},
-		{[]int64{1, 1, maxKept + 1}, []id.Client{"built"}},
+		{sizes: []int64{10, 20, 30}, built: 40, kept: []id.Client{"0", "1", "2", "built"}},
+		{sizes: []int64{10, 20, 30}, built: 41, kept: []id.Client{"1", "2", "built"}},
+		{sizes: []int64{50, 20, 30}, built: 50, kept: []id.Client{"1", "2", "built"}},
+		{sizes: []int64{10, 50, 40}, built: 50, kept: []id.Client{"2", "built"}},
+		{sizes: []int64{10, 20, 30}, built: 51, kept: []id.Client{"0", "1", "2", "built"}, fault: "population_too_large"},
 	} {
-		p, err := NewPopulations(Reader{})
+		p, err := NewPopulations(Reader{}, whole)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, size := range c.sizes {
 			pop := &population{}
-			pop.size.Store(size)
 			p.clients.Add(id.Client(fmt.Sprint(i)), pop)
+			if err := p.memory.resize(&pop.held, size); err != nil {
+				t.Fatal(err)
+			}
 		}
-		built := &population{known: known{users: matching.New(traits.Schema{})}}
+		built, taken := &population{}, int64(0)
 		p.clients.Add("built", built)
-		p.keep(built)
+		err = p.memory.grow(&taken, c.built, &built.held)
+		if c.fault == "" && err != nil || c.fault != "" && !fault.Is(err, c.fault) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		p.memory.settle(&built.held, taken)
 		if got := p.clients.Keys(); !slices.Equal(got, c.kept) {
 			t.Errorf("of %v are kept %v, not %v", c.sizes, got, c.kept)
 		}
+		used := int64(0)
+		for _, pop := range p.clients.Values() {
+			used += pop.held.bytes.Load()
+		}
+		if got := p.memory.used.Load(); got != used || got > whole {
+			t.Errorf("%d bytes are used, not %d", got, used)
+		}
+		p.clients.Purge()
+		p.memory.settle(&built.held, 7)             // it was forgotten while it was built anew
+		if got := p.memory.used.Load(); got != -7 { // what was never taken is given back
+			t.Errorf("%d bytes are used of nothing", got)
+		}
+	}
+}
+
+func TestWhatIsBeingMadeIsNotForgottenForOthers(t *testing.T) {
+	p, err := NewPopulations(Reader{}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var holdings [3]holding
+	var taken [3]int64
+	for i := range 2 {
+		if err := p.memory.grow(&taken[i], 50, &holdings[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.memory.grow(&taken[2], 1, &holdings[2]); !fault.Is(err, "busy") {
+		t.Errorf("got %v", err)
+	}
+	p.memory.used.Add(-taken[0])
+	if err := p.memory.grow(&taken[2], 1, &holdings[2]); err != nil {
+		t.Error(err)
 	}
 }

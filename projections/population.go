@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -23,8 +22,8 @@ const (
 	// the first is for firstChanges.
 	changesAtOnce = 5_000
 	firstChanges  = 500
-	// sampledAtOnce is how many sampled ones are.
-	sampledAtOnce = 128
+	// sampledAtOnce is how many sampled ones are: of the largest, 4 MB.
+	sampledAtOnce = 16
 	// retrainShare: once a fifth of the users has changed, the schema of
 	// their traits is inferred again.
 	retrainShare = 5
@@ -36,6 +35,9 @@ const (
 	partitionedFrom = 100_000
 	// maxBuild bounds how long a population may take to be read.
 	maxBuild = 10 * time.Minute
+	// weighEvery is how many users are read before their population is weighed:
+	// of the largest they take 40 kB each.
+	weighEvery = 100
 	// maxSchemaRaces bounds how often others may learn a schema meanwhile.
 	maxSchemaRaces = 5
 )
@@ -45,7 +47,7 @@ type population struct {
 	turn  turns        // guards the rest
 	begun atomic.Int64 // how often changes were taken in
 	done  int64        // the last time that this succeeded
-	size  atomic.Int64 // users
+	held  holding
 
 	known
 	asked bool // for a population in place of this one
@@ -104,6 +106,11 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	if decided && pop.users.Len() > partitionedFrom {
 		p.ask(client, pop) // its cells were made for other weights
 	}
+	defer func() {
+		if pop.users == nil {
+			p.memory.settle(&pop.held, 0)
+		}
+	}()
 	behind := recorded.learnt > pop.learnt
 	for change, err := range p.changes(ctx, client, &pop.reached) {
 		if err == nil {
@@ -125,6 +132,10 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	if behind {
 		p.ask(client, pop)
 	}
+	if err := p.memory.resize(&pop.held, pop.users.Bytes()); err != nil {
+		pop.users = nil
+		return err
+	}
 	return nil
 }
 
@@ -145,31 +156,18 @@ func (pop *population) adopt(recorded recordedSchema) bool {
 func (p *Populations) rebuild(ctx context.Context, client id.Client, pop *population, recorded recordedSchema) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxBuild)
 	defer cancel()
-	built, err := p.build(ctx, client, recorded)
-	pop.known = built
+	pop.known = known{} // what it took is free for what is built
+	p.memory.settle(&pop.held, 0)
+	built, taken, err := p.build(ctx, client, recorded, &pop.held)
 	if err != nil {
 		return err
 	}
-	p.keep(pop)
+	pop.known = built
+	p.memory.settle(&pop.held, taken)
 	if pop.users.Len() > partitionedFrom {
 		p.ask(client, pop)
 	}
 	return nil
-}
-
-// keep makes room for a population that was built by forgetting others.
-func (p *Populations) keep(pop *population) {
-	pop.size.Store(int64(pop.users.Len()))
-	total := int64(0)
-	kept := p.clients.Values() // the one that was used last comes last
-	for i, other := range slices.Backward(kept) {
-		if total += other.size.Load(); total > maxKept && other != pop {
-			for range i + 1 {
-				p.clients.RemoveOldest()
-			}
-			return
-		}
-	}
 }
 
 // ask has a population built in place of this one, once.
@@ -208,13 +206,15 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	}
 	recorded, err := p.Schemas.get(ctx, client)
 	var built known
+	var taken int64
 	if err == nil {
-		built, err = p.build(ctx, client, recorded)
+		built, taken, err = p.build(ctx, client, recorded, &pop.held)
 	}
 	if err == nil && built.users.Len() > partitionedFrom {
 		built.users.Partition(pairsSeed)
 	}
 	if err := pop.turn.take(ctx); err != nil {
+		p.memory.used.Add(-taken)
 		return err
 	}
 	defer pop.turn.give()
@@ -223,34 +223,48 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 		return err
 	}
 	pop.known = built // the next request takes in what has changed since
-	p.keep(pop)
+	p.memory.settle(&pop.held, taken)
 	return nil
 }
 
-// build reads everyone under the newest schema. It holds no more than the
-// population itself and a sample of what it was made of.
-func (p *Populations) build(ctx context.Context, client id.Client, recorded recordedSchema) (known, error) {
+// build reads everyone under the newest schema, and returns what it has taken of
+// the budget for that. It holds no more than the population itself, a page of
+// users and a sample.
+func (p *Populations) build(ctx context.Context, client id.Client, recorded recordedSchema, of *holding) (_ known, taken int64, err error) {
+	defer func() {
+		if err != nil {
+			p.memory.used.Add(-taken)
+			taken = 0
+		}
+	}()
 	server := p.Users.Progress.Server()
 	recorded, changed, err := p.learn(ctx, client, recorded)
 	if err != nil {
-		return known{}, err
+		return known{}, taken, err
 	}
 	schema, _ := recorded.schema()
 	k := known{
 		users: matching.New(schema), server: server, schema: schema, overrides: recorded.overrides, learnt: recorded.learnt,
 		trained: recorded.users, changed: changed,
 	}
+	n := 0
 	for change, err := range p.changes(ctx, client, &k.reached) {
 		if err == nil {
 			err = put(k.users, change)
 		}
-		if err != nil {
-			return known{}, err
+		if n++; err == nil && n%weighEvery == 0 {
+			err = p.memory.grow(&taken, k.users.Bytes(), of)
 		}
+		if err != nil {
+			return known{}, taken, err
+		}
+	}
+	if err := p.memory.grow(&taken, k.users.Bytes(), of); err != nil {
+		return known{}, taken, err
 	}
 	d := k.users.Distribution(pairsSeed, nil)
 	k.distribution = &d
-	return k, nil
+	return k, taken, nil
 }
 
 // learn makes sure that what is recorded is recent: it returns that, and how
@@ -306,21 +320,41 @@ func (p *Populations) infer(ctx context.Context, client id.Client, overrides map
 			break
 		}
 	}
-	flats := map[string]traits.Flat{}
-	for ids := sample.IDs(); len(ids) > 0; {
-		n := min(len(ids), sampledAtOnce)
-		found, err := p.Users.users(ctx, client, false, n, selectUsers(usersAmong), ids[:n])
-		if err != nil {
-			return traits.Schema{}, 0, err
-		}
-		for _, u := range readable(found) {
-			if flats[string(u.ID)], err = flatten(u.ID, u.Traits); err != nil {
-				return traits.Schema{}, 0, err
+	var failed error
+	schema := traits.InferSampled(p.flats(ctx, client, sample.IDs(), &failed), overrides)
+	return schema, users, failed
+}
+
+// flats reads the traits of users, in the order of their ids as they are given. It
+// passes over those who are not there any more, and ends early where failed is set.
+func (p *Populations) flats(ctx context.Context, client id.Client, ids []string, failed *error) iter.Seq2[string, traits.Flat] {
+	return func(yield func(string, traits.Flat) bool) {
+		for some := range slices.Chunk(ids, sampledAtOnce) {
+			found, err := p.Users.users(ctx, client, false, len(some), selectUsers(usersAmong), some)
+			if err != nil {
+				*failed = err
+				return
+			}
+			documents := map[string]json.RawMessage{}
+			for _, u := range readable(found) {
+				documents[string(u.ID)] = u.Traits
+			}
+			for _, user := range some {
+				document, found := documents[user]
+				if !found {
+					continue
+				}
+				flat, err := flatten(id.User(user), document)
+				if err != nil {
+					*failed = err
+					return
+				}
+				if !yield(user, flat) {
+					return
+				}
 			}
 		}
-		ids = ids[n:]
 	}
-	return traits.Infer(maps.All(flats), overrides), users, nil
 }
 
 // changes reads all changes after *reached and moves it on.

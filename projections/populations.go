@@ -27,33 +27,49 @@ type Populations struct {
 	Record func(ctx context.Context, client id.Client, under, users int, schema []byte) error
 	Logger *slog.Logger
 
+	memory  budget
 	clients *lru.Cache[id.Client, *population]
 	layers  *lru.Cache[layerOf, *consenting]
 	behind  chan id.Client // clients whose population is to be built anew
 }
 
-// maxPopulations bounds how many clients are kept in memory, maxKept how many
-// users of them all beside those of the client that was asked about last.
-const (
-	maxPopulations = 1024
-	maxKept        = 2_000_000
-)
+// maxPopulations bounds how many clients are kept in memory.
+const maxPopulations = 1024
 
-// NewPopulations keeps nothing in memory yet. Record and Logger are set before
-// it is used.
-func NewPopulations(reader Reader) (*Populations, error) {
-	clients, err := lru.New[id.Client, *population](maxPopulations)
+// NewPopulations keeps nothing in memory yet, and never more than so many bytes.
+// Record and Logger are set before it is used.
+func NewPopulations(reader Reader, memory int64) (*Populations, error) {
+	p := &Populations{
+		Users: Users{Reader: reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
+		behind: make(chan id.Client, maxPopulations),
+	}
+	p.memory.whole, p.memory.forget = memory, p.forget
+	var err error
+	p.clients, err = lru.NewWithEvict(maxPopulations, func(_ id.Client, pop *population) { p.memory.release(&pop.held) })
 	if err != nil {
 		return nil, fmt.Errorf("keep populations: %w", err)
 	}
-	layers, err := lru.New[layerOf, *consenting](maxLayers)
+	p.layers, err = lru.NewWithEvict(maxLayers, func(_ layerOf, c *consenting) { p.memory.release(&c.held) })
 	if err != nil {
 		return nil, fmt.Errorf("keep consents: %w", err)
 	}
-	return &Populations{
-		Users: Users{Reader: reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
-		clients: clients, layers: layers, behind: make(chan id.Client, maxPopulations),
-	}, nil
+	return p, nil
+}
+
+// forget forgets the population, or else the consents, that were used longest
+// ago, but for one.
+func (p *Populations) forget(but *holding) bool {
+	for _, client := range p.clients.Keys() {
+		if pop, found := p.clients.Peek(client); found && &pop.held != but && pop.held.bytes.Load() > 0 {
+			return p.clients.Remove(client)
+		}
+	}
+	for _, of := range p.layers.Keys() {
+		if c, found := p.layers.Peek(of); found && &c.held != but && c.held.bytes.Load() > 0 {
+			return p.layers.Remove(of)
+		}
+	}
+	return false
 }
 
 // getOrAdd returns what is in memory under a key, or fresh, which is from now on.

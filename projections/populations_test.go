@@ -44,7 +44,7 @@ func newCrowd(t *testing.T, users int) *crowd {
 // populations are those of a process of its own.
 func (w *world) populations() *projections.Populations {
 	w.Helper()
-	p := must[*projections.Populations](w)(projections.NewPopulations(w.reader))
+	p := must[*projections.Populations](w)(projections.NewPopulations(w.reader, 1<<30))
 	p.Logger = slog.New(slog.DiscardHandler)
 	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 		stream := eventstore.Stream("traitschema-" + string(client))
@@ -162,7 +162,7 @@ func TestANewUserCanBeMatchedAtOnceAndAnErasedOneIsGoneAtOnce(t *testing.T) {
 func TestAKeyIsDestroyedBeforeTheErasureIsKnown(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 40)
-	ada := c.join("ada", 100)
+	ada := c.join("ada", 20) // alike in something to all others
 	for _, moment := range []string{"as the population is read", "after that"} {
 		gone := c.join(moment, 100)
 		if err := c.log.Vault.Destroy(t.Context(), c.acme, string(gone)); err != nil {
@@ -244,7 +244,7 @@ func TestWhatAFailoverLostIsForgotten(t *testing.T) {
 	within := event.Within{Layer: c.define(c.acme, "a layer"), TraitPaths: []string{"age", "town"}}
 	var users []id.User
 	for n := range 10 {
-		users = append(users, c.join(fmt.Sprint("person ", n), n))
+		users = append(users, c.join(fmt.Sprint("person ", n), 20))
 		c.grant(c.acme, within.Layer, users[n], true)
 	}
 	ada, lost, withdrawn := users[0], users[1], users[2]

@@ -87,7 +87,7 @@ func TestASchemaShowsWhatTakesPartAndWhyNot(t *testing.T) {
 func TestDecisionsCountAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 30)
-	ada, bob := c.join("ada", 3), c.join("bob", 28)
+	ada, bob := c.join("ada", 3), c.join("bob", 23)
 	score := func() (float64, int) {
 		m, ok, err := c.populations.Pair(t.Context(), c.acme, ada, bob, event.Within{})
 		if err != nil || !ok {
@@ -103,9 +103,9 @@ func TestDecisionsCountAtOnce(t *testing.T) {
 		versions  int
 		holds     func(float64) bool
 	}{
-		{"age weighs more, and is less unlike than their towns", map[string]event.TraitOverride{"age": {Weight: &weight}}, 1, func(s float64) bool { return s > before }},
-		{"age is ignored, and they differ in town", map[string]event.TraitOverride{"age": {Ignore: &ignore}}, 1, func(s float64) bool { return s == 0 }},
-		{"age has levels, which has to be learnt", map[string]event.TraitOverride{"age": {Type: "category"}}, 2, func(s float64) bool { return s == 0 }},
+		{"age weighs more, and is less alike than their towns", map[string]event.TraitOverride{"age": {Weight: &weight}}, 1, func(s float64) bool { return s < before }},
+		{"age is ignored, and they share the town", map[string]event.TraitOverride{"age": {Ignore: &ignore}}, 1, func(s float64) bool { return s == 1 }},
+		{"age has levels, which has to be learnt", map[string]event.TraitOverride{"age": {Type: "category"}}, 2, func(s float64) bool { return s == 0.5 }},
 		{"nothing is decided", map[string]event.TraitOverride{}, 2, func(s float64) bool { return s == before }},
 	} {
 		c.override(step.overrides)

@@ -16,7 +16,7 @@ func TestThePopulationThatIsReadAnewIsWaitedForOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := errors.New("there is no way back")
 		progress := feed.NewProgress(nil, nil)
-		p, err := NewPopulations(Reader{Progress: progress})
+		p, err := NewPopulations(Reader{Progress: progress}, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}

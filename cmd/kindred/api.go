@@ -100,7 +100,7 @@ func (f *foundation) traveller() *travel.Traveller {
 // commands wires what changes things.
 func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := f.reader()
-	populations, err := projections.NewPopulations(reader)
+	populations, err := projections.NewPopulations(reader, f.memory*2/5)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	clusteringMemory = 2 << 30 // bytes of vectors: 8 million users of 64 dimensions
+	clusteringMemory = 2 << 30 // bytes of vectors at most: 8 million users of 64 dimensions
 	clusteringLimit  = 30 * time.Minute
 	clusteringSlots  = 4 // at least: a large run leaves room for small ones
 )
@@ -33,7 +33,7 @@ func (f *foundation) clustering(c *commands.Commands, metrics *policies.Metrics)
 			consent: projections.Consent{Reader: reader}, users: projections.Users{Reader: reader},
 		},
 		Lead: f.runner.Lead, Now: time.Now, Logger: f.logger, Metrics: metrics,
-		Slots: max(clusteringSlots, runtime.NumCPU()), Memory: clusteringMemory, Limit: clusteringLimit,
+		Slots: max(clusteringSlots, runtime.NumCPU()), Memory: min(clusteringMemory, f.memory/4), Limit: clusteringLimit,
 	}
 }
 

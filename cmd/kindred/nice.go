@@ -24,6 +24,9 @@ const (
 
 // setUp is done before every command.
 func setUp(cmd *cobra.Command, _ []string) {
+	if limit, found := containerLimit("/proc/self/cgroup", "/sys/fs/cgroup"); found && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 10 * 9) // garbage is collected before the container ends the process
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}

@@ -34,6 +34,7 @@ type foundation struct {
 	config   Config
 	logger   *slog.Logger
 	tool     bool            // may stand beside a running service
+	memory   int64           // bytes that the process may use: what is large takes a share of it
 	local    *postgres.Local // nil where a database is configured
 	pool     *pgxpool.Pool
 	control  *pgxpool.Pool // for what must not wait behind the work: leases, revocations
@@ -54,7 +55,7 @@ const controlConns = 4
 
 // found opens the foundation, in order. Close it in any case.
 func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
-	f := &foundation{config: config, logger: logger, tool: tool, metrics: prometheus.NewRegistry()}
+	f := &foundation{config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry()}
 	registerProcess(f.metrics)
 	for _, step := range []func(context.Context) error{f.openDatabase, f.openVault, f.openLog} {
 		if err := step(ctx); err != nil {

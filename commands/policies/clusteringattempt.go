@@ -28,7 +28,7 @@ var (
 )
 
 const (
-	firstRead   = 100              // users that are read in the first statement
+	firstRead   = 100              // users that are read in the first statement: of the largest, 25 MB
 	usersRead   = 500              // that are read in one statement at most
 	bytesRead   = 8 << 20          // of traits that a statement should read, judged by the one before
 	membersWait = 30 * time.Second // at most, for the read models to know the members
@@ -149,11 +149,9 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 	for _, u := range a.users {
 		sample.Add(string(u))
 	}
-	ids := sample.IDs()
-	slices.Sort(ids)
-	drawn := make([]id.User, len(ids))
-	for i, u := range ids {
-		drawn[i] = id.User(u)
+	var drawn []id.User
+	for _, u := range sample.IDs() {
+		drawn = append(drawn, id.User(u))
 	}
 	decided, err := a.Commands.DecisionsAt(ctx, a.run.Client, a.run.Position)
 	if err != nil {
@@ -164,7 +162,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
 	}
 	var failed error
-	schema := traits.Infer(func(yield func(string, traits.Flat) bool) {
+	schema := traits.InferSampled(func(yield func(string, traits.Flat) bool) {
 		for i, flat := range a.flats(ctx, drawn, &failed) {
 			if !yield(string(drawn[i]), flat) {
 				return
@@ -206,14 +204,19 @@ func weights(s traits.Schema) map[string]float64 {
 func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) iter.Seq2[int, traits.Flat] {
 	permit := traits.Permit(a.run.TraitPaths)
 	return func(yield func(int, traits.Flat) bool) {
-		place, limit := 0, firstRead
-		for left := users; len(left) > 0; {
-			n := min(limit, len(left))
-			found, err := a.Inputs.Traits(ctx, a.run.Client, left[:n])
+		limit := firstRead
+		for first := 0; first < len(users); {
+			n := min(limit, len(users)-first)
+			places := make(map[id.User]int, n)
+			for i, u := range users[first : first+n] {
+				places[u] = first + i
+			}
+			found, err := a.Inputs.Traits(ctx, a.run.Client, users[first:first+n])
 			if err != nil {
 				*failed = err
 				return
 			}
+			slices.SortFunc(found, func(u, v UserTraits) int { return places[u.User] - places[v.User] })
 			size := 0
 			for _, u := range found {
 				size += len(u.Traits)
@@ -232,14 +235,11 @@ func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) ite
 					return
 				}
 				flat.Values = slices.DeleteFunc(flat.Values, func(v traits.Value) bool { return !permit(v.Path) })
-				for users[place] != u.User {
-					place++
-				}
-				if !yield(place, flat) {
+				if !yield(places[u.User], flat) {
 					return
 				}
 			}
-			left = left[n:]
+			first += n
 			limit = min(2*limit, usersRead, max(1, n*bytesRead/max(1, size)))
 		}
 	}

@@ -44,6 +44,11 @@ func (c *levels) similarity(a, b int) float64 {
 	return 0
 }
 
+func (c *levels) bytes() int {
+	const level = 200 // its text, number and holders
+	return 4*len(c.codes) + level*len(c.known.keys)
+}
+
 func (c *levels) bounds(row int, weight int64) func(int, []int64) {
 	q, whole := c.codes[row], weight*one
 	return func(from int, sums []int64) {

@@ -47,6 +47,8 @@ func (c *numbers) similarity(a, b int) float64 {
 	return 1 - min(1, math.Abs(c.exact[a]-c.exact[b])/c.span)
 }
 
+func (c *numbers) bytes() int { return 12 * len(c.exact) }
+
 func (c *numbers) bounds(row int, weight int64) func(int, []int64) {
 	// Each of the two roundings moves a value by half a unit; the second unit
 	// covers what float64 loses on the way.

@@ -87,6 +87,8 @@ func (c *places) similarity(a, b int) float64 {
 	return nearness(2 * math.Asin(math.Sqrt(min(1, h))))
 }
 
+func (c *places) bytes() int { return 36 * len(c.at) }
+
 func (c *places) bounds(row int, weight int64) func(int, []int64) {
 	q, table := c.chord[row], c.table
 	return func(from int, sums []int64) {

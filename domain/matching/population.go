@@ -76,6 +76,8 @@ type values interface {
 	reorder(order []int)
 	// similarity is that of two rows that have a value, in 0..1.
 	similarity(a, b int) float64
+	// bytes is about how much memory they take.
+	bytes() int
 	// bounds returns a function that adds, for each i, weight times an upper
 	// bound of the similarity between row and from+i, in units of 1/one, to
 	// sums[i]; 0 where from+i has no value.
@@ -143,6 +145,18 @@ func (p *Population) Len() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return len(p.rows)
+}
+
+// Bytes is about how much memory the population takes.
+func (p *Population) Bytes() int64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	const row, pattern = 128, 64 // a user's id, its place and pattern; a pattern's number and holders
+	size := row*len(p.users) + pattern*len(p.presences.keys)
+	for _, t := range p.traits {
+		size += t.values.bytes()
+	}
+	return int64(size)
 }
 
 // Put adds a user, or replaces what was known of it.

@@ -13,9 +13,14 @@ import (
 // A scan sees of each set a signature, in which a member is one of 64 bits (the
 // schema's levels have a bit each, as far as others do not join them), and its
 // size. From the bits in common follows the largest possible index.
+//
+// Members are told apart by hashes of 64 bits, which take 8 bytes each however
+// long the texts are and however many there are; among a million members two are
+// taken for one with a probability of 3e-8.
 type sets struct {
-	known      *interner[string]
-	members    [][]uint32 // sorted
+	own        map[uint64]int // the bits of the schema's levels
+	members    [][]uint64     // sorted
+	held       int            // members of all
 	signatures []uint64
 	sizes      []uint8 // up to manyMembers; noSet where absent
 }
@@ -26,13 +31,26 @@ const (
 	sizeClasses = 66
 )
 
-// newSets gives the schema's levels the first numbers, and so bits of their own.
+// newSets gives the schema's levels bits of their own, as far as there are.
 func newSets(named []traits.Level) *sets {
-	c := &sets{known: newInterner[string]()}
-	for _, level := range named {
-		holdText(c.known, level.Name)
+	c := &sets{own: make(map[uint64]int, len(named))}
+	for i, level := range named {
+		c.own[hashOf(level.Name)] = i % signatureBits
 	}
 	return c
+}
+
+const signatureBits = 64
+
+// hashOf is FNV-1a, its bits mixed as splitmix64 does: the same in every process.
+func hashOf(text string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
 }
 
 func (c *sets) grow(n int) {
@@ -42,9 +60,7 @@ func (c *sets) grow(n int) {
 }
 
 func (c *sets) copy(from, to int) {
-	for _, m := range c.members[from] {
-		c.known.hold(c.known.keys[m])
-	}
+	c.held += len(c.members[from])
 	c.members[to], c.signatures[to], c.sizes[to] = c.members[from], c.signatures[from], c.sizes[from]
 }
 
@@ -55,24 +71,30 @@ func (c *sets) reorder(order []int) {
 }
 
 func (c *sets) put(row int, v traits.Value) {
-	members := make([]uint32, len(v.Set))
+	members := make([]uint64, len(v.Set))
 	var signature uint64
 	for i, text := range v.Set {
-		members[i] = holdText(c.known, text)
-		signature |= bit(members[i])
+		members[i] = hashOf(text)
+		signature |= c.bit(members[i])
 	}
+	c.held += len(members)
 	slices.Sort(members)
 	c.members[row], c.signatures[row], c.sizes[row] = members, signature, uint8(min(len(members), manyMembers))
 }
 
 func (c *sets) clear(row int) {
-	for _, m := range c.members[row] {
-		c.known.release(m)
-	}
+	c.held -= len(c.members[row])
 	c.members[row], c.signatures[row], c.sizes[row] = nil, 0, noSet
 }
 
-func bit(member uint32) uint64 { return 1 << ((member - 1) % 64) }
+func (c *sets) bit(member uint64) uint64 {
+	if own, named := c.own[member]; named {
+		return 1 << own
+	}
+	return 1 << (member % signatureBits)
+}
+
+func (c *sets) bytes() int { return 8*c.held + 33*len(c.members) }
 
 func (c *sets) similarity(a, b int) float64 {
 	x, y := c.members[a], c.members[b]

@@ -21,12 +21,13 @@ import (
 // out and counted in [Flat.Skipped]; what lies beyond the others is a value of
 // kind [Other].
 const (
-	MaxDepth     = 4     // keys from the root to a value
-	MaxPaths     = 256   // paths of one user, and of one schema
-	MaxPathBytes = 256   // bytes of one dotted path
-	MaxTextBytes = 256   // bytes of a string that can still be a level
-	MaxMembers   = 1024  // distinct members of one set
-	MaxMagnitude = 1e150 // of a number: its square is still finite
+	MaxDepth      = 4     // keys from the root to a value
+	MaxPaths      = 256   // paths of one user, and of one schema
+	MaxPathBytes  = 256   // bytes of one dotted path
+	MaxTextBytes  = 256   // bytes of a string that can still be a level
+	MaxMembers    = 1024  // distinct members of one set
+	MaxAllMembers = 4096  // members of all sets of one user; sets beyond, in the order of paths, are of kind [Other]
+	MaxMagnitude  = 1e150 // of a number: its square is still finite
 )
 
 // ErrNotObject says that traits were not one well-formed JSON object. It holds
@@ -111,7 +112,28 @@ func (r *reader) settle() Flat {
 		kept = append(kept, v)
 	}
 	over := max(0, len(kept)-MaxPaths)
-	return Flat{Values: kept[:len(kept)-over], Skipped: r.skipped + over}
+	kept = kept[:len(kept)-over]
+	members := 0
+	for i, v := range kept {
+		if members += len(v.Set); members > MaxAllMembers {
+			members -= len(v.Set)
+			kept[i] = Value{Path: v.Path, Kind: Other}
+		}
+	}
+	return Flat{Values: slices.Clip(kept), Skipped: r.skipped + over}
+}
+
+// Bytes is about how much memory the traits take.
+func (f Flat) Bytes() int {
+	const value, text = 104, 16
+	size := 0
+	for _, v := range f.Values {
+		size += value + len(v.Path) + len(v.Text)
+		for _, member := range v.Set {
+			size += text + len(member)
+		}
+	}
+	return size
 }
 
 // reader walks a document that json.Valid has accepted, so that it never has

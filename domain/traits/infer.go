@@ -14,7 +14,8 @@ import (
 
 // What a schema is learnt from and how much of it is kept.
 const (
-	SampleSize     = 4096
+	SampleSize     = 4096     // users
+	SampleBytes    = 16 << 20 // of their traits, as Flat.Bytes counts; one user in any case
 	CategoryLevels = 31
 	SetLevels      = 64
 )
@@ -30,21 +31,43 @@ type Override struct {
 }
 
 // Infer learns a schema from users, each given once by a distinct id. It looks
-// at the SampleSize users whose ids hash lowest, so the order of arrival
-// cannot change the result. The caller sets the version.
+// at the SampleSize users whose ids hash lowest, or at fewer of them where these
+// have SampleBytes, so the order of arrival cannot change the result. The caller
+// sets the version.
 func Infer(users iter.Seq2[string, Flat], overrides map[string]Override) Schema {
-	sampled := sample(users)
-	columns := make(map[string][]Value)
-	for _, u := range sampled {
-		for _, v := range u.flat.Values {
+	var s Sample
+	for id, flat := range users {
+		s.offer(id, flat)
+	}
+	slices.SortFunc(s.best, drawn.compare)
+	return InferSampled(func(yield func(string, Flat) bool) {
+		for _, d := range s.best {
+			if !yield(d.id, d.flat) {
+				return
+			}
+		}
+	}, overrides)
+}
+
+// InferSampled is Infer of the users that a Sample has picked, in the order of
+// its IDs. It asks for no more of them than it looks at, and holds no more than
+// SampleBytes and one user.
+func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override) Schema {
+	columns, sampled, size := make(map[string][]Value), 0, 0
+	for _, flat := range users {
+		for _, v := range flat.Values {
 			columns[v.Path] = append(columns[v.Path], v)
+		}
+		sampled++
+		if size += flat.Bytes(); size >= SampleBytes {
+			break
 		}
 	}
 	paths := slices.SortedFunc(maps.Keys(columns), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(columns[b]), len(columns[a])), strings.Compare(a, b))
 	})
 	kept := paths[:min(len(paths), MaxPaths)]
-	s := Schema{Sampled: len(sampled), Traits: []Trait{}, Skipped: len(paths) - len(kept)}
+	s := Schema{Sampled: sampled, Traits: []Trait{}, Skipped: len(paths) - len(kept)}
 	for _, path := range slices.Sorted(slices.Values(kept)) {
 		s.Traits = append(s.Traits, describe(path, columns[path], overrides))
 	}
@@ -79,13 +102,17 @@ func (h *worstFirst) Pop() any {
 
 // Sample picks, from ids that come in any order, those that Infer looks at.
 // The zero value is empty.
-type Sample struct{ best worstFirst }
+type Sample struct {
+	best worstFirst
+	size int // bytes of their traits
+}
 
 // Add offers an id that was not offered before.
 func (s *Sample) Add(id string) { s.offer(id, Flat{}) }
 
-// IDs returns what was picked.
+// IDs returns what was picked, in the order of the hashes.
 func (s *Sample) IDs() []string {
+	slices.SortFunc(s.best, drawn.compare) // from the last on, it is a heap no more
 	ids := make([]string, len(s.best))
 	for i, d := range s.best {
 		ids[i] = d.id
@@ -96,22 +123,13 @@ func (s *Sample) IDs() []string {
 func (s *Sample) offer(id string, flat Flat) {
 	sum := sha256.Sum256([]byte(id))
 	d := drawn{binary.BigEndian.Uint64(sum[:]), id, flat}
-	switch {
-	case len(s.best) < SampleSize:
-		heap.Push(&s.best, d)
-	case d.compare(s.best[0]) < 0:
-		s.best[0] = d
-		heap.Fix(&s.best, 0)
+	heap.Push(&s.best, d)
+	s.size += flat.Bytes()
+	// Whoever comes behind SampleBytes of others is not looked at.
+	for worst := s.best[0].flat.Bytes(); len(s.best) > SampleSize || s.size-worst >= SampleBytes; worst = s.best[0].flat.Bytes() {
+		heap.Pop(&s.best)
+		s.size -= worst
 	}
-}
-
-func sample(users iter.Seq2[string, Flat]) []drawn {
-	var s Sample
-	for id, flat := range users {
-		s.offer(id, flat)
-	}
-	slices.SortFunc(s.best, drawn.compare)
-	return s.best
 }
 
 func describe(path string, values []Value, overrides map[string]Override) Trait {

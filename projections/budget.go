@@ -1,0 +1,71 @@
+package projections
+
+import (
+	"sync/atomic"
+	"time"
+
+	"kindred/domain/fault"
+)
+
+// budget shares out the memory that populations and consents may take, among
+// all clients. What was used longest ago is forgotten where there is no more.
+type budget struct {
+	whole int64 // bytes; one client's population takes half of it at most
+	used  atomic.Int64
+	// forget drops what was used longest ago, but for one. It is false where there
+	// is nothing else.
+	forget func(but *holding) bool
+}
+
+// holding is what one population, or the consents of one layer, take of a budget.
+type holding struct {
+	bytes atomic.Int64
+	gone  atomic.Bool // it was forgotten: it takes nothing, and lasts for the requests that use it
+}
+
+// grow takes more for what has, or will have, a size, or gives some back; for is
+// what it is for. It fails with the fault population_too_large, or with busy where
+// all is taken by what is being made just now.
+func (b *budget) grow(taken *int64, size int64, of *holding) error {
+	if size > b.whole/2 {
+		return fault.New(fault.Conflict, "population_too_large",
+			"The traits of this client's users take more than %d MiB to be compared. Send fewer or shorter traits, or leave some out of matches.", b.whole>>21)
+	}
+	more := size - *taken
+	for b.used.Add(more) > b.whole && more > 0 {
+		b.used.Add(-more)
+		if !b.forget(of) {
+			return fault.New(fault.Unavailable, "busy", "Too many users are being read at once. Please try again.").After(time.Second)
+		}
+	}
+	*taken = size
+	return nil
+}
+
+// settle makes what was taken that of a holding, in place of what it had.
+func (b *budget) settle(h *holding, taken int64) {
+	b.used.Add(-h.bytes.Swap(taken))
+	if h.gone.Load() {
+		b.release(h)
+	}
+}
+
+// resize makes a holding as large as what it holds is now.
+func (b *budget) resize(h *holding, size int64) error {
+	before := h.bytes.Load()
+	taken := before
+	if err := b.grow(&taken, size, h); err != nil {
+		return err
+	}
+	h.bytes.Add(taken - before)
+	if h.gone.Load() {
+		b.release(h)
+	}
+	return nil
+}
+
+// release gives back all that a holding has, once it was forgotten.
+func (b *budget) release(h *holding) {
+	h.gone.Store(true)
+	b.used.Add(-h.bytes.Swap(0))
+}
