@@ -37,16 +37,17 @@ const (
 // admission answers a bounded number of requests at a time, lets a bounded
 // number wait for a moment, and turns the others away at once, before anything
 // is read or checked, so that under any load the service does what it can do
-// at its best. Reads cannot keep writes out, nor long streams either, nor what
-// waits outside (WaitOutside); the service's own pages are always answered.
+// at its best. Clients share what there is fairly. Reads cannot keep writes out,
+// nor long streams either, nor what waits outside (WaitOutside); the service's
+// own pages are always answered.
 type admission struct {
-	edge                   *edge
-	next                   http.Handler
-	reads, writes, streams *lane
-	lines                  []*operation // those that take or answer NDJSON
-	problem                [2][]byte    // the answer, around the request's id
-	turnedAway             atomic.Int64 // since the log told
-	told                   atomic.Int64 // when it did, in Unix nanoseconds
+	edge          *edge
+	next          http.Handler
+	reads, writes *lane
+	lines         []*operation // those that take or answer NDJSON
+	problem       [2][]byte    // the answer, around the request's id
+	turnedAway    atomic.Int64 // since the log told
+	told          atomic.Int64 // when it did, in Unix nanoseconds
 }
 
 // admission puts the bounds before a handler.
@@ -57,19 +58,18 @@ func (e *edge) admission(next http.Handler) *admission {
 	}, []string{"lane"})
 	e.o.Metrics.MustRegister(shed)
 	n := e.o.Limits.InFlight
-	atOnce := max(n/readsAtOnce, 1)
 	a := &admission{
 		edge: e, next: next,
-		reads:   newLane(atOnce, n-atOnce, shed.WithLabelValues("reads")),
-		writes:  newLane(n, 0, shed.WithLabelValues("writes")),
-		streams: newLane(max(n/4, 1), 0, shed.WithLabelValues("streams")),
+		reads:  newLane(max(n/readsAtOnce, 1), n, shed.WithLabelValues("reads")),
+		writes: newLane(n, n, shed.WithLabelValues("writes")),
 	}
+	e.bodies = long(n, 4, shed.WithLabelValues("bodies"))
+	e.streams = long(max(n/4, 1), 8, shed.WithLabelValues("streams"))
 	for _, op := range e.operations {
 		if op.streams || op.exports {
 			a.lines = append(a.lines, op)
 		}
 	}
-	e.streams = a.streams
 	const mark = "id"
 	body := must(json.Marshal(Problem{
 		Type: "about:blank", Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
@@ -81,33 +81,31 @@ func (e *edge) admission(next http.Handler) *admission {
 }
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l := a.lane(r.Method, r.URL.Path, r.Header.Values("Accept"))
-	if l == a.writes && !l.full() {
-		takeSmall(r)
-	}
 	rec := &recorder{ResponseWriter: w}
-	switch {
-	case l == nil:
-	case !l.enter(r.Context()):
-		a.turnAway(w, r)
-		return
-	default:
-		rec.lane, rec.long = l, l == a.streams
+	if l := a.lane(r.Method, r.URL.Path, r.Header.Values("Accept")); l != nil {
+		client := a.edge.clientOf(r.Header["Authorization"], r.RemoteAddr, r.Header[headerForwardedFor])
+		if l == a.writes && !l.Refuses(client) {
+			takeSmall(r)
+		}
+		if !l.enter(r.Context(), client) {
+			a.turnAway(w, r)
+			return
+		}
+		rec.lane, rec.client = l, client
 		defer rec.leave()
 	}
 	a.next.ServeHTTP(rec, r)
 }
 
-// lane is where a request belongs, or nil for one of the service's own pages.
+// lane is where a request belongs, or nil for one of the service's own pages and
+// for a stream, which takes its place once its token is known.
 func (a *admission) lane(method, path string, accept []string) *lane {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	switch {
-	case !ofAPI(path):
+	case !ofAPI(path), a.long(method, path, accept):
 		return nil
-	case a.long(method, path, accept):
-		return a.streams
 	case method == http.MethodGet:
 		return a.reads
 	default:
@@ -161,7 +159,7 @@ func (a *admission) answer(b []byte, own string, now time.Time) []byte {
 }
 
 // full says whether there may be somebody to be turned away.
-func (a *admission) full() bool { return a.reads.full() || a.writes.full() }
+func (a *admission) full() bool { return a.reads.Full() || a.writes.Full() }
 
 // tell logs how many were turned away, now and then: a line for each would be
 // a load of its own.
@@ -172,55 +170,4 @@ func (a *admission) tell(ctx context.Context) {
 		return
 	}
 	a.edge.o.Logger.WarnContext(ctx, "overloaded: requests are turned away", slog.Int64("requests", a.turnedAway.Swap(0)))
-}
-
-// lane is a bounded number of requests that are answered, and of those that
-// wait for it, first come, first served.
-type lane struct {
-	slots  chan struct{}
-	most   int64 // of those who are answered or wait
-	inside atomic.Int64
-	shed   prometheus.Counter
-
-	untaken atomic.Int64 // bytes of answers that have left and are being written
-	shares  *shares      // of those who take long: streams, and who waits outside
-}
-
-func newLane(slots, queue int, shed prometheus.Counter) *lane {
-	return &lane{slots: make(chan struct{}, slots), most: int64(slots + queue), shed: shed, shares: newShares(slots + queue)}
-}
-
-// enter says whether a request may go on; then it must leave.
-func (l *lane) enter(ctx context.Context) bool {
-	if l.inside.Add(1) <= l.most && l.wait(ctx) {
-		return true
-	}
-	l.inside.Add(-1)
-	l.shed.Inc()
-	return false
-}
-
-// full says whether whoever comes now is one too many.
-func (l *lane) full() bool { return l.inside.Load() >= l.most }
-
-func (l *lane) leave() {
-	<-l.slots
-	l.inside.Add(-1)
-}
-
-func (l *lane) wait(ctx context.Context) bool {
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	default:
-	}
-	patience := time.NewTimer(waitForTurn)
-	defer patience.Stop()
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	return false
 }

@@ -268,7 +268,7 @@ func TestStreamsOfAClientLeavePlacesToOthers(t *testing.T) {
 func TestWhoWaitsOutsideKeepsNobodyOut(t *testing.T) {
 	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
 	waiting, waited := make(chan struct{}), make(chan error)
-	wait := func() error {
+	wait := func(context.Context) error {
 		close(waiting)
 		return <-waited
 	}
@@ -292,7 +292,7 @@ func TestWhoWaitsOutsideKeepsNobodyOut(t *testing.T) {
 	if got := <-done; got != http.StatusOK {
 		t.Errorf("who waited: %d", got)
 	}
-	if err := httpapi.WaitOutside(t.Context(), func() error { return io.EOF }); !errors.Is(err, io.EOF) {
+	if err := httpapi.WaitOutside(t.Context(), func(context.Context) error { return io.EOF }); !errors.Is(err, io.EOF) {
 		t.Errorf("without a request: %v", err)
 	}
 }

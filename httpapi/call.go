@@ -94,3 +94,12 @@ func PrincipalFrom(ctx context.Context) Principal { return exchangeFrom(ctx).pri
 func With(ctx context.Context, p Principal, c Call) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, &exchange{call: c, principal: p})
 }
+
+// client is who the exchange counts against: the principal's client, or what
+// stands for it as long as nobody is known.
+func (x *exchange) client() string {
+	if x.principal.Client != "" {
+		return string(x.principal.Client)
+	}
+	return x.rec.client
+}

@@ -97,7 +97,7 @@ func (c *doorConn) turnAway(request []byte) bool {
 		return false
 	}
 	l := a.lane(p.method, p.path, nil)
-	if !l.full() {
+	if l == nil || !l.Full() || !l.Refuses(a.edge.clientOf(p.authorization, c.RemoteAddr().String(), p.forwarded)) {
 		return false
 	}
 	now := time.Now() //nolint:forbidigo // deadlines are the system's
@@ -124,6 +124,8 @@ func has(line []byte, c byte) bool { return bytes.IndexByte(line, c) >= 0 }
 type plainRequest struct {
 	method, path string
 	id           string // its own
+
+	authorization, forwarded []string // the lines of these headers
 }
 
 // plain reads bytes that are one whole request to the API, which asks for
@@ -153,6 +155,10 @@ func plain(request []byte) (p plainRequest, ok bool) {
 			hosts++
 		case "x-request-id":
 			p.id = string(value)
+		case "authorization":
+			p.authorization = append(p.authorization, string(value))
+		case "x-forwarded-for":
+			p.forwarded = append(p.forwarded, string(value))
 		case "content-length":
 			if length != "" {
 				return p, false

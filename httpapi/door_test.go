@@ -148,7 +148,7 @@ func TestWhoWasTurnedAwayHasItsTimeLater(t *testing.T) {
 			}
 			time.Sleep(20 * time.Second)
 		}
-		a.writes.inside.Store(0)
+		empty(a.writes)
 		if _, err := io.WriteString(c, head); err != nil {
 			t.Fatal(err)
 		}
@@ -158,9 +158,19 @@ func TestWhoWasTurnedAwayHasItsTimeLater(t *testing.T) {
 	})
 }
 
+// fill takes all places of lanes with nowhere to wait, as the caller at the door.
 func fill(lanes ...*lane) {
 	for _, l := range lanes {
-		l.inside.Store(l.most)
+		for l.Try("127.0.0.1") {
+		}
+	}
+}
+
+func empty(lanes ...*lane) {
+	for _, l := range lanes {
+		for held(l) > 0 {
+			l.Give("127.0.0.1")
+		}
 	}
 }
 
@@ -226,7 +236,7 @@ func TestTheDoorAnswersAsAdmissionDoes(t *testing.T) {
 	if answer, _ := ask(t, c, in, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != http.StatusOK {
 		t.Errorf("a page of the service's own: %d", answer.StatusCode)
 	}
-	a.reads.inside.Store(0)
+	empty(a.reads)
 	if answer, _ := ask(t, c, in, get+"\r\n"); answer.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %d", answer.StatusCode)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,4 +49,37 @@ func within(a netip.Addr, networks []netip.Prefix) bool {
 func cutLast(list string) (before, last string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	return list[:max(i, 0)], list[i+1:], i >= 0
+}
+
+// network is the network that an address belongs to, as far as its host chooses
+// from it: the address itself, or the /64 of one of IPv6.
+func network(address string) string {
+	a, ok := plainAddr(address)
+	if !ok || a.Is4() {
+		return address
+	}
+	return netip.PrefixFrom(a, 64).Masked().String()
+}
+
+// Source is who the request of ctx comes from, for what is shared among callers:
+// its client, or where none is known its network.
+func Source(ctx context.Context) string {
+	x := exchangeFrom(ctx)
+	if x.principal.Client != "" {
+		return string(x.principal.Client)
+	}
+	return network(x.call.RemoteAddr)
+}
+
+// clientOf is who a request counts against before its token is verified: the
+// client of one that was lately, or the network that it comes from.
+func (e *edge) clientOf(authorization []string, peer string, forwarded []string) string {
+	if len(authorization) == 1 && e.o.Known != nil {
+		if scheme, bearer, _ := strings.Cut(authorization[0], " "); strings.EqualFold(scheme, "Bearer") {
+			if client := e.o.Known(bearer); client != "" {
+				return string(client)
+			}
+		}
+	}
+	return network(e.caller(peer, forwarded))
 }

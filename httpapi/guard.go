@@ -43,18 +43,18 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			}
 			return
 		}
-		if op.streams || x.call.Lines {
-			if !e.streams.share(x.principal.Client) {
-				e.fail(w, r, overloaded())
+		serve := func() {
+			if x.call.IdempotencyKey != "" {
+				e.once(w.(*recorder), r, x, body, next)
 				return
 			}
-			defer e.streams.shares.giveBack(x.principal.Client)
+			next.ServeHTTP(w, r)
 		}
-		if x.call.IdempotencyKey != "" {
-			e.once(w.(*recorder), r, x, body, next)
-			return
+		if !op.streams && !x.call.Lines {
+			serve()
+		} else if err := e.streaming(r, x, serve); err != nil {
+			e.fail(w, r, err)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -89,13 +89,13 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 		if !mediaType(r.Header.Get("Content-Type"), "application/x-ndjson") || encoded(r) {
 			return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/x-ndjson, in UTF-8.")
 		}
-		r.Body = e.stream(w, r)
+		r.Body = e.stream(w.(*recorder), r)
 		return nil, nil
 	}
 	if x.op.body == nil {
 		return nil, nil
 	}
-	return readBody(r, x.op)
+	return e.readBody(r, x)
 }
 
 // plainPath takes the percent-encoding out of a route's variables, in place.
@@ -181,21 +181,37 @@ func ifMatch(given []string) (*int64, error) {
 	return &revision, nil
 }
 
+// receive takes the rest of a body that has not come at once.
+func (e *edge) receive(r *http.Request, x *exchange, t *taken) error {
+	m, conn := &meter{now: e.o.Now}, http.NewResponseController(x.rec)
+	t.from = metered{t.from, m}
+	h := m.holder(func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // where there is no connection, nothing waits
+	return StepOut(r.Context(), func() error {
+		return e.bodies.during(r.Context(), x.client(), h, func() error {
+			if t.take(x.op.bodyLimit); t.err != nil {
+				return incomplete()
+			}
+			return nil
+		})
+	})
+}
+
 // readBody reads, checks and validates a JSON body, and leaves it to be read again.
-func readBody(r *http.Request, op *operation) ([]byte, error) {
+func (e *edge) readBody(r *http.Request, x *exchange) ([]byte, error) {
+	op := x.op
 	if r.ContentLength > op.bodyLimit {
 		return nil, tooLarge(op)
 	}
 	t := taking(r)
 	if !t.done(op.bodyLimit) {
-		if err := WaitOutside(r.Context(), func() error { t.take(op.bodyLimit); return nil }); err != nil {
+		if err := e.receive(r, x, t); err != nil {
 			return nil, err
 		}
 	}
 	body := t.buf.Bytes()
 	switch {
 	case t.err != nil:
-		return nil, fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
+		return nil, incomplete()
 	case int64(len(body)) > op.bodyLimit:
 		return nil, tooLarge(op)
 	case len(body) == 0 && op.bodyRequired:

@@ -14,13 +14,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"kindred/domain/fault"
+	"kindred/domain/id"
 )
 
 // Options are what the edge needs of the rest of the service.
 type Options struct {
 	Authenticator Authenticator
-	Reserve       Reserve // nil: requests with the same Idempotency-Key may run side by side
-	Secret        []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
+	// Known returns the client of a bearer token that was verified lately, without
+	// a look at whether it has ended since; "": none. It is quick, and nil where
+	// nothing is known: then requests share the places by address.
+	Known   func(bearer string) id.Client
+	Reserve Reserve // nil: requests with the same Idempotency-Key may run side by side
+	Secret  []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
 
 	Limits         Limits
 	Timeout        time.Duration  // for a request that does not stream; 30 s
@@ -47,7 +52,8 @@ type edge struct {
 	tokens     *limiter
 	clients    *limiter
 	ratePolicy string
-	streams    *lane
+	bodies     class // bodies that are not there at once, and must be waited for
+	streams    class // imports and exports
 	metrics    metrics
 	tracer     trace.Tracer // nil: requests are not traced
 }

@@ -2,39 +2,35 @@ package httpapi
 
 import (
 	"context"
-	"maps"
 	"net/http"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"kindred/domain/id"
 )
 
 func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(1, 2, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+		l := newLane(1, 3, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
 		turns := make(chan bool, 2)
 		wait := func(ctx context.Context) {
-			go func() { turns <- l.enter(ctx) }()
+			go func() { turns <- l.enter(ctx, "a") }()
 			synctest.Wait()
 		}
-		if !l.enter(t.Context()) {
+		if !l.enter(t.Context(), "a") {
 			t.Fatal("nobody is there, yet there is no slot")
 		}
 
 		began := time.Now()
 		wait(t.Context())
 		wait(t.Context())
-		if l.enter(t.Context()) || time.Since(began) > 0 {
+		if l.enter(t.Context(), "a") || time.Since(began) > 0 {
 			t.Error("a third one waits")
 		}
-		l.leave()
+		l.leave("a")
 		if !<-turns || time.Since(began) > 0 {
 			t.Error("the turn of the first who waits has not come")
 		}
@@ -48,8 +44,8 @@ func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
 		if <-turns {
 			t.Error("who has gone away was let in")
 		}
-		l.leave()
-		if !l.enter(t.Context()) {
+		l.leave("a")
+		if !l.enter(t.Context(), "a") {
 			t.Error("the slot is lost")
 		}
 	})
@@ -69,26 +65,26 @@ func (h hung) Write(p []byte) (int, error) {
 func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(8, 0, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+		l := newLane(8, 8, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
 		take, part := make(chan struct{}), make([]byte, maxUntaken/2)
 		var answers sync.WaitGroup
 		for range 3 {
-			if !l.enter(t.Context()) {
+			if !l.enter(t.Context(), "a") {
 				t.Fatal("the lane is full")
 			}
 			answers.Go(func() {
-				rec := &recorder{ResponseWriter: hung{take: take}, lane: l}
+				rec := &recorder{ResponseWriter: hung{take: take}, lane: l, client: "a"}
 				defer rec.leave()
 				_, _ = rec.Write(part)
 			})
 		}
 		synctest.Wait()
-		if inside := l.inside.Load(); inside != 1 {
+		if inside, _ := l.Count(); inside != 1 {
 			t.Errorf("%d are inside, not the third alone", inside)
 		}
 		close(take)
 		answers.Wait()
-		if inside, untaken := l.inside.Load(), l.untaken.Load(); inside != 0 || untaken != 0 {
+		if inside, untaken := held(l), l.untaken.Load(); inside != 0 || untaken != 0 {
 			t.Errorf("afterwards %d are inside, and %d bytes outside", inside, untaken)
 		}
 	})
@@ -97,19 +93,19 @@ func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
 func TestOnlyWhatStreamsTakesThePlaceOfAStream(t *testing.T) {
 	t.Parallel()
 	a := Handler(nil, Options{Metrics: prometheus.NewRegistry()}).(*admission)
-	name := map[*lane]string{nil: "none", a.reads: "reads", a.writes: "writes", a.streams: "streams"}
+	name := map[*lane]string{nil: "none", a.reads: "reads", a.writes: "writes"}
 	lines := []string{"text/html, application/x-ndjson;q=0.5"}
 	for _, tt := range []struct {
 		method, path string
 		accept       []string
 		want         string
 	}{
-		{"GET", "/api/v1/clients/cli_1/history", lines, "streams"},
-		{"HEAD", "/api/v1/clients/cli_1/history", lines, "streams"},
+		{"GET", "/api/v1/clients/cli_1/history", lines, "none"},
+		{"HEAD", "/api/v1/clients/cli_1/history", lines, "none"},
 		{"GET", "/api/v1/clients/cli_1/history", nil, "reads"},
 		{"GET", "/api/v1/clients/cli_1/history/state", lines, "reads"},
 		{"GET", "/api/v1/clients", lines, "reads"},
-		{"POST", "/api/v1/users/import", nil, "streams"},
+		{"POST", "/api/v1/users/import", nil, "none"},
 		{"GET", "/api/v1/users/import", lines, "reads"},
 		{"POST", "/auth/token", lines, "writes"},
 		{"POST", "/api/v1/users", lines, "writes"},
@@ -122,44 +118,27 @@ func TestOnlyWhatStreamsTakesThePlaceOfAStream(t *testing.T) {
 	}
 }
 
-func TestAClientHoldsAsManySharesAsAreLeftToOthers(t *testing.T) {
-	t.Parallel()
-	s := newShares(64)
-	for _, most := range []int{32, 16, 8, 4, 2, 1, 1, 0} {
-		client, n := id.Client(strconv.Itoa(most)+strconv.Itoa(s.free)), 0
-		for s.take(client) {
-			n++
-		}
-		if n != most {
-			t.Errorf("%d places for one; want %d", n, most)
-		}
-	}
-	for client, n := range maps.Clone(s.held) {
-		for range n {
-			s.giveBack(client)
-		}
-	}
-	if s.free != 64 || len(s.held) != 0 {
-		t.Errorf("afterwards %d are free, and held by %v", s.free, s.held)
-	}
-}
-
 // TestWhatWaitsLongerThanItsRequestTakesNoPlace ends a request while something
 // of it waits outside.
 func TestWhatWaitsLongerThanItsRequestTakesNoPlace(t *testing.T) {
 	t.Parallel()
-	l := newLane(1, 0, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
-	if !l.enter(t.Context()) {
+	l := newLane(1, 1, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+	if !l.enter(t.Context(), "a") {
 		t.Fatal("the lane is full")
 	}
-	x := &exchange{rec: &recorder{lane: l}}
-	if err := WaitOutside(context.WithValue(t.Context(), exchangeKey{}, x), func() error {
+	x := &exchange{rec: &recorder{lane: l, client: "a"}}
+	if err := WaitOutside(context.WithValue(t.Context(), exchangeKey{}, x), func(context.Context) error {
 		x.rec.leave()
 		return nil
 	}); err != nil {
 		t.Error(err)
 	}
-	if inside := l.inside.Load(); inside != 0 || len(l.slots) != 0 {
+	if inside := held(l); inside != 0 {
 		t.Errorf("%d are inside", inside)
 	}
+}
+
+func held(l *lane) int {
+	n, _ := l.Count()
+	return n
 }

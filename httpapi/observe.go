@@ -46,9 +46,11 @@ type recorder struct {
 	status int // 0 until the header is written
 	bytes  int64
 
-	lane  *lane // where the request is, until its answer is written; nil: in none
-	long  bool  // it stays for the whole of the answer, and while it waits
-	place atomic.Int32
+	lane   *lane  // where the request is, until its answer is written; nil: in none
+	client string // whose place it has there
+	place  atomic.Int32
+
+	stream *stream // that holds a place for the whole of the answer; nil: none does
 }
 
 // The places of a request that has a lane.
@@ -61,7 +63,7 @@ const (
 // leave leaves the lane for good, unless that was done.
 func (r *recorder) leave() {
 	if r.lane != nil && r.place.Swap(left) == inside {
-		r.lane.leave()
+		r.lane.leave(r.client)
 	}
 }
 
@@ -76,13 +78,13 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	if l, size := r.lane, int64(len(p)); l != nil && !r.long && r.place.Load() == inside {
+	if l, size := r.lane, int64(len(p)); l != nil && r.place.Load() == inside {
 		defer l.untaken.Add(-size)
 		if l.untaken.Add(size) <= maxUntaken {
 			r.leave()
 		}
 	}
-	n, err := r.ResponseWriter.Write(p)
+	n, err := r.stream.write(r.ResponseWriter, p)
 	r.bytes += int64(n)
 	return n, err
 }
@@ -196,11 +198,15 @@ func (e *edge) ownID(own string) id.Request {
 
 // remoteAddr is the caller's address.
 func (e *edge) remoteAddr(r *http.Request) string {
-	peer := host(r.RemoteAddr)
+	return e.caller(r.RemoteAddr, r.Header[headerForwardedFor])
+}
+
+func (e *edge) caller(peer string, forwarded []string) string {
+	peer = host(peer)
 	if len(e.o.TrustedProxies) == 0 {
 		return peer
 	}
-	return caller(peer, r.Header[headerForwardedFor], e.o.TrustedProxies)
+	return caller(peer, forwarded, e.o.TrustedProxies)
 }
 
 // host is an address without its port, and without the brackets of one that has none.

@@ -3,78 +3,46 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"sync"
 	"time"
 
 	"kindred/domain/fault"
-	"kindred/domain/id"
 )
 
-// shares are a bounded number of places for what takes long. A client may hold
-// as many as are left to the others.
-type shares struct {
-	mu   sync.Mutex
-	free int
-	held map[id.Client]int
-}
-
-func newShares(n int) *shares { return &shares{free: n, held: map[id.Client]int{}} }
-
-func (s *shares) take(client id.Client) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[client] >= s.free {
-		return false
-	}
-	s.free--
-	s.held[client]++
-	return true
-}
-
-func (s *shares) giveBack(client id.Client) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free++
-	if s.held[client]--; s.held[client] == 0 {
-		delete(s.held, client)
-	}
-}
-
-// WaitOutside calls wait while the request that ctx belongs to, if any, is
-// outside its lane, so that whoever waits keeps nobody out. It fails with a
-// fault of kind Unavailable where too many wait, or too many are in the lane
-// afterwards.
-func WaitOutside(ctx context.Context, wait func() error) error {
+// StepOut calls wait while the request that ctx belongs to, if any, is outside
+// its lane, so that it keeps nobody out meanwhile; what it waits for must be
+// bounded itself. It fails with a fault of kind Unavailable where too many are in
+// the lane afterwards.
+func StepOut(ctx context.Context, wait func() error) error {
 	x := exchangeFrom(ctx)
-	if x.rec == nil || x.rec.lane == nil || x.rec.long {
-		return wait()
+	if x.rec == nil || x.rec.lane == nil || !x.rec.place.CompareAndSwap(inside, outside) {
+		return wait() // it is outside already
 	}
-	l, client := x.rec.lane, x.principal.Client
-	if !l.share(client) {
-		return overloaded()
-	}
-	defer l.shares.giveBack(client)
-	if !x.rec.place.CompareAndSwap(inside, outside) {
-		return wait() // as others do for the same request
-	}
-	l.leave()
+	l := x.rec.lane
+	l.leave(x.rec.client)
 	err := wait()
+	x.rec.client = x.client()
 	switch {
-	case !l.enter(ctx):
+	case !l.enter(ctx, x.rec.client):
 		return cmp.Or(err, ctx.Err(), overloaded())
 	case !x.rec.place.CompareAndSwap(outside, inside):
-		l.leave() // the request has ended meanwhile
+		l.leave(x.rec.client) // the request has ended meanwhile
 	}
 	return err
 }
 
-// share counts a request of a client among those of the lane that take long.
-func (l *lane) share(client id.Client) bool {
-	if l.shares.take(client) {
-		return true
+// WaitOutside is StepOut for a wait that is one of a bounded number. One of over
+// a second gives way to another client's where too many wait; then it fails with
+// a fault of kind Unavailable.
+func WaitOutside(ctx context.Context, wait func(context.Context) error) error {
+	x := exchangeFrom(ctx)
+	if x.rec == nil || x.rec.lane == nil {
+		return wait(ctx)
 	}
-	l.shed.Inc()
-	return false
+	return StepOut(ctx, func() error {
+		inner, end := context.WithCancel(ctx)
+		defer end()
+		return x.rec.lane.outside.during(ctx, x.client(), waits(end), func() error { return wait(inner) })
+	})
 }
 
 const tooMuch = "Too much is going on. Try again."

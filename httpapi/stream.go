@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kindred/domain/fault"
+	"kindred/semaphore"
 )
 
 const (
@@ -14,10 +15,54 @@ const (
 	streamTotal = time.Hour        // for the whole of it, or of an export
 )
 
+// stream is an import or an export. It holds a place that it may have to give
+// up to another client where its caller is slow.
+type stream struct {
+	meter  meter
+	holder *semaphore.Holder
+}
+
+// streaming serves a request while it holds the place of a stream.
+func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
+	s, conn := &stream{meter: meter{now: e.o.Now}}, http.NewResponseController(x.rec)
+	s.holder = s.meter.holder(func() { s.cut(conn, x.op.streams) })
+	return e.streams.during(r.Context(), string(x.principal.Client), s.holder, func() error {
+		x.rec.stream = s
+		serve()
+		if s.holder.Ended() {
+			e.streams.shed.Inc()
+		}
+		return nil
+	})
+}
+
+// cut ends what waits for the caller. Nothing waits for it after.
+func (s *stream) cut(conn *http.ResponseController, reads bool) {
+	set := conn.SetWriteDeadline
+	if reads {
+		set = conn.SetReadDeadline
+	}
+	_ = set(time.Unix(1, 0)) // where there is no connection, nothing waits
+}
+
+// write writes a part of an answer, which is an export's where there is a stream.
+func (s *stream) write(w io.Writer, p []byte) (n int, err error) {
+	if s == nil {
+		return w.Write(p)
+	}
+	if s.holder.Ended() {
+		return 0, overloaded()
+	}
+	s.meter.begin()
+	defer func() { s.meter.end(n) }()
+	return w.Write(p)
+}
+
 // streamedBody is a request body of any length: its deadline moves on with
 // every piece that arrives, up to a last one.
 type streamedBody struct {
 	body  io.ReadCloser
+	rec   *recorder
 	conn  *http.ResponseController
 	now   func() time.Time
 	last  time.Time // when it all ends
@@ -25,40 +70,49 @@ type streamedBody struct {
 	ended bool      // the connection is now watched by net/http, without a deadline
 }
 
-func (e *edge) stream(w http.ResponseWriter, r *http.Request) *streamedBody {
-	now := e.o.Now()
-	return &streamedBody{body: r.Body, conn: http.NewResponseController(w), now: e.o.Now, last: now.Add(streamTotal)}
+func (e *edge) stream(w *recorder, r *http.Request) *streamedBody {
+	return &streamedBody{body: r.Body, rec: w, conn: http.NewResponseController(w), now: e.o.Now, last: e.o.Now().Add(streamTotal)}
 }
 
-func (s *streamedBody) Read(p []byte) (int, error) {
-	if s.ended {
+func (b *streamedBody) Read(p []byte) (int, error) {
+	if b.ended {
 		return 0, io.EOF
 	}
-	now := s.now()
-	if !now.Before(s.last) {
+	s, now := b.rec.stream, b.now()
+	if !now.Before(b.last) {
 		return 0, fault.New(fault.TooLarge, "stream_too_long", "The body took longer than %s.", streamTotal)
 	}
-	if now.Sub(s.moved) >= time.Second {
-		s.moved = now
-		if err := s.extend(now.Add(streamIdle)); err != nil {
+	if now.Sub(b.moved) >= time.Second {
+		b.moved = now
+		if err := b.extend(now.Add(streamIdle)); err != nil {
 			return 0, err
 		}
 	}
-	n, err := s.body.Read(p)
-	s.ended = errors.Is(err, io.EOF)
-	if err != nil && !s.ended {
-		err = fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
+	if s.holder.Ended() {
+		return 0, overloaded()
 	}
-	return n, err
+	n, err := metered{b.body, &s.meter}.Read(p)
+	b.ended = errors.Is(err, io.EOF)
+	switch {
+	case err == nil, b.ended:
+		return n, err
+	case s.holder.Ended():
+		return n, overloaded()
+	}
+	return n, incomplete()
+}
+
+func incomplete() error {
+	return fault.New(fault.Unreadable, "body_incomplete", "The body did not arrive whole.")
 }
 
 // extend leaves time for reading until until, and for the answer after it.
-func (s *streamedBody) extend(until time.Time) error {
-	err := errors.Join(s.conn.SetReadDeadline(until), s.conn.SetWriteDeadline(until.Add(writeTimeout)))
+func (b *streamedBody) extend(until time.Time) error {
+	err := errors.Join(b.conn.SetReadDeadline(until), b.conn.SetWriteDeadline(until.Add(writeTimeout)))
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil // not on a connection
 	}
 	return err
 }
 
-func (s *streamedBody) Close() error { return s.body.Close() }
+func (b *streamedBody) Close() error { return b.body.Close() }

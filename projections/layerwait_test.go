@@ -27,7 +27,7 @@ func TestALayerThatLagsBehindIsWaitedForOutside(t *testing.T) {
 	c.top(ada, 1) // the users have come so far
 
 	outside := make(chan struct{})
-	c.reader.Progress.Outside = func(ctx context.Context, _ func() error) error {
+	c.reader.Progress.Outside = func(ctx context.Context, _ func(context.Context) error) error {
 		outside <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()

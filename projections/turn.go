@@ -33,7 +33,7 @@ func (p *Populations) take(ctx context.Context, t turns) error {
 		return nil
 	}
 	taken := false
-	err := p.Users.Progress.WaitOutside(ctx, func() (err error) {
+	err := p.Users.Progress.WaitOutside(ctx, func(ctx context.Context) (err error) {
 		err = t.take(ctx)
 		taken = err == nil
 		return err

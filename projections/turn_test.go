@@ -27,13 +27,13 @@ func TestThePopulationThatIsReadAnewIsWaitedForOutside(t *testing.T) {
 		}
 		var left time.Duration
 		began := time.Now()
-		progress.Outside = func(_ context.Context, wait func() error) error {
+		progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
 			left = time.Since(began)
 			go func() {
 				time.Sleep(time.Minute)
 				pop.turn.give()
 			}()
-			return errors.Join(wait(), full)
+			return errors.Join(wait(ctx), full)
 		}
 		if _, err := p.current(t.Context(), "acme"); !errors.Is(err, full) {
 			t.Errorf("it ends with %v", err)

@@ -191,8 +191,9 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	if err != nil {
 		return nil, err
 	}
+	verifier := auth.NewVerifier(keyring, f.config.PublicURL, w.revocations)
 	w.handler = httpapi.Handler(server, httpapi.Options{
-		Authenticator: auth.NewVerifier(keyring, f.config.PublicURL, w.revocations),
+		Authenticator: verifier, Known: verifier.Known,
 		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit}, TrustedProxies: f.config.TrustedProxies,
 		Classify: classify, Ready: f.ready(w.revocations.Current), Logger: f.logger, Metrics: f.metrics, Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})

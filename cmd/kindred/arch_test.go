@@ -20,6 +20,7 @@ var rules = map[string][]string{
 	"domain/fault":      {},
 	"domain/traits":     {},
 	"domain/splitmix":   {},
+	"semaphore":         {},
 	"domain/matching":   {"domain/splitmix", "domain/traits"},
 	"domain/ranking":    {"domain/splitmix"},
 	"domain/pacing":     {},
@@ -46,14 +47,14 @@ var rules = map[string][]string{
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
 	},
-	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "pgx"},
+	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "pgx", "semaphore"},
 	"readapi": {
 		"projections", "projections/auditing", "projections/feeds", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "eventstore/seal", "pgx"},
-	"httpapi":      {"domain/id", "domain/fault", "mux"},
-	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
+	"httpapi":      {"domain/id", "domain/fault", "mux", "semaphore"},
+	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose", "semaphore"},
 	"postgres":     {"pgx"},
 
 	"eventstore/memstore":           {"eventstore", "domain/id"},

@@ -79,10 +79,10 @@ func TestAReaderWaitsOutsideButLooksInside(t *testing.T) {
 		var looks, waits int
 		outside := false
 		progress := feed.NewProgress(nil, slog.New(slog.DiscardHandler))
-		progress.Outside = func(_ context.Context, wait func() error) error {
+		progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
 			waits, outside = waits+1, true
 			defer func() { outside = false }()
-			return wait()
+			return wait(ctx)
 		}
 		reader := feed.Reader{Of: names{}, Progress: progress}
 		err := reader.Read(t.Context(), false, func(context.Context) (feed.At, error) {
@@ -95,7 +95,7 @@ func TestAReaderWaitsOutsideButLooksInside(t *testing.T) {
 		if !fault.Is(err, "stale") || waits != looks {
 			t.Errorf("%v after %d looks and %d waits", err, looks, waits)
 		}
-		progress.Outside = func(context.Context, func() error) error { return errTest }
+		progress.Outside = func(context.Context, func(context.Context) error) error { return errTest }
 		if err := reader.Read(t.Context(), false, func(context.Context) (feed.At, error) { return feed.At{Head: "1"}, nil }); !errors.Is(err, errTest) {
 			t.Errorf("%v where there is no place outside", err)
 		}

@@ -33,7 +33,7 @@ type Progress struct {
 	Logger *slog.Logger
 	// Outside calls wait where whoever reads keeps nobody else out meanwhile; nil:
 	// that is everywhere.
-	Outside func(ctx context.Context, wait func() error) error
+	Outside func(ctx context.Context, wait func(context.Context) error) error
 
 	server atomic.Int64
 
@@ -98,7 +98,7 @@ func (p *Progress) await(ctx context.Context, slot string,
 			return err
 		}
 		p.ask(slot)
-		if err := p.WaitOutside(ctx, func() error { return w.wait(ctx, wanted, changed) }); err != nil {
+		if err := p.WaitOutside(ctx, func(ctx context.Context) error { return w.wait(ctx, wanted, changed) }); err != nil {
 			return err
 		}
 	}
@@ -120,9 +120,9 @@ func (w *waiting) end() {
 }
 
 // WaitOutside calls wait where whoever reads keeps nobody else out meanwhile.
-func (p *Progress) WaitOutside(ctx context.Context, wait func() error) error {
+func (p *Progress) WaitOutside(ctx context.Context, wait func(context.Context) error) error {
 	if p == nil || p.Outside == nil {
-		return wait()
+		return wait(ctx)
 	}
 	return p.Outside(ctx, wait)
 }

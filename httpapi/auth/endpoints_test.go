@@ -427,8 +427,9 @@ func TestRightPasswordsDoNotAddUp(t *testing.T) {
 
 func TestOverloadIsNobodysFault(t *testing.T) {
 	s := newService(t)
-	for range cap(s.endpoints.c.Passwords.queue) {
-		s.endpoints.c.Passwords.queue <- struct{}{}
+	cores := s.endpoints.c.Passwords.cores
+	cores.Waiting = 0
+	for cores.Try("somebody") {
 	}
 	for range 60 {
 		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); !hasKind(err, fault.Unavailable) {
@@ -467,8 +468,7 @@ func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
 		}
 		passwords := NewPasswords(rand.Reader, Cost{}, 2)
 		s.endpoints.c.Passwords = passwords
-		for range cap(passwords.cores) {
-			passwords.cores <- struct{}{}
+		for passwords.cores.Try("somebody") {
 		}
 		loggedIn := make(chan int, 1)
 		go func() {
@@ -478,9 +478,12 @@ func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
 		if got := send("/auth/exchange", `{"api_key":"`+s.apiKey+`"}`); got != http.StatusOK {
 			t.Errorf("meanwhile another one is answered %d", got)
 		}
-		passwords.give()
-		if got := <-loggedIn; got != http.StatusOK || len(passwords.cores) != cap(passwords.cores)-1 {
-			t.Errorf("the login is answered %d, and %d cores are taken", got, len(passwords.cores))
+		passwords.cores.Give("somebody")
+		if got := <-loggedIn; got != http.StatusOK {
+			t.Errorf("the login is answered %d", got)
+		}
+		if taken, waiting := passwords.cores.Count(); taken != 1 || waiting != 0 {
+			t.Errorf("%d cores are taken, %d wait", taken, waiting)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/httpapi"
+	"kindred/semaphore"
 )
 
 // Cost is what a new hash takes to compute, with one lane. The zero Cost
@@ -57,12 +58,12 @@ func CheckPassword(pointer, password string) error {
 }
 
 // Passwords hashes and verifies passwords with argon2id, on a bounded number of
-// cores. Callers beyond a bounded queue are told to come back.
+// cores, which callers share fairly, by client or by network. Those beyond a
+// bounded queue are told to come back.
 type Passwords struct {
 	entropy io.Reader
 	cost    Cost
-	queue   chan struct{} // a token for each caller that waits or computes
-	cores   chan struct{} // a token for each caller that computes
+	cores   *semaphore.Semaphore
 }
 
 // NewPasswords draws salts from entropy and computes on as many cores as it is
@@ -70,7 +71,7 @@ type Passwords struct {
 func NewPasswords(entropy io.Reader, cost Cost, cores int) *Passwords {
 	n := max(cores, 1)
 	cost = cmp.Or(cost, Cost{MemoryKiB: 19 << 10, Passes: 2})
-	return &Passwords{entropy, cost, make(chan struct{}, n*(queuePerCore+1)), make(chan struct{}, n)}
+	return &Passwords{entropy, cost, &semaphore.Semaphore{Places: n, Waiting: n * queuePerCore}}
 }
 
 // Hash returns the PHC string of a password. It fails with a fault of kind
@@ -109,44 +110,32 @@ func (p *Passwords) Verify(ctx context.Context, stored, password string) (bool, 
 }
 
 func (p *Passwords) compute(ctx context.Context, h phc, password string) ([]byte, error) {
-	select {
-	case p.queue <- struct{}{}:
-		defer func() { <-p.queue }()
-	default:
-		return nil, errBusy()
-	}
-	if err := p.take(ctx); err != nil {
+	caller := httpapi.Source(ctx)
+	if err := p.take(ctx, caller); err != nil {
 		return nil, fmt.Errorf("wait to hash a password: %w", err)
 	}
-	defer p.give()
+	defer p.cores.Give(caller)
 	length := uint32(len(h.hash)) //nolint:gosec // at most 64
 	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, length), nil
 }
 
 // take takes a core. Whoever has to wait for that keeps nobody else out.
-func (p *Passwords) take(ctx context.Context) error {
-	select {
-	case p.cores <- struct{}{}:
+func (p *Passwords) take(ctx context.Context, caller string) error {
+	if p.cores.Try(caller) {
 		return nil
-	default:
 	}
 	taken := false
-	err := httpapi.WaitOutside(ctx, func() error {
-		select {
-		case p.cores <- struct{}{}:
-			taken = true
+	err := httpapi.StepOut(ctx, func() error {
+		if taken = p.cores.Take(ctx, caller); taken {
 			return nil
-		case <-ctx.Done():
-			return ctx.Err()
 		}
+		return cmp.Or(ctx.Err(), errBusy())
 	})
 	if taken && err != nil {
-		p.give()
+		p.cores.Give(caller)
 	}
 	return err
 }
-
-func (p *Passwords) give() { <-p.cores }
 
 func errBusy() error {
 	return fault.New(fault.Unavailable, "busy", "Too many logins at once. Try again in a moment.").After(time.Second)

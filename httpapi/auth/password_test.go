@@ -6,8 +6,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"kindred/domain/fault"
+	"kindred/semaphore"
 )
 
 func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
@@ -73,31 +75,29 @@ func TestAStoredHashOverTheLimitsIsNotComputed(t *testing.T) {
 }
 
 func TestHashingBeyondTheQueueIsRefused(t *testing.T) {
-	p := &Passwords{rand.Reader, Cost{MemoryKiB: 8, Passes: 1}, make(chan struct{}, 1), make(chan struct{}, 1)}
-	p.cores <- struct{}{} // the only core is taken
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := make(chan error)
-	go func() {
-		_, err := p.Hash(ctx, "correct horse")
-		waiting <- err
-	}()
-	for len(p.queue) == 0 { // until the first one waits; its turn comes in microseconds
-		if err := ctx.Err(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		p := &Passwords{rand.Reader, Cost{MemoryKiB: 8, Passes: 1}, &semaphore.Semaphore{Places: 1, Waiting: 1}}
+		p.cores.Try("") // the only core is taken
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error)
+		go func() {
+			_, err := p.Hash(ctx, "correct horse")
+			waiting <- err
+		}()
+		synctest.Wait()
+		_, err := p.Verify(ctx, "", "correct horse")
+		if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
+			t.Errorf("the one too many got %v; want a fault of kind Unavailable", err)
 		}
-	}
-	_, err := p.Verify(ctx, "", "correct horse")
-	if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
-		t.Errorf("the one too many got %v; want a fault of kind Unavailable", err)
-	}
-	cancel()
-	if err := <-waiting; !errors.Is(err, context.Canceled) {
-		t.Errorf("the waiting one got %v; want context.Canceled", err)
-	}
-	<-p.cores
-	if _, err := p.Hash(t.Context(), "correct horse"); err != nil {
-		t.Errorf("with a core free: %v", err)
-	}
+		cancel()
+		if err := <-waiting; !errors.Is(err, context.Canceled) {
+			t.Errorf("the waiting one got %v; want context.Canceled", err)
+		}
+		p.cores.Give("")
+		if _, err := p.Hash(t.Context(), "correct horse"); err != nil {
+			t.Errorf("with a core free: %v", err)
+		}
+	})
 }
 
 func TestPasswordsHaveALength(t *testing.T) {

@@ -138,7 +138,7 @@ func (t *Traveller) await(ctx context.Context, k *kept) error {
 		return k.err
 	default:
 	}
-	return t.Runner.Progress.WaitOutside(ctx, func() error {
+	return t.Runner.Progress.WaitOutside(ctx, func(ctx context.Context) error {
 		wait := time.NewTimer(patience)
 		defer wait.Stop()
 		select {

@@ -39,12 +39,12 @@ func TestOneClientsStatesLeaveRoomForThoseOfOthers(t *testing.T) {
 func TestAStateThatIsBeingBuiltIsWaitedForOutside(t *testing.T) {
 	progress, outside := feed.NewProgress(nil, nil), 0
 	traveller := New(Sources{Runner: &feed.Runner{Progress: progress}, Now: time.Now})
-	progress.Outside = func(_ context.Context, wait func() error) error {
+	progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
 		outside++
 		built := <-traveller.begin
 		built.state = &State{Size: 1}
 		close(built.ready)
-		return wait()
+		return wait(ctx)
 	}
 	for range 2 { // of which the second finds it built
 		state, done, err := traveller.Visit(t.Context(), "cli_acme", 1)

@@ -1,0 +1,240 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// crowd is an edge that is called by many clients, in a bubble.
+type crowd struct {
+	*edge
+	t *testing.T
+}
+
+func crowded(t *testing.T) crowd {
+	t.Helper()
+	e := newEdge(t, func(o *httpapi.Options) {
+		o.Known = func(bearer string) id.Client { return id.Client(bearer) } // all but those that have no token
+	})
+	e.service.imports = func(_ context.Context, body io.Reader) error {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	}
+	return crowd{e, t}
+}
+
+func client(n int) string { return "cli_" + strconv.Itoa(n) }
+
+// begin sends a part of a request, whose answer comes when it comes.
+func (c crowd) begin(from, method, path, headers, part string) (net.Conn, <-chan int) {
+	c.t.Helper()
+	conn, status := serveOne(c.t, c.edge), make(chan int, 1)
+	go func() {
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			status <- 0
+			return
+		}
+		defer answer.Body.Close()
+		_, _ = io.Copy(io.Discard, answer.Body)
+		status <- answer.StatusCode
+	}()
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n%s", method, path, from, headers, part)
+	synctest.Wait()
+	return conn, status
+}
+
+// send sends a whole request.
+func (c crowd) send(from, method, path, contentType, body string) int {
+	c.t.Helper()
+	_, status := c.begin(from, method, path, fmt.Sprintf("Content-Type: %s\r\nContent-Length: %d\r\n", contentType, len(body)), body)
+	return <-status
+}
+
+// lasts takes its time, unless the caller goes away.
+func lasts(ctx context.Context, long time.Duration) {
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+	}
+}
+
+const (
+	slowLines = "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n"
+	asLines   = "application/x-ndjson"
+	asJSON    = "application/json"
+)
+
+func TestSlowImportsOfFewClientsLeaveRoomForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		for n := range 7 {
+			for range 32 {
+				c.begin(client(n), "POST", users+"/import", slowLines, "1\r\n\n\r\n")
+			}
+		}
+		if got := c.send(client(7), "POST", users+"/import", asLines, "{}\n"); got != http.StatusOK {
+			t.Errorf("the import of another: %d", got)
+		}
+	})
+}
+
+func TestTheSlowestImportGivesWayWhereAllPlacesAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		slow := make([]<-chan int, 64)
+		for n := range slow {
+			_, slow[n] = c.begin(client(n), "POST", users+"/import", slowLines, "1\r\n\n\r\n"+strings.Repeat("3\r\n\n\n\n\r\n", n%8))
+		}
+		time.Sleep(time.Second)
+		if got := c.send(client(64), "POST", users+"/import", asLines, "{}\n"); got != http.StatusOK {
+			t.Errorf("the import of another: %d", got)
+		}
+		ended := 0
+		for n, status := range slow {
+			select {
+			case got := <-status:
+				if ended++; got != http.StatusServiceUnavailable || n%8 != 0 {
+					t.Errorf("import %d: %d", n, got)
+				}
+			default:
+			}
+		}
+		if ended != 1 {
+			t.Errorf("%d imports were ended", ended)
+		}
+	})
+}
+
+func TestASlowExportGivesWayToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		c.service.export = func(w io.Writer) error {
+			_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
+			return err
+		}
+		conns := make([]net.Conn, 64)
+		for n := range conns {
+			conns[n] = serveOne(t, c.edge)
+			fmt.Fprintf(conns[n], "GET /api/v1/clients/%s/history HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %[1]s\r\nAccept: %s\r\n\r\n", client(n), asLines)
+		}
+		time.Sleep(time.Second)
+		if got := c.send(client(64), "POST", users+"/import", asLines, "{}\n"); got != http.StatusOK {
+			t.Errorf("the import of another: %d", got)
+		}
+		cut := 0
+		for _, conn := range conns {
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				_, err = io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+			if err != nil {
+				cut++
+			}
+		}
+		if cut != 1 {
+			t.Errorf("%d exports were cut", cut)
+		}
+	})
+}
+
+func TestSlowBodiesOfFewClientsLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		large := `{"external_id":"a","traits":{"much":"` + strings.Repeat("x", 8<<10) + `"}}`
+		head := fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(large))
+		for n := range 9 {
+			for range 128 {
+				c.begin(client(n), "POST", users, head, large[:1])
+			}
+		}
+		time.Sleep(time.Second)
+		for range 8 {
+			if got := c.send(client(9), "POST", users, asJSON, large); got != http.StatusCreated {
+				t.Errorf("a large write of another: %d", got)
+			}
+			if got := c.send("", "POST", "/auth/token", asJSON, `{"email":"a@example.com","password":"12345678"}`); got != http.StatusUnauthorized {
+				t.Errorf("a login: %d", got)
+			}
+		}
+	})
+}
+
+func TestSlowReadsOfOneClientLeaveRoomForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		c.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
+			if from := httpapi.PrincipalFrom(ctx).Client; from == "cli_0" {
+				lasts(ctx, 10*time.Second)
+			}
+			return nil
+		}
+		for range 300 {
+			c.begin("cli_0", "GET", users, "", "")
+		}
+		for range 20 {
+			if got := c.send("cli_1", "GET", users, asJSON, ""); got != http.StatusOK {
+				t.Errorf("a read of another: %d", got)
+			}
+		}
+	})
+}
+
+// A read takes longer here than the others would wait in one line.
+func TestReadsOfClientsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		c.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
+			lasts(ctx, 100*time.Millisecond)
+			return nil
+		}
+		for n := range 2 {
+			for range 300 {
+				c.begin(client(n), "GET", users, "", "")
+			}
+		}
+		for n := 2; n < 12; n++ {
+			if got := c.send(client(n), "GET", users, asJSON, ""); got != http.StatusOK {
+				t.Errorf("a read of client %d: %d", n, got)
+			}
+		}
+	})
+}
+
+func TestSlowWaitsOfFewClientsLeaveRoomForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		c.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
+			return httpapi.WaitOutside(ctx, func(ctx context.Context) error {
+				if httpapi.PrincipalFrom(ctx).Client == "cli_new" {
+					return nil
+				}
+				<-ctx.Done()
+				return errors.New("it came to nothing")
+			})
+		}
+		for n := range 9 {
+			for range 128 {
+				c.begin(client(n), "GET", users, "", "")
+			}
+		}
+		time.Sleep(time.Second)
+		if got := c.send("cli_new", "GET", users, asJSON, ""); got != http.StatusOK {
+			t.Errorf("a read that waits: %d", got)
+		}
+	})
+}
