@@ -10,7 +10,8 @@ import (
 // a client that holds fewer.
 type Holder struct {
 	// Slow says how little comes of what it does: of those that may be ended, the
-	// one with the highest is. Zero: it may not. It calls nothing of the semaphore.
+	// one with the highest is. Zero: it may not. From Idle on it does nothing, and
+	// gives way to any client. It calls nothing of the semaphore.
 	Slow func() float64
 	// End has it give its place back soon. It is called once at most.
 	End func()
@@ -18,6 +19,9 @@ type Holder struct {
 	client string
 	ended  atomic.Bool
 }
+
+// Idle is where the slowness of those begins that do nothing.
+const Idle = 1e9
 
 // Ended says whether it had to give way.
 func (h *Holder) Ended() bool { return h.ended.Load() }
@@ -68,15 +72,17 @@ func (s *Semaphore) slowest(client string) (slowest *Holder) {
 	if c := s.clients[client]; c != nil {
 		held = c.held
 	}
-	if s.held < s.Places || s.Each > 0 && held >= s.Each {
+	alone := s.Each > 0 && held >= s.Each // only what it gives back itself is of use to it
+	if s.held < s.Places && !alone {
 		return nil
 	}
 	var most float64
 	for h := range s.holders {
-		if h.client == "" || h.Ended() || held > 0 && s.clients[h.client].held <= held+1 {
+		if h.client == "" || h.Ended() || alone && h.client != client {
 			continue
 		}
-		if slow := h.Slow(); slow > most {
+		slow := h.Slow()
+		if slow > most && (slow >= Idle || held == 0 || s.clients[h.client].held > held+1) {
 			slowest, most = h, slow
 		}
 	}

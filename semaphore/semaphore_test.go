@@ -174,6 +174,21 @@ func TestTheSlowestGivesWayToAClientThatHoldsLess(t *testing.T) {
 	}
 }
 
+func TestWhatIsIdleGivesWayToAnyClient(t *testing.T) {
+	t.Parallel()
+	s := &semaphore.Semaphore{Places: 3, Each: 2}
+	older, idle, other := holder(s, semaphore.Idle+2), holder(s, semaphore.Idle+1), holder(s, semaphore.Idle+3)
+	if !s.Hold(t.Context(), "a", older) || !s.Hold(t.Context(), "a", idle) || !s.Hold(t.Context(), "b", other) {
+		t.Fatal("there are three places")
+	}
+	if !s.Hold(t.Context(), "a", holder(s, 0)) || !older.Ended() || other.Ended() {
+		t.Error("a client that has all that it may did not give up its own")
+	}
+	if !s.Hold(t.Context(), "b", holder(s, 0)) || !other.Ended() || idle.Ended() {
+		t.Error("the one that was idle for longest did not give way")
+	}
+}
+
 // Whatever happens, no more is held or waits than may, and a place that is free
 // is nobody's who could have it.
 func TestASemaphoreNeverLosesAPlace(t *testing.T) {

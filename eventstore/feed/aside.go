@@ -15,7 +15,7 @@ import (
 var ErrBusy = errors.New("too many are being built at once")
 
 const (
-	asides    = 8 // throw-away schemas at once, of all processes
+	asides    = 16 // throw-away schemas at once, of all processes
 	asideWait = 100 * time.Millisecond
 	asideWork = 20 // waits for one of them
 )

@@ -18,11 +18,13 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
 	"kindred/projections"
+	"kindred/semaphore"
 )
 
 const (
-	atOnce     = 3                // states of this process, being built or kept
-	ofClient   = 2                // of one client, being built
+	atOnce     = 6                // states of this process, being built or kept
+	ofClient   = 2                // of one client
+	waiting    = 32               // to be built
 	patience   = 10 * time.Second // that a caller waits for one to be built
 	keepFor    = 2 * time.Minute  // after its last reader, so that pages are read from one state
 	sweepEvery = time.Minute
@@ -43,6 +45,9 @@ type Sources struct {
 type Traveller struct {
 	Sources
 
+	places *semaphore.Semaphore // a state that waits for a reader gives way
+	build  func(context.Context, id.Client, int64, func(feed.Rebuilding), func(context.Context, *State) error) error
+
 	mu     sync.Mutex
 	states map[moment]*kept
 	begin  chan *kept
@@ -50,7 +55,12 @@ type Traveller struct {
 
 // New makes a Traveller.
 func New(s Sources) *Traveller {
-	return &Traveller{Sources: s, states: map[moment]*kept{}, begin: make(chan *kept, atOnce)}
+	t := &Traveller{
+		Sources: s, places: &semaphore.Semaphore{Places: atOnce, Each: ofClient, Waiting: waiting},
+		states: map[moment]*kept{}, begin: make(chan *kept, atOnce+waiting),
+	}
+	t.build = t.Build
+	return t
 }
 
 // moment is when a client had so many events.
@@ -166,9 +176,6 @@ func (t *Traveller) enter(m moment) (*kept, error) {
 	defer t.mu.Unlock()
 	k, found := t.states[m]
 	if !found {
-		if t.building(m.client) >= ofClient || len(t.states) >= atOnce && !t.makeRoom() {
-			return nil, tooBusy()
-		}
 		k = &kept{moment: m, ready: make(chan struct{}), leave: make(chan struct{})}
 		select {
 		case t.begin <- k:
@@ -181,34 +188,12 @@ func (t *Traveller) enter(m moment) (*kept, error) {
 	return k, nil
 }
 
-// building counts the states of a client that are being built. The lock is held.
-func (t *Traveller) building(client id.Client) (n int) {
-	for m, k := range t.states {
-		if m.client == client && k.state == nil {
-			n++
-		}
-	}
-	return n
-}
-
 func tooBusy() error {
 	return fault.New(fault.Unavailable, "busy", "Too many states of the past are being built; try again.").After(5 * time.Second)
 }
 
-// makeRoom drops the state that nobody has read for the longest time.
-func (t *Traveller) makeRoom() bool {
-	var oldest *kept
-	for _, k := range t.states {
-		if k.state != nil && k.readers == 0 && (oldest == nil || k.lastRead.Before(oldest.lastRead)) {
-			oldest = k
-		}
-	}
-	if oldest == nil {
-		return false
-	}
-	t.drop(oldest)
-	return true
-}
+// idle says whether a state waits for a reader. The lock is held.
+func (k *kept) idle() bool { return k.state != nil && k.readers == 0 }
 
 // drop ends a state that has no readers. The lock is held.
 func (t *Traveller) drop(k *kept) {
@@ -248,7 +233,7 @@ func (t *Traveller) Run(ctx context.Context) {
 func (t *Traveller) sweep(ctx context.Context) {
 	t.mu.Lock()
 	for _, k := range t.states {
-		if k.state != nil && k.readers == 0 && t.Now().Sub(k.lastRead) > keepFor {
+		if k.idle() && t.Now().Sub(k.lastRead) > keepFor {
 			t.drop(k)
 		}
 	}
@@ -258,24 +243,35 @@ func (t *Traveller) sweep(ctx context.Context) {
 	}
 }
 
-// keep builds a state and holds it until it may go.
-func (t *Traveller) keep(ctx context.Context, k *kept) {
-	report := func(p feed.Rebuilding) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		k.progress = p
+// holder is what a state holds its place as: it gives way once nobody reads it.
+func (t *Traveller) holder(k *kept) *semaphore.Holder {
+	return &semaphore.Holder{
+		Slow: func() float64 {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if !k.idle() {
+				return 0
+			}
+			return semaphore.Idle + t.Now().Sub(k.lastRead).Seconds()
+		},
+		End: func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if k.idle() { // nobody has come meanwhile
+				t.drop(k)
+			}
+		},
 	}
-	err := t.Build(ctx, k.client, k.size, report, func(ctx context.Context, s *State) error {
-		t.mu.Lock()
-		k.state, k.lastRead = s, t.Now()
-		t.mu.Unlock()
-		close(k.ready)
-		select {
-		case <-k.leave:
-		case <-ctx.Done():
-		}
-		return nil
-	})
+}
+
+// keep builds a state once there is a place for it, and holds it until it may go.
+func (t *Traveller) keep(ctx context.Context, k *kept) {
+	h := t.holder(k)
+	err := error(tooBusy())
+	if t.places.Hold(ctx, string(k.client), h) {
+		defer t.places.Drop(h)
+		err = t.hold(ctx, k)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(k)
@@ -288,4 +284,23 @@ func (t *Traveller) keep(ctx context.Context, k *kept) {
 	} else if err != nil && ctx.Err() == nil {
 		t.Logger.WarnContext(ctx, "state of the past not dropped in order", "client", k.client, "error", err)
 	}
+}
+
+func (t *Traveller) hold(ctx context.Context, k *kept) error {
+	report := func(p feed.Rebuilding) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		k.progress = p
+	}
+	return t.build(ctx, k.client, k.size, report, func(ctx context.Context, s *State) error {
+		t.mu.Lock()
+		k.state, k.lastRead = s, t.Now()
+		t.mu.Unlock()
+		close(k.ready)
+		select {
+		case <-k.leave:
+		case <-ctx.Done():
+		}
+		return nil
+	})
 }
