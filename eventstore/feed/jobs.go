@@ -136,12 +136,15 @@ func (j Jobs) Run(ctx context.Context) error {
 }
 
 const (
-	// The one that was tried longest ago comes first, so that none blocks the others.
-	// One that was tried rests before it is again.
+	// The client whose turn was longest ago comes first, and of its rebuilds the one
+	// that was tried longest ago, so that none blocks the others. One that was tried
+	// rests before it is again.
 	takeJob = `
 UPDATE public.rebuilds SET tried_at = clock_timestamp(), attempts = attempts + 1 WHERE id =
-	(SELECT id FROM public.rebuilds WHERE ended_at IS NULL AND (tried_at = requested_at OR tried_at < clock_timestamp() - interval '1 second')
-		ORDER BY tried_at, id LIMIT 1)
+	(SELECT id FROM public.rebuilds open
+		WHERE ended_at IS NULL AND (tried_at = requested_at OR tried_at < clock_timestamp() - interval '1 second')
+		ORDER BY (SELECT tried_at FROM public.rebuilds tried WHERE tried.client = open.client AND tried_at > requested_at
+			ORDER BY tried_at DESC LIMIT 1) NULLS FIRST, tried_at, id LIMIT 1)
 RETURNING ` + jobColumns
 	tellJob = `UPDATE public.rebuilds SET phase = $2, done = $3, total = $4, rate = $5, seconds_left = $6 WHERE id = $1 AND ended_at IS NULL`
 	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', attempts = attempts - 1 WHERE id = $1`

@@ -43,3 +43,25 @@ INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme',
 	}
 	until(t, "the part is rebuilt", func() bool { return w.wrong(t, acme) == 0 })
 }
+
+// Whatever is rebuilt fails here, for want of read models: what counts is the order.
+func TestTheRebuildsOfOneClientDelayThoseOfAnotherByOne(t *testing.T) {
+	w := newWorld(t)
+	const ask = `INSERT INTO rebuilds (id, client, model, requested_by) SELECT $1 || n, $1, 'model ' || n, '' FROM generate_series(1, $2) n`
+	for _, asked := range []struct {
+		client id.Client
+		models int
+	}{{acme, 20}, {bolt, 2}} {
+		if _, err := w.pool.Exec(t.Context(), ask, asked.client, asked.models); err != nil {
+			t.Fatal(err)
+		}
+	}
+	background(t, feed.Jobs{Runner: w.builder()}.Run)
+	const tried = `SELECT count(*) FROM rebuilds WHERE client = $1 AND tried_at > requested_at`
+	until(t, "both of the other's are tried", func() bool { return w.one(t, tried, bolt) == 2 })
+	const before = `
+SELECT count(*) FROM rebuilds WHERE client = $1 AND tried_at > requested_at AND tried_at < (SELECT max(tried_at) FROM rebuilds WHERE client = $2)`
+	if n := w.one(t, before, acme, bolt); n > 2 {
+		t.Errorf("%d came before", n)
+	}
+}

@@ -2,6 +2,7 @@ package feed_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,4 +39,25 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 		}
 		return right == len(want)
 	})
+}
+
+func TestMetricsNameNoClient(t *testing.T) {
+	w, _ := spoilt(t)
+	registry := prometheus.NewRegistry()
+	builder := w.builder()
+	builder.Metrics = feed.NewMetrics(registry)
+	if err := builder.RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if strings.Contains(m.Label[0].GetValue(), string(acme)) {
+				t.Errorf("%s: %s", f.GetName(), m.Label)
+			}
+		}
+	}
 }

@@ -33,7 +33,9 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	if err := r.divided(ctx, m); err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
-	return r.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
+	unmeasured := *r
+	unmeasured.Metrics = nil // which are kept by projection: no client is named there
+	return unmeasured.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
 		b.only = client
 		err := b.catchUp(ctx, report)
 		if err == nil {
