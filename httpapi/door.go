@@ -62,8 +62,12 @@ func (c *doorConn) CloseWrite() error {
 // One that is new is not: net/http counts the time of its first request from then on,
 // and would take what is let in after some that are turned away for that one.
 func between(c net.Conn, state http.ConnState) {
-	if c, ok := c.(*doorConn); ok {
-		c.fresh.Store(state == http.StateIdle)
+	if atDoor, ok := c.(*doorConn); ok {
+		atDoor.fresh.Store(state == http.StateIdle)
+		c = atDoor.Conn
+	}
+	if c, ok := c.(*boundedConn); ok {
+		c.is(state)
 	}
 }
 

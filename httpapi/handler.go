@@ -40,6 +40,8 @@ type Options struct {
 	Metrics *prometheus.Registry
 	Tracing trace.TracerProvider // nil: requests are not traced
 	Now     func() time.Time
+	// MetricsElsewhere leaves out /metrics, which is served on another address.
+	MetricsElsewhere bool
 	Entropy io.Reader // for request ids; safe for concurrent use
 }
 

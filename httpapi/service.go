@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"kindred/domain/fault"
 )
@@ -21,7 +20,9 @@ func (e *edge) registerService(doc *openapi3.T) {
 	}
 	get("/healthz", http.HandlerFunc(healthy))
 	get("/readyz", http.HandlerFunc(e.ready))
-	get("/metrics", promhttp.HandlerFor(e.o.Metrics, promhttp.HandlerOpts{}))
+	if !e.o.MetricsElsewhere {
+		get("/metrics", Metrics(e.o.Metrics, e.o.Now))
+	}
 	get("/openapi.json", fixed("application/json", func() ([]byte, error) { return publicContract(doc) }))
 	get("/docs", fixed("text/html; charset=utf-8", func() ([]byte, error) { return renderDocs(doc) }))
 	get("/", http.RedirectHandler("/docs", http.StatusFound))

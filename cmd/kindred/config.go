@@ -31,6 +31,8 @@ type Config struct {
 	WebhookTimeout time.Duration
 	AllowNetworks  []netip.Prefix
 	RateLimit      bool
+	MetricsListen  string
+	MaxConnections int
 	TrustedProxies []netip.Prefix
 	Roles          []string
 	TracesURL      string
@@ -73,6 +75,8 @@ func (c *Config) settings() []setting {
 		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", networks(&c.AllowNetworks)},
 		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", c.setRateLimit},
 		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", networks(&c.TrustedProxies)},
+		{"KINDRED_MAX_CONNECTIONS", "4096", "connections that are kept open at a time, from 64 to 1000000; a quarter of them from one address", c.setMaxConnections},
+		{"KINDRED_METRICS_LISTEN", "", "address and port to serve /metrics on alone (default: KINDRED_LISTEN serves it, to everybody)", c.setMetricsListen},
 		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", c.setRoles},
 		{logFormatSetting, "text", "text, or json, a line each", oneWord("text", "json")},
 		{logLevelSetting, "info", "what is logged: debug, info, warn or error and above", func(value string) error { _, err := logLevel(value); return err }},
@@ -138,14 +142,35 @@ func text(into *string) func(string) error {
 }
 
 func (c *Config) setListen(value string) error {
+	c.Listen = value
+	return checkListen(value, "127.0.0.1:8080")
+}
+
+func (c *Config) setMetricsListen(value string) error {
+	c.MetricsListen = value
+	if value == "" {
+		return nil
+	}
+	return checkListen(value, "127.0.0.1:9090")
+}
+
+func checkListen(value, example string) error {
 	_, port, err := net.SplitHostPort(value)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return errors.New("must be an address and a port, such as 127.0.0.1:8080")
+		return fmt.Errorf("must be an address and a port, such as %s", example)
 	}
-	c.Listen = value
+	return nil
+}
+
+func (c *Config) setMaxConnections(value string) error {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 64 || n > 1_000_000 {
+		return errors.New("must be a number from 64 to 1000000")
+	}
+	c.MaxConnections = n
 	return nil
 }
 

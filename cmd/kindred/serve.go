@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -60,11 +59,14 @@ func (e environ) serveCommand() *cobra.Command {
 // Once it serves, it tells ready what it is configured as, with the address it
 // really listens on.
 func (e environ) serve(ctx context.Context, config Config, ready func(Config)) error {
-	listener, err := listen(ctx, &config)
+	listener, measures, err := listen(ctx, &config)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
+	if measures != nil {
+		defer measures.Close()
+	}
 	f, err := found(ctx, config, e.logger, false)
 	if err != nil {
 		return err
@@ -120,6 +122,9 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 			}
 		})
 	}
+	if measures != nil {
+		group.Go(func() error { return f.serveMetrics(behind, measures) })
+	}
 	handler := f.health()
 	if config.has(roleAPI) {
 		w, err := f.web(ctx, c, passwords)
@@ -146,20 +151,34 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	return err
 }
 
-// listen opens the port before anything else is started, and writes down the
-// address it got.
-func listen(ctx context.Context, config *Config) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Listen)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("another program listens on %s; end it, or set KINDRED_LISTEN to another address", config.Listen)
-	case err != nil:
-		return nil, fmt.Errorf("listen, as KINDRED_LISTEN says: %w", err)
+// listen opens the ports before anything else is started, and writes down the
+// addresses it got. Without an address of its own for metrics there is no
+// listener for them.
+func listen(ctx context.Context, config *Config) (listener, measures net.Listener, err error) {
+	if listener, err = listenOn(ctx, "KINDRED_LISTEN", &config.Listen); err != nil {
+		return nil, nil, err
 	}
-	config.Listen = listener.Addr().String()
 	if config.PublicURL == "" {
 		config.PublicURL = "http://" + config.Listen
 	}
+	if config.MetricsListen != "" {
+		if measures, err = listenOn(ctx, "KINDRED_METRICS_LISTEN", &config.MetricsListen); err != nil {
+			return nil, nil, errors.Join(err, listener.Close())
+		}
+	}
+	return listener, measures, nil
+}
+
+// listenOn listens on an address that a setting names.
+func listenOn(ctx context.Context, setting string, address *string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program listens on %s; end it, or set %s to another address", *address, setting)
+	case err != nil:
+		return nil, fmt.Errorf("listen, as %s says: %w", setting, err)
+	}
+	*address = listener.Addr().String()
 	return listener, nil
 }
 
@@ -186,6 +205,7 @@ func (f *foundation) dispatch(ctx context.Context, group *errgroup.Group, guard 
 func (f *foundation) serveHTTP(ctx, behind context.Context, listener net.Listener, handler http.Handler) error {
 	server := httpapi.NewServer(listener.Addr().String(), handler)
 	served := make(chan error, 1)
+	listener = httpapi.Bounded(listener, f.config.MaxConnections, f.config.TrustedProxies)
 	go func() { served <- server.Serve(httpapi.Door(listener, handler)) }()
 	select {
 	case err := <-served:
@@ -216,6 +236,24 @@ func (f *foundation) health() http.Handler {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(f.metrics, promhttp.HandlerOpts{}))
+	if f.config.MetricsListen == "" {
+		mux.Handle("GET /metrics", httpapi.Metrics(f.metrics, time.Now))
+	}
 	return mux
+}
+
+// maxScrapers is how many connections may ask for metrics at a time.
+const maxScrapers = 64
+
+// serveMetrics serves metrics on an address of their own until ctx ends.
+func (f *foundation) serveMetrics(ctx context.Context, listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", httpapi.Metrics(f.metrics, time.Now))
+	server := httpapi.NewServer(listener.Addr().String(), mux)
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() }) // who asks for metrics now asks the next process
+	defer ended()
+	if err := server.Serve(httpapi.Bounded(listener, maxScrapers, nil)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
 }
