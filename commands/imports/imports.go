@@ -4,6 +4,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +26,12 @@ import (
 const (
 	maxOpen   = 10      // imports of one client
 	chunkSize = 1 << 20 // bytes, unless one line is longer
-	maxSize   = 4 << 30 // bytes of an import
+	maxBytes  = 1 << 30 // bytes of one client, as sealed
+	allBytes  = 8 << 30 // bytes of all clients
 )
+
+// restWhenFull is how long a client should let what waits be applied.
+const restWhenFull = 10 * time.Second
 
 // Completed is the status of an import that was applied to its end.
 const Completed = "completed"
@@ -60,6 +65,11 @@ type Spool struct {
 	Entropy io.Reader
 	// LogEnd is the position of the last event of the log.
 	LogEnd func(context.Context) (eventstore.Position, error)
+
+	// What waits to be applied, in bytes as sealed. A client may have as much as is
+	// left to the others.
+	MaxBytes int64 // of a client; 0: 1 GiB
+	AllBytes int64 // of all; 0: 8 GiB
 }
 
 const open = `
@@ -69,7 +79,7 @@ SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7 FROM waiting WHERE n < $8`
 
 // Receive keeps the lines of body, at most maxLine bytes of each, and returns
 // once they are durable. What is not received to its end is dropped. It fails
-// with the faults too_many_imports and too_large.
+// with the faults too_many_imports, too_much_waiting and too_large.
 func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, body io.Reader, maxLine int) (Import, error) {
 	named := id.Next[id.Import](id.Random(s.Entropy))
 	end, err := s.LogEnd(ctx)
@@ -83,15 +93,16 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 	if tag.RowsAffected() == 0 {
 		return Import{}, fault.New(fault.Limited, "too_many_imports", "%d imports of this client are under way. Wait for one to end.", maxOpen).After(time.Second)
 	}
-	if err := s.receive(ctx, named, body, maxLine); err != nil {
+	if err := s.receive(ctx, call.Client, named, body, maxLine); err != nil {
 		return Import{}, errors.Join(err, s.drop(context.WithoutCancel(ctx), named))
 	}
 	return s.Get(ctx, call.Client, named)
 }
 
-func (s *Spool) receive(ctx context.Context, named id.Import, body io.Reader, maxLine int) error {
+func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, body io.Reader, maxLine int) error {
 	cut := newCutter(body, maxLine)
-	for n, size := 0, 0; ; n++ {
+	most := cmp.Or(s.MaxBytes, maxBytes)
+	for n, size := 0, int64(0); ; n++ {
 		chunk, lines, err := cut.next()
 		if err != nil {
 			return err
@@ -100,26 +111,38 @@ func (s *Spool) receive(ctx context.Context, named id.Import, body io.Reader, ma
 			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE id = $1`, named)
 			return err
 		}
-		if size += len(chunk); size > maxSize {
-			return fault.New(fault.TooLarge, "too_large", "An import has at most %d bytes.", maxSize)
+		if size += int64(len(chunk)); size > most {
+			return fault.New(fault.TooLarge, "too_large", "An import has at most %d bytes.", most)
 		}
-		if err := s.keep(ctx, named, n, chunk, lines); err != nil {
+		if err := s.keep(ctx, client, named, n, chunk, lines); err != nil {
 			return err
 		}
 	}
 }
 
 const keep = `
-WITH chunk AS (INSERT INTO import_chunks (import, chunk, lines, body) VALUES ($1, $2, $3, $4))
-UPDATE imports SET chunks = $2 + 1, lines = lines + $3, turn_at = now() WHERE id = $1`
+WITH open AS (
+	SELECT coalesce(sum(waiting), 0) AS everyones, coalesce(sum(waiting) FILTER (WHERE client = $5), 0) AS own
+	FROM imports WHERE status IN ('receiving', 'pending', 'running')
+), room AS (
+	SELECT length($4::bytea) AS size FROM open WHERE own + length($4::bytea) <= least($6::bigint, $7::bigint - everyones)
+), chunk AS (
+	INSERT INTO import_chunks (import, chunk, lines, body) SELECT $1, $2, $3, $4 FROM room
+)
+UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, turn_at = now() FROM room WHERE id = $1`
 
-func (s *Spool) keep(ctx context.Context, named id.Import, n int, chunk []byte, lines int64) error {
+func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, chunk []byte, lines int64) error {
 	sealed, err := s.Secrets.SealSecret(ctx, chunkName(named, n), chunk)
 	if err != nil {
 		return err
 	}
-	if _, err := s.Pool.Exec(ctx, keep, named, n, lines, sealed); err != nil {
+	tag, err := s.Pool.Exec(ctx, keep, named, n, lines, sealed, client, cmp.Or(s.MaxBytes, maxBytes), cmp.Or(s.AllBytes, allBytes))
+	switch {
+	case err != nil:
 		return fmt.Errorf("keep a chunk of %s: %w", named, err)
+	case tag.RowsAffected() == 0:
+		return fault.New(fault.Limited, "too_much_waiting", "Too much of this client waits to be applied. Send it again once an import has ended.").
+			After(restWhenFull)
 	}
 	return nil
 }

@@ -418,3 +418,33 @@ func TestLinesComeOutAsTheyWentIn(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
+	w := newWorld(t)
+	w.MaxBytes, w.AllBytes = 4_000, 5_000
+	send := func(client id.Client, size int) error {
+		_, err := w.Receive(t.Context(), commands.Call{Client: client, Actor: "key_1"}, "merge", strings.NewReader(strings.Repeat("a line.\n", size/8)), maxLine)
+		return err
+	}
+	if err := send("cli_a", 4_008); !fault.Is(err, "too_large") {
+		t.Errorf("one that never fits: %v", err)
+	}
+	for i, code := range []string{"", "too_much_waiting"} {
+		if err := send("cli_a", 3_000); (err != nil) != (code != "") || code != "" && !fault.Is(err, code) {
+			t.Errorf("import %d: %v", i, err)
+		}
+	}
+	if err := send("cli_b", 3_000); !fault.Is(err, "too_much_waiting") {
+		t.Errorf("more than is left to the others: %v", err)
+	}
+	if err := send("cli_b", 1_600); err != nil {
+		t.Errorf("as much as is left to the others: %v", err)
+	}
+	w.finish(t)
+	if n := w.rows(t, `SELECT coalesce(sum(waiting), 0)::int FROM imports`); n != 0 {
+		t.Errorf("afterwards %d bytes wait", n)
+	}
+	if err := send("cli_b", 3_000); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

@@ -156,7 +156,7 @@ const note = `
 WITH noted AS (
 	UPDATE imports SET
 		applied = least($2 + 1, chunks), lines_done = lines_done + $3, attempts = 0, turn_at = now(),
-		created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
+		waiting = greatest(waiting - (SELECT length(body) FROM import_chunks WHERE import = $1 AND chunk = $2), 0), created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
 		status = CASE WHEN $2 + 1 >= chunks THEN 'completed' ELSE 'running' END,
 		ended_at = CASE WHEN $2 + 1 >= chunks THEN now() END
 	WHERE id = $1 AND applied = $2 AND status IN ('pending', 'running') RETURNING id
@@ -203,7 +203,7 @@ func (w *Worker) rest(ctx context.Context, t task) error {
 
 // What is left of it is not kept.
 const fail = `
-WITH failed AS (UPDATE imports SET status = 'failed', ended_at = now() WHERE id = $1 AND status IN ('pending', 'running') RETURNING id)
+WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE id = $1 AND status IN ('pending', 'running') RETURNING id)
 DELETE FROM import_chunks USING failed WHERE import = failed.id`
 
 func (w *Worker) fail(ctx context.Context, named id.Import) error {
