@@ -259,9 +259,13 @@ func (s *Semaphore) makeRoom(c *share) bool {
 	return true
 }
 
-// most is the client that has most of those who wait and have more than c will
-// have, or nil.
+// most is the client that makes room for c: the one that has most of those that
+// wait and have more than c will have. It is nil for a c that has half of an even
+// share already: to turn away what waits costs more than to refuse what comes.
 func (s *Semaphore) most(c *share) (most *share) {
+	if has := c.total(); has > 0 && 2*(has+1)*len(s.clients) > s.held+s.waits {
+		return nil
+	}
 	for at := s.next; at != nil; {
 		if at.total() > c.total()+1 && (most == nil || at.total() > most.total()) {
 			most = at
