@@ -28,7 +28,7 @@ func TestMetricsAreServedOnAnAddressOfTheirOwn(t *testing.T) {
 		}
 		return answer.StatusCode, body
 	}
-	if status, body := page("/metrics"); status != http.StatusOK || !bytes.Contains(body, []byte("kindred_feed_leader")) || bytes.Contains(body, []byte(a.Client.ID)) {
+	if status, body := page("/metrics"); status != http.StatusOK || !bytes.Contains(body, []byte("kindred_projection_leader")) || bytes.Contains(body, []byte(a.Client.ID)) {
 		t.Errorf("%d, %d bytes", status, len(body))
 	}
 	if status, _ := page("/api/v1/users"); status != http.StatusNotFound {

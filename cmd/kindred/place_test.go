@@ -89,7 +89,7 @@ func TestWhatIsWrongOnACommandLineIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	_, err = listen(t.Context(), &Config{Listen: taken.Addr().String()})
+	_, _, err = listen(t.Context(), &Config{Listen: taken.Addr().String()})
 	if err == nil || strings.Count(err.Error(), taken.Addr().String()) != 1 || !strings.Contains(err.Error(), "KINDRED_LISTEN") {
 		t.Errorf("%v", err)
 	}
