@@ -42,7 +42,7 @@ type Options struct {
 	Now     func() time.Time
 	// MetricsElsewhere leaves out /metrics, which is served on another address.
 	MetricsElsewhere bool
-	Entropy io.Reader // for request ids; safe for concurrent use
+	Entropy          io.Reader // for request ids; safe for concurrent use
 }
 
 // edge is the handler's state.

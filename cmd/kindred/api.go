@@ -194,7 +194,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	verifier := auth.NewVerifier(keyring, f.config.PublicURL, w.revocations)
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known,
-		Reserve:       w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit}, TrustedProxies: f.config.TrustedProxies,
+		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !f.config.RateLimit}, TrustedProxies: f.config.TrustedProxies,
 		Classify: classify, Ready: f.ready(w.revocations.Current), Logger: f.logger, Metrics: f.metrics, MetricsElsewhere: f.config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})
 	return w, nil
