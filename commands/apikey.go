@@ -66,5 +66,5 @@ func (c *Commands) RevokeAPIKey(ctx context.Context, call Call, key id.Key) (Out
 		return Outcome{}, err
 	}
 	revokedAt := outcome.History[len(outcome.History)-1].RecordedAt
-	return outcome, c.Revoked(ctx, string(key), revokedAt)
+	return outcome, c.Revoked(ctx, call.Client, string(key), revokedAt)
 }

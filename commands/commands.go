@@ -43,7 +43,7 @@ type Commands struct {
 	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
-	Revoked func(ctx context.Context, subject string, at time.Time) error
+	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
 	Imported    func(ImportReport)
 	Spends      Spends

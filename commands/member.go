@@ -91,7 +91,7 @@ func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := c.Revoked(ctx, string(member), outcome.Recorded[0].RecordedAt); err != nil {
+	if err := c.Revoked(ctx, call.Client, string(member), outcome.Recorded[0].RecordedAt); err != nil {
 		return Outcome{}, err
 	}
 	return outcome, c.ForgetMember(ctx, call, member)

@@ -83,7 +83,7 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 		LastDecision: func(context.Context, id.Client) (last, version int, err error) {
 			return w.decided[0], w.decided[1], nil
 		},
-		Revoked:      func(context.Context, string, time.Time) error { return nil },
+		Revoked:      func(context.Context, id.Client, string, time.Time) error { return nil },
 		HashPassword: func(_ context.Context, password string) (string, error) { return "hash of " + password, nil },
 		NewAPIKey: func() (commands.APIKeySecret, error) {
 			raw := rand.Text()

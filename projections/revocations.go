@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -17,7 +18,7 @@ type Revocations struct{ Reader }
 
 // Revocation is a key or a member whose tokens are void.
 type Revocation struct {
-	Subject string // a key's or a member's id
+	Subject string // a key's or a member's id; a client's: it has revoked more than is noted one by one
 	At      time.Time
 }
 
@@ -56,21 +57,19 @@ func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Reco
 			continue
 		}
 		b.Queue(insertRevocation, subject, r.RecordedAt)
-		b.Queue(noteApplied, subject, r.RecordedAt)
+		b.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
 	}
 	return send(ctx, tx, "revocations", &b)
 }
 
 // When a revocation was noted stands beside the model, since no replay builds it
-// again. What no token outlives, of at most a day, is not noted.
+// again. What no token outlives, of at most a day, is not noted. Beyond maxNotes,
+// one note stands for all that a client revokes, so that its haste is its own.
 const (
-	noteApplied = `
-INSERT INTO public.revocation_notes (subject, revoked_at)
-SELECT $1, $2 WHERE $2::timestamptz > now() - interval '25 hours' ON CONFLICT (subject) DO NOTHING`
+	maxNotes = 256 // of a client
 
-	noteRevocation = `
-INSERT INTO public.revocation_notes (subject, revoked_at) VALUES ($1, $2)
-ON CONFLICT (subject) DO UPDATE SET noted_at = clock_timestamp()`
+	noteRevocation = `SELECT public.note_revocation($1, $2, $3, $4)`
+	noteApplied    = noteRevocation + ` WHERE $3::timestamptz > now() - interval '25 hours'`
 
 	// What no token outlives is forgotten, some with each revocation, which leaves
 	// one note at most.
@@ -78,21 +77,19 @@ ON CONFLICT (subject) DO UPDATE SET noted_at = clock_timestamp()`
 DELETE FROM public.revocation_notes WHERE ctid = ANY (ARRAY (
 	SELECT ctid FROM public.revocation_notes WHERE noted_at < now() - interval '25 hours' ORDER BY noted_at LIMIT 100 FOR UPDATE SKIP LOCKED))`
 
-	// The first half is for what an older release notes.
 	recentRevocations = `
-SELECT subject, revoked_at FROM revocations WHERE revoked_at >= now() - $1::interval
-UNION
-SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() - $1::interval
-LIMIT $2`
+SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() - $1::interval LIMIT $2`
+
+	isRevoked = `SELECT EXISTS (SELECT FROM revocations r WHERE r.subject = $2)`
 )
 
 // Note writes down a revocation that was just recorded, before it is
 // acknowledged, so that whoever reads the model from then on knows of it,
 // however far the projection has come. The projection notes it too.
-func (m Revocations) Note(ctx context.Context, subject string, at time.Time) error {
+func (m Revocations) Note(ctx context.Context, client id.Client, subject string, at time.Time) error {
 	var b pgx.Batch
 	b.Queue(insertRevocation, subject, at)
-	b.Queue(noteRevocation, subject, at)
+	b.Queue(noteRevocation, string(client), subject, at, maxNotes)
 	b.Queue(forgetNotes)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("note a revocation: %w", err)
@@ -100,17 +97,21 @@ func (m Revocations) Note(ctx context.Context, subject string, at time.Time) err
 	return nil
 }
 
-// Since returns what was revoked, or noted as such, within a time until now, by
-// the database's clock: everything that was acknowledged in it is there. It fails
-// where that is more than most.
+// Since returns what was noted as revoked within a time until now, by the
+// database's clock: everything that was acknowledged in it is there, unless most
+// are.
 func (m Revocations) Since(ctx context.Context, within time.Duration, most int) ([]Revocation, error) {
-	rows, err := m.Pool.Query(ctx, recentRevocations, within, most+1)
+	rows, err := m.Pool.Query(ctx, recentRevocations, within, most)
 	if err != nil {
 		return nil, err
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
-	if err == nil && len(found) > most {
-		return nil, fmt.Errorf("more than %d revocations within %s", most, within)
-	}
-	return found, err
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
+}
+
+// Revoked says whether a key or a member of a client has lost its tokens, as of
+// all that the client was told. It fails with a fault of kind Unavailable where
+// the model has not come as far.
+func (m Revocations) Revoked(ctx context.Context, client id.Client, subject string) (bool, error) {
+	found, err := query(ctx, m.Reader, m, client, false, isRevoked, []any{subject}, func(is *bool) []any { return []any{is} })
+	return err == nil && found[0], err
 }

@@ -18,11 +18,12 @@ const whatever = 100
 func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	client := w.acme
 	w.follow(projections.Revocations{})
 	model, long := projections.Revocations{Reader: w.reader}, time.Now().Add(-time.Hour)
 
 	key := id.Next[id.Key](w.ids)
-	if err := model.Note(t.Context(), string(key), long); err != nil {
+	if err := model.Note(t.Context(), client, string(key), long); err != nil {
 		t.Fatal(err)
 	}
 	member := id.Next[id.Member](w.ids)
@@ -55,7 +56,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	if _, err := w.pool.Exec(t.Context(), `UPDATE revocation_notes SET noted_at = noted_at - interval '1 hour'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := model.Note(t.Context(), string(member), long); err != nil {
+	if err := model.Note(t.Context(), client, string(member), long); err != nil {
 		t.Fatal(err)
 	}
 	if again := must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, whatever)); len(again) != 1 || again[0].Subject != string(member) {
@@ -66,6 +67,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 func TestNotesThatNoTokenNeedsAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	client := w.acme
 	w.follow(projections.Revocations{})
 	const notes = `
 INSERT INTO revocation_notes (subject, revoked_at, noted_at)
@@ -75,7 +77,7 @@ FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
 		t.Fatal(err)
 	}
 	for _, want := range []int{151 + 50, 152, 153} { // some at a time
-		if err := (projections.Revocations{Reader: w.reader}).Note(t.Context(), string(id.Next[id.Key](w.ids)), time.Now()); err != nil {
+		if err := (projections.Revocations{Reader: w.reader}).Note(t.Context(), client, string(id.Next[id.Key](w.ids)), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		var left int
@@ -85,20 +87,33 @@ FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
 	}
 }
 
-func TestRevocationsAreReadWholeOrNotAtAll(t *testing.T) {
+func TestAClientThatRevokesWithoutEndIsNotedAsAWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	client := w.acme
 	w.follow(projections.Revocations{})
 	model := projections.Revocations{Reader: w.reader}
-	for range 3 {
-		if err := model.Note(t.Context(), string(id.Next[id.Key](w.ids)), time.Now()); err != nil {
+	other := id.Next[id.Client](w.ids)
+	var last, theirs id.Key
+	for range 300 {
+		last, theirs = id.Next[id.Key](w.ids), id.Next[id.Key](w.ids)
+		if err := model.Note(t.Context(), client, string(last), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if found, err := model.Since(t.Context(), time.Minute, 3); err != nil || len(found) != 3 {
-		t.Errorf("%d, %v; want all 3", len(found), err)
+	if err := model.Note(t.Context(), other, string(theirs), time.Now()); err != nil {
+		t.Fatal(err)
 	}
-	if found, err := model.Since(t.Context(), time.Minute, 2); err == nil {
-		t.Errorf("%d of 3 pass for all", len(found))
+	noted := map[string]bool{}
+	for _, one := range must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, 1_000)) {
+		noted[one.Subject] = true
+	}
+	if len(noted) != 256+2 || !noted[string(client)] || !noted[string(theirs)] || noted[string(other)] {
+		t.Errorf("%d are noted; want 256, the client as a whole, and the other's", len(noted))
+	}
+	for subject, want := range map[id.Key]bool{last: true, id.Next[id.Key](w.ids): false} {
+		if got, err := model.Revoked(t.Context(), client, string(subject)); err != nil || got != want {
+			t.Errorf("%s is revoked: %v, %v; want %v", subject, got, err, want)
+		}
 	}
 }

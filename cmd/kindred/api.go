@@ -149,7 +149,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	reader := f.reader()
 	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool, Leases: f.control}}
 	w.revocations = &auth.Revocations{
-		Source:   revocationSource{f.revocations()},
+		Source:   revocationSource{noted: f.revocations(), model: projections.Revocations{Reader: reader}},
 		TokenTTL: f.config.TokenTTL, Now: time.Now, Logger: f.logger,
 	}
 	w.feeds = &feeds.Feeds{

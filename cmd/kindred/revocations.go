@@ -4,18 +4,22 @@ import (
 	"context"
 	"time"
 
+	"kindred/domain/id"
 	"kindred/httpapi/auth"
 	"kindred/projections"
 )
 
-// revocationSource tells what was revoked. A revocation stands in the model
-// before it is acknowledged, so what is read now holds all there was until now.
-type revocationSource struct{ model projections.Revocations }
+// revocationSource tells what was revoked. A revocation is noted before it is
+// acknowledged, so what is read now holds all there was until now.
+type revocationSource struct {
+	noted projections.Revocations
+	model projections.Revocations // with progress to wait for, on connections that may be waited for
+}
 
 // Since fulfils auth.RevocationSource.
-func (s revocationSource) Since(ctx context.Context, within time.Duration) ([]string, time.Time, error) {
+func (s revocationSource) Since(ctx context.Context, within time.Duration, most int) ([]string, time.Time, error) {
 	asked := time.Now()
-	found, err := s.model.Since(ctx, within, auth.MaxRevocations)
+	found, err := s.noted.Since(ctx, within, most)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -25,3 +29,10 @@ func (s revocationSource) Since(ctx context.Context, within time.Duration) ([]st
 	}
 	return revoked, asked, nil
 }
+
+// Revoked fulfils auth.RevocationSource.
+func (s revocationSource) Revoked(ctx context.Context, client id.Client, subject string) (bool, error) {
+	return s.model.Revoked(ctx, client, subject)
+}
+
+var _ auth.RevocationSource = revocationSource{}

@@ -86,7 +86,7 @@ func (o *office) process(store eventstore.Store, keys seal.Keys) *commands.Comma
 		},
 		Entropy:      rand.Reader,
 		HashPassword: func(context.Context, string) (string, error) { return "hash", nil },
-		Revoked:      func(context.Context, string, time.Time) error { return nil },
+		Revoked:      func(context.Context, id.Client, string, time.Time) error { return nil },
 	}
 }
 

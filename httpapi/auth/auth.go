@@ -55,11 +55,15 @@ type KeyLookup interface {
 type RevocationSource interface {
 	// Since returns the ids of API keys and members whose revocation was noted
 	// within a time until now, by the clock that notes them; they may come more
-	// than once, and it fails rather than leave one out. All that were
+	// than once. The id of a client among them stands for more of its keys and
+	// members, which only Revoked tells. Unless there are most, all that were
 	// acknowledged before upTo are among those of this call and of earlier ones.
 	// upTo is a reading of this process's own clock, taken before the source was
 	// asked, so that no two clocks are compared.
-	Since(ctx context.Context, within time.Duration) (revoked []string, upTo time.Time, err error)
+	Since(ctx context.Context, within time.Duration, most int) (revoked []string, upTo time.Time, err error)
+	// Revoked says whether a key or a member of a client was revoked, as of all
+	// that was acknowledged.
+	Revoked(ctx context.Context, client id.Client, subject string) (bool, error)
 }
 
 // Secrets keeps small secrets under the service's master key. The name is

@@ -16,9 +16,9 @@ const (
 	revokedBites = time.Second // how old what is known may be
 )
 
-// MaxRevocations is how many are kept in memory, in about 30 MiB. While more
-// than that matter, nothing is vouched for.
-const MaxRevocations = 1 << 18
+// maxRevocations is how many are kept in memory, in about 30 MiB. While more
+// than that matter, each token is looked up for itself.
+const maxRevocations = 1 << 18
 
 // Revocations knows which API keys and members have lost their tokens. Run
 // keeps it up to date. Whoever asks when what it knows is older than a second
@@ -33,9 +33,17 @@ type Revocations struct {
 	polling  sync.Mutex           // held for at most pollTimeout; taken before mu
 	mu       sync.RWMutex         // of what follows
 	failing  bool                 // the last poll left what is known too old
-	revoked  map[string]time.Time // when it was last heard, by API key or member id
+	revoked  map[string]time.Time // when it was last heard, by id of an API key, a member, or a client that has more
+	beyond   time.Time            // when more was last heard than is kept; zero: never
 	upTo     time.Time
 	prunedAt time.Time
+}
+
+// elapsed is how long ago then was, by the clock that has gone further: the
+// monotonic one stands still while the machine is suspended, and the other one may
+// be set back.
+func elapsed(now, then time.Time) time.Duration {
+	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
 }
 
 // Run polls the source until ctx ends. Failures that last are logged once, until
@@ -72,13 +80,13 @@ func (r *Revocations) Run(ctx context.Context) error {
 // Current fails with a fault of kind Unavailable while revocations may be
 // missing: requests are refused then.
 func (r *Revocations) Current(ctx context.Context) error {
-	_, err := r.ended(ctx, httpapi.Principal{})
+	_, _, err := r.known(ctx, httpapi.Principal{})
 	return err
 }
 
 // current is for who holds mu.
 func (r *Revocations) current() error {
-	if age := r.Now().Sub(r.upTo); age > revokedBites {
+	if age := elapsed(r.Now(), r.upTo); age > revokedBites {
 		return errUnsure(fmt.Errorf("revocations are known up to %s", r.upTo.UTC().Format(time.RFC3339Nano)))
 	}
 	return nil
@@ -87,20 +95,35 @@ func (r *Revocations) current() error {
 // ended says whether the holder has lost this token: a token of an API key
 // ends with the key, not with the member that made the key.
 func (r *Revocations) ended(ctx context.Context, p httpapi.Principal) (bool, error) {
-	ended, err := r.lookUp(p)
-	if err == nil || !r.catchUp(ctx) {
+	ended, unsure, err := r.known(ctx, p)
+	if err != nil || !unsure {
 		return ended, err
+	}
+	ended, err = r.Source.Revoked(ctx, p.Client, p.Actor())
+	if err != nil {
+		return false, errUnsure(fmt.Errorf("look up a revocation: %w", err))
+	}
+	return ended, nil
+}
+
+// known says whether the holder is known to have lost its tokens, or whether
+// only the source can tell.
+func (r *Revocations) known(ctx context.Context, p httpapi.Principal) (ended, unsure bool, err error) {
+	ended, unsure, err = r.lookUp(p)
+	if err == nil || !r.catchUp(ctx) {
+		return ended, unsure, err
 	}
 	return r.lookUp(p)
 }
 
-func (r *Revocations) lookUp(p httpapi.Principal) (bool, error) {
+func (r *Revocations) lookUp(p httpapi.Principal) (ended, unsure bool, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if _, revoked := r.revoked[p.Actor()]; revoked {
-		return true, nil
+		return true, false, nil
 	}
-	return false, r.current()
+	_, more := r.revoked[string(p.Client)]
+	return false, more || !r.beyond.IsZero(), r.current()
 }
 
 // catchUp polls, unless another poll has just succeeded or the last one
@@ -114,7 +137,7 @@ func (r *Revocations) catchUp(ctx context.Context) bool {
 	switch {
 	case r.behind():
 		return false
-	case r.known():
+	case r.upToDate():
 		return true
 	}
 	return r.read(context.WithoutCancel(ctx)) == nil // others wait for it
@@ -126,7 +149,7 @@ func (r *Revocations) behind() bool {
 	return r.failing
 }
 
-func (r *Revocations) known() bool {
+func (r *Revocations) upToDate() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.current() == nil
@@ -153,9 +176,9 @@ func (r *Revocations) read(ctx context.Context) (err error) {
 	defer cancel()
 	now := r.Now()
 	r.mu.RLock()
-	within := min(now.Sub(r.upTo), r.memory()-Skew) + Skew // what is noted takes a moment to be seen
+	within := min(elapsed(now, r.upTo), r.memory()-Skew) + Skew // what is noted takes a moment to be seen
 	r.mu.RUnlock()
-	revoked, upTo, err := r.Source.Since(ctx, within)
+	revoked, upTo, err := r.Source.Since(ctx, within, maxRevocations+1)
 	if err != nil {
 		return fmt.Errorf("read revocations: %w", err)
 	}
@@ -167,13 +190,22 @@ func (r *Revocations) read(ctx context.Context) (err error) {
 		r.revoked = make(map[string]time.Time)
 	}
 	for _, one := range revoked {
-		r.revoked[one] = now
-		if len(r.revoked) > MaxRevocations {
-			return fmt.Errorf("more than %d revocations within %s", MaxRevocations, r.memory())
+		if _, kept := r.revoked[one]; !kept && len(r.revoked) >= maxRevocations {
+			r.omit(ctx, now)
+			continue
 		}
+		r.revoked[one] = now
 	}
 	r.upTo = upTo
 	return nil
+}
+
+// omit notes that a revocation is not kept.
+func (r *Revocations) omit(ctx context.Context, now time.Time) {
+	if r.beyond.IsZero() {
+		r.Logger.WarnContext(ctx, "more revocations than are kept in memory, each token is looked up", "kept", maxRevocations)
+	}
+	r.beyond = now
 }
 
 // forget drops, once a minute, what does not matter any more.
@@ -186,5 +218,8 @@ func (r *Revocations) forget(now time.Time) {
 		if now.Sub(heard) > r.memory() {
 			delete(r.revoked, holder)
 		}
+	}
+	if now.Sub(r.beyond) > r.memory() {
+		r.beyond = time.Time{}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -194,18 +195,87 @@ func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
 	}
 }
 
-func TestMoreRevocationsThanFitVouchForNothing(t *testing.T) {
+func TestWhileMoreIsRevokedThanFitsEachTokenIsLookedUp(t *testing.T) {
 	w := newWorld(t)
+	token, login := w.exchanged(t), w.login(t)
 	ids := id.Derived("many")
-	for range MaxRevocations + 1 {
+	for range maxRevocations + 1 {
 		w.source.all = append(w.source.all, noted{string(id.Next[id.Key](ids)), w.Now()})
 	}
+	w.source.unnoted = []string{string(w.record.Key)}
 	w.Advance(revokedBites + 1)
-	if err := w.revocations.poll(t.Context()); err == nil {
-		t.Error("the poll passes for a good one")
+	w.poll(t)
+	if err := w.revocations.Current(t.Context()); err != nil {
+		t.Errorf("not ready: %v", err)
 	}
+	if code := w.refusal(t, token); code != "invalid_token" {
+		t.Errorf("%q for a token of a revoked key; want invalid_token", code)
+	}
+	if code := w.refusal(t, login); code != "" {
+		t.Errorf("another token is refused with %s", code)
+	}
+	w.source.all = nil
+	w.Advance(ttl + 2*Skew + time.Minute)
+	w.poll(t)
+	before := w.source.lookups
+	w.refusal(t, w.login(t))
+	if w.source.lookups != before || len(w.revocations.revoked) != 0 {
+		t.Errorf("%d lookups and %d revocations after all is over", w.source.lookups-before, len(w.revocations.revoked))
+	}
+}
+
+func TestAClientThatRevokesWithoutEndIsLookedUpAlone(t *testing.T) {
+	w := newWorld(t)
+	revoked, login := w.exchanged(t), w.login(t)
+	w.source.all = []noted{{string(w.account.Client), w.Now()}}
+	w.source.unnoted = []string{string(w.record.Key)}
+	w.poll(t)
+	if code := w.refusal(t, revoked); code != "invalid_token" {
+		t.Errorf("%q for a token of a revoked key; want invalid_token", code)
+	}
+	if code := w.refusal(t, login); code != "" || w.source.lookups != 2 {
+		t.Errorf("another token of the client: %q after %d lookups", code, w.source.lookups)
+	}
+	w.source.unsure = errors.New("away")
+	if code := w.refusal(t, login); code != "unverifiable" {
+		t.Errorf("%q where that cannot be known; want unverifiable", code)
+	}
+	before := w.source.lookups
+	w.account.Client, w.account.Member = id.Next[id.Client](id.Derived("other")), id.Next[id.Member](id.Derived("other"))
+	if code := w.refusal(t, w.login(t)); code != "" || w.source.lookups != before {
+		t.Errorf("another client's token: %q after %d lookups", code, w.source.lookups-before)
+	}
+}
+
+// asleep sets the monotonic clock of a reading back, as a machine does that was
+// suspended for as long.
+func asleep(reading time.Time, d time.Duration) time.Time {
+	(*struct {
+		wall uint64
+		ext  int64 // the monotonic reading
+		loc  *time.Location
+	})(unsafe.Pointer(&reading)).ext -= int64(d)
+	return reading
+}
+
+func TestAMachineThatWasSuspendedAsksBeforeItVouches(t *testing.T) {
+	w := newWorld(t)
+	began := time.Now()
+	now := began
+	w.revocations.Now, w.source.now = func() time.Time { return now }, func() time.Time { return now }
+	w.poll(t)
+	now = asleep(began.Add(time.Hour), time.Hour) // on the wall; the monotonic clock stood still
+	if now.Sub(began) != 0 || now.Round(0).Sub(began.Round(0)) != time.Hour {
+		t.Fatalf("%s passed, %s on the wall", now.Sub(began), now.Round(0).Sub(began.Round(0)))
+	}
+	w.source.err = errors.New("away")
 	if w.revocations.Current(t.Context()) == nil {
-		t.Error("revocations pass for current")
+		t.Error("revocations of an hour ago pass for current")
+	}
+	w.source.err = nil
+	w.poll(t)
+	if last := w.source.afters[len(w.source.afters)-1]; now.Round(0).Sub(last.Round(0)) < w.revocations.memory() {
+		t.Errorf("it looked back to %s; want all that matters", last)
 	}
 }
 
@@ -216,7 +286,9 @@ type moody struct {
 	hangs atomic.Bool
 }
 
-func (m *moody) Since(ctx context.Context, _ time.Duration) ([]string, time.Time, error) {
+func (m *moody) Revoked(context.Context, id.Client, string) (bool, error) { return false, nil }
+
+func (m *moody) Since(ctx context.Context, _ time.Duration, _ int) ([]string, time.Time, error) {
 	m.polls.Add(1)
 	now := time.Now()
 	switch {

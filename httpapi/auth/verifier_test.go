@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,10 @@ type revocationLog struct {
 	err    error
 	all    []noted
 	afters []time.Time
+
+	unnoted []string // revoked, but told by Revoked alone
+	unsure  error    // of Revoked
+	lookups int
 }
 
 type noted struct {
@@ -41,7 +46,7 @@ type noted struct {
 	at time.Time
 }
 
-func (r *revocationLog) Since(_ context.Context, within time.Duration) ([]string, time.Time, error) {
+func (r *revocationLog) Since(_ context.Context, within time.Duration, _ int) ([]string, time.Time, error) {
 	after := r.now().Add(-r.behind - within)
 	r.afters = append(r.afters, after)
 	if r.err != nil {
@@ -54,6 +59,11 @@ func (r *revocationLog) Since(_ context.Context, within time.Duration) ([]string
 		}
 	}
 	return since, r.now().Add(-r.lag), nil
+}
+
+func (r *revocationLog) Revoked(_ context.Context, _ id.Client, subject string) (bool, error) {
+	r.lookups++
+	return slices.Contains(r.unnoted, subject), r.unsure
 }
 
 // world is a service that can issue and verify.
