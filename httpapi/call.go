@@ -59,6 +59,7 @@ type Call struct {
 	IfMatch *int64
 
 	RemoteAddr string // the caller's address, without a port; what trusted proxies say is believed
+	Forwarded  bool   // a proxy has forwarded it
 }
 
 // exchange is one request on its way through the handler: the outer layers

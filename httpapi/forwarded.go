@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,6 +33,25 @@ func caller(peer string, forwarded []string, trusted []netip.Prefix) string {
 		}
 	}
 	return at.String()
+}
+
+// forwarded says whether a request came through a proxy, as proxies tell.
+func forwarded(h http.Header) bool {
+	return slices.ContainsFunc([]string{headerForwardedFor, "Forwarded", "X-Real-Ip", "Via"}, func(name string) bool { return len(h[name]) > 0 })
+}
+
+// network is what the log says of an address, enough to turn abuse away: the /24
+// of an IPv4 address, the /48 of an IPv6 one.
+func network(addr string) string {
+	a, ok := plainAddr(addr)
+	if !ok {
+		return "unknown"
+	}
+	bits := 48
+	if a.Is4() {
+		bits = 24
+	}
+	return netip.PrefixFrom(a, bits).Masked().String()
 }
 
 // plainAddr reads an address as networks are told apart: without a zone, and an IPv4

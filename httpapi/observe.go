@@ -99,7 +99,7 @@ func (e *edge) observe(next http.Handler) http.Handler {
 		began := e.o.Now()
 		r, span := e.beginSpan(r)
 		rec := w.(*recorder)
-		x := &exchange{call: Call{ID: e.requestID(r), RemoteAddr: e.remoteAddr(r)}, rec: rec, span: span}
+		x := &exchange{call: Call{ID: e.requestID(r), RemoteAddr: e.remoteAddr(r), Forwarded: forwarded(r.Header)}, rec: rec, span: span}
 		header := w.Header()
 		header.Set(headerRequestID, string(x.call.ID))
 		header.Set("X-Content-Type-Options", "nosniff")
@@ -153,7 +153,7 @@ func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Dur
 	if !e.o.Logger.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs,
 		slog.String("method", method(r.Method)),
 		slog.String("route", route),
@@ -166,6 +166,9 @@ func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Dur
 	}
 	if x.code != "" {
 		attrs = append(attrs, slog.String("code", x.code))
+	}
+	if strings.HasPrefix(route, "/auth/") || status == http.StatusUnauthorized || status == http.StatusTooManyRequests {
+		attrs = append(attrs, slog.String("network", network(x.call.RemoteAddr)))
 	}
 	e.o.Logger.LogAttrs(r.Context(), level, "request", attrs...)
 }

@@ -53,6 +53,15 @@ func (a api) Signup(ctx context.Context, r httpapi.SignupRequestObject) (answer 
 	return answer, err
 }
 
+// AddMember lets somebody log in for the client.
+func (a api) AddMember(ctx context.Context, r httpapi.AddMemberRequestObject) (answer httpapi.AddMemberResponseObject, err error) {
+	err = a.Endpoints.AddMember(ctx, func() error {
+		answer, err = a.writing.AddMember(ctx, r)
+		return err
+	})
+	return answer, err
+}
+
 // web is the HTTP edge with what must run beside it.
 type web struct {
 	handler     http.Handler
@@ -146,6 +155,10 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	if err != nil {
 		return nil, err
 	}
+	throttles, err := f.vault.Index(ctx, "", "throttles", "")
+	if err != nil {
+		return nil, err
+	}
 	reader := f.reader()
 	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool, Leases: f.control}}
 	w.revocations = &auth.Revocations{
@@ -184,6 +197,7 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		reading: reads,
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: f.metrics,
+			Throttles: &auth.Throttles{Pool: f.pool, Key: throttles[:]}, Unlimited: !f.config.RateLimit,
 			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), f.log.Store},
 		}),
 	}

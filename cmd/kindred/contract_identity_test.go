@@ -394,6 +394,41 @@ func TestWhoKeepsFailingHasToWait(t *testing.T) {
 	s.exchange(good) // servers behind one address are not held up
 }
 
+func TestSigningUpAndAddingMembersAreLimitedOverReplicas(t *testing.T) {
+	t.Parallel()
+	limited := func(c *Config) { c.RateLimit = true }
+	s := keepContract(t, limited)
+	replicas := []*service{s, keepContract(t, replicaOf(s), limited)}
+	owner := s.signUp() // on this machine itself
+	tries := func(what, code string, try func(i int) answer) {
+		passed := 0
+		for ; passed < 100; passed++ {
+			got := try(passed)
+			if got.Status == http.StatusTooManyRequests {
+				wantProblem(t, http.StatusTooManyRequests, code, got)
+				if wait, err := strconv.Atoi(got.Header.Get("Retry-After")); err != nil || wait < 1 {
+					t.Errorf("%s: Retry-After: %s", what, got.Header.Get("Retry-After"))
+				}
+				break
+			}
+		}
+		if passed != 21 {
+			t.Errorf("%s: %d passed", what, passed)
+		}
+	}
+	tries("sign-ups through a proxy that nobody has named", "too_many_signups", func(i int) answer {
+		return replicas[i%2].send("POST", "/auth/signup", map[string]string{"email": owner.Email, "password": "a good password", "company_name": "x"},
+			header("X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i)))
+	})
+	tries("adding members", "too_many_new_members", func(i int) answer {
+		return owner.at(replicas[i%2]).sendTo("POST", "/members", map[string]string{"email": owner.Email, "password": "a good password", "role": "viewer"})
+	})
+	s.signUp() // here they go on
+	if !strings.Contains(s.Logs.String(), "network=127.0.0.0/24") {
+		t.Error("the log does not say where sign-ups come from")
+	}
+}
+
 func count[T comparable](all []T, one T) (n int) {
 	for _, v := range all {
 		if v == one {

@@ -1,11 +1,10 @@
 package auth
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -22,6 +21,9 @@ type Config struct {
 	Accounts  Accounts
 	Keys      KeyLookup
 	Passwords *Passwords
+	Throttles *Throttles
+	// Unlimited lets anybody sign up, and add members, as often as they like.
+	Unlimited bool
 	Metrics   prometheus.Registerer
 }
 
@@ -30,27 +32,19 @@ type Config struct {
 type Endpoints struct {
 	c Config
 
-	// Who keeps failing waits: by API key as sent, by account, by address. An
-	// address may be a whole office, so it is granted more. API keys are not
-	// throttled by address: many servers share one, and nobody guesses a key.
-	failedKeys      *throttle
-	failedAccounts  *throttle
-	failedAddresses *throttle
-	// Who signs up companies waits too, by address, once there are many.
-	signups *throttle
+	// Who keeps sending a wrong API key waits, by the key as sent, in this process
+	// alone. API keys are not throttled by address: many servers share one, and
+	// nobody guesses a key.
+	failedKeys *throttle
 
 	logins, exchanges *prometheus.CounterVec // by outcome
 }
 
 // New makes the endpoints and registers their metrics.
 func New(c Config) *Endpoints {
-	now := c.Issuer.Keys.Now
 	e := &Endpoints{
-		c:               c,
-		failedKeys:      newThrottle(10, time.Minute, now),
-		failedAccounts:  newThrottle(10, time.Minute, now),
-		failedAddresses: newThrottle(50, time.Minute, now),
-		signups:         newThrottle(20, 15*time.Minute, now),
+		c:          c,
+		failedKeys: newThrottle(10, time.Minute, c.Issuer.Keys.Now),
 		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kindred_logins_total", Help: "Logins with a password, by outcome.",
 		}, []string{"outcome"}),
@@ -105,23 +99,46 @@ func (e *Endpoints) exchange(ctx context.Context, apiKey string) (Session, error
 	return e.c.Issuer.Exchange(record)
 }
 
-// SignUp signs a company up, unless the caller's address has to wait. Refusals
+// SignUp signs a company up, unless the caller's network has to wait. Refusals
 // count like companies, so that nobody tries out who has an account, and so does
-// a caller who has gone away, as it may have signed up. An address that is not
-// public is the house's own, or a proxy's that nobody has named.
+// a caller who has gone away, as it may have signed up.
 func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
-	from := httpapi.CallFrom(ctx).RemoteAddr
-	if a, err := netip.ParseAddr(from); err == nil && (a.Unmap().IsLoopback() || a.Unmap().IsPrivate()) {
+	if e.c.Unlimited || local(ctx) {
 		return signUp()
 	}
-	address := sourceOf(from)
-	if wait := e.signups.take(address); wait > 0 {
+	return e.attempt(ctx, signUp, ofNetwork(ctx, "signup", 20, 15*time.Minute), func(wait time.Duration) error {
 		return fault.New(fault.Limited, "too_many_signups", "Too many sign-ups from your address. Try again later.").After(wait)
+	})
+}
+
+// AddMember adds a member, unless the client or the caller's network has to wait:
+// the answer tells whether somebody has an e-mail address.
+func (e *Endpoints) AddMember(ctx context.Context, add func() error) error {
+	if e.c.Unlimited {
+		return add()
 	}
-	err := signUp()
+	budgets := []budget{{"members " + string(httpapi.PrincipalFrom(ctx).Client), 20, time.Minute}}
+	if !local(ctx) { // one dashboard may serve many clients
+		budgets = append(budgets, ofNetwork(ctx, "members", 60, time.Minute)...)
+	}
+	return e.attempt(ctx, add, budgets, func(wait time.Duration) error {
+		return fault.New(fault.Limited, "too_many_new_members", "Too many members were added. Try again later.").After(wait)
+	})
+}
+
+// attempt does what counts against budgets. Our own trouble does not count.
+func (e *Endpoints) attempt(ctx context.Context, do func() error, budgets []budget, refusal func(wait time.Duration) error) error {
+	wait, err := e.c.Throttles.take(ctx, budgets...)
+	switch {
+	case err != nil:
+		return err
+	case wait > 0:
+		return refusal(wait)
+	}
+	err = do()
 	gone := errors.Is(ctx.Err(), context.Canceled)
 	if err != nil && !gone && (fault.As(err) == nil || fault.Of(err, fault.Unavailable)) {
-		e.signups.giveBack(address)
+		return errors.Join(err, e.c.Throttles.giveBack(ctx, budgets...))
 	}
 	return err
 }
@@ -150,39 +167,49 @@ func (e *Endpoints) logIn(ctx context.Context, r httpapi.TokenRequest) (Account,
 			Detail: "Give either email and password, or client_id, user_id and password.",
 		})
 	}
-	address := sourceOf(httpapi.CallFrom(ctx).RemoteAddr)
-	if wait := e.failedAddresses.take(address); wait > 0 {
-		return Account{}, Session{}, errThrottled(wait)
+	network := ofNetwork(ctx, "login", 50, time.Minute)
+	if wait, err := e.c.Throttles.take(ctx, network...); err != nil || wait > 0 {
+		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
 	}
+	account, session, err := e.verify(ctx, r)
+	// A try within an account's pause counts: to wait for its end costs as much as to guess.
+	if !fault.Of(err, fault.Unauthenticated) && !fault.Of(err, fault.Limited) {
+		err = errors.Join(err, e.c.Throttles.giveBack(ctx, network...))
+	}
+	return account, session, err
+}
+
+// verify looks an account up and checks its password.
+func (e *Endpoints) verify(ctx context.Context, r httpapi.TokenRequest) (Account, Session, error) {
 	account, subject, err := e.find(ctx, r)
 	if err != nil {
-		e.failedAddresses.giveBack(address)
 		return Account{}, Session{}, fmt.Errorf("look up an account: %w", err)
 	}
-	if wait := e.failedAccounts.take(subject); wait > 0 {
-		e.failedAddresses.giveBack(address)
-		return Account{}, Session{}, errThrottled(wait)
+	// What one network fails at keeps no other one out. All together, they keep its
+	// owner out for seconds at most.
+	from, _ := networksOf(httpapi.CallFrom(ctx).RemoteAddr)
+	failures := []budget{{subject + " from " + from, 10, time.Minute}, {subject, 100, 10 * time.Second}}
+	if wait, err := e.c.Throttles.take(ctx, failures...); err != nil || wait > 0 {
+		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
 	}
 	right, err := e.c.Passwords.Verify(ctx, account.PasswordHash, r.Password)
 	switch {
 	case err != nil:
-		e.failedAddresses.giveBack(address)
-		e.failedAccounts.giveBack(subject)
-		return Account{}, Session{}, err
+		return Account{}, Session{}, errors.Join(err, e.c.Throttles.giveBack(ctx, failures...))
 	case !right:
 		return Account{}, Session{}, fault.New(fault.Unauthenticated, "invalid_credentials",
 			"There is no such account, or the password is wrong.")
 	}
-	e.failedAddresses.giveBack(address)
-	e.failedAccounts.forget(subject)
+	if err := e.c.Throttles.forget(ctx, failures...); err != nil {
+		return Account{}, Session{}, err
+	}
 	session, err := e.c.Issuer.Login(account)
 	return account, session, err
 }
 
 // find returns the account that r names, zero where there is none, and what
 // its failures count against: one and the same however it is named.
-func (e *Endpoints) find(ctx context.Context, r httpapi.TokenRequest) (account Account, subject [32]byte, err error) {
-	var name string
+func (e *Endpoints) find(ctx context.Context, r httpapi.TokenRequest) (account Account, name string, err error) {
 	if r.Email != nil {
 		name = "email " + strings.ToLower(strings.TrimSpace(*r.Email))
 		account, err = e.c.Accounts.ByEmail(ctx, *r.Email)
@@ -200,22 +227,7 @@ func (e *Endpoints) find(ctx context.Context, r httpapi.TokenRequest) (account A
 	case account.Member != "":
 		name = "member " + string(account.Member)
 	}
-	return account, sha256.Sum256([]byte(name)), err
-}
-
-// sourceOf names the network that a request comes from: an IPv4 address, or
-// the /64 that an IPv6 host can choose from.
-func sourceOf(remote string) [32]byte {
-	addr, err := netip.ParseAddr(remote)
-	if err != nil {
-		return sha256.Sum256([]byte(remote))
-	}
-	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	return sha256.Sum256([]byte(netip.PrefixFrom(addr, bits).Masked().String()))
+	return account, name, err
 }
 
 func errThrottled(wait time.Duration) error {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,8 +88,19 @@ func newService(t testing.TB) *service {
 	}
 	s.accounts = []Account{s.account}
 	s.directory.keys = map[[32]byte]KeyRecord{Hash(s.apiKey): s.record}
-	s.endpoints = New(Config{Issuer: s.issuer, Accounts: s.directory, Keys: s.directory, Passwords: passwords, Metrics: s.metrics})
+	s.endpoints = New(Config{
+		Issuer: s.issuer, Accounts: s.directory, Keys: s.directory, Passwords: passwords, Metrics: s.metrics,
+		Throttles: &Throttles{Pool: s.world.keys.Pool, Key: make([]byte, 32)},
+	})
 	return s
+}
+
+// Advance lets time pass, for the database too.
+func (s *service) Advance(d time.Duration) {
+	s.clock.Advance(d)
+	if _, err := s.world.keys.Pool.Exec(context.Background(), `UPDATE throttles SET until = until - $1::interval`, d); err != nil {
+		panic(err)
+	}
 }
 
 func from(t testing.TB, address string) context.Context {
@@ -312,24 +326,154 @@ func TestGuessingAtAnAccountIsSlowedDown(t *testing.T) {
 			t.Errorf("%s: %d attempts passed, then %v", email, attempts, err)
 		}
 	}
-	if err := s.logInFrom(t, "198.51.100.7", strings.ToUpper(s.account.Email), password); !hasKind(err, fault.Limited) {
-		t.Errorf("another spelling and address: %v", err)
+	if err := s.logInFrom(t, "192.0.2.1", " "+strings.ToUpper(s.account.Email), password); !hasKind(err, fault.Limited) {
+		t.Errorf("another spelling: %v", err)
 	}
 	client, member := string(s.account.Client), string(s.account.Member)
-	_, err := s.endpoints.LogIn(from(t, "198.51.100.7"), httpapi.LogInRequestObject{
+	_, err := s.endpoints.LogIn(from(t, "192.0.2.1"), httpapi.LogInRequestObject{
 		Body: &httpapi.TokenRequest{ClientID: &client, UserID: &member, Password: password},
 	})
 	if !hasKind(err, fault.Limited) {
 		t.Errorf("by member: %v", err)
 	}
 	s.Advance(fault.As(err).RetryAfter)
-	if err := s.logInFrom(t, "198.51.100.7", s.account.Email, password); err != nil {
+	if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); err != nil {
 		t.Errorf("after the pause: %v", err)
 	}
 	for range 10 {
-		if err := s.logInFrom(t, "198.51.100.7", s.account.Email, "wrong horse"); !hasKind(err, fault.Unauthenticated) {
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, "wrong horse"); !hasKind(err, fault.Unauthenticated) {
 			t.Errorf("failures before the right password still count: %v", err)
 		}
+	}
+}
+
+func TestNobodyIsLockedOutByWhoGuessesElsewhere(t *testing.T) {
+	s := newService(t)
+	for round := range 20 { // each takes what passes, then waits for the end of the pause
+		var limited error
+		for range 200 {
+			if err := s.logInFrom(t, "192.0.2.1", s.account.Email, "wrong horse"); hasKind(err, fault.Limited) {
+				limited = err
+				break
+			}
+		}
+		if limited == nil {
+			t.Fatal("guessing from one address knows no bound")
+		}
+		if err := s.logInFrom(t, "198.51.100.7", s.account.Email, password); err != nil {
+			t.Fatalf("the owner in another network, round %d: %v", round, err)
+		}
+		s.Advance(fault.As(limited).RetryAfter)
+	}
+}
+
+func TestAllNetworksTogetherKeepAnOwnerOutForSecondsAtMost(t *testing.T) {
+	s := newService(t)
+	var limited error
+	for i := 0; i < 300 && limited == nil; i++ {
+		if err := s.logInFrom(t, fmt.Sprintf("192.0.2.%d", i%250), s.account.Email, "wrong horse"); hasKind(err, fault.Limited) {
+			limited = err
+		}
+		if f := fault.As(limited); f != nil && i < 100 {
+			t.Fatalf("attempt %d: %v", i, f)
+		}
+	}
+	for i := range 20 {
+		err := s.logInFrom(t, fmt.Sprintf("203.0.113.%d", i), s.account.Email, "wrong horse")
+		if f := fault.As(err); f.RetryAfter > 10*time.Second {
+			t.Fatalf("it has to wait for %s", f.RetryAfter)
+		}
+		s.Advance(10 * time.Second)
+	}
+	if err := s.logInFrom(t, "198.51.100.7", s.account.Email, password); limited == nil || err != nil {
+		t.Errorf("%v; then the owner: %v", limited, err)
+	}
+}
+
+func TestPollingForTheEndOfAPauseIsNotFree(t *testing.T) {
+	s := newService(t)
+	for range 51 {
+		_ = s.logInFrom(t, "192.0.2.1", s.account.Email, "wrong horse")
+	}
+	if err := s.logInFrom(t, "192.0.2.1", "nobody@example.com", "wrong horse"); !hasKind(err, fault.Limited) {
+		t.Errorf("after 51 tries, 40 of them within a pause: %v; want the network to wait", err)
+	}
+}
+
+func TestAttemptsAreCountedOverReplicas(t *testing.T) {
+	s := newService(t)
+	c := s.endpoints.c
+	c.Metrics = prometheus.NewRegistry()
+	replicas := []*Endpoints{s.endpoints, New(c)}
+	passed := 0
+	for ; passed < 100; passed++ {
+		if err := replicas[passed%2].SignUp(from(t, "192.0.2.1"), func() error { return nil }); hasKind(err, fault.Limited) {
+			break
+		}
+	}
+	if passed != 21 {
+		t.Errorf("%d sign-ups passed", passed)
+	}
+}
+
+func TestManyAttemptsAtOnceFindNoGap(t *testing.T) {
+	s := newService(t)
+	var passed atomic.Int64
+	var group sync.WaitGroup
+	for range 40 {
+		group.Go(func() {
+			wait, err := s.endpoints.c.Throttles.take(t.Context(), budget{"ada", 5, time.Minute})
+			if err != nil {
+				t.Error(err)
+			} else if wait == 0 {
+				passed.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if n := passed.Load(); n != 6 { // five are free, the sixth opens the pause
+		t.Errorf("%d attempts passed; want 6", n)
+	}
+}
+
+func TestPausesDoubleUpToALimitAndQuietIsForgiven(t *testing.T) {
+	s := newService(t)
+	ada := budget{"ada", 2, 10 * time.Second}
+	take := func() time.Duration {
+		t.Helper()
+		wait, err := s.endpoints.c.Throttles.take(t.Context(), ada)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wait
+	}
+	var pauses []time.Duration
+	for range 8 {
+		if wait := take(); wait != 0 {
+			t.Fatalf("has to wait for %s after its pause", wait)
+		}
+		if len(pauses) < 2 {
+			pauses = append(pauses, 0)
+			continue
+		}
+		pause := take().Round(time.Second)
+		pauses = append(pauses, pause)
+		s.Advance(pause)
+	}
+	second := time.Second
+	if diff := cmp.Diff([]time.Duration{0, 0, second, 2 * second, 4 * second, 8 * second, 10 * second, 10 * second}, pauses); diff != "" {
+		t.Error(diff)
+	}
+	s.Advance(15*time.Minute + time.Second)
+	if take() != 0 || take() != 0 {
+		t.Error("old attempts count after a long time of quiet")
+	}
+	s.Advance(16 * time.Minute)
+	ada.subject = "bob"
+	take()
+	var rows int
+	if err := s.world.keys.Pool.QueryRow(t.Context(), `SELECT count(*) FROM throttles`).Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("%d subjects are kept, %v; want 1", rows, err)
 	}
 }
 
@@ -407,12 +551,69 @@ func TestSigningUpFromAnAddressIsSlowedDown(t *testing.T) {
 	if err := signUp("192.0.2.1", nil); err != nil {
 		t.Errorf("after the pause: %v", err)
 	}
-	for _, unnamed := range []string{"127.0.0.1", "::1", "10.1.2.3", "::ffff:192.168.1.1", "fd00::7"} {
+	for _, own := range []string{"127.0.0.1", "::1"} {
 		for range 100 {
-			if err := signUp(unnamed, nil); err != nil {
-				t.Fatalf("by a proxy that nobody has named, %s: %v", unnamed, err)
+			if err := signUp(own, nil); err != nil {
+				t.Fatalf("on this machine, %s: %v", own, err)
 			}
 		}
+	}
+	for _, call := range []httpapi.Call{
+		{RemoteAddr: "127.0.0.1", Forwarded: true}, {RemoteAddr: "10.1.2.3"}, {RemoteAddr: "::ffff:192.168.1.1"}, {RemoteAddr: "@"},
+	} {
+		if passed := s.passing(t, func(int) httpapi.Call { return call }); passed != 21 {
+			t.Errorf("%d sign-ups passed a proxy that nobody has named, %+v", passed, call)
+		}
+	}
+	if passed := s.passing(t, func(i int) httpapi.Call { return httpapi.Call{RemoteAddr: fmt.Sprintf("2001:db8:1:%x::1", i)} }); passed != 41 {
+		t.Errorf("%d sign-ups passed from the networks of one /48", passed)
+	}
+	s.endpoints.c.Unlimited = true
+	if passed := s.passing(t, func(int) httpapi.Call { return httpapi.Call{RemoteAddr: "192.0.2.1"} }); passed != 150 {
+		t.Errorf("%d sign-ups passed without limits", passed)
+	}
+}
+
+// passing is how many of 150 sign-ups pass.
+func (s *service) passing(t testing.TB, call func(i int) httpapi.Call) (passed int) {
+	t.Helper()
+	for i := range 150 {
+		err := s.endpoints.SignUp(httpapi.With(t.Context(), httpapi.Principal{}, call(i)), func() error { return nil })
+		if err == nil {
+			passed++
+		} else if !hasKind(err, fault.Limited) || fault.As(err).RetryAfter <= 0 {
+			t.Fatal(err)
+		}
+	}
+	return passed
+}
+
+func TestAddingMembersIsSlowedDownByClientAndNetwork(t *testing.T) {
+	s := newService(t)
+	ids := id.Derived("clients")
+	taken := fault.New(fault.Conflict, "email_exists", "It is taken.")
+	adding := func(client func() id.Client, call httpapi.Call) (passed int) {
+		for range 200 {
+			ctx := httpapi.With(t.Context(), httpapi.Principal{Client: client()}, call)
+			err := s.endpoints.AddMember(ctx, func() error { return taken })
+			if f := fault.As(err); f == nil || f != taken && (f.Code != "too_many_new_members" || f.RetryAfter <= 0) {
+				t.Fatal(err)
+			} else if f == taken {
+				passed++
+			}
+		}
+		return passed
+	}
+	fresh := func() id.Client { return id.Next[id.Client](ids) }
+	one := fresh()
+	if n := adding(func() id.Client { return one }, httpapi.Call{RemoteAddr: "127.0.0.1"}); n != 21 {
+		t.Errorf("one client tried %d addresses", n)
+	}
+	if n := adding(fresh, httpapi.Call{RemoteAddr: "192.0.2.1"}); n != 61 {
+		t.Errorf("%d addresses were tried from one network", n)
+	}
+	if n := adding(fresh, httpapi.Call{RemoteAddr: "127.0.0.1"}); n != 200 {
+		t.Errorf("many clients on this machine tried %d addresses", n)
 	}
 }
 
@@ -467,7 +668,7 @@ func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
 			return answer.Code
 		}
 		passwords := NewPasswords(rand.Reader, Cost{}, 2)
-		s.endpoints.c.Passwords = passwords
+		s.endpoints.c.Passwords, s.endpoints.c.Throttles = passwords, nil
 		for passwords.cores.Try("somebody") {
 		}
 		loggedIn := make(chan int, 1)
@@ -519,7 +720,9 @@ func TestWhereARequestComesFrom(t *testing.T) {
 		{"fe80::1%eth0", "fe80::1", true},
 		{"", "unix", false},
 	} {
-		if got := sourceOf(test.a) == sourceOf(test.b); got != test.same {
+		a, _ := networksOf(test.a)
+		b, _ := networksOf(test.b)
+		if got := a == b; got != test.same {
 			t.Errorf("%q and %q: %v; want %v", test.a, test.b, got, test.same)
 		}
 	}

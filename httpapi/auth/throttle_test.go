@@ -91,7 +91,7 @@ func TestSuccessAndQuietAreForgiven(t *testing.T) {
 	}
 }
 
-func TestManyAttemptsAtOnceFindNoGap(t *testing.T) {
+func TestManyAttemptsAtOnceFindNoGapInAProcess(t *testing.T) {
 	th := newThrottle(5, time.Minute, newClock().Now)
 	var passed atomic.Int64
 	var group sync.WaitGroup
