@@ -2,7 +2,11 @@ package commands
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"kindred/domain"
 	"kindred/domain/event"
@@ -18,10 +22,21 @@ type APIKeySecret struct {
 	Fingerprint string
 }
 
-// IssueAPIKey is what is said to make a key. Without scopes it reads and writes.
+// Keys finds API keys that are in force: neither revoked nor expired. Both methods
+// answer as of all that the client was told.
+type Keys interface {
+	// MadeBy returns those that a member made.
+	MadeBy(ctx context.Context, client id.Client, member id.Member) ([]id.Key, error)
+	// Before counts those that were made before a key, or all where that is "".
+	Before(ctx context.Context, client id.Client, key id.Key) (int, error)
+}
+
+// IssueAPIKey is what is said to make a key. Without scopes it reads, writes and
+// manages webhooks.
 type IssueAPIKey struct {
-	Name   string
-	Scopes []string
+	Name      string
+	Scopes    []string
+	ExpiresAt *time.Time // nil: never
 }
 
 // IssuedAPIKey is a new key, with the raw key that is shown this once.
@@ -40,12 +55,19 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 	if err != nil {
 		return IssuedAPIKey{}, err
 	}
+	issuing := event.APIKeyIssued{
+		Key: key, Name: in.Name, Hash: secret.Hash[:], Fingerprint: secret.Fingerprint, Scopes: in.Scopes, IssuedBy: call.Member,
+	}
+	if in.ExpiresAt != nil {
+		issuing.ExpiresAt = new(in.ExpiresAt.UTC().Truncate(time.Microsecond))
+	}
 	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), call.Seed == nil,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) {
-			return k.Issue(event.APIKeyIssued{
-				Key: key, Name: in.Name, Hash: secret.Hash[:], Fingerprint: secret.Fingerprint,
-				Scopes: in.Scopes, IssuedBy: call.Member,
-			})
+			events, err := k.Issue(issuing, c.Log.Now())
+			if err != nil {
+				return nil, err
+			}
+			return events, c.checkRoom(ctx, call.Client, "") // so that nothing is recorded to be taken back
 		})
 	if err != nil {
 		return IssuedAPIKey{}, err
@@ -55,7 +77,32 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 		return IssuedAPIKey{}, fault.New(fault.Conflict, "secret_already_shown",
 			"This request made the API key %s before; its raw key was shown then and cannot be shown again. Revoke it and make another one if it is lost.", key)
 	}
+	if err := c.checkIssued(ctx, call, key); err != nil {
+		_, revoked := c.RevokeAPIKey(ctx, call.aside(), key)
+		return IssuedAPIKey{}, errors.Join(err, revoked)
+	}
 	return IssuedAPIKey{APIKeyIssued: issued, Raw: secret.Raw, CreatedAt: outcome.Recorded[0].RecordedAt, Outcome: outcome}, nil
+}
+
+// checkIssued refuses a key that was recorded while others were, beyond the bound,
+// or while the member who made it was removed.
+func (c *Commands) checkIssued(ctx context.Context, call Call, key id.Key) error {
+	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
+	if err != nil {
+		return err
+	}
+	if fold[domain.Client](history).Barred(call.Member) {
+		return fault.New(fault.Forbidden, "member_removed", "Who made the API key was removed meanwhile.")
+	}
+	return c.checkRoom(ctx, call.Client, key)
+}
+
+func (c *Commands) checkRoom(ctx context.Context, client id.Client, before id.Key) error {
+	there, err := c.Keys.Before(ctx, client, before)
+	if err != nil {
+		return err
+	}
+	return domain.CheckAPIKeys(there)
 }
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
@@ -67,4 +114,46 @@ func (c *Commands) RevokeAPIKey(ctx context.Context, call Call, key id.Key) (Out
 	}
 	revokedAt := outcome.History[len(outcome.History)-1].RecordedAt
 	return outcome, c.Revoked(ctx, call.Client, string(key), revokedAt)
+}
+
+// checkKept refuses to keep what is no key in force that the member made.
+func (c *Commands) checkKept(ctx context.Context, client id.Client, member id.Member, kept []id.Key) error {
+	if len(kept) == 0 {
+		return nil
+	}
+	made, err := c.Keys.MadeBy(ctx, client, member)
+	if err != nil {
+		return err
+	}
+	for _, key := range kept {
+		if !slices.Contains(made, key) {
+			return fault.New(fault.Missing, "api_key_unknown", "%s is no API key in force that the member made.", key)
+		}
+	}
+	return nil
+}
+
+// revokedAtOnce is how many keys of a member are revoked at a time.
+const revokedAtOnce = 16
+
+// revokeKeysOf revokes the API keys of a member who was removed.
+func (c *Commands) revokeKeysOf(ctx context.Context, call Call, removed event.MemberRemoved) error {
+	if !removed.RevokesKeys {
+		return nil
+	}
+	made, err := c.Keys.MadeBy(ctx, call.Client, removed.Member)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(revokedAtOnce)
+	for _, key := range made {
+		if !slices.Contains(removed.KeptKeys, key) {
+			group.Go(func() error {
+				_, err := c.RevokeAPIKey(ctx, call.aside(), key)
+				return err
+			})
+		}
+	}
+	return group.Wait()
 }

@@ -49,7 +49,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 	if err != nil {
 		return Account{}, err
 	}
-	hash, err := c.HashPassword(ctx, in.Password)
+	hash, err := c.HashPassword(ctx, in.Password, email, in.CompanyName)
 	if err != nil {
 		return Account{}, err
 	}

@@ -26,7 +26,9 @@ type Commands struct {
 	Log     *eventstore.Log
 	Entropy io.Reader // for identifiers
 
-	HashPassword func(ctx context.Context, password string) (string, error)
+	// HashPassword refuses a password that is easily guessed, such as one of the
+	// things that are known of whose it is.
+	HashPassword func(ctx context.Context, password string, known ...string) (string, error)
 	NewAPIKey    func() (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
 	// CountWebhooks counts a client's subscriptions. Those of the last moment may be
@@ -46,6 +48,7 @@ type Commands struct {
 	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
 	Imported    func(ImportReport)
+	Keys        Keys
 	Spends      Spends
 	Impressions Impressions
 

@@ -452,3 +452,77 @@ func TestMatchesAtOnceAreAllRecorded(t *testing.T) {
 		t.Errorf("%d matches are recorded, want 2 each of 5 requests", n)
 	}
 }
+
+// lateKeys counts keys as they were before others came in.
+type lateKeys struct {
+	keysInLog
+	before, after int
+}
+
+func (k lateKeys) Before(_ context.Context, _ id.Client, key id.Key) (int, error) {
+	if key == "" {
+		return k.before, nil
+	}
+	return k.after, nil
+}
+
+func TestAClientHas2000KeysInForceAtMost(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	for name, test := range map[string]struct {
+		before, after int
+		refused       bool
+	}{
+		"the last one": {1_999, 1_999, false},
+		"one more":     {2_000, 2_000, true},
+		"one of many at once that is not the last": {1_999, 2_000, true},
+	} {
+		w.Keys = lateKeys{keysInLog{w.store}, test.before, test.after}
+		if _, err := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "server"}); fault.Is(err, "too_many_api_keys") != test.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	left, err := keysInLog{w.store}.inForce(t.Context(), call.Client)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d keys are in force, %v; want 1", len(left), err)
+	}
+}
+
+func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
+		t.Fatal(err)
+	}
+	bobs := call // his token is good for another moment
+	bobs.Member = bob.Member
+	if _, err := w.IssueAPIKey(t.Context(), bobs, commands.IssueAPIKey{Name: "late"}); !fault.Is(err, "member_removed") {
+		t.Errorf("got %v; want member_removed", err)
+	}
+	if left, err := (keysInLog{w.store}).inForce(t.Context(), call.Client); err != nil || len(left) != 0 {
+		t.Errorf("%d keys are in force, %v", len(left), err)
+	}
+}
+
+func TestOnlyKeysThatTheMemberMadeAreKept(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	adas, err := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "of another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RemoveMember(t.Context(), call, bob.Member, adas.Key); !fault.Is(err, "api_key_unknown") {
+		t.Errorf("got %v; want api_key_unknown", err)
+	}
+	if _, err := w.AccountByMember(t.Context(), call.Client, bob.Member); err != nil {
+		t.Errorf("he is gone nevertheless: %v", err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -219,12 +220,25 @@ func TestACrashedRemovalIsFinished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		bobs := call
+		bobs.Member = bob.Member
+		revoked, err1 := w.IssueAPIKey(t.Context(), bobs, commands.IssueAPIKey{Name: "revoked with him"})
+		kept, err2 := w.IssueAPIKey(t.Context(), bobs, commands.IssueAPIKey{Name: "kept"})
+		adas, err3 := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "of another"})
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
+		}
 		command := func(c *commands.Commands) error {
-			_, err := c.RemoveMember(t.Context(), call, bob.Member)
+			_, err := c.RemoveMember(t.Context(), call, bob.Member, kept.Key)
 			return err
 		}
 		return command, func(acknowledged bool) {
-			_, err := w.RemoveMember(t.Context(), call, bob.Member)
+			left, err := keysInLog{w.store}.inForce(t.Context(), call.Client)
+			gone := !slices.ContainsFunc(left, func(e event.APIKeyIssued) bool { return e.Key == revoked.Key })
+			if err != nil || gone != (len(left) == 2) || acknowledged && !gone || left[len(left)-1].Key != adas.Key {
+				t.Errorf("%d keys are left, %v", len(left), err)
+			}
+			_, err = w.RemoveMember(t.Context(), call, bob.Member)
 			if acknowledged && !fault.Is(err, "member_unknown") || err != nil && !fault.Is(err, "member_unknown") {
 				t.Errorf("removing again: %v", err)
 			}

@@ -41,7 +41,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if _, err := client.AddMember(call.Member, added); err != nil {
 		return Account{}, err // before anything was reserved
 	}
-	hash, err := c.HashPassword(ctx, in.Password)
+	hash, err := c.HashPassword(ctx, in.Password, email, client.Name)
 	if err != nil {
 		return Account{}, err
 	}
@@ -81,12 +81,15 @@ func accountAfter(call Call, email string, outcome Outcome) Account {
 	}
 }
 
-// RemoveMember ends a membership, frees the address and destroys the key that
-// sealed it.
-func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member) (Outcome, error) {
+// RemoveMember ends a membership, revokes the API keys that the member made but
+// for those kept, frees the address and destroys the key that sealed it.
+func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member, kept ...id.Key) (Outcome, error) {
+	if err := c.checkKept(ctx, call.Client, member, kept); err != nil {
+		return Outcome{}, err
+	}
 	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
-			return company.RemoveMember(call.Member, member)
+			return company.RemoveMember(call.Member, member, kept...)
 		})
 	if err != nil {
 		return Outcome{}, err
@@ -94,12 +97,16 @@ func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member
 	if err := c.Revoked(ctx, call.Client, string(member), outcome.Recorded[0].RecordedAt); err != nil {
 		return Outcome{}, err
 	}
-	return outcome, c.ForgetMember(ctx, call, member)
+	return outcome, c.ForgetMember(ctx, call, outcome.Recorded[0].Event.(event.MemberRemoved))
 }
 
-// ForgetMember frees the address of a member who was removed and destroys the
-// key that sealed it. Doing it twice does no more.
-func (c *Commands) ForgetMember(ctx context.Context, call Call, member id.Member) error {
+// ForgetMember revokes the API keys of a member who was removed, frees the address
+// and destroys the key that sealed it. Doing it twice does no more.
+func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.MemberRemoved) error {
+	if err := c.revokeKeysOf(ctx, call, removed); err != nil {
+		return err
+	}
+	member := removed.Member
 	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
 	if err != nil {
 		return err

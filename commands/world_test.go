@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -83,8 +84,11 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 		LastDecision: func(context.Context, id.Client) (last, version int, err error) {
 			return w.decided[0], w.decided[1], nil
 		},
-		Revoked:      func(context.Context, id.Client, string, time.Time) error { return nil },
-		HashPassword: func(_ context.Context, password string) (string, error) { return "hash of " + password, nil },
+		Keys:    keysInLog{w.store},
+		Revoked: func(context.Context, id.Client, string, time.Time) error { return nil },
+		HashPassword: func(_ context.Context, password string, _ ...string) (string, error) {
+			return "hash of " + password, nil
+		},
 		NewAPIKey: func() (commands.APIKeySecret, error) {
 			raw := rand.Text()
 			return commands.APIKeySecret{Raw: raw, Hash: sha256.Sum256([]byte(raw)), Fingerprint: raw[:4]}, nil
@@ -96,6 +100,47 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 			return nil
 		},
 	}
+}
+
+// keysInLog finds API keys by reading the log.
+type keysInLog struct{ store eventstore.Store }
+
+func (k keysInLog) inForce(ctx context.Context, client id.Client) (issued []event.APIKeyIssued, err error) {
+	records, err := k.store.ReadAll(ctx, eventstore.Start, 1_000_000)
+	for _, r := range records {
+		if r.Client != client {
+			continue
+		}
+		e, err := event.All().Decode(r.Type, r.Version, r.Data)
+		if err != nil {
+			return nil, err
+		}
+		switch e := e.(type) {
+		case event.APIKeyIssued:
+			issued = append(issued, e)
+		case event.APIKeyRevoked:
+			issued = slices.DeleteFunc(issued, func(i event.APIKeyIssued) bool { return i.Key == e.Key })
+		}
+	}
+	return issued, err
+}
+
+func (k keysInLog) MadeBy(ctx context.Context, client id.Client, member id.Member) (made []id.Key, err error) {
+	issued, err := k.inForce(ctx, client)
+	for _, e := range issued {
+		if e.IssuedBy == member {
+			made = append(made, e.Key)
+		}
+	}
+	return made, err
+}
+
+func (k keysInLog) Before(ctx context.Context, client id.Client, key id.Key) (int, error) {
+	issued, err := k.inForce(ctx, client)
+	if at := slices.IndexFunc(issued, func(e event.APIKeyIssued) bool { return e.Key == key }); at >= 0 {
+		return at, err
+	}
+	return len(issued), err
 }
 
 func (w *world) clock() time.Time {
@@ -185,7 +230,7 @@ func (w *world) driveOn(t *testing.T) {
 		case event.EndUserErased:
 			err = w.DestroyKey(t.Context(), r.Client, string(e.User))
 		case event.MemberRemoved:
-			err = w.ForgetMember(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, e.Member)
+			err = w.ForgetMember(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, e)
 		}
 		if err != nil {
 			t.Fatalf("forget after %s: %v", r.Type, err)

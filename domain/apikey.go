@@ -3,6 +3,7 @@ package domain
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -17,10 +18,22 @@ const (
 	ScopeWrite    = "write"
 	ScopeReadUser = "read:user"
 	ScopeErase    = "erase"
+	ScopeWebhooks = "webhooks"
 )
 
 // maxLabel bounds the name of an API key, in characters.
 const maxLabel = 200
+
+// maxAPIKeys bounds the keys of a client that are neither revoked nor expired.
+const maxAPIKeys = 2_000
+
+// CheckAPIKeys refuses one more key beside those that a client has.
+func CheckAPIKeys(there int) error {
+	if there < maxAPIKeys {
+		return nil
+	}
+	return fault.New(fault.Conflict, "too_many_api_keys", "A client has at most %d API keys that are in force. Revoke one first.", maxAPIKeys)
+}
 
 // APIKey is the fold of a key's stream.
 type APIKey struct {
@@ -38,19 +51,22 @@ func (k *APIKey) Apply(e event.Event) {
 	}
 }
 
-// Issue records a new key. Without scopes it reads and writes.
-func (k *APIKey) Issue(e event.APIKeyIssued) ([]event.Event, error) {
+// Issue records a new key. Without scopes it reads, writes and manages webhooks.
+func (k *APIKey) Issue(e event.APIKeyIssued, now time.Time) ([]event.Event, error) {
 	if n := len([]rune(e.Name)); n == 0 || n > maxLabel {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/name", Detail: "must have 1 to 200 characters"})
 	}
 	if len(e.Scopes) == 0 {
-		e.Scopes = []string{ScopeRead, ScopeWrite}
+		e.Scopes, e.Implied = []string{ScopeRead, ScopeWrite}, []string{ScopeWebhooks}
+	}
+	if e.ExpiresAt != nil && !e.ExpiresAt.After(now) {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/expires_at", Detail: "must be in the future"})
 	}
 	for i, s := range e.Scopes {
-		if !slices.Contains([]string{ScopeAdmin, ScopeRead, ScopeWrite, ScopeReadUser, ScopeErase}, s) {
+		if !slices.Contains([]string{ScopeAdmin, ScopeRead, ScopeWrite, ScopeReadUser, ScopeErase, ScopeWebhooks}, s) {
 			return nil, fault.NewInvalid(fault.Field{
 				Pointer: fmt.Sprintf("/scopes/%d", i),
-				Detail:  "must be one of read, write, read:user, erase, admin",
+				Detail:  "must be one of read, write, read:user, webhooks, erase, admin",
 			})
 		}
 	}

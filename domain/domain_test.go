@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -166,7 +167,7 @@ func TestMembers(t *testing.T) {
 	abandon := func(member id.Member) func(*domain.Client) ([]event.Event, error) {
 		return func(c *domain.Client) ([]event.Event, error) { return c.AbandonMember(member), nil }
 	}
-	removed := func(member id.Member) event.Event { return event.MemberRemoved{Member: member} }
+	removed := func(member id.Member) event.Event { return event.MemberRemoved{Member: member, RevokesKeys: true} }
 	admin := signedUp(event.MemberAdded{Member: bob, Role: domain.RoleAdmin})
 	owners := signedUp(event.MemberAdded{Member: bob, Role: domain.RoleOwner})
 	full := signedUp()
@@ -239,20 +240,27 @@ func TestClaim(t *testing.T) {
 func TestAPIKey(t *testing.T) {
 	issue := func(name string, scopes ...string) func(*domain.APIKey) ([]event.Event, error) {
 		return func(k *domain.APIKey) ([]event.Event, error) {
-			return k.Issue(event.APIKeyIssued{Key: key, Name: name, Scopes: scopes})
+			return k.Issue(event.APIKeyIssued{Key: key, Name: name, Scopes: scopes}, time.Time{})
+		}
+	}
+	expiring := func(at time.Time) func(*domain.APIKey) ([]event.Event, error) {
+		return func(k *domain.APIKey) ([]event.Event, error) {
+			return k.Issue(event.APIKeyIssued{Key: key, Name: "n", ExpiresAt: &at}, at)
 		}
 	}
 	revoke := func(k *domain.APIKey) ([]event.Event, error) { return k.Revoke() }
-	issued, revoked := event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"read", "write"}}, event.APIKeyRevoked{Key: key}
+	issued, revoked := event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"read", "write"}, Implied: []string{"webhooks"}}, event.APIKeyRevoked{Key: key}
 	tell(t, map[string]story[*domain.APIKey]{
-		"a key reads and writes unless told otherwise": {when: issue("n"), then: []event.Event{issued}},
-		"a key has the scopes that were asked for":     {when: issue("n", "erase", "admin", "read:user"), then: []event.Event{event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"erase", "admin", "read:user"}}}},
-		"a scope that is none is named":                {when: issue("n", "read", "root"), fault: "invalid", at: "/scopes/1"},
-		"a key without a name is refused":              {when: issue(""), fault: "invalid", at: "/name"},
-		"a name of 201 characters is refused":          {when: issue(strings.Repeat("ü", 201)), fault: "invalid", at: "/name"},
-		"a key is revoked":                             {given: []event.Event{issued}, when: revoke, then: []event.Event{revoked}},
-		"revoking twice adds nothing":                  {given: []event.Event{issued, revoked}, when: revoke},
-		"a key that is not there is not revoked":       {when: revoke, fault: "api_key_unknown"},
+		"a key reads, writes and manages webhooks unless told otherwise": {when: issue("n"), then: []event.Event{issued}},
+		"a key has the scopes that were asked for":                       {when: issue("n", "erase", "admin", "read:user"), then: []event.Event{event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"erase", "admin", "read:user"}}}},
+		"who only writes manages no webhooks":                            {when: issue("n", "write"), then: []event.Event{event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"write"}}}},
+		"a key that has expired is not issued":                           {when: expiring(time.Time{}), fault: "invalid", at: "/expires_at"},
+		"a scope that is none is named":                                  {when: issue("n", "read", "root"), fault: "invalid", at: "/scopes/1"},
+		"a key without a name is refused":                                {when: issue(""), fault: "invalid", at: "/name"},
+		"a name of 201 characters is refused":                            {when: issue(strings.Repeat("ü", 201)), fault: "invalid", at: "/name"},
+		"a key is revoked":                                               {given: []event.Event{issued}, when: revoke, then: []event.Event{revoked}},
+		"revoking twice adds nothing":                                    {given: []event.Event{issued, revoked}, when: revoke},
+		"a key that is not there is not revoked":                         {when: revoke, fault: "api_key_unknown"},
 	})
 }
 

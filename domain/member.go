@@ -49,8 +49,9 @@ func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Ev
 	return []event.Event{added}, nil
 }
 
-// RemoveMember ends a membership. At least one owner stays.
-func (c *Client) RemoveMember(actor, member id.Member) ([]event.Event, error) {
+// RemoveMember ends a membership and the member's API keys, but for those kept. At
+// least one owner stays.
+func (c *Client) RemoveMember(actor, member id.Member, kept ...id.Key) ([]event.Event, error) {
 	m := c.members[member]
 	if m == nil {
 		return nil, fault.New(fault.Missing, "member_unknown", "There is no such member.")
@@ -63,7 +64,7 @@ func (c *Client) RemoveMember(actor, member id.Member) ([]event.Event, error) {
 			return nil, fault.New(fault.Conflict, "last_owner", "The last owner cannot be removed. Add another owner first.")
 		}
 	}
-	return []event.Event{event.MemberRemoved{Member: member}}, nil
+	return []event.Event{event.MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: kept}}, nil
 }
 
 // AbandonMember bars a member who was reserved an address but never added.

@@ -409,6 +409,7 @@ const (
 	ScopeErase    KeyScope = "erase"
 	ScopeRead     KeyScope = "read"
 	ScopeReadUser KeyScope = "read:user"
+	ScopeWebhooks KeyScope = "webhooks"
 	ScopeWrite    KeyScope = "write"
 )
 
@@ -422,6 +423,8 @@ func (e KeyScope) Valid() bool {
 	case ScopeRead:
 		return true
 	case ScopeReadUser:
+		return true
+	case ScopeWebhooks:
 		return true
 	case ScopeWrite:
 		return true
@@ -708,11 +711,17 @@ type APIKey struct {
 	// CreatedBy Example: mem_0123456789abcdefghijklmnop
 	CreatedBy MemberID `json:"created_by"`
 
+	// ExpiresAt No token outlives it.
+	ExpiresAt *Time `json:"expires_at"`
+
 	// Fingerprint Tells keys apart without showing them.
 	Fingerprint string `json:"fingerprint"`
 
 	// ID Example: key_0123456789abcdefghijklmnop
 	ID KeyID `json:"id"`
+
+	// LastUsedAt The hour in which it was last exchanged.
+	LastUsedAt *Time `json:"last_used_at"`
 
 	// Name Example: backend
 	Name    string `json:"name"`
@@ -1976,12 +1985,17 @@ type Name = string
 
 // NewAPIKey defines model for NewAPIKey.
 type NewAPIKey struct {
+	// ExpiresAt From then on it opens nothing; never where it is left out.
+	//
+	// Example: 2099-01-31T12:00:00Z
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
 	// Name A name without control characters.
 	//
 	// Example: Acme
 	Name Name `json:"name"`
 
-	// Scopes What the key's tokens may do; `read` and `write` by default.
+	// Scopes What the key's tokens may do; `read` and `write` by default, and then `webhooks` too.
 	Scopes []KeyScope `json:"scopes,omitempty"`
 }
 
@@ -2070,7 +2084,7 @@ type NewMember struct {
 	// Example: ada@example.com
 	Email Email `json:"email"`
 
-	// Password At least 8 characters, at most 1024 bytes.
+	// Password At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
 	//
 	// Example: correct horse battery staple
 	Password NewPassword `json:"password"`
@@ -2079,7 +2093,7 @@ type NewMember struct {
 	Role Role `json:"role"`
 }
 
-// NewPassword At least 8 characters, at most 1024 bytes.
+// NewPassword At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
 //
 // Example: correct horse battery staple
 type NewPassword = string
@@ -2335,7 +2349,7 @@ type SignupRequest struct {
 	// Example: ada@example.com
 	Email Email `json:"email"`
 
-	// Password At least 8 characters, at most 1024 bytes.
+	// Password At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
 	//
 	// Example: correct horse battery staple
 	Password NewPassword `json:"password"`
@@ -2531,7 +2545,7 @@ type TraitsChange struct {
 	Traits json.RawMessage `json:"traits"`
 }
 
-// User defines model for User.
+// User `traits` is left out for a token that may not `read`.
 type User struct {
 	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
@@ -2545,7 +2559,7 @@ type User struct {
 	// Traits Free-form attributes.
 	//
 	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
-	Traits Traits `json:"traits"`
+	Traits Traits `json:"traits,omitempty"`
 
 	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
@@ -2846,6 +2860,12 @@ type ListMembersParams struct {
 
 	// Cursor The `next_cursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// RemoveMemberParams defines parameters for RemoveMember.
+type RemoveMemberParams struct {
+	// KeepAPIKeys Up to 2,000 `key_…` ids, separated by commas: keys of the member that stay in force. One that is not is refused (404 `api_key_unknown`), and nobody removed.
+	KeepAPIKeys []string `form:"keep_api_keys,omitempty" json:"keep_api_keys,omitempty"`
 }
 
 // ListWebhooksParams defines parameters for ListWebhooks.
@@ -3248,7 +3268,7 @@ type ServerInterface interface {
 	AddMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
 	// RemoveMember Remove a dashboard user
 	// (DELETE /api/v1/clients/{client_id}/members/{member_id})
-	RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath)
+	RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath, params RemoveMemberParams)
 	// ListWebhooks List the subscriptions
 	// (GET /api/v1/clients/{client_id}/webhooks)
 	ListWebhooks(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListWebhooksParams)
@@ -4225,8 +4245,24 @@ func (siw *ServerInterfaceWrapper) RemoveMember(w http.ResponseWriter, r *http.R
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RemoveMemberParams
+
+	// ------------- Optional query parameter "keep_api_keys" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "keep_api_keys", r.URL.Query(), &params.KeepAPIKeys, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "keep_api_keys"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "keep_api_keys", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RemoveMember(w, r, clientID, memberID)
+		siw.Handler.RemoveMember(w, r, clientID, memberID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6711,6 +6747,7 @@ func (response AddMember201JSONResponse) VisitAddMemberResponse(w http.ResponseW
 type RemoveMemberRequestObject struct {
 	ClientID ClientInPath `json:"client_id"`
 	MemberID MemberInPath `json:"member_id"`
+	Params   RemoveMemberParams
 }
 
 type RemoveMemberResponseObject interface {
@@ -8902,11 +8939,12 @@ func (sh *strictHandler) AddMember(w http.ResponseWriter, r *http.Request, clien
 }
 
 // RemoveMember operation middleware
-func (sh *strictHandler) RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath) {
+func (sh *strictHandler) RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath, params RemoveMemberParams) {
 	var request RemoveMemberRequestObject
 
 	request.ClientID = clientID
 	request.MemberID = memberID
+	request.Params = params
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
 		return sh.ssi.RemoveMember(ctx, request.(RemoveMemberRequestObject))

@@ -29,10 +29,11 @@ func (p Principal) Actor() string {
 	return string(p.Member)
 }
 
-// May says whether the principal has a scope; admin implies read and write.
+// May says whether the principal has a scope; admin implies read, write and
+// webhooks.
 func (p Principal) May(scope string) bool {
 	return slices.Contains(p.Scopes, scope) ||
-		(scope == "read" || scope == "write") && slices.Contains(p.Scopes, "admin")
+		(scope == "read" || scope == "write" || scope == "webhooks") && slices.Contains(p.Scopes, "admin")
 }
 
 // Authenticator tells who holds a bearer token. It refuses with a fault of kind

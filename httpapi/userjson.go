@@ -79,10 +79,8 @@ func appendUser(b []byte, u User) []byte {
 	b = appendString(b, u.ExternalID)
 	b = append(b, `,"id":`...)
 	b = appendString(b, string(u.ID))
-	b = append(b, `,"traits":`...)
-	if u.Traits == nil {
-		b = append(b, `null`...)
-	} else {
+	if u.Traits != nil {
+		b = append(b, `,"traits":`...)
 		b = append(b, u.Traits...)
 	}
 	b = append(b, `,"updated_at":`...)

@@ -35,9 +35,12 @@ type APIKey struct {
 	Name        string
 	Fingerprint string
 	Scopes      []string
+	Implied     []string // scopes that its tokens have beyond those
 	IssuedBy    id.Member
 	Revoked     bool
 	CreatedAt   time.Time
+	ExpiresAt   *time.Time // nil: never
+	LastUsedAt  *time.Time // the hour of its last exchange; nil: none was noted
 	Born        eventstore.Position
 }
 
@@ -48,7 +51,7 @@ func (APIKeys) Name() string { return "api_keys" }
 func (APIKeys) Wants(t string) bool { return strings.HasPrefix(t, "api_key.") }
 
 // Version of the read model's tables.
-func (APIKeys) Version() int { return 1 }
+func (APIKeys) Version() int { return 2 }
 
 // Schema of the read model.
 func (APIKeys) Schema() string {
@@ -61,19 +64,22 @@ CREATE TABLE api_keys (
 	hash        bytea NOT NULL, -- SHA-256 of the raw key
 	fingerprint text NOT NULL,
 	scopes      text[] NOT NULL,
+	implied     text[] NOT NULL,
 	issued_by   text NOT NULL,
 	revoked     boolean NOT NULL DEFAULT false,
 	created_at  timestamptz NOT NULL,
+	expires_at  timestamptz,
 	PRIMARY KEY (client, id)
 );
 CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash);
-CREATE INDEX api_keys_listed ON api_keys (client, born);`
+CREATE INDEX api_keys_listed ON api_keys (client, born);
+CREATE INDEX api_keys_in_force ON api_keys (client, born) WHERE NOT revoked;`
 }
 
 const (
 	insertAPIKey = `
-INSERT INTO api_keys (client, id, born, name, hash, fingerprint, scopes, issued_by, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+INSERT INTO api_keys (client, id, born, name, hash, fingerprint, scopes, issued_by, created_at, implied, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::text[], '{}'), $11)`
 	revokeAPIKey = `UPDATE api_keys SET revoked = true WHERE client = $1 AND id = $2`
 )
 
@@ -84,7 +90,7 @@ func (APIKeys) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 		switch e := r.Event.(type) {
 		case event.APIKeyIssued:
 			b.Queue(insertAPIKey, string(r.Client), string(e.Key), string(r.Position), e.Name, e.Hash, e.Fingerprint,
-				e.Scopes, string(e.IssuedBy), r.RecordedAt)
+				e.Scopes, string(e.IssuedBy), r.RecordedAt, e.Implied, e.ExpiresAt)
 		case event.APIKeyRevoked:
 			b.Queue(revokeAPIKey, string(r.Client), string(e.Key))
 		}
@@ -92,14 +98,15 @@ func (APIKeys) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 	return send(ctx, tx, "api keys", &b)
 }
 
-const apiKeyColumns = `SELECT a.id, a.client, a.name, a.fingerprint, a.scopes, a.issued_by, a.revoked, a.created_at, a.born FROM api_keys a `
-
-const listAPIKeys = apiKeyColumns + `WHERE a.client = $1 AND a.born > $2 ORDER BY a.born LIMIT $3`
+const listAPIKeys = `
+SELECT a.id, a.client, a.name, a.fingerprint, a.scopes, a.issued_by, a.revoked, a.created_at, a.expires_at, u.used_at, a.born
+FROM api_keys a LEFT JOIN public.api_key_uses u ON u.client = a.client AND u.key = a.id
+WHERE a.client = $1 AND a.born > $2 ORDER BY a.born LIMIT $3`
 
 func scanAPIKey(k *APIKey) []any {
 	return []any{
 		text(&k.ID), text(&k.Client), text(&k.Name), text(&k.Fingerprint), &k.Scopes, text(&k.IssuedBy),
-		&k.Revoked, &k.CreatedAt, text(&k.Born),
+		&k.Revoked, &k.CreatedAt, &k.ExpiresAt, &k.LastUsedAt, text(&k.Born),
 	}
 }
 
@@ -108,14 +115,46 @@ func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page
 	return query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
 }
 
+const keysInForce = ` FROM api_keys a WHERE a.client = $1 AND NOT a.revoked AND (a.expires_at IS NULL OR a.expires_at > now()) AND `
+
+const keysMadeBy = `SELECT a.id` + keysInForce + `a.issued_by = $2`
+
+// MadeBy returns the keys in force that a member made.
+func (m APIKeys) MadeBy(ctx context.Context, client id.Client, member id.Member) ([]id.Key, error) {
+	return query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, func(k *id.Key) []any { return []any{text(k)} })
+}
+
+const keysBefore = `SELECT count(*)` + keysInForce + `
+	($2 = '' OR a.born < (SELECT b.born FROM api_keys b WHERE b.client = $1 AND b.id = $2))`
+
+// Before counts the keys in force that were made before a key, or all where that
+// is "".
+func (m APIKeys) Before(ctx context.Context, client id.Client, key id.Key) (int, error) {
+	return count(ctx, m.Reader, m, client, false, keysBefore, string(key))
+}
+
+const noteUse = `
+INSERT INTO api_key_uses AS u (client, key, used_at) VALUES ($1, $2, date_trunc('hour', now()))
+ON CONFLICT (client, key) DO UPDATE SET used_at = excluded.used_at WHERE u.used_at < excluded.used_at`
+
+// NoteUse notes that a key was exchanged in this hour.
+func (m APIKeys) NoteUse(ctx context.Context, client id.Client, key id.Key) error {
+	if _, err := m.Pool.Exec(ctx, noteUse, string(client), string(key)); err != nil {
+		return fmt.Errorf("note the use of an API key: %w", err)
+	}
+	return nil
+}
+
 // The sub-select hides how many keys are asked for from the planner, so that
 // it plans once for any number.
 const apiKeysByHash = `
-SELECT w.n, a.id, a.client, a.scopes, a.issued_by, a.revoked,
+SELECT w.n, a.id, a.client, a.scopes, a.implied, a.issued_by, a.revoked, a.expires_at, a.used_at,
 	c.position >= coalesce((SELECT h.position FROM heads h WHERE h.client = a.client), '')
 		AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = $1 AND q.client = a.client)
 FROM checkpoints c, unnest((SELECT $2::bytea[])) WITH ORDINALITY AS w (hash, n), LATERAL (
-	SELECT a.id, a.client, a.scopes, a.issued_by, a.revoked FROM api_keys a WHERE a.hash = w.hash LIMIT 1
+	SELECT a.id, a.client, a.scopes, a.implied, a.issued_by, a.revoked, a.expires_at,
+		(SELECT u.used_at FROM public.api_key_uses u WHERE u.client = a.client AND u.key = a.id) AS used_at
+	FROM api_keys a WHERE a.hash = w.hash LIMIT 1
 ) a
 WHERE c.name = $1`
 
@@ -166,9 +205,8 @@ func (m APIKeys) lookUp(ctx context.Context, hashes [][32]byte) ([]foundKey, err
 	rows, _ := m.Pool.Query(ctx, apiKeysByHash, feed.Slot(m), column(hashes, func(h [32]byte) []byte { return h[:] }))
 	var n int64
 	var k foundKey
-	_, err := pgx.ForEachRow(rows, []any{&n, text(&k.ID), text(&k.Client), &k.Scopes, text(&k.IssuedBy), &k.Revoked, &k.fresh}, func() error {
-		found[n-1] = k
-		k.Scopes = nil
+	_, err := pgx.ForEachRow(rows, []any{&n, text(&k.ID), text(&k.Client), &k.Scopes, &k.Implied, text(&k.IssuedBy), &k.Revoked, &k.ExpiresAt, &k.LastUsedAt, &k.fresh}, func() error {
+		found[n-1], k = k, foundKey{}
 		return nil
 	})
 	if feed.TablesMissing(err) {

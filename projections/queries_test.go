@@ -517,6 +517,42 @@ func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 	}
 }
 
+func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.APIKeys{})
+	keys := projections.APIKeys{Reader: w.reader}
+	member, now := id.Next[id.Member](w.ids), time.Now()
+	issue := func(by id.Member, expires time.Duration) id.Key {
+		key := id.Next[id.Key](w.ids)
+		at := now.Add(expires)
+		w.record(w.acme, string(key), event.APIKeyIssued{Key: key, Name: "n", Hash: []byte(key), Scopes: []string{"read"}, IssuedBy: by, ExpiresAt: &at})
+		return key
+	}
+	first, revoked := issue(member, time.Hour), issue(member, time.Hour)
+	issue(member, -time.Hour)
+	others, last := issue(id.Next[id.Member](w.ids), time.Hour), issue(member, time.Hour)
+	w.revoke(w.acme, revoked)
+	if made := must[[]id.Key](t)(keys.MadeBy(t.Context(), w.acme, member)); !slices.Equal(slices.Sorted(slices.Values(made)), slices.Sorted(slices.Values([]id.Key{first, last}))) {
+		t.Errorf("the member made %s; want %s and %s", made, first, last)
+	}
+	for key, want := range map[id.Key]int{first: 0, others: 1, last: 2, "": 3} {
+		if n, err := keys.Before(t.Context(), w.acme, key); err != nil || n != want {
+			t.Errorf("%d before %q, %v; want %d", n, key, err, want)
+		}
+	}
+	for range 2 {
+		if err := keys.NoteUse(t.Context(), w.acme, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range must[[]projections.APIKey](t)(keys.List(t.Context(), w.acme, false, everything())) {
+		if used := key.LastUsedAt != nil; used != (key.ID == last) || used && !key.LastUsedAt.Equal(now.Truncate(time.Hour)) && time.Since(now) < time.Minute && now.Minute() < 58 {
+			t.Errorf("%s was last used at %v", key.ID, key.LastUsedAt)
+		}
+	}
+}
+
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -51,5 +51,6 @@ func apiKeyBody(k projections.APIKey) httpapi.APIKey {
 	return httpapi.APIKey{
 		ID: k.ID, ClientID: k.Client, Name: k.Name, Fingerprint: k.Fingerprint, Scopes: k.Scopes,
 		CreatedBy: k.IssuedBy, Revoked: k.Revoked, CreatedAt: httpapi.Time{Time: k.CreatedAt},
+		ExpiresAt: httpapi.TimeOrNull(k.ExpiresAt), LastUsedAt: httpapi.TimeOrNull(k.LastUsedAt),
 	}
 }

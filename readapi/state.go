@@ -142,6 +142,7 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 	case httpapi.StateAPIKeys:
 		found, err := projections.APIKeys{Reader: s.Reader}.List(ctx, s.Client, true, page)
 		return each(found, func(k projections.APIKey) stateItem {
+			k.LastUsedAt = nil // is known of today alone
 			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.Born, 0}
 		}), err
 	}

@@ -117,10 +117,10 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 		Log: f.log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
-		Revoked: f.revocations().Note, Imported: countImports(f.metrics),
+		Revoked: f.revocations().Note, Imported: countImports(f.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
-		HashPassword: func(ctx context.Context, password string) (string, error) {
-			if err := auth.CheckPassword("/password", password); err != nil {
+		HashPassword: func(ctx context.Context, password string, known ...string) (string, error) {
+			if err := auth.CheckPassword("/password", password, known...); err != nil {
 				return "", err
 			}
 			return passwords.Hash(ctx, password)
@@ -277,8 +277,13 @@ type keyLookup struct {
 func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
 	key, err := l.model.ByHash(ctx, hash, l.store.Head)
 	return auth.KeyRecord{
-		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Revoked: key.Revoked,
+		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Implied: key.Implied,
+		Revoked: key.Revoked, Expires: httpapi.Or(key.ExpiresAt, time.Time{}), LastUsed: httpapi.Or(key.LastUsedAt, time.Time{}),
 	}, err
+}
+
+func (l keyLookup) NoteUse(ctx context.Context, client id.Client, key id.Key) error {
+	return l.model.NoteUse(ctx, client, key)
 }
 
 // externalIDs names users as their client does.

@@ -26,11 +26,11 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"DELETE", a.under("/api_keys/key_x"), "login"},
 		{"GET", a.under("/history"), "admin"},
 		{"GET", a.under("/history/proof"), "admin"},
-		{"GET", a.under("/webhooks"), "read admin"},
-		{"POST", a.under("/webhooks"), "write admin"},
-		{"GET", a.under("/webhooks/whk_x"), "read admin"},
-		{"PATCH", a.under("/webhooks/whk_x"), "write admin"},
-		{"DELETE", a.under("/webhooks/whk_x"), "write admin"},
+		{"GET", a.under("/webhooks"), "read admin webhooks"},
+		{"POST", a.under("/webhooks"), "webhooks admin"},
+		{"GET", a.under("/webhooks/whk_x"), "read admin webhooks"},
+		{"PATCH", a.under("/webhooks/whk_x"), "webhooks admin"},
+		{"DELETE", a.under("/webhooks/whk_x"), "webhooks admin"},
 		{"GET", "/api/v1/users", "read admin read:user"},
 		{"POST", "/api/v1/users", "write admin"},
 		{"POST", "/api/v1/users/import", "write admin"},
@@ -58,7 +58,7 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 		"admin":  {a.addMember("admin").Token, []string{"login", "admin"}},
 		"viewer": {a.addMember("viewer").Token, []string{"read"}},
 	}
-	for _, scope := range []string{"read", "write", "read:user", "admin", "erase"} {
+	for _, scope := range []string{"read", "write", "read:user", "admin", "erase", "webhooks"} {
 		holders["key with "+scope] = struct {
 			token string
 			words []string
@@ -222,12 +222,86 @@ func TestARevokedKeyStaysListedAndExchangesNothing(t *testing.T) {
 	}
 	wantProblem(t, http.StatusNotFound, "api_key_unknown", owner.sendTo("DELETE", "/api_keys/key_00000000000000000000000000", nil))
 
-	// The keys that a member made are the client's: they outlive the member.
-	wantDone(t, owner.sendTo("DELETE", "/members/"+string(admin.User.ID), nil))
+	// The keys that a member made go with the member, but for those kept.
+	lost := admin.createAPIKey()
+	lostToken := first.exchange(lost.RawKey)
+	member := "/members/" + string(admin.User.ID)
+	wantProblem(t, http.StatusNotFound, "api_key_unknown", owner.sendTo("DELETE", member+"?keep_api_keys="+string(key.Record.ID), nil))
+	wantDone(t, owner.sendTo("DELETE", member+"?keep_api_keys="+string(orphan.Record.ID), nil))
+	wantProblem(t, http.StatusUnauthorized, "invalid_api_key", second.send("POST", "/auth/exchange", map[string]string{"api_key": lost.RawKey}))
+	eventually(t, "its tokens open nothing", func() bool {
+		return owner.at(second).with(lostToken).get("/api/v1/users").Status == http.StatusUnauthorized
+	})
 	token := second.exchange(orphan.RawKey)
 	if got := owner.with(token).get("/api/v1/users"); got.Status != http.StatusOK {
-		t.Errorf("the key of a removed member: %d", got.Status)
+		t.Errorf("the key of a removed member that was kept: %d", got.Status)
 	}
+}
+
+func TestAKeyExpiresWithItsTokensAndTellsItsLastUse(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	a := s.signUp()
+	expiry := time.Now().Add(4 * time.Second).UTC().Truncate(time.Microsecond)
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid",
+		a.sendTo("POST", "/api_keys", map[string]any{"name": "late", "expires_at": time.Now().Add(-time.Second)}))
+	key := want[httpapi.APIKeyCreated](t, http.StatusCreated, a.sendTo("POST", "/api_keys", map[string]any{"name": "brief", "expires_at": expiry}))
+	if key.Record.ExpiresAt == nil || !key.Record.ExpiresAt.Equal(expiry) || key.Record.LastUsedAt != nil {
+		t.Errorf("%+v", key.Record)
+	}
+	session := want[httpapi.Exchanged](t, http.StatusOK, s.send("POST", "/auth/exchange", map[string]string{"api_key": key.RawKey})).Data
+	if session.ExpiresIn < 1 || session.ExpiresIn > 4 {
+		t.Errorf("its token lives for %d s", session.ExpiresIn)
+	}
+	listed := each[httpapi.APIKey](t, a, a.under("/api_keys"), 10)
+	if used := listed[0].LastUsedAt; used == nil || !used.Equal(used.Truncate(time.Hour)) || time.Since(used.Time) > time.Hour+time.Minute {
+		t.Errorf("last used at %v", used)
+	}
+	token := a.with(session.Token)
+	eventually(t, "its token expires", func() bool { return token.get("/api/v1/users", eventual()).Status == http.StatusUnauthorized })
+	if past := time.Since(expiry); past > time.Second {
+		t.Errorf("its token outlived it by %s", past)
+	}
+	eventually(t, "it is exchanged no more", func() bool {
+		return s.send("POST", "/auth/exchange", map[string]string{"api_key": key.RawKey}).Status == http.StatusUnauthorized
+	})
+}
+
+func TestWhoOnlyWritesReadsNothing(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	a := s.signUp()
+	standard, writer := a.with(s.exchange(a.createAPIKey().RawKey)), a.with(s.exchange(a.createAPIKey("write").RawKey))
+	keeper := a.with(s.exchange(a.createAPIKey("webhooks").RawKey))
+	user := a.createUser("u1", map[string]any{"salary": 1_000})
+	a.createUser("u2", map[string]any{"salary": 1_000})
+	path := "/api/v1/users/" + string(user.ID)
+	for i, who := range []account{standard, writer} {
+		traits := i == 0
+		for _, got := range []answer{
+			who.send("PATCH", path, `{"traits":{}}`),
+			who.send("POST", "/api/v1/users", map[string]any{"external_id": "new-" + who.Token[len(who.Token)-8:], "traits": map[string]any{"salary": 2_000}}),
+		} {
+			if shown := strings.Contains(string(got.Body), "salary"); got.Status >= 300 || shown != traits {
+				t.Errorf("%d %s; traits shown: %v, want %v", got.Status, got.Body, shown, traits)
+			}
+		}
+		got := who.send("POST", path+"/matches", `{"record":false}`)
+		if shown := strings.Contains(string(got.Body), "salary"); got.Status != http.StatusOK || shown != traits {
+			t.Errorf("matches: %d %s", got.Status, got.Body)
+		}
+	}
+	hook := a.subscribe("https://hooks.example.com/x", "whsec_c2VjcmV0")
+	hookPath := a.under("/webhooks/" + string(hook.ID))
+	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", hookPath+"/rotate_secret", `{}`))
+	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("PATCH", hookPath, `{"url":"https://evil.example.com"}`))
+	for _, who := range []account{standard, keeper} {
+		want[httpapi.Webhook](t, http.StatusOK, who.send("PATCH", hookPath, `{"url":"https://hooks.example.com/y"}`))
+		want[httpapi.Webhook](t, http.StatusOK, who.get(hookPath))
+	}
+	wantProblem(t, http.StatusForbidden, "missing_scope", keeper.get("/api/v1/users"))
+	login := want[httpapi.LoggedIn](t, http.StatusOK, s.send("POST", "/auth/token", map[string]string{"email": a.Email, "password": a.Password}))
+	want[httpapi.Webhook](t, http.StatusOK, a.with(login.Token).send("PATCH", hookPath, `{"status":"paused"}`))
 }
 
 func TestTheClientAndItsSettings(t *testing.T) {

@@ -142,7 +142,8 @@ func TestIdentity(t *testing.T) {
 		key := want[httpapi.APIKeyCreated](t, http.StatusCreated, got)
 		s.Logs.keepOut(key.RawKey)
 		wantShape(t, got.Body, "raw_key string", "record.id string", "record.client_id string", "record.name string",
-			"record.fingerprint string", "record.revoked bool", "record.created_at string", "record.scopes[] string", "record.created_by string")
+			"record.fingerprint string", "record.revoked bool", "record.created_at string", "record.scopes[] string", "record.created_by string",
+			"record.expires_at null", "record.last_used_at null")
 		wantTimestamps(t, got.Body)
 		if r := key.Record; r.ClientID != a.Client.ID || r.Name != "backend" || r.Revoked || r.CreatedBy != a.User.ID || r.Fingerprint == "" {
 			t.Errorf("%+v", r)

@@ -49,7 +49,7 @@ func (d declared) body() *openapi3.RequestBody {
 func (d declared) opens(words []string) bool {
 	holds := func(word string) bool {
 		return slices.Contains(words, word) ||
-			(word == "read" || word == "write") && slices.Contains(words, "admin") || word == "read_user" && slices.Contains(words, "read:user")
+			(word == "read" || word == "write" || word == "webhooks") && slices.Contains(words, "admin") || word == "read_user" && slices.Contains(words, "read:user")
 	}
 	return slices.ContainsFunc(*d.Security, func(all openapi3.SecurityRequirement) bool {
 		for word := range all {

@@ -17,6 +17,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
@@ -124,7 +125,11 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	case event.ConsentLayerRetired:
 		return p.Commands.DestroyKey(ctx, r.Client, string(e.Layer))
 	case event.MemberRemoved:
-		return p.Commands.ForgetMember(ctx, call, e.Member)
+		err := p.Commands.ForgetMember(ctx, call, e)
+		if fault.Of(err, fault.Unavailable) && !fault.Is(err, "quarantined") {
+			return feed.Transient(err) // the keys' read model has not come as far
+		}
+		return err
 	}
 	return nil
 }

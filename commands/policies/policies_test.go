@@ -50,6 +50,7 @@ type office struct {
 	policies *Policies
 	open     []eventstore.Stream
 	asked    time.Time
+	made     []id.Key // by the member who was removed
 }
 
 // Take implements [MatchTurns]: nobody waits.
@@ -61,6 +62,12 @@ func (*office) Take(context.Context, func(context.Context, id.Client, int, float
 func (*office) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) {
 	return nil, nil
 }
+
+// MadeBy implements [commands.Keys].
+func (o *office) MadeBy(context.Context, id.Client, id.Member) ([]id.Key, error) { return o.made, nil }
+
+// Before implements [commands.Keys].
+func (*office) Before(context.Context, id.Client, id.Key) (int, error) { return 0, nil }
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
@@ -85,7 +92,8 @@ func (o *office) process(store eventstore.Store, keys seal.Keys) *commands.Comma
 			Store: store, Vault: seal.New(keys, o.master, rand.Reader), Registry: event.All(), Now: time.Now,
 		},
 		Entropy:      rand.Reader,
-		HashPassword: func(context.Context, string) (string, error) { return "hash", nil },
+		HashPassword: func(context.Context, string, ...string) (string, error) { return "hash", nil },
+		Keys:         o,
 		Revoked:      func(context.Context, id.Client, string, time.Time) error { return nil },
 	}
 }

@@ -16,7 +16,7 @@ func (a *API) CreateAPIKey(ctx context.Context, r httpapi.CreateAPIKeyRequestObj
 		scopes[i] = string(s)
 	}
 	c := call(ctx)
-	key, err := a.Commands.IssueAPIKey(ctx, c, commands.IssueAPIKey{Name: r.Body.Name, Scopes: scopes})
+	key, err := a.Commands.IssueAPIKey(ctx, c, commands.IssueAPIKey{Name: r.Body.Name, Scopes: scopes, ExpiresAt: r.Body.ExpiresAt})
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (a *API) CreateAPIKey(ctx context.Context, r httpapi.CreateAPIKeyRequestObj
 			RawKey: key.Raw,
 			Record: httpapi.APIKey{
 				ID: key.Key, ClientID: c.Client, Name: key.Name, Fingerprint: key.Fingerprint, Scopes: key.Scopes,
-				CreatedBy: key.IssuedBy, CreatedAt: httpapi.Time{Time: key.CreatedAt},
+				CreatedBy: key.IssuedBy, CreatedAt: httpapi.Time{Time: key.CreatedAt}, ExpiresAt: httpapi.TimeOrNull(key.ExpiresAt),
 			},
 		},
 		Headers: httpapi.CreateAPIKey201ResponseHeaders{

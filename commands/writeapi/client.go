@@ -92,7 +92,13 @@ func (a *API) RemoveMember(ctx context.Context, r httpapi.RemoveMemberRequestObj
 	if err != nil {
 		return nil, fault.New(fault.Missing, "member_unknown", "There is no such member.")
 	}
-	outcome, err := a.Commands.RemoveMember(ctx, call(ctx), member)
+	kept := make([]id.Key, len(r.Params.KeepAPIKeys))
+	for i, key := range r.Params.KeepAPIKeys {
+		if kept[i], err = id.Parse[id.Key](key); err != nil {
+			return nil, fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+		}
+	}
+	outcome, err := a.Commands.RemoveMember(ctx, call(ctx), member, kept...)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ func (a *API) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject)
 		return nil, err
 	}
 	return httpapi.UserCreated{
-		Body: userBody(user),
+		Body: userBody(ctx, user),
 		Headers: httpapi.CreateUser201ResponseHeaders{
 			Location: "/api/v1/users/" + string(user.ID),
 			ETag:     etag(user.Outcome), XKindredPosition: position(user.Outcome),
@@ -30,7 +30,7 @@ func (a *API) ChangeUser(ctx context.Context, r httpapi.ChangeUserRequestObject)
 		return nil, err
 	}
 	return httpapi.ChangeUser200JSONResponse{
-		Body: userBody(user),
+		Body: userBody(ctx, user),
 		Headers: httpapi.ChangeUser200ResponseHeaders{
 			ETag: etag(user.Outcome), XKindredPosition: position(user.Outcome),
 		},
@@ -56,9 +56,14 @@ func orEmpty(traits httpapi.Traits) json.RawMessage {
 	return traits
 }
 
-func userBody(u commands.User) httpapi.User {
-	return httpapi.User{
-		ID: u.ID, ExternalID: u.ExternalID, Traits: u.Traits,
+// userBody shows a user, with traits to those who may read.
+func userBody(ctx context.Context, u commands.User) httpapi.User {
+	body := httpapi.User{
+		ID: u.ID, ExternalID: u.ExternalID,
 		CreatedAt: httpapi.Time{Time: u.CreatedAt}, UpdatedAt: httpapi.Time{Time: u.UpdatedAt},
 	}
+	if mayRead(ctx) {
+		body.Traits = u.Traits
+	}
+	return body
 }

@@ -42,7 +42,11 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		return nil, err
 	}
 	answer := httpapi.ComputeMatches200JSONResponse{Body: httpapi.ComputedMatches{Data: []httpapi.ComputedMatch{}}}
+	explained := mayRead(ctx)
 	for _, m := range found.Matches {
+		if !explained {
+			m.Explanation = nil // it tells of the traits of both
+		}
 		external, there := names[m.MatchedUser]
 		if !there {
 			continue // erased since

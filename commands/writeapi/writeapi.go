@@ -55,6 +55,9 @@ func call(ctx context.Context) commands.Call {
 	return out
 }
 
+// mayRead says whether who asks may be shown what was there before.
+func mayRead(ctx context.Context) bool { return httpapi.PrincipalFrom(ctx).May("read") }
+
 func etag(o commands.Outcome) string { return httpapi.ETag(int64(o.Revision)) }
 
 func position(o commands.Outcome) string { return string(o.Position) }

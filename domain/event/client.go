@@ -42,10 +42,14 @@ type (
 		Email        *Personal `json:"email"`
 		PasswordHash *Personal `json:"password_hash"` // a PHC string
 	}
-	// MemberRemoved ends a membership.
+	// MemberRemoved ends a membership, and the API keys that the member made
+	// but for those kept.
 	MemberRemoved struct {
 		fact
 		Member id.Member `json:"member_id"`
+		// RevokesKeys is false in version 1: keys outlived the member then.
+		RevokesKeys bool     `json:"revokes_api_keys"`
+		KeptKeys    []id.Key `json:"kept_api_keys,omitempty"`
 	}
 	// MemberAbandoned bars a member whose e-mail address was reserved, but
 	// who was never added.
@@ -101,6 +105,6 @@ var clientEvents = []definition{
 	define[ClientRenamed]("client.renamed", 1),
 	define[ClientSettingsChanged]("client.settings_changed", 3, lift(1, liftSettings1)),
 	define[MemberAdded]("member.added", 1),
-	define[MemberRemoved]("member.removed", 1),
+	define[MemberRemoved]("member.removed", 2),
 	define[MemberAbandoned]("member.abandoned", 1),
 }

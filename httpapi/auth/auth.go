@@ -42,13 +42,18 @@ type KeyRecord struct {
 	Client   id.Client
 	IssuedBy id.Member
 	Scopes   []string
+	Implied  []string // scopes that its tokens have beyond those
 	Revoked  bool
+	Expires  time.Time // zero: never
+	LastUsed time.Time // the hour of its last exchange, as far as it was noted
 }
 
 // KeyLookup finds an API key by its [Hash], as of all acknowledged writes; a
 // fault of kind Missing when there is none.
 type KeyLookup interface {
 	ByHash(ctx context.Context, hash [32]byte) (KeyRecord, error)
+	// NoteUse notes that a key was exchanged in this hour.
+	NoteUse(ctx context.Context, client id.Client, key id.Key) error
 }
 
 // RevocationSource tells what was revoked.

@@ -92,9 +92,15 @@ func (e *Endpoints) exchange(ctx context.Context, apiKey string) (Session, error
 			return Session{}, fmt.Errorf("look up an API key: %w", err)
 		}
 	}
-	if record.Revoked {
+	now := e.c.Issuer.Keys.Now()
+	if record.Revoked || !record.Expires.IsZero() && !now.Before(record.Expires.Add(-leeway)) {
 		e.failedKeys.take(hash)
 		return Session{}, fault.New(fault.Unauthenticated, "invalid_api_key", "The API key is not valid.")
+	}
+	if record.LastUsed.Before(now.Truncate(time.Hour)) {
+		if err := e.c.Keys.NoteUse(ctx, record.Client, record.Key); err != nil {
+			return Session{}, err
+		}
 	}
 	return e.c.Issuer.Exchange(record)
 }

@@ -31,6 +31,12 @@ type directory struct {
 	keys     map[[32]byte]KeyRecord
 	lookups  int
 	err      error
+	used     []id.Key
+}
+
+func (d *directory) NoteUse(_ context.Context, _ id.Client, key id.Key) error {
+	d.used = append(d.used, key)
+	return nil
 }
 
 func (d *directory) find(is func(Account) bool) (Account, error) {

@@ -32,8 +32,9 @@ type claims struct {
 	Issuer   string    `json:"iss"`
 	Subject  id.Member `json:"sub"` // of an exchange token: who made the API key
 	Audience id.Client `json:"aud"`
-	Party    id.Key    `json:"azp,omitempty"` // the API key of an exchange token
-	Scope    string    `json:"scope"`         // separated by spaces
+	Party    id.Key    `json:"azp,omitempty"`     // the API key of an exchange token
+	Scope    string    `json:"scope"`             // separated by spaces
+	Implied  string    `json:"implied,omitempty"` // scopes beside those
 	ID       string    `json:"jti"`
 	IssuedAt int64     `json:"iat"`
 	Expires  int64     `json:"exp"`
@@ -45,12 +46,17 @@ func (i *Issuer) Login(a Account) (Session, error) {
 	if scopes == nil {
 		return Session{}, fmt.Errorf("role %q of member %s is not known", a.Role, a.Member)
 	}
-	return i.sign(loginAlgorithm, claims{Subject: a.Member, Audience: a.Client}, scopes)
+	return i.sign(loginAlgorithm, claims{Subject: a.Member, Audience: a.Client}, scopes, nil)
 }
 
-// Exchange signs an API key's token with ES256. Its scopes are the key's.
+// Exchange signs an API key's token with ES256. Its scopes are the key's; it does
+// not outlive the key.
 func (i *Issuer) Exchange(k KeyRecord) (Session, error) {
-	return i.sign(exchangeAlgorithm, claims{Subject: k.IssuedBy, Audience: k.Client, Party: k.Key}, k.Scopes)
+	c := claims{Subject: k.IssuedBy, Audience: k.Client, Party: k.Key}
+	if !k.Expires.IsZero() {
+		c.Expires = k.Expires.Add(-leeway).Unix()
+	}
+	return i.sign(exchangeAlgorithm, c, k.Scopes, k.Implied)
 }
 
 func roleScopes(role string) []string {
@@ -63,7 +69,9 @@ func roleScopes(role string) []string {
 	return nil
 }
 
-func (i *Issuer) sign(alg jose.SignatureAlgorithm, c claims, scopes []string) (Session, error) {
+// sign signs a token of scopes, and of those that they imply, which its holder is
+// not told of. Claims that say when it expires bound its lifetime.
+func (i *Issuer) sign(alg jose.SignatureAlgorithm, c claims, scopes, implied []string) (Session, error) {
 	key, err := i.Keys.signer(alg)
 	if err != nil {
 		return Session{}, err
@@ -74,10 +82,12 @@ func (i *Issuer) sign(alg jose.SignatureAlgorithm, c claims, scopes []string) (S
 	}
 	lifetime := int64(i.Keys.TokenTTL / time.Second)
 	c.Issuer = i.URL
-	c.Scope = strings.Join(scopes, " ")
+	c.Scope, c.Implied = strings.Join(scopes, " "), strings.Join(implied, " ")
 	c.ID = base64.RawURLEncoding.EncodeToString(jti[:])
 	c.IssuedAt = i.Keys.Now().Unix()
-	c.Expires = c.IssuedAt + lifetime
+	if c.Expires == 0 || c.Expires > c.IssuedAt+lifetime {
+		c.Expires = c.IssuedAt + lifetime
+	}
 	payload, err := json.Marshal(c)
 	if err != nil {
 		return Session{}, fmt.Errorf("encode claims: %w", err)
@@ -90,5 +100,5 @@ func (i *Issuer) sign(alg jose.SignatureAlgorithm, c claims, scopes []string) (S
 	if err != nil {
 		return Session{}, fmt.Errorf("write a token: %w", err)
 	}
-	return Session{Token: token, ExpiresIn: int(lifetime), Scopes: scopes}, nil
+	return Session{Token: token, ExpiresIn: int(c.Expires - c.IssuedAt), Scopes: scopes}, nil
 }

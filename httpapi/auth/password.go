@@ -46,13 +46,23 @@ const (
 )
 
 // CheckPassword refuses a password that may not be chosen, with a fault that
-// names the field at pointer.
-func CheckPassword(pointer, password string) error {
+// names the field at pointer: one that is too short or long, among the commonest,
+// or one of the things that are known of whose it is.
+func CheckPassword(pointer, password string, known ...string) error {
 	if n := len(password); n < minPassword || n > maxPassword {
 		return fault.NewInvalid(fault.Field{
 			Pointer: pointer,
 			Detail:  fmt.Sprintf("A password must have between %d and %d bytes.", minPassword, maxPassword),
 		})
+	}
+	if tooCommon(password) {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "is among the commonest passwords; choose another one"})
+	}
+	for _, about := range known {
+		local, _, _ := strings.Cut(about, "@")
+		if stem(password) == stem(about) || stem(password) == stem(local) {
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not be your e-mail address or your company's name"})
+		}
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func TestHashingBeyondTheQueueIsRefused(t *testing.T) {
 
 func TestPasswordsHaveALength(t *testing.T) {
 	for password, ok := range map[string]bool{
-		"": false, "1234567": false, "12345678": true, "äöüß": true,
+		"": false, "1234567": false, "12345678": false, "72918350": true, "äöüß": true,
 		strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false,
 	} {
 		err := CheckPassword("/password", password)
@@ -111,6 +111,23 @@ func TestPasswordsHaveALength(t *testing.T) {
 		}
 		if f := fault.As(err); !ok && (f == nil || f.Kind != fault.Invalid || f.Fields[0].Pointer != "/password") {
 			t.Errorf("%d bytes: %v; want a fault that names the field", len(password), err)
+		}
+	}
+}
+
+func TestPasswordsThatEverybodyTriesFirstAreRefused(t *testing.T) {
+	known := []string{"Ada.Lovelace@Example.com", "Engines & Co"}
+	for _, password := range []string{
+		"password", "PassWord", "password1", "Password123!", "p@ssw0rd2024", "qwertyuiop", "1q2w3e4r", "123456789", "aaaaaaaa", "abababab",
+		"iloveyou", "Welcome1!", "ada.lovelace@example.com", "ADA.LOVELACE", "ada.lovelace1", "engines & co", "Engines&Co99",
+	} {
+		if f := fault.As(CheckPassword("/password", password, known...)); f == nil || f.Code != "invalid" || f.Fields[0].Pointer != "/password" {
+			t.Errorf("%q: %v; want a fault that names the field", password, f)
+		}
+	}
+	for _, password := range []string{"correct horse battery staple", "a password of ada", "a good password", "lovelace", "7yDk2-pq", "password-of-mine is long"} {
+		if err := CheckPassword("/password", password, known...); err != nil {
+			t.Errorf("%q: %v", password, err)
 		}
 	}
 }

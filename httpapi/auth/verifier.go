@@ -139,7 +139,7 @@ func (v *Verifier) principal(c claims) (httpapi.Principal, bool) {
 	expires := min(c.Expires, c.IssuedAt+int64(v.keys.TokenTTL/time.Second))
 	return httpapi.Principal{
 		Client: client, Member: member, Key: c.Party,
-		Scopes: strings.Fields(c.Scope), TokenID: c.ID, Expires: time.Unix(expires, 0).UTC(),
+		Scopes: strings.Fields(c.Scope + " " + c.Implied), TokenID: c.ID, Expires: time.Unix(expires, 0).UTC(),
 	}, true
 }
 

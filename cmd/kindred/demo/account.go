@@ -82,7 +82,7 @@ func (s *story) clientPath() string { return "/api/v1/clients/" + s.client.ID }
 // authorize makes an API key and exchanges it for the token that the rest of
 // the story is told with.
 func (s *story) authorize(ctx context.Context) error {
-	scopes := []string{"read", "write", "erase"}
+	scopes := []string{"read", "write", "webhooks", "erase"}
 	var made struct {
 		RawKey string `json:"raw_key"`
 		Record keyRecord

@@ -1,0 +1,47 @@
+package auth
+
+import (
+	_ "embed"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+//go:embed common.txt
+var commonText string
+
+// common are the stems of the commonest passwords.
+var common = sync.OnceValue(func() map[string]bool {
+	stems := map[string]bool{}
+	for word := range strings.FieldsSeq(commonText) {
+		stems[stem(word)] = true
+	}
+	return stems
+})
+
+// tooCommon says whether a password is among the commonest, in whatever case and
+// with whatever digits and signs behind, or is short and has no three different
+// characters.
+func tooCommon(password string) bool {
+	different := map[rune]bool{}
+	for _, c := range password {
+		different[c] = true
+	}
+	return len(different) < 3 && len(password) < 2*minPassword || common()[stem(password)]
+}
+
+// stem is what is left of a password, or of what is known of somebody, when case,
+// space, and the digits and signs at its end are taken away; of one that is made
+// of digits and signs, all but space.
+func stem(password string) string {
+	plain := strings.Map(func(c rune) rune {
+		if unicode.IsSpace(c) {
+			return -1
+		}
+		return unicode.ToLower(c)
+	}, password)
+	if cut := strings.TrimRightFunc(plain, func(c rune) bool { return !unicode.IsLetter(c) }); cut != "" {
+		return cut
+	}
+	return plain
+}
