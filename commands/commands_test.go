@@ -526,3 +526,62 @@ func TestOnlyKeysThatTheMemberMadeAreKept(t *testing.T) {
 		t.Errorf("he is gone nevertheless: %v", err)
 	}
 }
+
+func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
+	w := newWorld(t)
+	ada, call := w.client(t, "ada@example.com")
+	logIn := func(network string) {
+		t.Helper()
+		if err := w.NoteLogin(t.Context(), call, ada.Member, network); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noted := func() (networks []string) {
+		t.Helper()
+		history, _, err := w.log.Load(t.Context(), eventstore.LoginsStream(call.Client, ada.Member))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range history {
+			if bytes.Contains(r.Data, []byte("192.0.2")) {
+				t.Errorf("the log shows where from: %s", r.Data)
+			}
+			network, err := w.log.Open(t.Context(), r, "network")
+			if err != nil {
+				t.Fatal(err)
+			}
+			networks = append(networks, string(network))
+		}
+		return networks
+	}
+	for range 3 {
+		logIn("192.0.2.1")
+		logIn("192.0.2.2")
+	}
+	w.later()
+	logIn("192.0.2.2")
+	if diff := cmp.Diff([]string{"192.0.2.1", "192.0.2.2", "192.0.2.2"}, noted()); diff != "" {
+		t.Error(diff)
+	}
+	for i := range 100 {
+		logIn(fmt.Sprintf("198.51.100.%d", i))
+	}
+	if n := len(noted()); n != 2+32 {
+		t.Errorf("%d logins are recorded; want 32 within an hour", n)
+	}
+}
+
+func TestWhoWasRemovedDoesNotLogIn(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.NoteLogin(t.Context(), call, bob.Member, "192.0.2.1"); !fault.Of(err, fault.Missing) {
+		t.Errorf("got %v; want a fault of kind Missing", err)
+	}
+}

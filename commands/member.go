@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"time"
 
 	"kindred/domain"
 	"kindred/domain/event"
@@ -190,4 +191,50 @@ func (c *Commands) memberSecrets(ctx context.Context, history []eventstore.Recor
 		return string(address), string(phc), err
 	}
 	return "", "", errNoAccount()
+}
+
+const (
+	loginsWithin = time.Hour // a login from one network is noted once in it
+	loginsMost   = 32        // noted in it, from whatever networks
+)
+
+// NoteLogin records that a member has logged in from a network, unless that was
+// recorded within the hour. It fails with a fault of kind Missing for a member who
+// was removed.
+func (c *Commands) NoteLogin(ctx context.Context, call Call, member id.Member, network string) error {
+	stream := eventstore.LoginsStream(call.Client, member)
+	_, err := executeAfter[nothing](ctx, c, call, stream, false, func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
+		newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, loginsMost)
+		if err != nil {
+			return nil, eventstore.Tip{}, err
+		}
+		tip, err := tipOf(stream, newest)
+		return newest, tip, err
+	}, func(_ *nothing, newest []eventstore.Recorded) ([]event.Event, error) {
+		noted, err := c.notedLogin(ctx, newest, network)
+		if noted || err != nil {
+			return nil, err
+		}
+		return []event.Event{event.MemberLoggedIn{Member: member, Network: event.Private([]byte(network))}}, nil
+	})
+	if errors.Is(err, seal.ErrErased) {
+		return errNoAccount()
+	}
+	return err
+}
+
+// notedLogin says whether a login from a network need not be recorded, given the
+// newest that were, the last first.
+func (c *Commands) notedLogin(ctx context.Context, newest []eventstore.Recorded, network string) (bool, error) {
+	since := c.Log.Now().Add(-loginsWithin)
+	for _, r := range newest {
+		if r.RecordedAt.Before(since) {
+			return false, nil
+		}
+		before, err := c.open(ctx, r, "network")
+		if err != nil || string(before) == network {
+			return true, err
+		}
+	}
+	return len(newest) == loginsMost, nil
 }

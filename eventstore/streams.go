@@ -16,6 +16,11 @@ import (
 // ClientStream holds a client, its settings and its members.
 func ClientStream(client id.Client) Stream { return name("client", string(client)) }
 
+// LoginsStream holds when a member logged in, and from where.
+func LoginsStream(client id.Client, member id.Member) Stream {
+	return name("logins", string(client), string(member))
+}
+
 // APIKeyStream holds one API key.
 func APIKeyStream(client id.Client, key id.Key) Stream {
 	return name("apikey", string(client), string(key))

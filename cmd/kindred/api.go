@@ -251,6 +251,14 @@ func (a accounts) ByMember(ctx context.Context, client id.Client, member id.Memb
 	return authAccount(account), err
 }
 
+// LoggedIn fulfils auth.Accounts.
+func (a accounts) LoggedIn(ctx context.Context, who auth.Account, network string) error {
+	call := commands.Call{
+		Client: who.Client, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID),
+	}
+	return a.commands.NoteLogin(ctx, call, who.Member, network)
+}
+
 func authAccount(a commands.Account) auth.Account {
 	return auth.Account{
 		Client: a.Client, ClientName: a.ClientName, ClientSlug: a.ClientSlug,

@@ -51,6 +51,13 @@ type (
 		RevokesKeys bool     `json:"revokes_api_keys"`
 		KeptKeys    []id.Key `json:"kept_api_keys,omitempty"`
 	}
+	// MemberLoggedIn: somebody logged in from a network, which is said once an
+	// hour. It stands in a stream of the member's own.
+	MemberLoggedIn struct {
+		fact
+		Member  id.Member `json:"member_id"`
+		Network *Personal `json:"network"` // an IPv4 address or an IPv6 /64
+	}
 	// MemberAbandoned bars a member whose e-mail address was reserved, but
 	// who was never added.
 	MemberAbandoned struct {
@@ -99,6 +106,9 @@ func (e MemberAdded) Personal() []Field {
 	return []Field{{"email", e.Email}, {"password_hash", e.PasswordHash}}
 }
 
+func (e MemberLoggedIn) Subject() string   { return string(e.Member) }
+func (e MemberLoggedIn) Personal() []Field { return []Field{{"network", e.Network}} }
+
 var clientEvents = []definition{
 	define[ClientSignedUp]("client.signed_up", 1),
 	define[ClientAbandoned]("client.abandoned", 1),
@@ -106,5 +116,6 @@ var clientEvents = []definition{
 	define[ClientSettingsChanged]("client.settings_changed", 3, lift(1, liftSettings1)),
 	define[MemberAdded]("member.added", 1),
 	define[MemberRemoved]("member.removed", 2),
+	define[MemberLoggedIn]("member.logged_in", 1),
 	define[MemberAbandoned]("member.abandoned", 1),
 }

@@ -62,6 +62,7 @@ func samples() []Event {
 		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id", MatchingRequiresLayer: true, AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}}},
 		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
 		MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: []id.Key{key}},
+		MemberLoggedIn{Member: member, Network: box(1)},
 		MemberAbandoned{Member: member},
 		Reserved{Client: client, Member: member},
 		Confirmed{Client: client, Member: member},

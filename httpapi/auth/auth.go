@@ -34,6 +34,9 @@ type Account struct {
 type Accounts interface {
 	ByEmail(ctx context.Context, email string) (Account, error)
 	ByMember(ctx context.Context, client id.Client, member id.Member) (Account, error)
+	// LoggedIn notes that somebody has logged in from a network, in the history of
+	// the client. It fails with a fault of kind Missing for a member who was removed.
+	LoggedIn(ctx context.Context, account Account, network string) error
 }
 
 // KeyRecord is what an API key stands for.

@@ -203,14 +203,22 @@ func (e *Endpoints) verify(ctx context.Context, r httpapi.TokenRequest) (Account
 	case err != nil:
 		return Account{}, Session{}, errors.Join(err, e.c.Throttles.giveBack(ctx, failures...))
 	case !right:
-		return Account{}, Session{}, fault.New(fault.Unauthenticated, "invalid_credentials",
-			"There is no such account, or the password is wrong.")
+		return Account{}, Session{}, errCredentials()
 	}
 	if err := e.c.Throttles.forget(ctx, failures...); err != nil {
 		return Account{}, Session{}, err
 	}
+	if err := e.c.Accounts.LoggedIn(ctx, account, from); fault.Of(err, fault.Missing) {
+		return Account{}, Session{}, errCredentials()
+	} else if err != nil {
+		return Account{}, Session{}, fmt.Errorf("note a login: %w", err)
+	}
 	session, err := e.c.Issuer.Login(account)
 	return account, session, err
+}
+
+func errCredentials() error {
+	return fault.New(fault.Unauthenticated, "invalid_credentials", "There is no such account, or the password is wrong.")
 }
 
 // find returns the account that r names, zero where there is none, and what

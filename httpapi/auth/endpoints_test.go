@@ -32,6 +32,12 @@ type directory struct {
 	lookups  int
 	err      error
 	used     []id.Key
+	logins   []string // the networks that members logged in from
+}
+
+func (d *directory) LoggedIn(_ context.Context, _ Account, network string) error {
+	d.logins = append(d.logins, network)
+	return nil
 }
 
 func (d *directory) NoteUse(_ context.Context, _ id.Client, key id.Key) error {
@@ -273,6 +279,9 @@ func TestBothFormsLogIn(t *testing.T) {
 		if code := s.refusal(t, got.Token); code != "" {
 			t.Errorf("%s: the token is refused with %s", name, code)
 		}
+	}
+	if diff := cmp.Diff([]string{"192.0.2.1", "192.0.2.1"}, s.logins); diff != "" {
+		t.Errorf("noted are %s", diff)
 	}
 }
 
