@@ -13,11 +13,11 @@ type (
 	// its holder alone.
 	APIKeyIssued struct {
 		fact
-		Key         id.Key    `json:"key_id"`
-		Name        string    `json:"name"`
-		Hash        []byte    `json:"hash"`        // SHA-256 of the raw key
-		Fingerprint string    `json:"fingerprint"` // what a person can compare
-		Scopes      []string  `json:"scopes"`
+		Key         id.Key   `json:"key_id"`
+		Name        string   `json:"name"`
+		Hash        []byte   `json:"hash"`        // SHA-256 of the raw key
+		Fingerprint string   `json:"fingerprint"` // what a person can compare
+		Scopes      []string `json:"scopes"`
 		// Implied are scopes that the key's tokens have beyond those.
 		Implied   []string   `json:"implied,omitempty"`
 		IssuedBy  id.Member  `json:"issued_by"`
