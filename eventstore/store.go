@@ -202,6 +202,11 @@ type Batch struct {
 	// A subscription says so once each time it has caught up, also with no
 	// record when nothing was there to begin with.
 	CaughtUp bool
+	// Server numbers the run of the Postgres server that the records were read
+	// from or committed on (see postgres.Run), where the log is kept in the
+	// database of the read models; else it is 0. A server that was started
+	// again, and one that took another's place, have other numbers.
+	Server int64
 }
 
 // CheckAppend refuses what no store takes. Adapters call it first.

@@ -62,7 +62,7 @@ func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected e
 	if err != nil {
 		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, err)
 	}
-	s.bell.ring()
+	s.tail.Await(appended.Position)
 	return appended, nil
 }
 

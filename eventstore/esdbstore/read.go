@@ -13,16 +13,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
 )
 
-const (
-	// ownTypes leaves the system's events out, by their type.
-	ownTypes = `^[^$]`
-	// searchWindow is how many events the server looks at before it answers.
-	searchWindow = 4096
-	// headPage is how many events Head reads at once.
-	headPage = 8
-)
+// headPage is how many events Head reads at once.
+const headPage = 8
 
 type recorded = api.ReadResp_ReadEvent_RecordedEvent
 
@@ -64,47 +59,59 @@ func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit in
 	if err != nil {
 		return nil, err
 	}
-	records, _, err := s.readAll(ctx, from, limit)
-	return records, err
+	page, _, err := s.readAll(ctx, from, limit)
+	return page.Records, err
 }
 
-// readAll reads at most limit events after a position, and says how far it
-// has looked. Fewer than limit came where the log had no more.
-func (s *Store) readAll(ctx context.Context, after position, limit int) ([]eventstore.Record, position, error) {
-	var records []eventstore.Record
-	for len(records) < limit {
+// readAll reads at most limit events after a position, and says whether an event
+// stands at the position itself. The system's own events are read and passed over:
+// to have the server leave them out costs it more than to send them.
+func (s *Store) readAll(ctx context.Context, after position, limit int) (result tail.Page, stands bool, err error) {
+	result.To, stands = textOf(after), after == position{}
+	start := after
+	for len(result.Records) < limit && !result.Last {
 		// The event at the position itself comes again.
-		count := limit - len(records) + 1
+		count := limit - len(result.Records) + 1
 		var page []*recorded
 		whole := true
 		err := s.call(ctx, func(ctx context.Context, streams api.StreamsClient) (err error) {
-			page, err = read(ctx, streams, all(after, api.ReadReq_Options_Forwards, count, true))
+			page, err = read(ctx, streams, all(after, api.ReadReq_Options_Forwards, count))
 			if len(page) > 1 && err != nil && passing(err) { // what came is a step on, over a slow line above all
 				whole, err = false, nil
 			}
 			return err
 		})
 		if err != nil {
-			return nil, after, fmt.Errorf("read after %s: %w", after.text(), err)
+			return tail.Page{}, false, fmt.Errorf("read after %s: %w", after.text(), err)
 		}
 		for _, e := range page {
-			if positionOf(e).compare(after) <= 0 || len(records) == limit {
+			at := positionOf(e)
+			if at.compare(start) < 0 || at != start && at.compare(after) <= 0 || len(result.Records) == limit {
 				continue
 			}
-			after = positionOf(e)
 			r, ours, err := s.own(ctx, e)
-			if err != nil {
-				return nil, after, err
+			switch {
+			case err != nil:
+				return tail.Page{}, false, err
+			case at == start:
+				result.At, stands = r.ID, true
+				continue
+			case ours:
+				result.Records = append(result.Records, r)
 			}
-			if ours {
-				records = append(records, r)
-			}
+			after, result.To = at, at.text()
 		}
-		if whole && len(page) < count {
-			break
-		}
+		result.Last = whole && len(page) < count
 	}
-	return records, after, nil
+	return result, stands, nil
+}
+
+// textOf writes where a read began.
+func textOf(after position) eventstore.Position {
+	if (after == position{}) {
+		return eventstore.Start
+	}
+	return after.text()
 }
 
 // own decodes an event of this log, and passes over the others.
@@ -134,7 +141,7 @@ func (s *Store) At(ctx context.Context, at eventstore.Position) (eventstore.Reco
 	}
 	var page []*recorded
 	err = s.call(ctx, func(ctx context.Context, streams api.StreamsClient) (err error) {
-		page, err = read(ctx, streams, all(place, api.ReadReq_Options_Forwards, 1, false))
+		page, err = read(ctx, streams, all(place, api.ReadReq_Options_Forwards, 1))
 		return err
 	})
 	if status.Code(err) == codes.InvalidArgument { // no event begins there
@@ -158,8 +165,12 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	before := nowhere
 	for {
 		var page []*recorded
+		whole := true
 		err := s.call(ctx, func(ctx context.Context, streams api.StreamsClient) (err error) {
-			page, err = read(ctx, streams, all(before, api.ReadReq_Options_Backwards, headPage, true))
+			page, err = read(ctx, streams, all(before, api.ReadReq_Options_Backwards, headPage))
+			if len(page) > 0 && err != nil && passing(err) { // as above
+				whole, err = false, nil
+			}
 			return err
 		})
 		if err != nil {
@@ -171,7 +182,7 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 				return r.Position, err
 			}
 		}
-		if len(page) < headPage {
+		if whole && len(page) < headPage {
 			return eventstore.Start, nil
 		}
 	}
@@ -255,15 +266,15 @@ func one(stream eventstore.Stream, from eventstore.Revision, direction api.ReadR
 	}
 	return request(&api.ReadReq_Options{
 		StreamOption: &api.ReadReq_Options_Stream{Stream: o}, ReadDirection: direction, CountOption: counted(count),
-	}, false)
+	})
 }
 
 // all reads the whole log: forwards from a position on, that included, or
 // backwards from before it.
-func all(from position, direction api.ReadReq_Options_ReadDirection, count int, filtered bool) *api.ReadReq {
+func all(from position, direction api.ReadReq_Options_ReadDirection, count int) *api.ReadReq {
 	return request(&api.ReadReq_Options{
 		StreamOption: &api.ReadReq_Options_All{All: place(from)}, ReadDirection: direction, CountOption: counted(count),
-	}, filtered)
+	})
 }
 
 func place(p position) *api.ReadReq_Options_AllOptions {
@@ -281,17 +292,10 @@ func place(p position) *api.ReadReq_Options_AllOptions {
 
 func counted(n int) *api.ReadReq_Options_Count { return &api.ReadReq_Options_Count{Count: uint64(n)} } //nolint:gosec // above 0
 
-func request(o *api.ReadReq_Options, filtered bool) *api.ReadReq {
+func request(o *api.ReadReq_Options) *api.ReadReq {
 	o.UuidOption = &api.ReadReq_Options_UUIDOption{
 		Content: &api.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}},
 	}
 	o.FilterOption = &api.ReadReq_Options_NoFilter{NoFilter: &shared.Empty{}}
-	if filtered {
-		o.FilterOption = &api.ReadReq_Options_Filter{Filter: &api.ReadReq_Options_FilterOptions{
-			Filter:                       &api.ReadReq_Options_FilterOptions_EventType{EventType: &api.ReadReq_Options_FilterOptions_Expression{Regex: ownTypes}},
-			Window:                       &api.ReadReq_Options_FilterOptions_Max{Max: searchWindow},
-			CheckpointIntervalMultiplier: 1,
-		}}
-	}
 	return &api.ReadReq{Options: o}
 }

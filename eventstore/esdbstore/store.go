@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
 )
 
 const (
@@ -50,7 +51,7 @@ type Store struct {
 	entropy  io.Reader
 	patience time.Duration
 
-	bell      bell
+	tail      *tail.Tail
 	listen    sync.Once
 	done      context.Context //nolint:containedctx // ends with the store
 	end       context.CancelFunc
@@ -81,6 +82,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), patience: cmp.Or(o.Patience, defaultPatience),
 	}
 	s.done, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	s.tail = tail.New(source{s}, s.done.Done(), errClosed)
 	if _, err := s.Epoch(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the event store: %w", err), s.Close())
 	}

@@ -2,67 +2,65 @@ package esdbstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
 )
 
-// backstop is how long a follower sleeps at most though no bell has rung.
-const backstop = 5 * time.Second
+const (
+	missedEvery = 250 * time.Millisecond // it is looked whether the server told of our own appends
+	backstop    = 5 * time.Second        // and the log is read, though nothing was told
+)
 
-var errFollowerClosed = errors.New("follow the log: the subscription was closed")
-
-// bell wakes whoever waits for something to be appended.
-type bell struct {
-	mu    sync.Mutex
-	waits chan struct{} // closed by the next ring
-}
-
-// next is closed by the first ring after it was asked for.
-func (b *bell) next() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.waits == nil {
-		b.waits = make(chan struct{})
-	}
-	return b.waits
-}
-
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.waits != nil {
-		close(b.waits)
-		b.waits = nil
-	}
-}
-
-// Subscribe implements [eventstore.Store]. Subscriptions read the log page by
-// page from where they are, so that a cut connection costs them nothing. One
-// subscription of the server's, for the whole store, tells them when to read.
+// Subscribe implements [eventstore.Store]. One subscription of the server's, for
+// the whole store, tells all who follow at the log's end what was appended. Who
+// is behind reads the log page by page, so that a cut connection costs nothing.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (eventstore.Subscription, error) {
-	from, err := parsePosition(after)
-	if err != nil {
+	if _, err := parsePosition(after); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s.listen.Do(func() { s.listeners.Go(s.hear) })
-	return &subscription{store: s, after: from, closed: make(chan struct{})}, nil
+	s.listen.Do(func() {
+		s.listeners.Go(s.hear)
+		s.listeners.Go(s.poll)
+	})
+	return s.tail.Subscribe(after), nil
 }
 
-// hear rings the bell whenever the server has something new, until the store
-// is closed.
+// source is the log as its tail reads it.
+type source struct{ *Store }
+
+// End implements [tail.Source].
+func (s source) End(ctx context.Context) (tail.Page, error) {
+	head, err := s.Head(ctx)
+	return tail.Page{To: head, Last: true}, err
+}
+
+// Read implements [tail.Source].
+func (s source) Read(ctx context.Context, after eventstore.Position, limit int) (tail.Page, error) {
+	from, err := parsePosition(after)
+	if err != nil {
+		return tail.Page{}, err
+	}
+	page, stands, err := s.readAll(ctx, from, limit)
+	if err == nil && !stands || status.Code(err) == codes.InvalidArgument { // no event begins there
+		err = fmt.Errorf("%q: %w", after, eventstore.ErrNotFound)
+	}
+	return page, err
+}
+
+// hear hands what the server tells to the tail, until the store is closed.
 func (s *Store) hear() {
 	for pause := firstPause; s.done.Err() == nil; pause = min(2*pause, longestPause) {
-		heard := s.hearOnce(s.done)
-		if heard {
+		if s.hearOnce(s.done) {
 			pause = firstPause
 		}
 		select {
@@ -73,18 +71,28 @@ func (s *Store) hear() {
 }
 
 // hearOnce listens until the server's subscription ends, and says whether
-// there was one. Why it ended does not matter: the next one begins with a ring.
+// there was one. Why it ended does not matter: the next one begins where the
+// tail is, unless the log does not have that place any more.
 func (s *Store) hearOnce(ctx context.Context) (heard bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.tail.Forget() // a backup may have been put in place
+	to, err := s.tail.Settle(ctx)
+	if err != nil {
+		return false
+	}
+	from, err := parsePosition(to)
+	if err != nil {
+		return false
+	}
 	l, err := s.link(ctx)
 	if err != nil {
 		return false
 	}
 	call, err := l.streams.Read(withLeader(ctx), request(&api.ReadReq_Options{
-		StreamOption: &api.ReadReq_Options_All{All: place(nowhere)},
+		StreamOption: &api.ReadReq_Options_All{All: place(from)},
 		CountOption:  &api.ReadReq_Options_Subscription{Subscription: &api.ReadReq_Options_SubscriptionOptions{}},
-	}, true))
+	}))
 	if err != nil {
 		s.leader.doubt(l, err)
 		return false
@@ -95,67 +103,46 @@ func (s *Store) hearOnce(ctx context.Context) (heard bool) {
 			s.leader.doubt(l, told(err, call.Trailer()))
 			return heard
 		}
-		if reply.GetConfirmation() != nil || reply.GetEvent() != nil {
+		if reply.GetConfirmation() != nil {
 			heard = true
-			s.bell.ring()
+			s.tail.Ring()
+		}
+		if e := reply.GetEvent().GetEvent(); e != nil {
+			to = s.tell(ctx, to, e)
 		}
 	}
 }
 
-// subscription follows the log from a position on.
-type subscription struct {
-	store  *Store
-	after  position
-	told   bool // that it has caught up
-	once   sync.Once
-	closed chan struct{}
+// tell hands an event to the tail, which stands right behind a position, and
+// returns its own. What cannot be decoded is left to who reads it.
+func (s *Store) tell(ctx context.Context, after eventstore.Position, e *recorded) eventstore.Position {
+	page := tail.Page{To: positionOf(e).text()}
+	r, ours, err := s.own(ctx, e)
+	switch {
+	case err != nil:
+		s.tail.Ring()
+		return page.To
+	case ours:
+		page.Records = []eventstore.Record{r}
+	}
+	s.tail.Put(after, page)
+	return page.To
 }
 
-// Next implements [eventstore.Subscription].
-func (f *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, error) {
-	limit = max(limit, 1)
+// poll has the log read now and then, and at once where the server does not tell
+// what this store has appended.
+func (s *Store) poll() {
+	every, seldom := time.NewTicker(missedEvery), time.NewTicker(backstop)
+	defer every.Stop()
+	defer seldom.Stop()
 	for {
-		rung := f.store.bell.next()
-		records, after, err := f.store.readAll(ctx, f.after, limit)
-		switch {
-		case ctx.Err() != nil:
-			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
-		case f.isClosed():
-			return eventstore.Batch{}, errFollowerClosed
-		case errors.Is(err, eventstore.ErrUnavailable):
-			continue // it has waited
-		case err != nil:
-			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", err)
-		}
-		f.after = after
-		if len(records) > 0 || !f.told {
-			f.told = len(records) < limit
-			return eventstore.Batch{Records: records, CaughtUp: f.told}, nil
-		}
 		select {
-		case <-rung:
-		case <-time.After(backstop):
-		case <-ctx.Done():
-			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", ctx.Err())
-		case <-f.closed:
-			return eventstore.Batch{}, errFollowerClosed
-		case <-f.store.done.Done():
-			return eventstore.Batch{}, fmt.Errorf("follow the log: %w", errClosed)
+		case <-every.C:
+			s.tail.Missed()
+		case <-seldom.C:
+			s.tail.Ring()
+		case <-s.done.Done():
+			return
 		}
 	}
-}
-
-func (f *subscription) isClosed() bool {
-	select {
-	case <-f.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-// Close implements [eventstore.Subscription].
-func (f *subscription) Close() error {
-	f.once.Do(func() { close(f.closed) })
-	return nil
 }

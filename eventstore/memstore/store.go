@@ -13,6 +13,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
 )
 
 // Store is a log in memory. Use [New].
@@ -22,14 +23,17 @@ type Store struct {
 	mu      sync.Mutex
 	log     []eventstore.Record // the event at index i has position i+1
 	streams map[eventstore.Stream][]int
-	grown   chan struct{} // closed and replaced by each append
+
+	tail *tail.Tail
 }
 
 var _ eventstore.Store = (*Store)(nil)
 
 // New makes an empty log. Two logs that are to be told apart get two epochs.
 func New(epoch string) *Store {
-	return &Store{epoch: epoch, streams: map[eventstore.Stream][]int{}, grown: make(chan struct{})}
+	s := &Store{epoch: epoch, streams: map[eventstore.Stream][]int{}}
+	s.tail = tail.New(source{s}, nil, nil)
+	return s
 }
 
 // Append implements [eventstore.Store].
@@ -62,8 +66,7 @@ func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected e
 		})
 	}
 	s.streams[stream] = places
-	close(s.grown)
-	s.grown = make(chan struct{})
+	s.tail.Ring()
 	return eventstore.Appended{Position: position(len(s.log)), Revision: eventstore.Revision(len(places) - 1)}, nil
 }
 
@@ -106,7 +109,7 @@ func (s *Store) ReadBack(ctx context.Context, stream eventstore.Stream, from eve
 
 // ReadAll implements [eventstore.Store].
 func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Record, error) {
-	records, _, err := s.after(after, limit)
+	records, err := s.after(after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -142,15 +145,14 @@ func (s *Store) Subscribe(_ context.Context, after eventstore.Position) (eventst
 	if _, err := index(after); err != nil {
 		return nil, err
 	}
-	return &subscription{store: s, after: after}, nil
+	return s.tail.Subscribe(after), nil
 }
 
-// after reads beyond a position, and returns the channel that is closed when
-// there is more.
-func (s *Store) after(after eventstore.Position, limit int) ([]eventstore.Record, <-chan struct{}, error) {
+// after reads beyond a position.
+func (s *Store) after(after eventstore.Position, limit int) ([]eventstore.Record, error) {
 	n, err := index(after)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +160,7 @@ func (s *Store) after(after eventstore.Position, limit int) ([]eventstore.Record
 	for i := n; i < len(s.log) && len(places) < limit; i++ {
 		places = append(places, i)
 	}
-	return s.at(places), s.grown, nil
+	return s.at(places), nil
 }
 
 // at copies the events at these indexes, so that no reader changes the log.
@@ -171,40 +173,32 @@ func (s *Store) at(places []int) []eventstore.Record {
 	return records
 }
 
-// subscription follows a Store.
-type subscription struct {
-	store *Store
-	after eventstore.Position
-	told  bool // that it has caught up
+// source is the log as its tail reads it.
+type source struct{ *Store }
+
+// End implements [tail.Source].
+func (s source) End(ctx context.Context) (tail.Page, error) {
+	head, err := s.Head(ctx)
+	return tail.Page{To: head, Last: true}, err
 }
 
-// Next implements [eventstore.Subscription].
-func (s *subscription) Next(ctx context.Context, limit int) (eventstore.Batch, error) {
-	for {
-		records, grown, err := s.store.after(s.after, max(limit, 1))
+// Read implements [tail.Source].
+func (s source) Read(ctx context.Context, after eventstore.Position, limit int) (tail.Page, error) {
+	page := tail.Page{To: after}
+	if after != eventstore.Start {
+		at, err := s.At(ctx, after)
 		if err != nil {
-			return eventstore.Batch{}, err
+			return page, err
 		}
-		if err := ctx.Err(); err != nil {
-			return eventstore.Batch{}, err
-		}
-		if len(records) > 0 {
-			s.after = records[len(records)-1].Position
-		}
-		if len(records) > 0 || !s.told {
-			s.told = len(records) < max(limit, 1)
-			return eventstore.Batch{Records: records, CaughtUp: s.told}, nil
-		}
-		select {
-		case <-grown:
-		case <-ctx.Done():
-			return eventstore.Batch{}, ctx.Err()
-		}
+		page.At = at.ID
 	}
+	records, err := s.ReadAll(ctx, after, limit)
+	if n := len(records); n > 0 {
+		page.To = records[n-1].Position
+	}
+	page.Records, page.Last = records, len(records) < limit
+	return page, err
 }
-
-// Close implements [eventstore.Subscription].
-func (s *subscription) Close() error { return nil }
 
 // position writes the position of the nth event, counted from 1.
 func position(n int) eventstore.Position {

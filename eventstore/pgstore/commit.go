@@ -11,6 +11,8 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
+	"kindred/postgres"
 )
 
 // Bounds of a commit. A server that was killed has mostly recovered by then.
@@ -39,9 +41,10 @@ FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 type committer struct {
 	config *pgx.ConnConfig
 	queue  *queue
-	tail   *tail
+	tail   *tail.Tail
 	teller *teller
 	conn   *pgx.Conn // nil while there is none
+	server int64     // that it leads to
 	wary   bool      // the last commit met what it was to make
 
 	patience time.Duration // for one commit with all its attempts
@@ -67,10 +70,11 @@ func (c *committer) run() {
 // repeated request by request, so that a bad one fails alone. It returns an
 // error only when the server is unavailable.
 func (c *committer) settle(batch []*request) error {
-	c.tail.begin()
 	base, actual, err := c.commit(batch)
 	appended := recordsOf(batch, base, actual)
-	c.tail.end(base, appended)
+	if n := len(appended); n > 0 {
+		c.tail.Put(positionOf(base), tail.Page{Records: appended, To: appended[n-1].Position, Server: c.server})
+	}
 	switch {
 	case err == nil:
 		answerAll(batch, base, actual)
@@ -188,8 +192,12 @@ func (c *committer) connect(ctx context.Context) error {
 			return err
 		}
 	}
+	if c.server, err = postgres.RunOf(ctx, conn); err != nil {
+		hangUp(ctx, conn)
+		return err
+	}
 	c.conn = conn
-	c.tail.doubt() // it may be another server
+	c.tail.Forget() // a backup may have been put in place
 	return nil
 }
 

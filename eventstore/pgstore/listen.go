@@ -5,24 +5,27 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
+	"kindred/postgres"
 )
 
 // listener tells when another process has appended.
 type listener struct {
 	config *pgx.ConnConfig
-	tail   *tail
+	tail   *tail.Tail
 }
 
 const (
 	listen        = `LISTEN kindred_log`
-	listenSilence = 30 * time.Second // until it is checked that the connection lives
-	listenTimeout = 5 * time.Second  // for the answer to that, and for connecting
+	listenTimeout = 5 * time.Second        // for connecting
+	pollInterval  = 250 * time.Millisecond // where nothing was heard
 )
 
 // run listens until ctx ends, over as many connections as it takes. Meanwhile
-// subscriptions poll.
+// the log is polled.
 func (l *listener) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.listen(ctx)
@@ -37,34 +40,21 @@ func (l *listener) run(ctx context.Context) {
 func (l *listener) listen(ctx context.Context) {
 	conn, err := l.connect(ctx)
 	if err != nil {
-		return // subscriptions poll, and the next attempt follows
+		return // the log is polled, and the next attempt follows
 	}
 	defer hangUp(ctx, conn)
-	l.tail.doubt() // it may be another server; it also rings for what came before LISTEN
-	defer l.tail.doubt()
-	for {
-		silent, cancel := context.WithTimeout(ctx, listenSilence)
-		said, err := conn.WaitForNotification(silent)
-		cancel()
-		switch {
-		case err == nil:
-			l.hear(said.Payload)
-		case ctx.Err() != nil || silent.Err() == nil:
-			return
-		case l.ping(ctx, conn) != nil:
-			return
-		}
-	}
+	l.tail.Forget()                      // a backup may have been put in place; it also rings for what came before LISTEN
+	_ = postgres.Hear(ctx, conn, l.hear) // whatever ends it, the next connection follows
 }
 
 // hear takes what a commit said: the position where it ended.
-func (l *listener) hear(said string) {
-	position, err := numberOf(eventstore.Position(said))
-	if err != nil || position == 0 { // an older release says less
-		l.tail.ring()
+func (l *listener) hear(said *pgconn.Notification) {
+	position := eventstore.Position(said.Payload)
+	if n, err := numberOf(position); err != nil || n == 0 { // an older release says less
+		l.tail.Ring()
 		return
 	}
-	l.tail.hear(position)
+	l.tail.Reached(position)
 }
 
 // poll rings every now and then, for when nothing can be heard.
@@ -74,7 +64,7 @@ func (l *listener) poll(ctx context.Context) {
 	for {
 		select {
 		case <-every.C:
-			l.tail.ring()
+			l.tail.Ring()
 		case <-ctx.Done():
 			return
 		}
@@ -93,10 +83,4 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
-}
-
-func (l *listener) ping(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
-	defer cancel()
-	return conn.Ping(ctx)
 }

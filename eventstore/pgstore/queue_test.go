@@ -12,6 +12,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
 )
 
 func waits(t testing.TB, q *queue, client, stream string, events, size int) *request {
@@ -205,7 +206,7 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &committer{config: config, queue: newQueue(), tail: newTail(), teller: newTeller(config), patience: 50 * time.Millisecond}
+	c := &committer{config: config, queue: newQueue(), tail: tail.New(nil, nil, nil), teller: newTeller(config), patience: 50 * time.Millisecond}
 	var all []*request
 	for range 100 { // one stream: as many batches
 		all = append(all, waits(t, c.queue, "client", "stream", 1, 10))

@@ -18,6 +18,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/tail"
 )
 
 // Store is the log of one database. Any number of stores, in any number of
@@ -26,7 +27,7 @@ type Store struct {
 	pool   *pgxpool.Pool
 	queue  *queue
 	many   *semaphore.Weighted // for those who append many at once
-	tail   *tail
+	tail   *tail.Tail
 	closed chan struct{}
 	stop   context.CancelFunc // of the listener
 	work   sync.WaitGroup
@@ -57,10 +58,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 		pool:   pool,
 		queue:  newQueue(),
 		many:   semaphore.NewWeighted(maxMany),
-		tail:   newTail(),
 		closed: make(chan struct{}),
 		stop:   stop,
 	}
+	s.tail = tail.New(source{s}, s.closed, fmt.Errorf("%w: it is closed", eventstore.ErrUnavailable))
 	t := newTeller(config)
 	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, patience: commitTimeout}
 	l := &listener{config: config, tail: s.tail}

@@ -47,6 +47,7 @@ type Server struct {
 	breakAt   int  // how many events a read of the log tells; 0: all
 	leader    int
 	followers int
+	reads     int
 }
 
 // event is an event as a node stores it.
@@ -173,6 +174,13 @@ func (s *Server) Followers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.followers
+}
+
+// Reads counts the reads that were asked for, those of subscriptions excepted.
+func (s *Server) Reads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
 }
 
 // Write adds an event as nobody's append would: of the system, of another

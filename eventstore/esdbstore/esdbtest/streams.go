@@ -98,6 +98,7 @@ func (n *node) Read(request *api.ReadReq, call api.Streams_ReadServer) error {
 	}
 	s := n.server
 	s.mu.Lock()
+	s.reads++
 	found, exists, err := s.find(o)
 	replies := make([]*api.ReadResp, len(found))
 	for i, e := range found {
