@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kindred/domain/id"
+	"kindred/postgres"
 )
 
 const (
@@ -331,15 +332,11 @@ func (w *worker) listenOnce(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	signal(w.look)
-	for {
-		told, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return fmt.Errorf("wait for a notification: %w", err)
-		}
-		if !w.arrived(told.Payload) {
+	return postgres.Hear(ctx, conn, func(told string) {
+		if !w.arrived(told) {
 			signal(w.look)
 		}
-	}
+	})
 }
 
 // arrived puts what a notification tells of on the agenda. It says whether it

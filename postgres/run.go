@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Run is SQL for a number, a bigint, of this run of the server: when it was
@@ -43,7 +42,7 @@ const (
 
 // Hear hands on what is told on a connection that listens, until that fails. A
 // server that has gone without a word is noticed within 10 s.
-func Hear(ctx context.Context, conn *pgx.Conn, heard func(*pgconn.Notification)) error {
+func Hear(ctx context.Context, conn *pgx.Conn, heard func(payload string)) error {
 	for {
 		silent, cancel := context.WithTimeout(ctx, silence)
 		said, err := conn.WaitForNotification(silent)
@@ -51,7 +50,7 @@ func Hear(ctx context.Context, conn *pgx.Conn, heard func(*pgconn.Notification))
 		cancel()
 		switch {
 		case err == nil:
-			heard(said)
+			heard(said.Payload)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !over:

@@ -11,6 +11,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 // ErrRestored: the log is not the one that the checkpoint was made on. The
@@ -28,16 +29,16 @@ type checkpoint struct {
 // A batch of an older leader that is about to commit holds the row, so the
 // claim waits for it and sees where it ended; a later one finds its epoch gone.
 const claimCheckpoint = `
-INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ($1, $3, '', '', 0, $2)
+INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) SELECT $1, $3, '', '', 0, $2 WHERE ` + onServer + ` $4
 ON CONFLICT (name) DO UPDATE SET lease_epoch = excluded.lease_epoch,
 	epoch = CASE WHEN checkpoints.position = '' THEN excluded.epoch ELSE checkpoints.epoch END
 WHERE checkpoints.lease_epoch <= excluded.lease_epoch
 RETURNING epoch, position, event_id, events`
 
 // claim reads a checkpoint, and keeps every older leader from writing it.
-func claim(ctx context.Context, tx pgx.Tx, slot string, leaseEpoch int64, logEpoch string) (checkpoint, error) {
+func claim(ctx context.Context, tx pgx.Tx, slot string, l lease, logEpoch string) (checkpoint, error) {
 	var c checkpoint
-	err := tx.QueryRow(ctx, claimCheckpoint, slot, leaseEpoch, logEpoch).
+	err := tx.QueryRow(ctx, claimCheckpoint, slot, l.epoch, logEpoch, l.server).
 		Scan(&c.epoch, &c.position, &c.event, &c.events)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, errLost
@@ -45,9 +46,14 @@ func claim(ctx context.Context, tx pgx.Tx, slot string, leaseEpoch int64, logEpo
 	return c, err
 }
 
+// onServer begins the condition that a statement runs on the server of a lease.
+// A checkpoint alone does not tell that the events which were read stand in the
+// log: where a server lost them, others may stand at their positions.
+const onServer = postgres.Run + ` =`
+
 const advanceCheckpoint = `
 UPDATE checkpoints SET position = $4, event_id = $5, events = $6, epoch = $7, updated_at = now()
-WHERE name = $1 AND lease_epoch = $2 AND position = $3`
+WHERE name = $1 AND lease_epoch = $2 AND position = $3 AND ` + onServer + ` $8`
 
 // inMemory, at the end of a condition, lets a statement that is a transaction of
 // its own wait for the disk no more than any other does (see startTransaction).
@@ -56,22 +62,22 @@ const inMemory = ` AND set_config('synchronous_commit', 'off', true) = 'off'`
 const passCheckpoint = advanceCheckpoint + inMemory
 
 // pass advances a checkpoint on its own, past events that change nothing else.
-func pass(ctx context.Context, pool *pgxpool.Pool, slot string, leaseEpoch int64, from, to checkpoint) error {
-	return move(ctx, pool, passCheckpoint, slot, leaseEpoch, from, to)
+func pass(ctx context.Context, pool *pgxpool.Pool, slot string, l lease, from, to checkpoint) error {
+	return move(ctx, pool, passCheckpoint, slot, l, from, to)
 }
 
 // advance moves a checkpoint on from where its leader knows it. It fails with
-// errLost when it is elsewhere, or another's.
-func advance(ctx context.Context, tx pgx.Tx, slot string, leaseEpoch int64, from, to checkpoint) error {
-	return move(ctx, tx, advanceCheckpoint, slot, leaseEpoch, from, to)
+// errLost when it is elsewhere, or another's, or on another server.
+func advance(ctx context.Context, tx pgx.Tx, slot string, l lease, from, to checkpoint) error {
+	return move(ctx, tx, advanceCheckpoint, slot, l, from, to)
 }
 
 func move(ctx context.Context, db interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, sql, slot string, leaseEpoch int64, from, to checkpoint,
+}, sql, slot string, l lease, from, to checkpoint,
 ) error {
-	tag, err := db.Exec(ctx, sql, slot, leaseEpoch,
-		from.position, to.position, to.event, to.events, to.epoch)
+	tag, err := db.Exec(ctx, sql, slot, l.epoch,
+		from.position, to.position, to.event, to.events, to.epoch, l.server)
 	if err != nil {
 		return fmt.Errorf("advance the checkpoint: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 const (
@@ -24,10 +25,12 @@ const (
 // errLost: somebody else leads now.
 var errLost = errors.New("the lease was lost")
 
-// lease is the right to lead, until somebody else has a higher epoch.
+// lease is the right to lead, until somebody else has a higher epoch, or the
+// server has ended: what was read before may be missing in its successor.
 type lease struct {
 	name    string
 	epoch   int64
+	server  int64                                // the run of the server on which it was taken, and holds
 	reached *atomic.Pointer[eventstore.Position] // where the leader's checkpoint stands, as far as it knows; nil: anywhere
 }
 
@@ -43,7 +46,7 @@ VALUES ($1, $2, 1 + (SELECT coalesce(max(lease_epoch), 0) FROM checkpoints WHERE
 ON CONFLICT (name) DO UPDATE SET
 	holder = excluded.holder, epoch = greatest(leases.epoch + 1, excluded.epoch), expires_at = excluded.expires_at
 WHERE $4 OR leases.expires_at <= clock_timestamp()
-RETURNING epoch`
+RETURNING epoch, ` + postgres.Run
 
 const leaseTaken = `SELECT EXISTS (SELECT FROM leases WHERE name = $1 AND expires_at > clock_timestamp())`
 
@@ -65,11 +68,28 @@ func (r *Runner) acquire(ctx context.Context, name string) (lease, bool, error) 
 // then keeps from writing.
 func (r *Runner) seize(ctx context.Context, name string, force bool) (lease, bool, error) {
 	l := lease{name: name, reached: new(atomic.Pointer[eventstore.Position])}
-	err := r.leases().QueryRow(ctx, acquireLease, name, r.Name, r.leaseTime(), force).Scan(&l.epoch)
+	err := r.leases().QueryRow(ctx, acquireLease, name, r.Name, r.leaseTime(), force).Scan(&l.epoch, &l.server)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lease{}, false, nil
 	}
+	if err == nil {
+		r.Progress.meet(l.server)
+	}
 	return l, err == nil, err
+}
+
+// next is what a subscription tells, while the log is on the lease's server and
+// holds what was told before. Else the leader has to begin again from where the
+// checkpoint is.
+func (l lease) next(ctx context.Context, sub eventstore.Subscription) (eventstore.Batch, error) {
+	batch, err := sub.Next(ctx, MaxBatch)
+	switch {
+	case errors.Is(err, eventstore.ErrNotFound), err == nil && batch.Server != 0 && batch.Server != l.server:
+		return batch, errLost
+	case err != nil:
+		return batch, fmt.Errorf("follow the log: %w", err)
+	}
+	return batch, nil
 }
 
 const endLeases = `UPDATE leases SET expires_at = clock_timestamp() WHERE expires_at > clock_timestamp()`
@@ -84,12 +104,14 @@ func (r *Runner) EndLeases(ctx context.Context) error {
 }
 
 // A renewal does not wait for the disk: where a crash takes it, the lease ends
-// sooner, and its epoch keeps the leader from writing all the same.
+// sooner, and its epoch keeps the leader from writing all the same. A server that
+// lost commits may have given the same epoch to another holder.
 const renewLease = `
-UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2` + inMemory + `
+UPDATE leases SET expires_at = clock_timestamp() + $3::interval WHERE name = $1 AND epoch = $2 AND holder = $4
+	AND ` + postgres.Run + ` = $5` + inMemory + `
 RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
-const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2`
+const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2 AND holder = $3`
 
 // alone runs work under a lease that is free; where another process has it, it
 // fails with busy.
@@ -119,7 +141,7 @@ func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) e
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	if _, releaseErr := r.leases().Exec(ctx, releaseLease, l.name, l.epoch); releaseErr != nil && err == nil {
+	if _, releaseErr := r.leases().Exec(ctx, releaseLease, l.name, l.epoch, r.Name); releaseErr != nil && err == nil {
 		return fmt.Errorf("give back the lease of %s: %w", l.name, releaseErr)
 	}
 	return err
@@ -141,7 +163,7 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 		}
 		reached, stands := l.reached.Load(), eventstore.Start
 		asked := time.Now() //nolint:forbidigo // a lease is measured on the process's monotonic clock
-		err := r.leases().QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime()).Scan(&stands)
+		err := r.leases().QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime(), r.Name, l.server).Scan(&stands)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && reached != nil && stands < *reached:
 			lose(errLost)

@@ -110,7 +110,7 @@ INSERT INTO quarantine (projection, client, position, event_id, reason, held) VA
 ON CONFLICT (projection, client) DO NOTHING`
 	keepHeld = `
 UPDATE quarantine SET held = true, position = $3, event_id = '', reason = 'its part is being replaced' WHERE projection = $1 AND client = $2`
-	moveHeld    = `UPDATE quarantine SET position = $4 WHERE projection = $1 AND client = $2 AND held AND position = $3`
+	moveHeld    = `UPDATE quarantine SET position = $4 WHERE projection = $1 AND client = $2 AND held AND position = $3 AND ` + onServer + ` $5`
 	releaseHeld = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND held AND position = $3`
 	stayStopped = `
 UPDATE quarantine live SET held = false, position = b.position, event_id = b.event_id, reason = b.reason, at = b.at
@@ -124,7 +124,7 @@ func (l *leader) swapPart(ctx context.Context, slot string) error {
 		if err := exactlyOne(ctx, tx, keepHeld, slot, l.only, l.at.position); err != nil {
 			return err // the whole model was rebuilt meanwhile
 		}
-		if err := advance(ctx, tx, l.slot, l.lease.epoch, l.at, l.at); err != nil {
+		if err := advance(ctx, tx, l.slot, l.lease, l.at, l.at); err != nil {
 			return err // somebody else rebuilds this part now
 		}
 		tables, err := tablesOf(ctx, tx, slot)
@@ -165,7 +165,7 @@ func (l *leader) letGo(ctx context.Context, p Projection, slot string, from chec
 	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
 	held := &leader{
 		Runner: &quiet, projection: p, slot: slot, start: startStatement(p, slot), at: from, skip: map[id.Client]bool{},
-		lease: lease{reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
+		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
 		polite: l.polite,
 	}
 	if err := held.catchUp(ctx, nil); err != nil || held.skip[held.only] {
@@ -238,7 +238,7 @@ func (l *leader) asLeader(ctx context.Context, slot string, lead lease, at check
 		if err := change(tx); err != nil {
 			return err
 		}
-		return advance(ctx, tx, slot, lead.epoch, at, at)
+		return advance(ctx, tx, slot, lead, at, at)
 	})
 }
 

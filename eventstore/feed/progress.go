@@ -13,6 +13,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 const (
@@ -36,6 +37,7 @@ type Progress struct {
 	Outside func(ctx context.Context, wait func(context.Context) error) error
 
 	server atomic.Int64
+	heard  atomic.Int64 // the server that is listened to; 0: none
 
 	mu      sync.Mutex
 	slots   map[string]*reached
@@ -153,14 +155,31 @@ func (w *waiting) wait(ctx context.Context, wanted eventstore.Position, changed 
 	}
 }
 
-// Server numbers the servers that this process has read from. It grows with each
-// connection on which it listens anew: that may be to another one, after a
-// failover that lost commits, so what was read before may not be there.
+// Server numbers the run of the Postgres server that this process last met (see
+// postgres.Run), 0 before the first. Where it differs from what it was, what was
+// read before may not be there: another server may have taken the place of one
+// that was lost, without its last commits.
 func (p *Progress) Server() int64 {
 	if p == nil {
 		return 0
 	}
 	return p.server.Load()
+}
+
+// meet notes which server answers.
+func (p *Progress) meet(server int64) {
+	if p != nil {
+		p.server.Store(server)
+	}
+}
+
+// meets returns the server that is listened to; heard is false while none is.
+func (p *Progress) meets() (server int64, heard bool) {
+	if p == nil {
+		return 0, false
+	}
+	server = p.heard.Load()
+	return server, server != 0
 }
 
 func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
@@ -297,19 +316,21 @@ func (p *Progress) hear(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx) // nothing is lost with it
 	}()
+	server, err := postgres.RunOf(ctx, conn)
+	if err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
 		return err
 	}
-	p.server.Add(1)
-	for {
-		said, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return err
-		}
-		if slot, at, found := strings.Cut(said.Payload, " "); found {
+	p.meet(server)
+	p.heard.Store(server)
+	defer p.heard.Store(0)
+	return postgres.Hear(ctx, conn, func(said string) {
+		if slot, at, found := strings.Cut(said, " "); found {
 			p.mu.Lock()
 			p.note(slot, eventstore.Position(at))
 			p.mu.Unlock()
 		}
-	}
+	})
 }

@@ -280,7 +280,7 @@ func (r *Runner) inPlaceOf(ctx context.Context, slot, logEpoch string, work func
 	return r.hold(ctx, l, func(ctx context.Context) error {
 		var at checkpoint
 		if err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) (err error) {
-			at, err = claim(ctx, tx, slot, l.epoch, logEpoch)
+			at, err = claim(ctx, tx, slot, l, logEpoch)
 			return err
 		}); err != nil {
 			return fmt.Errorf("claim the checkpoint: %w", err)
@@ -346,7 +346,7 @@ func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lea
 	if _, err := tx.Exec(ctx, moveQuarantine, l.slot, slot); err != nil {
 		return err
 	}
-	if err := advance(ctx, tx, slot, live.epoch, old, l.at); err != nil {
+	if err := advance(ctx, tx, slot, live, old, l.at); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, deleteCheckpoint, l.slot)
@@ -401,7 +401,7 @@ func (r *Runner) skip(ctx context.Context, slot string) error {
 	return r.inPlaceOf(ctx, slot, epoch, func(ctx context.Context, l lease, old checkpoint) error {
 		next := old
 		next.epoch, next.position, next.event = epoch, end.Position, end.ID
-		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, slot, l.epoch, old, next) })
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, slot, l, old, next) })
 	})
 }
 

@@ -22,8 +22,8 @@ func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) err
 	if _, isModel := p.(ReadModel); isModel {
 		return fmt.Errorf("resume %q in %s: it is a read model, which can be rebuilt instead", client, slot)
 	}
-	err := r.alone(ctx, slot+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, _ lease) error {
-		return r.resume(ctx, p, slot, client)
+	err := r.alone(ctx, slot+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, lead lease) error {
+		return r.resume(ctx, p, slot, client, lead)
 	})
 	if err != nil {
 		return fmt.Errorf("resume %q in %s: %w", client, slot, err)
@@ -31,7 +31,7 @@ func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) err
 	return nil
 }
 
-func (r *Runner) resume(ctx context.Context, p Projection, slot string, client id.Client) error {
+func (r *Runner) resume(ctx context.Context, p Projection, slot string, client id.Client, lead lease) error {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
 		return fmt.Errorf("read the log's epoch: %w", err)
@@ -44,7 +44,7 @@ func (r *Runner) resume(ctx context.Context, p Projection, slot string, client i
 		return err
 	}
 	l := &leader{
-		Runner: r, projection: p, slot: slot, only: client, polite: newCourtesy(r.Pool),
+		Runner: r, projection: p, slot: slot, lease: lead, only: client, polite: newCourtesy(r.Pool),
 		at: checkpoint{epoch: epoch, position: q.position, event: q.event},
 	}
 	if !q.held {
@@ -83,7 +83,7 @@ func (r *Runner) stopOf(ctx context.Context, slot string, client id.Client) (q s
 
 const holdStopped = `
 UPDATE quarantine SET held = true, event_id = '', reason = 'it is being resumed'
-WHERE projection = $1 AND client = $2 AND position = $3 AND NOT held`
+WHERE projection = $1 AND client = $2 AND position = $3 AND NOT held AND ` + onServer + ` $4`
 
 // applyStop applies the event that a client has stopped at, and holds the
 // client there.
@@ -102,7 +102,7 @@ func (l *leader) applyStop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		if err := exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position); err != nil {
+		if err := exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position, l.lease.server); err != nil {
 			return err
 		}
 		_, err := l.together(ctx, tx, items)

@@ -143,7 +143,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), polite: newCourtesy(r.Pool)}
 	_, led.prompt = p.(Prompt)
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if led.at, err = claim(ctx, tx, slot, l.epoch, epoch); err != nil {
+		if led.at, err = claim(ctx, tx, slot, l, epoch); err != nil {
 			return err
 		}
 		if m, ok := p.(ReadModel); ok {
@@ -225,9 +225,9 @@ func (l *leader) follow(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, sub.Close()) }()
 	for {
-		batch, err := sub.Next(ctx, MaxBatch)
+		batch, err := l.lease.next(ctx, sub)
 		if err != nil {
-			return fmt.Errorf("follow the log: %w", err)
+			return err
 		}
 		l.observe(batch)
 		l.applied, l.caughtUp = false, batch.CaughtUp
@@ -320,7 +320,7 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	next := l.at.after(len(items), items[len(items)-1].Record)
-	if err := pass(ctx, l.Pool, l.slot, l.lease.epoch, l.at, next); err != nil {
+	if err := pass(ctx, l.Pool, l.slot, l.lease, l.at, next); err != nil {
 		return Transient(err)
 	}
 	l.reach(next, len(items))
@@ -389,7 +389,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 	defer rollback(ctx, tx)
 	next := l.at.after(len(items), items[len(items)-1].Record)
 	if l.held { // first: it may end as a quarantine
-		if err := exactlyOne(ctx, tx, moveHeld, l.slot, l.only, l.at.position, next.position); err != nil {
+		if err := exactlyOne(ctx, tx, moveHeld, l.slot, l.only, l.at.position, next.position, l.lease.server); err != nil {
 			return Transient(err)
 		}
 	}
@@ -401,7 +401,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 		return err
 	}
 	if !l.held {
-		if err := advance(ctx, tx, l.slot, l.lease.epoch, l.at, next); err != nil {
+		if err := advance(ctx, tx, l.slot, l.lease, l.at, next); err != nil {
 			return Transient(err)
 		}
 	}

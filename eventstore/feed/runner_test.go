@@ -18,6 +18,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
 	"kindred/eventstore/memstore"
+	"kindred/eventstore/pgstore"
 	"kindred/postgres/pgtest"
 )
 
@@ -396,7 +397,16 @@ func TestAnUnknownVersionEndsLeadershipOnly(t *testing.T) {
 	if _, err := w.pool.Exec(t.Context(), `UPDATE events SET version = 1, data = '{"name":"lifted"}' WHERE version = 99`); err != nil {
 		t.Fatal(err)
 	}
-	background(t, func(ctx context.Context) error { return w.runner("new release").Run(ctx, names{}) })
+	store, err := pgstore.Open(t.Context(), w.pool) // of a process that has not read it before
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	log := *w.log
+	log.Store = store
+	newer := w.runner("new release")
+	newer.Log = &log
+	defer background(t, func(ctx context.Context) error { return newer.Run(ctx, names{}) })()
 	w.passed(t, "names_2", w.rename(t, id.Client("cli_third"), "x"))
 	w.complete(t)
 }

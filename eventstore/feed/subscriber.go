@@ -13,6 +13,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 const (
@@ -120,9 +121,9 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 		err = errors.Join(err, f.save(ctx), sub.Close())
 	}()
 	for {
-		batch, err := sub.Next(ctx, MaxBatch)
+		batch, err := f.lease.next(ctx, sub)
 		if err != nil {
-			return fmt.Errorf("follow the log: %w", err)
+			return err
 		}
 		for i, record := range batch.Records {
 			f.Runner.Metrics.behind(f.slot, len(batch.Records)-i, f.Runner.Now().Sub(record.RecordedAt))
@@ -149,7 +150,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 		return fmt.Errorf("read the log's epoch: %w", err)
 	}
 	err = pgx.BeginFunc(ctx, f.Runner.Pool, func(tx pgx.Tx) error {
-		f.saved, err = claim(ctx, tx, f.slot, l.epoch, epoch)
+		f.saved, err = claim(ctx, tx, f.slot, l, epoch)
 		return err
 	})
 	if err != nil {
@@ -173,6 +174,9 @@ func (f *following) pass(ctx context.Context, record eventstore.Record) error {
 		if err != nil {
 			return fmt.Errorf("%w: at position %s: %w", errStopped, record.Position, err)
 		}
+		if err := f.remain(ctx); err != nil {
+			return err
+		}
 		if err := f.deliver(ctx, recorded); err != nil {
 			return err
 		}
@@ -182,6 +186,22 @@ func (f *following) pass(ctx context.Context, record eventstore.Record) error {
 	f.Runner.Metrics.applied(f.slot, 1)
 	if f.done == saveEvery {
 		return f.save(ctx)
+	}
+	return nil
+}
+
+// remain makes sure that the server is the one that the events were read from:
+// what a handler does with one that was lost with its server cannot be undone.
+// While progress is heard of, that server lives.
+func (f *following) remain(ctx context.Context) error {
+	server, heard := f.Runner.Progress.meets()
+	if !heard {
+		if err := f.Runner.Pool.QueryRow(ctx, `SELECT `+postgres.Run).Scan(&server); err != nil {
+			return fmt.Errorf("look for the server: %w", err)
+		}
+	}
+	if server != f.lease.server {
+		return errLost
 	}
 	return nil
 }
@@ -248,7 +268,7 @@ func (f *following) save(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	if err := pass(ctx, f.Runner.Pool, f.slot, f.lease.epoch, f.saved, f.acked); err != nil {
+	if err := pass(ctx, f.Runner.Pool, f.slot, f.lease, f.saved, f.acked); err != nil {
 		return err
 	}
 	f.saved, f.done = f.acked, 0

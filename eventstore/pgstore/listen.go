@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
@@ -48,8 +47,8 @@ func (l *listener) listen(ctx context.Context) {
 }
 
 // hear takes what a commit said: the position where it ended.
-func (l *listener) hear(said *pgconn.Notification) {
-	position := eventstore.Position(said.Payload)
+func (l *listener) hear(said string) {
+	position := eventstore.Position(said)
 	if n, err := numberOf(position); err != nil || n == 0 { // an older release says less
 		l.tail.Ring()
 		return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type Crashable struct {
 	t     testing.TB
 	dir   string
 	local *postgres.Local
+	data  string // the server's directory, once a copy of it was kept
 }
 
 // Durable starts such a server. It goes with its data when the test ends.
@@ -67,6 +69,54 @@ func (c *Crashable) Restart() {
 	c.t.Helper()
 	c.stop()
 	c.start()
+}
+
+// Keep keeps a copy of what the server holds on disk, as a standby that lags or a
+// volume's snapshot does, for Lose. It kills the server, and starts it again.
+func (c *Crashable) Keep() {
+	c.t.Helper()
+	c.data = c.flush()
+	c.Kill()
+	c.copy(c.data, c.data+".kept")
+	c.Restart()
+}
+
+// Lose kills the server and starts the copy that was kept in its place, without
+// what was committed since.
+func (c *Crashable) Lose() {
+	c.t.Helper()
+	c.Kill()
+	if err := os.RemoveAll(c.data); err != nil {
+		c.t.Fatalf("pgtest: %v", err)
+	}
+	c.copy(c.data+".kept", c.data)
+	c.Restart()
+}
+
+func (c *Crashable) copy(from, to string) {
+	c.t.Helper()
+	if said, err := exec.CommandContext(c.t.Context(), "cp", "-a", from, to).CombinedOutput(); err != nil {
+		c.t.Fatalf("pgtest: copy the server's files: %v: %s", err, said)
+	}
+}
+
+// flush brings to the disk also what did not wait for it, and says where that is.
+func (c *Crashable) flush() (dir string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), timeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.URL())
+	if err != nil {
+		c.t.Fatalf("pgtest: %v", err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, `CHECKPOINT`); err != nil {
+		c.t.Fatalf("pgtest: bring what is committed to the disk: %v", err)
+	}
+	if err := conn.QueryRow(ctx, `SHOW data_directory`).Scan(&dir); err != nil {
+		c.t.Fatalf("pgtest: ask where the server keeps its files: %v", err)
+	}
+	return dir
 }
 
 // processes returns the sessions and the workers, which a killed server leaves to end
