@@ -40,9 +40,9 @@ func forwarded(h http.Header) bool {
 	return slices.ContainsFunc([]string{headerForwardedFor, "Forwarded", "X-Real-Ip", "Via"}, func(name string) bool { return len(h[name]) > 0 })
 }
 
-// network is what the log says of an address, enough to turn abuse away: the /24
+// region is what the log says of an address, enough to turn abuse away: the /24
 // of an IPv4 address, the /48 of an IPv6 one.
-func network(addr string) string {
+func region(addr string) string {
 	a, ok := plainAddr(addr)
 	if !ok {
 		return "unknown"

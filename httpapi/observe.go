@@ -168,7 +168,7 @@ func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Dur
 		attrs = append(attrs, slog.String("code", x.code))
 	}
 	if strings.HasPrefix(route, "/auth/") || status == http.StatusUnauthorized || status == http.StatusTooManyRequests {
-		attrs = append(attrs, slog.String("network", network(x.call.RemoteAddr)))
+		attrs = append(attrs, slog.String("network", region(x.call.RemoteAddr)))
 	}
 	e.o.Logger.LogAttrs(r.Context(), level, "request", attrs...)
 }
