@@ -102,15 +102,13 @@ func (b *campaignBatch) add(r eventstore.Recorded) {
 		slot.Spends++
 		slot.spentMinor += e.AmountMinor
 	case event.CampaignEngagementRecorded:
+		if e.Kind == "impression" {
+			b.impressions = append(b.impressions, r) // it counts if it is new
+			return
+		}
 		of := campaignKey{r.Client, e.Campaign}
 		total, slot := entry(b.added, of), entry(b.slots, slotOf(of, r.RecordedAt))
 		switch e.Kind {
-		case "impression":
-			total.Impressions++
-			slot.Impressions++
-			b.impressions = append(b.impressions, r)
-			entry(b.users, campaignUser{of, e.User}).impressions++
-			return
 		case "click":
 			total.Clicks++
 			slot.Clicks++
@@ -174,13 +172,15 @@ func (b *campaignBatch) flush(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// An impression that stands in the log twice counts once, where it stands first.
 const insertImpressions = `
 INSERT INTO campaign_impressions (client, id, campaign, user_id, shown_at, position)
 SELECT n.client, n.id, n.campaign,
 	CASE WHEN NOT EXISTS (SELECT FROM campaign_erased e WHERE e.client = n.client AND e.user_id = n.user_id) THEN n.user_id END,
 	n.shown_at, n.position
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[])
-	AS n (client, id, campaign, user_id, shown_at, position)`
+	AS n (client, id, campaign, user_id, shown_at, position)
+ON CONFLICT (client, id) DO NOTHING RETURNING client, id`
 
 func (b *campaignBatch) writeImpressions(ctx context.Context, tx pgx.Tx) error {
 	if len(b.impressions) == 0 {
@@ -189,7 +189,7 @@ func (b *campaignBatch) writeImpressions(ctx context.Context, tx pgx.Tx) error {
 	shown := func(r eventstore.Recorded) event.CampaignEngagementRecorded {
 		return r.Event.(event.CampaignEngagementRecorded)
 	}
-	return do(ctx, tx, "insert impressions", insertImpressions,
+	rows, err := tx.Query(ctx, insertImpressions,
 		column(b.impressions, func(r eventstore.Recorded) string { return string(r.Client) }),
 		column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).Impression) }),
 		column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).Campaign) }),
@@ -197,6 +197,30 @@ func (b *campaignBatch) writeImpressions(ctx context.Context, tx pgx.Tx) error {
 		column(b.impressions, func(r eventstore.Recorded) time.Time { return r.RecordedAt }),
 		column(b.impressions, func(r eventstore.Recorded) string { return string(r.Position) }),
 	)
+	if err != nil {
+		return fmt.Errorf("insert impressions: %w", err)
+	}
+	fresh, key := map[impressionKey]bool{}, impressionKey{}
+	_, err = pgx.ForEachRow(rows, []any{text(&key.client), text(&key.impression)}, func() error {
+		fresh[key] = true
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("insert impressions: %w", err)
+	}
+	for _, r := range b.impressions {
+		e := shown(r)
+		key := impressionKey{r.Client, e.Impression}
+		if !fresh[key] {
+			continue
+		}
+		delete(fresh, key)
+		of := campaignKey{r.Client, e.Campaign}
+		entry(b.added, of).Impressions++
+		entry(b.slots, slotOf(of, r.RecordedAt)).Impressions++
+		entry(b.users, campaignUser{of, e.User}).impressions++
+	}
+	return nil
 }
 
 // An impression is engaged with its first answer, in the slot in which it was
@@ -345,7 +369,7 @@ func (b *campaignBatch) writeTotals(ctx context.Context, tx pgx.Tx) error {
 const (
 	insertCampaign = `
 INSERT INTO campaigns (client, id, born, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
-VALUES ($1, $2, $3, $4, 'draft', 0, 0, $5, $5, 0, 0, 0, 0, 0, 0)`
+VALUES ($1, $2, $3, $4, 'draft', 0, 0, $5, $5, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING`
 	changeCampaign = `
 UPDATE campaigns SET terms = coalesce($3, terms), status = coalesce($4, status), started_at = coalesce($5, started_at),
 	revision = revision + 1, updated_at = $6

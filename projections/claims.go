@@ -36,7 +36,7 @@ CREATE INDEX open_claims_oldest ON open_claims (reserved_at);`
 }
 
 const (
-	insertClaim = `INSERT INTO open_claims (stream, reserved_at) VALUES ($1, $2)`
+	insertClaim = `INSERT INTO open_claims (stream, reserved_at) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	deleteClaim = `DELETE FROM open_claims WHERE stream = $1`
 )
 

@@ -74,10 +74,11 @@ CREATE INDEX members_listed ON members (client, born);`
 }
 
 const (
-	insertClient = `INSERT INTO clients (client, name, slug, revision, created_at) VALUES ($1, $2, $3, $4, $5)`
+	insertClient = `INSERT INTO clients (client, name, slug, revision, created_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`
 	renameClient = `UPDATE clients SET name = $2 WHERE client = $1`
 	setSettings  = `UPDATE clients SET settings = $2 WHERE client = $1`
-	insertMember = `INSERT INTO members (client, id, born, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	insertMember = `
+INSERT INTO members (client, id, born, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
 	deleteMember = `DELETE FROM members WHERE client = $1 AND id = $2`
 	reviseClient = `UPDATE clients SET revision = $2 WHERE client = $1`
 )

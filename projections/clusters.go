@@ -123,7 +123,8 @@ CREATE TABLE cluster_layers_retired (
 
 const (
 	insertRun = `
-INSERT INTO runs (client, id, layer, born, trait_paths, k, seed, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+INSERT INTO runs (client, id, layer, born, trait_paths, k, seed, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT DO NOTHING -- it stands in the log twice`
 	startRun = `
 UPDATE runs SET status = 'running', attempt = $3, started_at = $4 WHERE client = $1 AND id = $2`
 	cancelRun   = `UPDATE runs SET status = 'cancelled', ended_at = $3 WHERE client = $1 AND id = $2`
@@ -160,7 +161,8 @@ ON CONFLICT (client, id) DO UPDATE SET run = excluded.run, size = excluded.size,
 UPDATE clusters SET retired = true, descendants = $3, revision = $4, updated_at = $5 WHERE client = $1 AND id = $2`
 
 	insertDrift = `
-INSERT INTO cluster_drift (client, cluster, run, born, at, comparisons) VALUES ($1, $2, $3, $4, $5, $6)`
+INSERT INTO cluster_drift (client, cluster, run, born, at, comparisons) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (client, cluster, run) DO NOTHING -- it stands in the log twice`
 	tellDrift = `UPDATE cluster_drift SET severity = $4, causes = $5 WHERE client = $1 AND cluster = $2 AND run = $3`
 
 	// hideMembers takes users out of every cluster, of a layer or of all.

@@ -92,7 +92,7 @@ type consentRow struct {
 const (
 	insertLayer = `
 INSERT INTO consent_layers (client, id, born, name, trait_paths, revision, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $7)`
+VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT DO NOTHING`
 	changeLayer = `
 UPDATE consent_layers SET name = $3, trait_paths = $4, revision = $5, updated_at = $6 WHERE client = $1 AND id = $2`
 	retireLayer    = `UPDATE consent_layers SET retired = true WHERE client = $1 AND id = $2`

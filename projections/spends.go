@@ -45,7 +45,8 @@ CREATE TABLE spends (
 
 const insertSpends = `
 INSERT INTO spends (client, campaign, id, amount_minor, currency, spent_minor, budget_minor, position, recorded_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::timestamptz[])`
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::timestamptz[])
+ON CONFLICT (client, campaign, id) DO NOTHING -- what stands in the log twice counts where it stands first`
 
 // Apply changes the model by a batch of events.
 func (Spends) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {

@@ -60,7 +60,7 @@ CREATE INDEX webhooks_listed ON webhooks (client, born);`
 const (
 	insertWebhook = `
 INSERT INTO webhooks (client, id, born, url, event_types, signed, revision, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)`
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING`
 	changeWebhook = `UPDATE webhooks SET url = $3, event_types = $4 WHERE client = $1 AND id = $2`
 	pauseWebhook  = `UPDATE webhooks SET paused = $3 WHERE client = $1 AND id = $2`
 	signWebhook   = `UPDATE webhooks SET signed = true WHERE client = $1 AND id = $2`

@@ -189,7 +189,7 @@ func (w *world) match(client id.Client, user, matched id.User, score float64) ev
 func (w *world) interact(client id.Client, user, item id.User, kind string, position int) {
 	w.Helper()
 	w.record(client, fmt.Sprintf("interactions-%s-%s-%s", client, user, item),
-		event.InteractionRecorded{User: user, Item: string(item), Kind: kind, Position: position})
+		event.InteractionRecorded{User: user, Item: string(item), Kind: kind, Impression: fmt.Sprint("f.", position), Position: position})
 }
 
 func (w *world) signUp(client id.Client, name string) id.Member {
