@@ -2,14 +2,15 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
 	"kindred/domain"
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -23,9 +24,9 @@ type Spends interface {
 }
 
 const (
-	// maxSpends is how many spends a spending stream holds before the next one
-	// begins: what is read to learn how a campaign stands.
-	maxSpends = 1_000
+	// maxLength is how many events a stream of a campaign holds, about, before the
+	// next one begins: what is read to learn how a campaign stands.
+	maxLength = 1_000
 	// maxParts bounds the spending streams of a campaign.
 	maxParts = 1 << 24
 	// maxBehind bounds how many spends the read model may lack.
@@ -89,6 +90,9 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 	}()
 	known := false // that the account is not older than the entries
 	for range maxConflicts {
+		if server := l.commands.server(); server != l.server {
+			l.account, l.server = nil, server
+		}
 		if l.account == nil {
 			if l.account, err = l.load(ctx); err != nil {
 				return 0, err
@@ -106,10 +110,10 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 		p := l.plan(entries, found)
 		if len(p.events) > 0 {
 			recorded, err := l.append(ctx, p)
-			if err == nil {
+			if err == nil && p.recordedAs(recorded) {
 				return p.tell(recorded), nil
 			}
-			if !moved(err) {
+			if err != nil && !moved(err) {
 				return 0, err
 			}
 		}
@@ -117,7 +121,12 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 		// nothing but a look can tell.
 		unchanged := known
 		if !known || len(p.events) > 0 {
-			if unchanged, err = l.refresh(ctx); err != nil {
+			unchanged, err = l.refresh(ctx)
+			if errors.Is(err, errSetBack) {
+				l.account = nil
+				continue
+			}
+			if err != nil {
 				return 0, err
 			}
 		}
@@ -175,7 +184,7 @@ func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *p
 			l.record(p, e, events, now)
 		}
 		p.settled = append(p.settled, decided{err, begin, len(p.events)})
-		if p.state.Spends >= maxSpends && p.state.Status == domain.CampaignRunning && !p.state.Closed {
+		if p.state.Length >= maxLength && !p.state.Over() && !p.state.Closed {
 			p.add(e, l.derived("closed", p.state.Part), now, p.state.Close())
 		}
 		if p.size > maxRoundSize || p.state.Closed && len(p.events) > 0 {
@@ -242,6 +251,17 @@ func (p *plan) tell(recorded []eventstore.Recorded) int {
 		}
 	}
 	return len(p.settled)
+}
+
+// recordedAs says whether what stands in the log is what was planned, and not what
+// another process recorded under the same ids: one spend id with another amount.
+func (p *plan) recordedAs(recorded []eventstore.Recorded) bool {
+	for i, r := range recorded {
+		if !reflect.DeepEqual(r.Event, p.events[i].Event) {
+			return false
+		}
+	}
+	return true
 }
 
 // append records a plan and folds it.
@@ -313,11 +333,6 @@ func (l *ledger) reach(ctx context.Context, reached eventstore.Position) error {
 	return nil
 }
 
-func errCatchingUp() error {
-	return fault.New(fault.Unavailable, "catching_up",
-		"The service is catching up with what was spent. Please try again.").After(time.Second)
-}
-
 // readBack moves floor back to a position.
 func (l *ledger) readBack(ctx context.Context, to eventstore.Position) error {
 	a := l.account
@@ -355,16 +370,39 @@ func (l *ledger) load(ctx context.Context) (*account, error) {
 	return a, l.follow(ctx, a, part)
 }
 
-// follow folds a stream, from the account's tip on where that is its stream.
+// errSetBack: the log does not hold any more what the account was made of. A
+// failover can lose what it had acknowledged.
+var errSetBack = errors.New("the log was set back")
+
+// follow folds a stream, from the account's tip on where that is its stream. That
+// the tip still stands there is looked at as well: by the chain of hashes, so does
+// all that the account says, and nothing is answered from memory alone.
 func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 	tip := a.tip
 	stream := eventstore.CampaignStream(l.client, l.campaign, part)
 	if tip.Stream != stream {
 		tip = eventstore.NewTip(stream)
 	}
+	known, before := tip, tip.Revision != eventstore.NoStream
+	if before {
+		tip.Revision--
+	}
 	history, tip, err := l.commands.Log.LoadAfter(ctx, tip)
 	if err != nil {
 		return err
+	}
+	if before {
+		if len(history) == 0 {
+			return errSetBack
+		}
+		there, err := history[0].Tip()
+		if err != nil {
+			return err
+		}
+		if there != known {
+			return errSetBack
+		}
+		history = history[1:]
 	}
 	if a.ID == "" && len(history) > 0 {
 		a.floor = history[0].Position // the event that opens a stream is no spend
@@ -375,7 +413,8 @@ func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 	return nil
 }
 
-// refresh brings the account up to date. It says whether it was.
+// refresh brings the account up to date. It says whether it was, and fails with
+// errSetBack where the log is older.
 func (l *ledger) refresh(ctx context.Context) (was bool, err error) {
 	a := l.account
 	before := a.tip

@@ -61,7 +61,7 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 	if in.ExpiresAt != nil {
 		issuing.ExpiresAt = new(in.ExpiresAt.UTC().Truncate(time.Microsecond))
 	}
-	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), call.Seed == nil,
+	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), call.Seed == nil, c.whole,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) {
 			events, err := k.Issue(issuing, c.Log.Now())
 			if err != nil {
@@ -87,11 +87,11 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 // checkIssued refuses a key that was recorded while others were, beyond the bound,
 // or while the member who made it was removed.
 func (c *Commands) checkIssued(ctx context.Context, call Call, key id.Key) error {
-	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
+	company, _, err := c.company(ctx, call.Client)
 	if err != nil {
 		return err
 	}
-	if fold[domain.Client](history).Barred(call.Member) {
+	if call.Member != "" && company.Member(call.Member) == nil {
 		return fault.New(fault.Forbidden, "member_removed", "Who made the API key was removed meanwhile.")
 	}
 	return c.checkRoom(ctx, call.Client, key)
@@ -107,7 +107,7 @@ func (c *Commands) checkRoom(ctx context.Context, client id.Client, before id.Ke
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
 func (c *Commands) RevokeAPIKey(ctx context.Context, call Call, key id.Key) (Outcome, error) {
-	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), false,
+	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), false, c.whole,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) { return k.Revoke() })
 	if err != nil {
 		return Outcome{}, err

@@ -16,6 +16,12 @@ import (
 // movedBy is how much a score has to change before a match is told again.
 const movedBy = 0.05
 
+const (
+	// maxTold bounds how far back is looked for what was told.
+	maxTold  = 10_000
+	toldPage = 500 // events that are read at once
+)
+
 // MatchAutomatically records the matches among a user's best k that were never
 // told of, or whose score has moved since. That a score moved because the
 // schema of the traits did is not told: then the user as it was is compared by
@@ -75,7 +81,7 @@ func (c *Commands) news(ctx context.Context, client id.Client, user id.User, fou
 func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (map[id.User]eventstore.Recorded, error) {
 	told := map[id.User]eventstore.Recorded{}
 	seen := 0
-	for r, err := range c.Log.Backward(ctx, eventstore.MatchStream(client, user), eventstore.End, matchPage) {
+	for r, err := range c.Log.Backward(ctx, eventstore.MatchStream(client, user), eventstore.End, toldPage) {
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +90,7 @@ func (c *Commands) told(ctx context.Context, client id.Client, user id.User) (ma
 				told[m.MatchedUser] = r
 			}
 		}
-		if seen++; seen == maxLookBack {
+		if seen++; seen == maxTold {
 			break
 		}
 	}

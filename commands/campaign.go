@@ -22,7 +22,7 @@ func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.Cam
 	campaign := id.Next[id.Campaign](c.ids(call, "campaign"))
 	// All that a client may do to a campaign stands behind its first event: a
 	// repetition answers with that one alone.
-	outcome, err := execute[nothing](ctx, c, call, eventstore.CampaignStream(call.Client, campaign, 0), call.Seed == nil,
+	outcome, err := execute[nothing](ctx, c, call, eventstore.CampaignStream(call.Client, campaign, 0), call.Seed == nil, c.ends,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
 			return domain.DraftCampaign(campaign, terms)
 		})

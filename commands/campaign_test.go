@@ -30,7 +30,15 @@ type model struct {
 	positions   []eventstore.Position
 	spends      map[string]int // places in positions
 	impressions map[id.Impression]int
+	ids         map[string]int // of events and their keys, by client
 	recorded    map[int]eventstore.Recorded
+}
+
+func newModel(w *world) *model {
+	return &model{
+		world: w, spends: map[string]int{}, impressions: map[id.Impression]int{}, ids: map[string]int{},
+		recorded: map[int]eventstore.Recorded{},
+	}
 }
 
 // catchUp applies what is new in the log.
@@ -47,6 +55,18 @@ func (m *model) catchUp(ctx context.Context) error {
 		}
 		place := len(m.positions)
 		m.positions = append(m.positions, r.Position)
+		keys := []id.Event{r.ID}
+		if single, ok := recorded.Event.(event.Single); ok {
+			if key, ok := single.Key(); ok {
+				keys = append(keys, key)
+			}
+		}
+		for _, key := range keys {
+			if _, twice := m.ids[string(r.Client)+string(key)]; !twice && id.IsDerived(key) {
+				m.ids[string(r.Client)+string(key)] = place
+				m.recorded[place] = recorded
+			}
+		}
 		switch e := recorded.Event.(type) {
 		case event.CampaignSpendRecorded:
 			m.spends[string(e.Campaign)+e.SpendID] = place
@@ -96,6 +116,26 @@ func (l lagging) Find(ctx context.Context, _ id.Client, impression id.Impression
 	return eventstore.Recorded{}, errors.Join(err, fault.New(fault.Missing, "impression_unknown", "none"))
 }
 
+// Revisions implements [commands.EventIDs].
+func (l lagging) Revisions(ctx context.Context, client id.Client, ids []id.Event) (found map[id.Event]eventstore.Revision, reached eventstore.Position, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.catchUp(ctx); err != nil {
+		return nil, "", err
+	}
+	end := max(0, len(l.positions)-l.behind())
+	found = map[id.Event]eventstore.Revision{}
+	for _, wanted := range ids {
+		if place, ok := l.ids[string(client)+string(wanted)]; ok && place < end {
+			found[wanted] = l.recorded[place].Revision
+		}
+	}
+	if end > 0 {
+		reached = l.positions[end-1]
+	}
+	return found, reached, nil
+}
+
 // spender is a process that may record spends.
 func (w *world) spender(store eventstore.Store, behind func() int) *commands.Commands {
 	return w.spending(w.process(store, w.keys), behind)
@@ -106,10 +146,10 @@ func (w *world) spending(c *commands.Commands, behind func() int) *commands.Comm
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.model == nil {
-		w.model = &model{world: w, spends: map[string]int{}, impressions: map[id.Impression]int{}, recorded: map[int]eventstore.Recorded{}}
+		w.model = newModel(w)
 	}
 	lags := lagging{w.model, behind}
-	c.Spends, c.Impressions = lags, lags
+	c.Spends, c.Impressions, c.EventIDs = lags, lags, lags
 	return c
 }
 
@@ -448,7 +488,7 @@ func TestWhoGivesUpInARoundDoesNotLeadTheNext(t *testing.T) {
 	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
 	c, fast := w.spender(slow, always(0)), w.spender(w.store, always(0))
 	campaign := running(t, fast, call, euros)
-	for i := range 998 { // of the 1,000 that the stream takes
+	for i := range 997 { // of the 1,000 events that the stream takes
 		if _, err := fast.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: fmt.Sprint(i), AmountMinor: 1}); err != nil {
 			t.Fatal(err)
 		}

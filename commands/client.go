@@ -67,7 +67,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 	added := event.MemberAdded{
 		Member: member, Email: event.Private([]byte(email)), PasswordHash: event.Private([]byte(hash)),
 	}
-	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(client), true,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(client), true, c.client(),
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return company.SignUp(client, in.CompanyName, slug, added)
 		})
@@ -128,6 +128,18 @@ func (c *Commands) reserveSlug(ctx context.Context, call Call, slug string, h do
 	return "", "", fault.New(fault.Conflict, "slug_exists", "No free slug was found for this company name. Choose another name.")
 }
 
+// client reads a client's stream as far back as needed.
+func (c *Commands) client() load { return c.backTo(statePage, isSnapshot) }
+
+// company is a client as it is now.
+func (c *Commands) company(ctx context.Context, client id.Client) (*domain.Client, loaded, error) {
+	l, err := c.client()(ctx, eventstore.ClientStream(client), eventstore.End)
+	if err != nil {
+		return nil, l, err
+	}
+	return fold[domain.Client](l.history), l, nil
+}
+
 // ClientChange is a partial update; what is nil stays.
 type ClientChange struct {
 	Name     *string
@@ -142,7 +154,7 @@ type Client struct {
 
 // ChangeClient renames a client or changes its settings.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
-	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return company.Change(change.Name, change.Settings)
 		})

@@ -115,6 +115,8 @@ func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) e
 
 const (
 	runsPage = 500 // events of a layer's runs that are read at once
+	// maxRunEvents bounds how far back is looked for the last completed run.
+	maxRunEvents = 10_000
 	// usersAssigned bounds the users of one event: it stays under 512 KiB.
 	usersAssigned = 10_000
 )
@@ -125,37 +127,16 @@ const (
 func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLayer,
 	decide func(*domain.Runs) ([]event.Event, error),
 ) ([]eventstore.Recorded, error) {
-	load := func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
-		return c.lastRun(ctx, call, stream)
-	}
-	outcome, err := executeAfter(ctx, c, call, eventstore.RunsStream(call.Client, layer), false, load,
+	outcome, err := execute(ctx, c, call, eventstore.RunsStream(call.Client, layer), false, c.backTo(runsPage, requestsRun),
 		func(r *domain.Runs, _ []eventstore.Recorded) ([]event.Event, error) { return decide(r) })
 	return outcome.Recorded, err
 }
 
-// lastRun reads a stream of runs back to where the last run was requested; a
-// request that may be a repetition, back to where it was first made.
-func (c *Commands) lastRun(ctx context.Context, call Call, stream eventstore.Stream) (tail []eventstore.Recorded, tip eventstore.Tip, err error) {
-	var wanted id.Event
-	if call.Seed != nil {
-		wanted = id.Next[id.Event](c.ids(call, string(stream)))
-	}
-	for r, err := range c.Log.Backward(ctx, stream, eventstore.End, runsPage) {
-		if err != nil {
-			return nil, tip, err
-		}
-		tail = append(tail, r)
-		_, begins := r.Event.(event.ClusteringRequested)
-		if wanted != "" {
-			begins = r.ID == wanted
-		}
-		if begins || len(tail) == maxLookBack {
-			break
-		}
-	}
-	tip, err = tipOf(stream, tail)
-	slices.Reverse(tail)
-	return tail, tip, err
+// requestsRun says whether all that counts of a layer's runs stands behind an
+// event.
+func requestsRun(e event.Event) bool {
+	_, requests := e.(event.ClusteringRequested)
+	return requests
 }
 
 // Assigned is the users whom an attempt put into a cluster.
@@ -233,7 +214,7 @@ func (c *Commands) LastDivision(ctx context.Context, client id.Client, layer id.
 		if err != nil {
 			return last, err
 		}
-		if read++; last.take(r.Event) || read == maxLookBack {
+		if read++; last.take(r.Event) || read == maxRunEvents {
 			break
 		}
 	}

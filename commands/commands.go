@@ -51,6 +51,10 @@ type Commands struct {
 	Keys        Keys
 	Spends      Spends
 	Impressions Impressions
+	EventIDs    EventIDs
+	// Server tells by a number that has changed that what this process remembers of
+	// the log may not be there any more; nil: that cannot be.
+	Server func() int64
 
 	ledgers ledgers
 }
@@ -82,6 +86,13 @@ func (c Call) origin() eventstore.Origin {
 		Client: c.Client, Actor: c.Actor, Correlation: c.Correlation,
 		Causation: c.Causation, Request: c.Request,
 	}
+}
+
+func (c *Commands) server() int64 {
+	if c.Server == nil {
+		return 0
+	}
+	return c.Server()
 }
 
 // aside is the call for what it does beside its own stream: that has revisions
@@ -145,29 +156,21 @@ const maxConflicts = 100
 // With assumeNew the first try goes without loading, as for a stream that
 // does not exist.
 func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream,
-	assumeNew bool, decide decide[T],
-) (Outcome, error) {
-	return executeAfter[T, A](ctx, c, call, stream, assumeNew, c.Log.Load, decide)
-}
-
-// executeAfter is execute for a stream of which load reads what is needed: all
-// that the aggregate folds, and what a repeated request may have recorded.
-func executeAfter[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream, assumeNew bool,
-	load func(context.Context, eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error), decide decide[T],
+	assumeNew bool, load load, decide decide[T],
 ) (Outcome, error) {
 	return retry("changes to the same thing", func() (Outcome, error) {
-		history, tip := []eventstore.Recorded(nil), eventstore.NewTip(stream)
+		l := loaded{tip: eventstore.NewTip(stream)}
 		if !assumeNew {
 			var err error
-			if history, tip, err = load(ctx, stream); err != nil {
+			if l, err = load(ctx, stream, eventstore.End); err != nil {
 				return Outcome{}, err
 			}
 		}
 		assumeNew = false
-		if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
+		if outcome, repeated, err := c.repetition(ctx, call, l, load); repeated || err != nil {
 			return outcome, err
 		}
-		return attempt[T, A](ctx, c, call, history, tip, decide)
+		return attempt[T, A](ctx, c, call, l, decide)
 	})
 }
 
@@ -192,29 +195,33 @@ func errBusy(of string) error {
 	return fault.New(fault.Unavailable, "busy", "Too many %s at once. Please try again.", of)
 }
 
-func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
-	history []eventstore.Recorded, tip eventstore.Tip, decide decide[T],
-) (Outcome, error) {
-	state := fold[T, A](history)
-	if call.IfMatch != nil && tip.Revision != *call.IfMatch {
+func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, l loaded, decide decide[T]) (Outcome, error) {
+	state := fold[T, A](l.history)
+	if call.IfMatch != nil && l.tip.Revision != *call.IfMatch {
 		return Outcome{}, errStale()
 	}
-	events, err := decide(state, history)
+	snapshot := snapshotOf(l, state)
+	events, err := decide(state, l.history)
 	if err != nil { // what stands there is the answer
-		return Outcome{}, cmp.Or(c.Log.NoteHead(ctx, call.Client, end(history)), err)
+		return Outcome{}, cmp.Or(c.Log.NoteHead(ctx, call.Client, end(l.history)), err)
 	}
-	outcome := Outcome{Revision: tip.Revision, History: history}
+	outcome := Outcome{Revision: l.tip.Revision, History: l.history}
 	if len(events) > 0 {
-		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(tip.Stream)), events...)
+		ids := c.ids(call, string(l.tip.Stream))
+		entries := snapshot.entries(call)
+		for _, e := range events {
+			entries = append(entries, eventstore.Entry{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: e})
+		}
+		recorded, err := c.Log.AppendEntries(ctx, l.tip, entries)
 		if err != nil {
 			return Outcome{}, err
 		}
+		outcome.History = append(l.history, recorded...)
+		outcome.Recorded = recorded[len(recorded)-len(events):]
 		// A repetition that no load went before: is it really the same request?
-		if err := sameRequest(call, recorded[0]); err != nil {
+		if err := sameRequest(call, outcome.Recorded[0]); err != nil {
 			return Outcome{}, err
 		}
-		outcome.History = append(history, recorded...)
-		outcome.Recorded = recorded
 	}
 	if n := len(outcome.History); n > 0 {
 		outcome.Position, outcome.Revision = outcome.History[n-1].Position, outcome.History[n-1].Revision
@@ -239,53 +246,6 @@ func tipOf(stream eventstore.Stream, newest []eventstore.Recorded) (eventstore.T
 		return eventstore.NewTip(stream), nil
 	}
 	return newest[0].Tip()
-}
-
-// repetition looks for the events that an earlier run of the same request
-// recorded in this stream.
-func (c *Commands) repetition(ctx context.Context, call Call, history []eventstore.Recorded) (Outcome, bool, error) {
-	if call.Seed == nil || len(history) == 0 {
-		return Outcome{}, false, nil
-	}
-	ids := c.ids(call, string(history[0].Stream))
-	next := id.Next[id.Event](ids)
-	first := slices.IndexFunc(history, func(r eventstore.Recorded) bool { return r.ID == next })
-	if first < 0 {
-		return Outcome{}, false, nil
-	}
-	if err := sameRequest(call, history[first]); err != nil {
-		return Outcome{}, false, err
-	}
-	end := first
-	for end < len(history) && history[end].ID == next {
-		next = id.Next[id.Event](ids)
-		end++
-	}
-	last := history[end-1]
-	return Outcome{
-		Position: last.Position, Revision: last.Revision, Repeated: true,
-		History: history[:end], Recorded: history[first:end],
-	}, true, c.Log.NoteHead(ctx, call.Client, last.Position)
-}
-
-// sameRequest refuses a request that came with the Idempotency-Key of another.
-func sameRequest(call Call, recorded eventstore.Recorded) error {
-	if call.Seed == nil {
-		return nil
-	}
-	meta, err := eventstore.DecodeMeta(recorded.Meta)
-	if err != nil {
-		return err
-	}
-	if meta.Request != call.Request {
-		return errKeyReused()
-	}
-	return nil
-}
-
-func errKeyReused() error {
-	return fault.New(fault.Invalid, "idempotency_key_reused",
-		"This Idempotency-Key came with another request before. Use a new key for a new request.")
 }
 
 // open returns a personal field of an event that this command recorded or

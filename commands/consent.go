@@ -47,7 +47,7 @@ type ConsentLayer struct {
 // DefineConsentLayer makes a consent layer.
 func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string) (ConsentLayer, error) {
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
-	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
 			return l.Define(event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: paths})
 		})
@@ -56,7 +56,7 @@ func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name strin
 
 // ChangeConsentLayer renames a layer or changes its paths; what is nil stays.
 func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string) (ConsentLayer, error) {
-	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
 			return l.Change(name, paths)
 		})
@@ -66,7 +66,7 @@ func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.C
 // RetireConsentLayer ends a layer: the fact is recorded, then the key is
 // destroyed that sealed what clustering keeps of the layer's users.
 func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer) (Outcome, error) {
-	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false,
+	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) { return l.Retire() })
 	if err != nil {
 		return outcome, err
@@ -84,11 +84,11 @@ func layerAfter(outcome Outcome) ConsentLayer {
 
 // consentLayer loads a layer that is there.
 func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) (*domain.ConsentLayer, error) {
-	history, _, err := c.Log.Load(ctx, eventstore.LayerStream(client, layer))
+	last, err := c.Log.ReadBack(ctx, eventstore.LayerStream(client, layer), eventstore.End, 1)
 	if err != nil {
 		return nil, err
 	}
-	l := fold[domain.ConsentLayer](history)
+	l := fold[domain.ConsentLayer](last)
 	return l, l.Exists()
 }
 
@@ -194,14 +194,14 @@ func (c *Commands) declarations(call Call, layer id.ConsentLayer) eventstore.Str
 
 // declare reads no more of a stream than what a repetition may have recorded.
 func (c *Commands) declare(ctx context.Context, call Call, stream eventstore.Stream, events ...event.Event) (Outcome, error) {
-	load := c.Log.Load
+	load := c.whole // a stream of its own
 	if call.Seed == nil {
-		load = func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
+		load = func(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
 			tip, err := c.Log.Tip(ctx, stream)
-			return nil, tip, err
+			return loaded{tip: tip}, err
 		}
 	}
-	return executeAfter[nothing](ctx, c, call, stream, false, load,
+	return execute[nothing](ctx, c, call, stream, false, load,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) { return events, nil })
 }
 
@@ -365,7 +365,7 @@ func (w *consenting) change(ctx context.Context, user id.User) (Outcome, error) 
 // changeConsent changes the consent of a user who has said nothing since a
 // position; empty: whatever was said.
 func (c *Commands) changeConsent(ctx context.Context, call Call, in ChangeConsents, user id.User, since eventstore.Position) (Outcome, error) {
-	return execute[domain.Consent](ctx, c, call, eventstore.ConsentStream(call.Client, in.Layer, user), in.Grant,
+	return execute[domain.Consent](ctx, c, call, eventstore.ConsentStream(call.Client, in.Layer, user), in.Grant, c.last(call),
 		func(consent *domain.Consent, history []eventstore.Recorded) ([]event.Event, error) {
 			if n := len(history); n > 0 && since != "" && history[n-1].Position > since {
 				return nil, nil

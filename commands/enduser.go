@@ -64,7 +64,7 @@ var errErased = errors.New("the user was erased")
 // erasure; its first is what it was created with, and the only one whose
 // request can be repeated by a key.
 func (c *Commands) executeUser(ctx context.Context, call Call, user id.User, assumeNew bool, decide decide[domain.EndUser]) (Outcome, error) {
-	return executeAfter(ctx, c, call, eventstore.UserStream(call.Client, user), assumeNew, c.Log.LoadEnds, decide)
+	return execute(ctx, c, call, eventstore.UserStream(call.Client, user), assumeNew, c.ends, decide)
 }
 
 // CreateUser makes an end user, or fails with the fault user_exists.

@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -62,7 +64,7 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		return impression, err
 	}
 	shown := impression.Event.(event.CampaignEngagementRecorded)
-	outcome, err := execute[domain.ImpressionAnswers](ctx, c, call, eventstore.EngagementStream(call.Client, shown.Impression), false,
+	outcome, err := execute(ctx, c, call, eventstore.EngagementStream(call.Client, shown.Impression), false, c.whole,
 		func(a *domain.ImpressionAnswers, _ []eventstore.Recorded) ([]event.Event, error) {
 			return a.Record(shown, in.Kind)
 		})
@@ -92,8 +94,8 @@ func (in Engage) meant(ctx context.Context, campaign domain.Campaign) error {
 const (
 	// keysKept is longer than a request may be repeated after its first try.
 	keysKept = 48 * time.Hour
-	// maxRepeated bounds the impressions that a repetition looks for its own in.
-	maxRepeated = 100
+	// maxAnswered bounds the impressions whose answers are read one by one.
+	maxAnswered = 100
 )
 
 // impression finds what an engagement is about.
@@ -127,28 +129,93 @@ func (c *Commands) impression(ctx context.Context, call Call, in Engage, now tim
 // newestImpression finds a user's newest impression of a campaign or, of a
 // repeated request, the one that was the newest at its first try.
 func (c *Commands) newestImpression(ctx context.Context, call Call, stream eventstore.Stream, now time.Time) (eventstore.Recorded, error) {
-	limit := 1
-	if call.Seed != nil {
-		limit = maxRepeated
-	}
-	newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, limit)
+	newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
 	if err == nil && len(newest) == 0 {
 		err = domain.ErrImpressionUnknown()
 	}
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	for i := 1; i < len(newest) && now.Sub(newest[i-1].RecordedAt) < keysKept; i++ {
-		shown := newest[i].Event.(event.CampaignEngagementRecorded)
-		history, _, err := c.Log.Load(ctx, eventstore.EngagementStream(call.Client, shown.Impression))
-		if err != nil {
-			return eventstore.Recorded{}, err
-		}
-		if _, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
-			return newest[i], err
+	if call.Seed != nil && newest[0].Revision > 0 {
+		if answered, ok, err := c.answeredBefore(ctx, call, newest[0], now); ok || err != nil {
+			return answered, err
 		}
 	}
 	return newest[0], nil
+}
+
+// answeredBefore finds the impression that an earlier run of the same request took
+// for the newest, among those as old as a request may be.
+func (c *Commands) answeredBefore(ctx context.Context, call Call, newest eventstore.Recorded, now time.Time) (eventstore.Recorded, bool, error) {
+	var page []eventstore.Recorded // the newest first
+	newer, following, read, answers := newest, newest, 0, 0
+	look := func() (eventstore.Recorded, bool, error) {
+		found, reached, err := c.answers(ctx, call, page)
+		if err != nil {
+			return eventstore.Recorded{}, false, err
+		}
+		for _, shown := range page {
+			// An answer beyond reached is of one that was still the newest there.
+			_, known := found[shown.ID]
+			if known || following.Position > reached || shown.ID == newest.ID {
+				if answers++; answers > maxAnswered {
+					return shown, false, errCatchingUp()
+				}
+				if ok, err := c.hasAnswered(ctx, call, shown); ok || err != nil {
+					return shown, ok, err
+				}
+			}
+			following = shown
+		}
+		page = nil
+		return eventstore.Recorded{}, false, nil
+	}
+	for shown, err := range c.Log.Backward(ctx, newest.Stream, newest.Revision, longPage) {
+		if err != nil {
+			return shown, false, err
+		}
+		if now.Sub(newer.RecordedAt) >= keysKept {
+			break
+		}
+		newer = shown
+		if read++; read > maxBehind {
+			return shown, false, errCatchingUp()
+		}
+		if page = append(page, shown); len(page) == longPage {
+			if shown, ok, err := look(); ok || err != nil {
+				return shown, ok, err
+			}
+		}
+	}
+	return look()
+}
+
+// answers are those of some impressions, by the ids of their events, for which EventIDs
+// know what this call has recorded.
+func (c *Commands) answers(ctx context.Context, call Call, page []eventstore.Recorded) (known map[id.Event]bool, reached eventstore.Position, err error) {
+	of := make(map[id.Event]id.Event, len(page))
+	ids := make([]id.Event, len(page))
+	for i, shown := range page {
+		stream := eventstore.EngagementStream(call.Client, shown.Event.(event.CampaignEngagementRecorded).Impression)
+		ids[i] = id.Next[id.Event](c.ids(call, string(stream)))
+		of[ids[i]] = shown.ID
+	}
+	found, reached, err := c.EventIDs.Revisions(ctx, call.Client, ids)
+	known = make(map[id.Event]bool, len(found))
+	for answer := range found {
+		known[of[answer]] = true
+	}
+	return known, reached, err
+}
+
+// hasAnswered says whether this call has answered to an impression.
+func (c *Commands) hasAnswered(ctx context.Context, call Call, shown eventstore.Recorded) (bool, error) {
+	l, err := c.whole(ctx, eventstore.EngagementStream(call.Client, shown.Event.(event.CampaignEngagementRecorded).Impression), eventstore.End)
+	if err != nil {
+		return false, err
+	}
+	_, repeated, err := c.repetition(ctx, call, l, c.whole)
+	return repeated, err
 }
 
 // impress records that a user sees a campaign. All impressions of both stand in
@@ -160,54 +227,56 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 		Campaign: campaign.ID, User: user, Kind: domain.Impression,
 		Impression: id.Next[id.Impression](c.ids(call, "impression")),
 	}
-	if call.Seed != nil {
-		done, err := c.Impressions.Find(ctx, call.Client, shown.Impression)
-		if !fault.Of(err, fault.Missing) {
-			if err == nil {
-				err = c.Log.NoteHead(ctx, call.Client, done.Position)
-			}
-			return sameImpression(done, shown, err)
-		}
-	}
+	key, _ := shown.Key()
+	load := c.backTo(max(campaign.FrequencyCap, repeatedPage), saysAll)
 	return retry("impressions of this user", func() (eventstore.Recorded, error) {
-		newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, max(campaign.FrequencyCap, 1))
+		l, err := load(ctx, stream, eventstore.End)
 		if err != nil {
 			return eventstore.Recorded{}, err
 		}
-		tip, err := tipOf(stream, newest)
-		if err != nil {
-			return eventstore.Recorded{}, err
-		}
-		if i := slices.IndexFunc(newest, func(r eventstore.Recorded) bool { return r.Event == event.Event(shown) }); i >= 0 {
-			return newest[i], c.Log.NoteHead(ctx, call.Client, newest[i].Position) // recorded, and never answered
+		if call.Seed != nil {
+			found, ok, err := c.shownBefore(ctx, call, l, key)
+			if ok || err != nil {
+				return found, err
+			}
 		}
 		if err := campaign.Runs(now); err != nil {
 			return eventstore.Recorded{}, err
 		}
-		if campaign.Capped(times(newest), now) {
+		if campaign.Capped(times(l.seen), now) {
 			return eventstore.Recorded{}, fault.New(fault.Conflict, "frequency_capped", "The user has seen this campaign as often as its frequency_cap allows.")
 		}
-		recorded, err := c.Log.Append(ctx, tip, call.origin(), c.ids(call, string(stream)), shown)
+		recorded, err := c.Log.Append(ctx, l.tip, call.origin(), c.ids(call, string(stream)), shown)
 		if err != nil {
 			return eventstore.Recorded{}, err
 		}
-		return recorded[0], nil
+		return recorded[0], sameRequest(call, recorded[0])
 	})
 }
 
-// sameImpression refuses a request that came with the Idempotency-Key of
-// another.
-func sameImpression(done eventstore.Recorded, asked event.CampaignEngagementRecorded, err error) (eventstore.Recorded, error) {
-	if err == nil && done.Event != event.Event(asked) {
-		return eventstore.Recorded{}, errKeyReused()
+// shownBefore finds the impression of an earlier run of the same request.
+func (c *Commands) shownBefore(ctx context.Context, call Call, l loaded, key id.Event) (eventstore.Recorded, bool, error) {
+	found, ok, err := c.find(ctx, call.Client, l.seen, key, hasKey(key))
+	if err == nil && !ok && call.Request != "" && (len(l.seen) == 0 || l.seen[0].Revision == 0) { // find did not ask
+		var known map[id.Event]eventstore.Revision
+		if known, _, err = c.EventIDs.Revisions(ctx, call.Client, []id.Event{key}); len(known) > 0 {
+			err = errElsewhere
+		}
 	}
-	return done, err
+	if errors.Is(err, errElsewhere) { // it was another user's, or of another campaign
+		err = errKeyReused()
+	}
+	if err == nil && ok {
+		err = cmp.Or(sameRequest(call, found), c.Log.NoteHead(ctx, call.Client, found.Position))
+	}
+	return found, ok, err
 }
 
+// times are those of recorded events, the last first.
 func times(recorded []eventstore.Recorded) []time.Time {
-	at := make([]time.Time, len(recorded))
-	for i, r := range recorded {
-		at[i] = r.RecordedAt
+	at := make([]time.Time, 0, len(recorded))
+	for _, r := range slices.Backward(recorded) {
+		at = append(at, r.RecordedAt)
 	}
 	return at
 }

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"kindred/domain"
@@ -27,10 +26,6 @@ type Interaction struct {
 	RecordedAt time.Time
 	Position   eventstore.Position // empty: it had been recorded before
 }
-
-// maxInteractions bounds how far back a stream of interactions is read: its
-// cost does not grow with its length.
-const maxInteractions = 200
 
 // Interact records an interaction. One that is known already adds nothing.
 func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Interaction, error) {
@@ -93,43 +88,46 @@ func (c *Commands) engage(ctx context.Context, call Call, in Engage) (Interactio
 
 func (c *Commands) recordInteraction(ctx context.Context, call Call, done event.InteractionRecorded) (Interaction, error) {
 	stream := eventstore.InteractionStream(call.Client, done.User, done.Item)
-	outcome, err := retry("interactions with the same item", func() (Outcome, error) { return c.interact(ctx, call, stream, done) })
+	return retry("interactions with the same item", func() (Interaction, error) { return c.interact(ctx, call, stream, done) })
+}
+
+// interactionsSeen is how many of a stream's last interactions are looked through
+// before one is asked for by its key.
+const interactionsSeen = 50
+
+func (c *Commands) interact(ctx context.Context, call Call, stream eventstore.Stream, done event.InteractionRecorded) (Interaction, error) {
+	load := c.backTo(interactionsSeen, saysAll)
+	l, err := load(ctx, stream, eventstore.End)
 	if err != nil {
 		return Interaction{}, err
 	}
-	return interactionAfter(done, outcome), nil
-}
-
-func (c *Commands) interact(ctx context.Context, call Call, stream eventstore.Stream, done event.InteractionRecorded) (Outcome, error) {
-	history, err := c.Log.ReadBack(ctx, stream, eventstore.End, maxInteractions)
+	outcome, repeated, err := c.repetition(ctx, call, l, load)
 	if err != nil {
-		return Outcome{}, err
+		return Interaction{}, err
 	}
-	tip, err := tipOf(stream, history)
-	if err != nil {
-		return Outcome{}, err
+	if repeated {
+		return interactionOf(outcome.Recorded[0], outcome.Position), nil
 	}
-	slices.Reverse(history)
-	if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
-		return outcome, err
-	}
-	return attempt[domain.Interactions](ctx, c, call, history, tip,
-		func(i *domain.Interactions, _ []eventstore.Recorded) ([]event.Event, error) { return i.Record(done) })
-}
-
-// interactionAfter finds what was recorded, or had been before.
-func interactionAfter(done event.InteractionRecorded, outcome Outcome) Interaction {
-	for _, r := range slices.Backward(outcome.History) {
-		e, ok := r.Event.(event.InteractionRecorded)
-		if ok && e.Kind == done.Kind && (e.Impression == done.Impression || e.Kind == domain.Dismiss) {
-			after := Interaction{InteractionRecorded: e, RecordedAt: r.RecordedAt}
-			if len(outcome.Recorded) > 0 {
-				after.Position = outcome.Position
-			}
-			return after
+	known, found := false, eventstore.Recorded{}
+	if key, ok := done.Key(); ok {
+		if found, known, err = c.find(ctx, call.Client, l.seen, key, hasKey(key)); err != nil {
+			return Interaction{}, err
 		}
 	}
-	return Interaction{InteractionRecorded: done}
+	outcome, err = attempt(ctx, c, call, l, func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
+		return domain.RecordInteraction(done, known)
+	})
+	if err != nil || len(outcome.Recorded) == 0 {
+		return interactionOf(found, eventstore.Start), err
+	}
+	return interactionOf(outcome.Recorded[0], outcome.Position), nil
+}
+
+// interactionOf is an interaction that stands in the log; at is empty where it was
+// recorded before.
+func interactionOf(r eventstore.Recorded, at eventstore.Position) Interaction {
+	e, _ := r.Event.(event.InteractionRecorded)
+	return Interaction{InteractionRecorded: e, RecordedAt: r.RecordedAt, Position: at}
 }
 
 // itemUnknown says that it is the item that there is not, and not the user.

@@ -36,6 +36,7 @@ type ledger struct {
 	busy    bool // somebody leads, or is told to
 
 	account *account // the leader's alone; nil: not known
+	server  int64    // that the account was read from
 }
 
 // entry is one request to a campaign.

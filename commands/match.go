@@ -45,12 +45,6 @@ type Matches struct {
 	Position eventstore.Position
 }
 
-const (
-	// maxLookBack bounds how far back a repeated request looks for its matches.
-	maxLookBack = 10_000
-	matchPage   = 500 // events that are read at once
-)
-
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
@@ -130,11 +124,11 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 
 // withoutLayer refuses where the client has chosen that comparisons name a layer.
 func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
-	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(client))
+	company, _, err := c.company(ctx, client)
 	if err != nil {
 		return err
 	}
-	if fold[domain.Client](history).Settings.MatchingRequiresLayer {
+	if company.Settings.MatchingRequiresLayer {
 		return fault.NewInvalid(fault.Field{Pointer: "/consent_layer_id", Detail: "is required by the client's settings"})
 	}
 	return nil
@@ -174,12 +168,13 @@ func (c *Commands) recordMatches(ctx context.Context, call Call, user id.User, c
 // user, in as few appends as its size allows. A repeated request takes what it
 // recorded before, and adds what a crash kept it from recording.
 func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Matches, compute func() ([]event.MatchComputed, error)) error {
-	tip, err := c.Log.Tip(ctx, eventstore.MatchStream(call.Client, answer.User))
+	l, err := c.last(call.aside())(ctx, eventstore.MatchStream(call.Client, answer.User), eventstore.End)
 	if err != nil {
 		return err
 	}
+	tip := l.tip
 	if call.Seed != nil {
-		if err := c.repeatedMatches(ctx, call, tip, answer); err != nil {
+		if err := c.ownMatches(ctx, call, l, answer); err != nil {
 			return err
 		}
 	}
@@ -248,43 +243,26 @@ func firstAppend[E event.Event](found []E) ([]event.Event, error) {
 	return chunk, nil
 }
 
-// repeatedMatches finds what an earlier run of the same request recorded in the
-// stream that ends at tip.
-func (c *Commands) repeatedMatches(ctx context.Context, call Call, tip eventstore.Tip, answer *Matches) error {
-	wanted := id.Next[id.Event](c.ids(call, string(tip.Stream)))
-	var newest []eventstore.Recorded // the newest first
-	for r, err := range c.Log.Backward(ctx, tip.Stream, tip.Revision, matchPage) {
-		if err != nil {
+// ownMatches finds what an earlier run of the same request recorded, which may be
+// in several appends with others between them.
+func (c *Commands) ownMatches(ctx context.Context, call Call, l loaded, answer *Matches) error {
+	answer.Matches = nil
+	ids := c.ids(call, string(l.tip.Stream))
+	for next := id.Next[id.Event](ids); ; {
+		first, ok, err := c.own(ctx, call, l.seen, next)
+		if err != nil || !ok {
 			return err
 		}
-		newest = append(newest, r)
-		if r.ID == wanted {
-			return c.ownMatches(call, newest, answer)
+		var recorded []eventstore.Recorded
+		if recorded, next, err = c.following(ctx, first, ids); err != nil {
+			return err
 		}
-		if len(newest) == maxLookBack {
-			break
+		for _, r := range recorded {
+			answer.Matches = append(answer.Matches, r.Event.(event.MatchComputed))
+			answer.Position = r.Position
+		}
+		if answer.Matches[len(answer.Matches)-1].Remaining == 0 {
+			return nil
 		}
 	}
-	return nil
-}
-
-// ownMatches takes a request's matches from a stretch of a stream, the newest
-// first, that ends with the first of them.
-func (c *Commands) ownMatches(call Call, newest []eventstore.Recorded, answer *Matches) error {
-	first := newest[len(newest)-1]
-	if err := sameRequest(call, first); err != nil {
-		return err
-	}
-	ids := c.ids(call, string(first.Stream))
-	answer.Matches = nil
-	next := id.Next[id.Event](ids)
-	for _, r := range slices.Backward(newest) {
-		if r.ID != next {
-			continue
-		}
-		answer.Matches = append(answer.Matches, r.Event.(event.MatchComputed))
-		answer.Position = r.Position
-		next = id.Next[id.Event](ids)
-	}
-	return nil
 }

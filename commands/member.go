@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"kindred/domain"
@@ -30,14 +31,13 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err != nil {
 		return Account{}, err
 	}
-	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
+	client, before, err := c.company(ctx, call.Client)
 	if err != nil {
 		return Account{}, err
 	}
-	if outcome, repeated, err := c.repetition(ctx, call, history); repeated || err != nil {
+	if outcome, repeated, err := c.repetition(ctx, call, before, c.client()); repeated || err != nil {
 		return accountAfter(call, email, outcome), err
 	}
-	client := fold[domain.Client](history)
 	added := event.MemberAdded{Member: c.newMember(call, client, claim), Role: in.Role, Email: event.Private([]byte(email))}
 	if _, err := client.AddMember(call.Member, added); err != nil {
 		return Account{}, err // before anything was reserved
@@ -51,8 +51,11 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err := c.reserveEmail(ctx, call, claim, holder); err != nil {
 		return Account{}, err
 	}
-	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
-		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
+	outcome, err := execute(ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
+		func(client *domain.Client, history []eventstore.Recorded) ([]event.Event, error) {
+			if len(history) > 0 && history[0].Revision > before.tip.Revision+1 {
+				return nil, domain.ErrAddAgain() // it may have been barred before the snapshot
+			}
 			return client.AddMember(call.Member, added)
 		})
 	c.settleAfter(ctx, call, err, reservation{claim, holder})
@@ -88,7 +91,7 @@ func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member
 	if err := c.checkKept(ctx, call.Client, member, kept); err != nil {
 		return Outcome{}, err
 	}
-	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false,
+	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return company.RemoveMember(call.Member, member, kept...)
 		})
@@ -108,11 +111,11 @@ func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.Me
 		return err
 	}
 	member := removed.Member
-	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(call.Client))
+	added, err := c.memberAdded(ctx, call.Client, member, removed.Added)
 	if err != nil {
 		return err
 	}
-	email, _, err := c.memberSecrets(ctx, history, member)
+	email, _, err := c.memberSecrets(ctx, added)
 	switch {
 	case errors.Is(err, seal.ErrErased):
 		return nil
@@ -148,19 +151,22 @@ func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, e
 
 // AccountByMember finds a member, or fails with a fault of kind Missing.
 func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member id.Member) (Account, error) {
-	history, _, err := c.Log.Load(ctx, eventstore.ClientStream(client))
+	company, l, err := c.company(ctx, client)
 	if err != nil {
 		return Account{}, err
 	}
-	if err := c.Log.NoteHead(ctx, client, end(history)); err != nil {
+	if err := c.Log.NoteHead(ctx, client, end(l.history)); err != nil {
 		return Account{}, err
 	}
-	company := fold[domain.Client](history)
 	m := company.Member(member)
 	if m == nil {
 		return Account{}, errNoAccount()
 	}
-	email, hash, err := c.memberSecrets(ctx, history, member)
+	added, err := c.memberAdded(ctx, client, member, &m.Added)
+	if err != nil {
+		return Account{}, err
+	}
+	email, hash, err := c.memberSecrets(ctx, added)
 	switch {
 	case errors.Is(err, seal.ErrErased): // removed just now
 		return Account{}, errNoAccount()
@@ -177,20 +183,35 @@ func errNoAccount() error {
 	return fault.New(fault.Missing, "account_unknown", "There is no such account.")
 }
 
-func (c *Commands) memberSecrets(ctx context.Context, history []eventstore.Recorded, member id.Member) (email, hash string, err error) {
-	for _, r := range history {
-		added, ok := r.Event.(event.MemberAdded)
-		if !ok || added.Member != member {
-			continue
-		}
-		address, err := c.open(ctx, r, "email")
-		if err != nil {
-			return "", "", err
-		}
-		phc, err := c.open(ctx, r, "password_hash")
-		return string(address), string(phc), err
+// memberAdded finds where a member was added: at a revision or, nil, wherever that
+// was, as what was recorded first did not say it.
+func (c *Commands) memberAdded(ctx context.Context, client id.Client, member id.Member, at *int64) (eventstore.Recorded, error) {
+	from, page := eventstore.End, longPage
+	if at != nil {
+		from, page = eventstore.Revision(*at), 1
 	}
-	return "", "", errNoAccount()
+	for r, err := range c.Log.Backward(ctx, eventstore.ClientStream(client), from, page) {
+		if err != nil {
+			return r, err
+		}
+		if added, ok := r.Event.(event.MemberAdded); ok && added.Member == member {
+			return r, nil
+		}
+		if at != nil {
+			break
+		}
+	}
+	return eventstore.Recorded{}, errNoAccount()
+}
+
+// memberSecrets opens what was sealed when a member was added.
+func (c *Commands) memberSecrets(ctx context.Context, added eventstore.Recorded) (email, hash string, err error) {
+	address, err := c.open(ctx, added, "email")
+	if err != nil {
+		return "", "", err
+	}
+	phc, err := c.open(ctx, added, "password_hash")
+	return string(address), string(phc), err
 }
 
 const (
@@ -203,15 +224,8 @@ const (
 // was removed.
 func (c *Commands) NoteLogin(ctx context.Context, call Call, member id.Member, network string) error {
 	stream := eventstore.LoginsStream(call.Client, member)
-	_, err := executeAfter[nothing](ctx, c, call, stream, false, func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
-		newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, loginsMost)
-		if err != nil {
-			return nil, eventstore.Tip{}, err
-		}
-		tip, err := tipOf(stream, newest)
-		return newest, tip, err
-	}, func(_ *nothing, newest []eventstore.Recorded) ([]event.Event, error) {
-		noted, err := c.notedLogin(ctx, newest, network)
+	_, err := execute[nothing](ctx, c, call, stream, false, c.newestLogins, func(_ *nothing, last []eventstore.Recorded) ([]event.Event, error) {
+		noted, err := c.notedLogin(ctx, last, network)
 		if noted || err != nil {
 			return nil, err
 		}
@@ -223,11 +237,22 @@ func (c *Commands) NoteLogin(ctx context.Context, call Call, member id.Member, n
 	return err
 }
 
+// newestLogins reads the logins that count when another is noted.
+func (c *Commands) newestLogins(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
+	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, loginsMost)
+	if err != nil {
+		return loaded{}, err
+	}
+	tip, err := tipOf(stream, last)
+	slices.Reverse(last)
+	return loaded{tip, last, last}, err
+}
+
 // notedLogin says whether a login from a network need not be recorded, given the
-// newest that were, the last first.
-func (c *Commands) notedLogin(ctx context.Context, newest []eventstore.Recorded, network string) (bool, error) {
+// last that were, in order.
+func (c *Commands) notedLogin(ctx context.Context, last []eventstore.Recorded, network string) (bool, error) {
 	since := c.Log.Now().Add(-loginsWithin)
-	for _, r := range newest {
+	for _, r := range slices.Backward(last) {
 		if r.RecordedAt.Before(since) {
 			return false, nil
 		}
@@ -236,5 +261,5 @@ func (c *Commands) notedLogin(ctx context.Context, newest []eventstore.Recorded,
 			return true, err
 		}
 	}
-	return len(newest) == loginsMost, nil
+	return len(last) == loginsMost, nil
 }

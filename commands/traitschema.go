@@ -19,10 +19,7 @@ import (
 // OverrideTraits merges a patch (RFC 7396) into what the client has decided
 // about its traits, by path; null takes a decision back.
 func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.RawMessage) (Outcome, error) {
-	load := func(ctx context.Context, stream eventstore.Stream) ([]eventstore.Recorded, eventstore.Tip, error) {
-		return c.loadDecisions(ctx, call, stream)
-	}
-	return executeAfter(ctx, c, call, eventstore.TraitSchemaStream(call.Client), false, load,
+	return execute(ctx, c, call, eventstore.TraitSchemaStream(call.Client), false, c.decisions(call.Client),
 		func(s *domain.TraitSchema, _ []eventstore.Recorded) ([]event.Event, error) {
 			overrides, err := mergeOverrides(s.Overrides, patch)
 			if err != nil {
@@ -36,37 +33,33 @@ func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.Raw
 // at once.
 const schemaPage = 32
 
-// loadDecisions reads a trait schema back to the last override; a request that
-// may be a repetition, back to where it was first made, as far as is looked.
-// What was learnt before the last event is left out.
-func (c *Commands) loadDecisions(ctx context.Context, call Call, stream eventstore.Stream) (history []eventstore.Recorded, tip eventstore.Tip, err error) {
-	var wanted id.Event
-	if call.Seed != nil {
-		wanted = id.Next[id.Event](c.ids(call, string(stream)))
+// decisions reads a trait schema back to the last override. What was learnt before
+// the last event is left out.
+func (c *Commands) decisions(client id.Client) load {
+	return func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (l loaded, err error) {
+		for r, err := range c.schemaBackward(ctx, client, upTo) {
+			if err != nil {
+				return l, err
+			}
+			_, override := r.Event.(event.TraitSchemaOverridden)
+			if override || len(l.history) == 0 {
+				l.history = append(l.history, r)
+			}
+			if override {
+				break
+			}
+		}
+		if l.tip, err = tipOf(stream, l.history); len(l.history) > 0 {
+			l.seen = l.history[:1]
+		}
+		slices.Reverse(l.history)
+		return l, err
 	}
-	seen, decided, found := 0, false, wanted == ""
-	for r, err := range c.schemaBackward(ctx, call.Client) {
-		if err != nil {
-			return nil, tip, err
-		}
-		_, override := r.Event.(event.TraitSchemaOverridden)
-		if override || seen == 0 {
-			history = append(history, r)
-		}
-		seen++
-		decided, found = decided || override, found || r.ID == wanted
-		if decided && (found || seen >= maxLookBack) {
-			break
-		}
-	}
-	tip, err = tipOf(stream, history)
-	slices.Reverse(history)
-	return history, tip, err
 }
 
-// schemaBackward reads a trait schema, the newest event first. It passes over
-// what is known to be nothing but learnt.
-func (c *Commands) schemaBackward(ctx context.Context, client id.Client) iter.Seq2[eventstore.Recorded, error] {
+// schemaBackward reads a trait schema from a revision, the newest event first. It
+// passes over what is known to be nothing but learnt.
+func (c *Commands) schemaBackward(ctx context.Context, client id.Client, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		last, version, err := c.LastDecision(ctx, client)
 		if err != nil && !fault.Of(err, fault.Unavailable) {
@@ -74,11 +67,11 @@ func (c *Commands) schemaBackward(ctx context.Context, client id.Client) iter.Se
 			return
 		}
 		stream, rest := eventstore.TraitSchemaStream(client), eventstore.Revision(-1)
-		for r, err := range c.Log.Backward(ctx, stream, eventstore.End, schemaPage) {
+		for r, err := range c.Log.Backward(ctx, stream, from, schemaPage) {
 			if !yield(r, err) {
 				return
 			}
-			if err == nil && int(r.Revision)+1 == version {
+			if n := int(r.Revision) + 1; err == nil && n <= version && last <= n {
 				rest = min(r.Revision, eventstore.Revision(last)) - 1
 				break
 			}
@@ -94,11 +87,19 @@ func (c *Commands) schemaBackward(ctx context.Context, client id.Client) iter.Se
 // DecisionsAt returns what a client had decided about its traits at a position
 // of the log, by path.
 func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
-	for r, err := range c.schemaBackward(ctx, client) {
+	newest, err := c.Log.ReadBack(ctx, eventstore.TraitSchemaStream(client), eventstore.End, 1)
+	if err != nil {
+		return nil, err
+	}
+	then, err := c.userAt(ctx, newest, at)
+	if err != nil || then.Event == nil {
+		return nil, err
+	}
+	for r, err := range c.schemaBackward(ctx, client, then.Revision) {
 		if err != nil {
 			return nil, err
 		}
-		if e, ok := r.Event.(event.TraitSchemaOverridden); ok && r.Position <= at {
+		if e, ok := r.Event.(event.TraitSchemaOverridden); ok {
 			return e.Overrides, nil
 		}
 	}
@@ -136,7 +137,7 @@ func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (
 // a version, unless there is a newer version.
 func (c *Commands) RecordTraitSchema(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 	call := Call{Client: client, Actor: "policy:trait_schema"}
-	_, err := executeAfter(ctx, c, call, eventstore.TraitSchemaStream(client), false, c.Log.LoadEnds,
+	_, err := execute(ctx, c, call, eventstore.TraitSchemaStream(client), false, c.ends,
 		func(s *domain.TraitSchema, ends []eventstore.Recorded) ([]event.Event, error) {
 			if n := len(ends); n > 0 {
 				s.Version = int(ends[n-1].Revision) + 1

@@ -43,7 +43,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 		return Webhook{}, err
 	}
 	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
-	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil,
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			there, err := c.CountWebhooks(ctx, call.Client)
 			if err != nil && !fault.Of(err, fault.Unavailable) {
@@ -59,7 +59,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 	if err == nil && !outcome.Repeated {
 		err = c.boundWebhooks(ctx, call, webhook)
 	}
-	return webhookAfter(outcome), err
+	return c.webhookAfter(ctx, outcome, err)
 }
 
 // boundWebhooks takes back a subscription that was made at the same time as
@@ -88,13 +88,13 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 			return Webhook{}, err
 		}
 	}
-	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			return w.Change(domain.WebhookChange{
 				URL: in.URL, EventTypes: in.EventTypes, Status: in.Status, Secret: secret(in.Secret),
 			})
 		})
-	return webhookAfter(outcome), err
+	return c.webhookAfter(ctx, outcome, err)
 }
 
 // RotateSecret makes a secret the one that signs: the chosen one, or a new one.
@@ -108,7 +108,7 @@ func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webho
 		}
 		chosen = &raw
 	}
-	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
+	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			return w.Change(domain.WebhookChange{Secret: secret(chosen)})
 		})
@@ -119,7 +119,13 @@ func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webho
 		return Webhook{}, "", fault.New(fault.Conflict, "secret_already_shown",
 			"This request replaced the secret of %s before; the new one was shown then and cannot be shown again. Rotate it anew if it is lost.", webhook)
 	}
-	return webhookAfter(outcome), *chosen, nil
+	// It may be that of another run of the same request, which was first.
+	recorded, err := c.open(ctx, outcome.Recorded[0], "secret")
+	if err != nil {
+		return Webhook{}, "", err
+	}
+	after, err := c.webhookAfter(ctx, outcome, nil)
+	return after, string(recorded), err
 }
 
 const secretSize = 32 // bytes of randomness
@@ -135,7 +141,7 @@ func (c *Commands) newSecret() (string, error) {
 
 // RemoveWebhook ends a subscription.
 func (c *Commands) RemoveWebhook(ctx context.Context, call Call, webhook id.Webhook) (Outcome, error) {
-	return execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false,
+	return execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) { return w.Remove() })
 }
 
@@ -148,10 +154,23 @@ func secret(s *string) *event.Personal {
 	return &event.Personal{Plain: []byte(*s)}
 }
 
-func webhookAfter(outcome Outcome) Webhook {
-	after := Webhook{Webhook: *fold[domain.Webhook](outcome.History), Outcome: outcome}
-	if n := len(outcome.History); n > 0 {
-		after.CreatedAt, after.UpdatedAt = outcome.History[0].RecordedAt, outcome.History[n-1].RecordedAt
+// webhook reads a subscription's stream as far back as needed.
+func (c *Commands) webhook() load { return c.backTo(statePage, isSnapshot) }
+
+func (c *Commands) webhookAfter(ctx context.Context, outcome Outcome, err error) (Webhook, error) {
+	if err != nil || len(outcome.History) == 0 {
+		return Webhook{Outcome: outcome}, err
 	}
-	return after
+	after := Webhook{Webhook: *fold[domain.Webhook](outcome.History), Outcome: outcome}
+	first := outcome.History[0]
+	after.UpdatedAt = outcome.History[len(outcome.History)-1].RecordedAt
+	if first.Revision > 0 {
+		there, err := c.Log.ReadBack(ctx, first.Stream, 0, 1)
+		if err != nil {
+			return after, err
+		}
+		first = there[0]
+	}
+	after.CreatedAt = first.RecordedAt
+	return after, nil
 }

@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
 	vault := seal.New(keys, w.master, rand.Reader)
 	vault.Now = w.clock
-	return &commands.Commands{
+	return w.spending(&commands.Commands{
 		Log:     &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: w.clock},
 		Entropy: rand.Reader, CountWebhooks: w.countWebhooks, Matcher: w.matcher,
 		WebhooksBefore: func(context.Context, id.Client, id.Webhook) (int, error) { return 0, nil },
@@ -99,7 +99,7 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 			}
 			return nil
 		},
-	}
+	}, always(0))
 }
 
 // keysInLog finds API keys by reading the log.

@@ -38,19 +38,20 @@ type Campaign struct {
 
 	Part   int  // which stream this is: 0 until the start, then counted from 1
 	Closed bool // nothing follows in this stream, only in the next
-	Spends int  // in this stream
+	Length int  // of this stream, in events
 }
 
 // Apply folds an event that was recorded at a time.
 func (c *Campaign) Apply(e event.Event, at time.Time) {
+	c.Length++
 	switch e := e.(type) {
 	case event.CampaignDrafted:
-		*c = Campaign{ID: e.Campaign, CampaignTerms: e.CampaignTerms, Status: CampaignDraft, CreatedAt: at, UpdatedAt: at}
+		*c = Campaign{ID: e.Campaign, CampaignTerms: e.CampaignTerms, Status: CampaignDraft, CreatedAt: at, UpdatedAt: at, Length: 1}
 		return
 	case event.CampaignSpendingOpened:
 		*c = Campaign{
 			ID: e.Campaign, CampaignTerms: e.CampaignTerms, Status: e.Status, SpentMinor: e.SpentMinor,
-			StartedAt: e.StartedAt, Changes: e.Changes, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, Part: e.Part,
+			StartedAt: e.StartedAt, Changes: e.Changes, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, Part: e.Part, Length: 1,
 		}
 		return
 	case event.CampaignSpendingClosed:
@@ -58,7 +59,6 @@ func (c *Campaign) Apply(e event.Event, at time.Time) {
 		return
 	case event.CampaignSpendRecorded:
 		c.SpentMinor = e.SpentMinor
-		c.Spends++
 		return
 	case event.CampaignBudgetExhausted:
 		return // the completion beside it is the change
@@ -130,7 +130,7 @@ func (c *Campaign) move(status string, now time.Time) ([]event.Event, error) {
 	switch {
 	case status != CampaignRunning && status != CampaignPaused && status != CampaignCancelled:
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/status", Detail: "must be running, paused or cancelled"})
-	case c.over():
+	case c.Over():
 		return nil, errCampaignOver(c.Status)
 	case status == CampaignCancelled:
 		return []event.Event{event.CampaignCancelled{Campaign: c.ID}}, nil
@@ -154,7 +154,7 @@ func (c *Campaign) move(status string, now time.Time) ([]event.Event, error) {
 // has passed, and starts one that was scheduled.
 func (c *Campaign) Advance(now time.Time) []event.Event {
 	switch {
-	case c.exists() != nil, c.over(), c.Status == CampaignDraft:
+	case c.exists() != nil, c.Over(), c.Status == CampaignDraft:
 		return nil
 	case c.ended(now):
 		return []event.Event{event.CampaignCompleted{Campaign: c.ID, Reason: completedByTime}}
@@ -212,7 +212,8 @@ func (c *Campaign) Runs(now time.Time) error {
 	return nil
 }
 
-func (c *Campaign) over() bool {
+// Over says whether the campaign has ended.
+func (c *Campaign) Over() bool {
 	return c.Status == CampaignCompleted || c.Status == CampaignCancelled
 }
 

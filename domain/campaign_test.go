@@ -325,7 +325,7 @@ func TestAnOpenedStreamSaysWhatTheOnesBeforeSay(t *testing.T) {
 		opened := whole.Open()
 		rolled.Apply(opened, noon.Add(time.Hour))
 		want := whole
-		want.Part, want.Closed, want.Spends = opened.Part, false, 0
+		want.Part, want.Closed, want.Length = opened.Part, false, 1
 		if diff := cmp.Diff(want, rolled); diff != "" {
 			t.Errorf("after %T: %s", e, diff)
 		}

@@ -93,7 +93,7 @@ func checkAudience(audience string, clusters []id.Cluster) (wrong []fault.Field)
 // not to what was spent already: that would complete it without a spend.
 func (c *Campaign) checkChange(t event.CampaignTerms, now time.Time) error {
 	switch {
-	case c.over():
+	case c.Over():
 		return errCampaignOver(c.Status)
 	case c.Status != CampaignDraft && c.ended(now): // whether that was recorded yet or not
 		return errCampaignOver(CampaignCompleted)

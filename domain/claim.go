@@ -13,7 +13,8 @@ type Holder struct {
 	Member id.Member
 }
 
-// Claim is the fold of a claim's stream: who holds an address or a slug.
+// Claim is the fold of a claim's stream, or of its last event, which says all: who
+// holds an address or a slug.
 type Claim struct {
 	Holder    Holder
 	Held      bool
@@ -26,7 +27,7 @@ func (c *Claim) Apply(e event.Event) {
 	case event.Reserved:
 		*c = Claim{Holder: Holder{e.Client, e.Member}, Held: true}
 	case event.Confirmed:
-		c.Confirmed = true
+		*c = Claim{Holder: Holder{e.Client, e.Member}, Held: true, Confirmed: true}
 	case event.Released:
 		*c = Claim{}
 	}

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -33,7 +34,8 @@ type Client struct {
 	Abandoned bool // it was never signed up, and cannot be any more
 
 	members map[id.Member]*Member
-	barred  map[id.Member]bool
+	barred  map[id.Member]bool // since the last snapshot
+	length  int64              // of the stream, in events
 }
 
 // Apply folds an event.
@@ -50,13 +52,36 @@ func (c *Client) Apply(e event.Event) {
 	case event.ClientSettingsChanged:
 		c.Settings = e.Settings
 	case event.MemberAdded:
-		c.members[e.Member] = &Member{ID: e.Member, Role: e.Role}
+		c.members[e.Member] = &Member{ID: e.Member, Role: e.Role, Added: c.length}
 	case event.MemberRemoved:
 		delete(c.members, e.Member)
 		c.barred[e.Member] = true
 	case event.MemberAbandoned:
 		c.barred[e.Member] = true
+	case event.ClientSnapshotTaken:
+		*c = Client{
+			ID: e.Client, Name: e.Name, Slug: e.Slug, Settings: e.Settings, length: e.Revision,
+			members: map[id.Member]*Member{}, barred: map[id.Member]bool{},
+		}
+		for _, m := range e.Members {
+			c.members[m.Member] = &Member{ID: m.Member, Role: m.Role, Added: m.Added}
+		}
 	}
+	c.length++
+}
+
+// Snapshot is how the client stands, for the end of its stream; nil where there
+// is none.
+func (c *Client) Snapshot() event.Event {
+	if c.ID == "" {
+		return nil
+	}
+	taken := event.ClientSnapshotTaken{Client: c.ID, Revision: c.length, Name: c.Name, Slug: c.Slug, Settings: c.Settings}
+	for _, member := range slices.Sorted(maps.Keys(c.members)) {
+		m := c.members[member]
+		taken.Members = append(taken.Members, event.MemberStanding{Member: m.ID, Role: m.Role, Added: m.Added})
+	}
+	return taken
 }
 
 // DefaultSettings are those of a client that has chosen none.

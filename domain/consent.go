@@ -9,7 +9,7 @@ import (
 )
 
 // ConsentLayer is the fold of a consent layer's stream: a purpose, and the
-// traits that may be looked at for it.
+// traits that may be looked at for it. Its last event says all.
 type ConsentLayer struct {
 	ID         id.ConsentLayer
 	Name       string
@@ -23,9 +23,9 @@ func (l *ConsentLayer) Apply(e event.Event) {
 	case event.ConsentLayerDefined:
 		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths}
 	case event.ConsentLayerChanged:
-		l.Name, l.TraitPaths = e.Name, e.TraitPaths
+		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths}
 	case event.ConsentLayerRetired:
-		l.Retired = true
+		*l = ConsentLayer{ID: e.Layer, Retired: true}
 	}
 }
 

@@ -168,6 +168,13 @@ func TestMembers(t *testing.T) {
 		return func(c *domain.Client) ([]event.Event, error) { return c.AbandonMember(member), nil }
 	}
 	removed := func(member id.Member) event.Event { return event.MemberRemoved{Member: member, RevokesKeys: true} }
+	removedAt := func(member id.Member, added int64) event.Event {
+		return event.MemberRemoved{Member: member, RevokesKeys: true, Added: &added}
+	}
+	// What signedUp, admin and owners stand for, and nothing before it.
+	snapshot := event.ClientSnapshotTaken{Client: acme, Revision: 120, Members: []event.MemberStanding{
+		{Member: ada, Role: domain.RoleOwner, Added: 1}, {Member: bob, Role: domain.RoleViewer, Added: 77},
+	}}
 	admin := signedUp(event.MemberAdded{Member: bob, Role: domain.RoleAdmin})
 	owners := signedUp(event.MemberAdded{Member: bob, Role: domain.RoleOwner})
 	full := signedUp()
@@ -175,29 +182,34 @@ func TestMembers(t *testing.T) {
 		full = append(full, event.MemberAdded{Member: id.Next[id.Member](id.Derived("m", string(rune(i)))), Role: domain.RoleViewer})
 	}
 	tell(t, map[string]story[*domain.Client]{
-		"an owner adds an owner":                       {given: signedUp(), when: add(ada, bob, "owner"), then: []event.Event{added(bob, "owner")}},
-		"an admin adds a viewer":                       {given: admin, when: add(bob, eve, "viewer"), then: []event.Event{added(eve, "viewer")}},
-		"an admin adds no owner":                       {given: admin, when: add(bob, eve, "owner"), fault: "owner_only"},
-		"a role that is none is refused":               {given: signedUp(), when: add(ada, bob, "king"), fault: "invalid", at: "/role"},
-		"nobody is added where there is no client":     {when: add(ada, bob, "viewer"), fault: "client_unknown"},
-		"a removed member is not added again":          {given: signedUp(added(bob, "viewer"), removed(bob)), when: add(ada, bob, "viewer"), fault: "add_again"},
-		"an abandoned member is not added any more":    {given: signedUp(event.MemberAbandoned{Member: bob}), when: add(ada, bob, "viewer"), fault: "add_again"},
-		"the 1,001st member is refused":                {given: full, when: add(ada, bob, "viewer"), fault: "too_many_members"},
-		"a removal makes room":                         {given: append(slices.Clip(full), removed(full[5].(event.MemberAdded).Member)), when: add(ada, bob, "viewer"), then: []event.Event{added(bob, "viewer")}},
-		"an admin removes itself":                      {given: admin, when: remove(bob, bob), then: []event.Event{removed(bob)}},
-		"an admin removes no owner":                    {given: admin, when: remove(bob, ada), fault: "owner_only"},
-		"one of two owners can be removed":             {given: owners, when: remove(bob, ada), then: []event.Event{removed(ada)}},
-		"the last owner stays":                         {given: admin, when: remove(ada, ada), fault: "last_owner"},
-		"the last owner stays once the other was gone": {given: append(slices.Clip(owners), removed(ada)), when: remove(bob, bob), fault: "last_owner"},
-		"a removed owner acts as one no more":          {given: append(slices.Clip(owners), removed(bob)), when: remove(bob, ada), fault: "owner_only"},
-		"who is not there is not removed":              {given: signedUp(), when: remove(ada, bob), fault: "member_unknown"},
-		"nobody is removed where there is no client":   {when: remove(ada, bob), fault: "member_unknown"},
-		"who was removed is not removed again":         {given: signedUp(added(bob, "viewer"), removed(bob)), when: remove(ada, bob), fault: "member_unknown"},
-		"who was never added can be abandoned":         {given: signedUp(), when: abandon(bob), then: []event.Event{event.MemberAbandoned{Member: bob}}},
-		"who was added is not abandoned":               {given: admin, when: abandon(bob)},
-		"who was removed is not abandoned":             {given: signedUp(added(bob, "viewer"), removed(bob)), when: abandon(bob)},
-		"abandoning twice adds nothing":                {given: signedUp(event.MemberAbandoned{Member: bob}), when: abandon(bob)},
-		"no member of an abandoned client is barred":   {given: []event.Event{event.ClientAbandoned{Client: acme}}, when: abandon(bob)},
+		"an owner adds an owner":                         {given: signedUp(), when: add(ada, bob, "owner"), then: []event.Event{added(bob, "owner")}},
+		"an admin adds a viewer":                         {given: admin, when: add(bob, eve, "viewer"), then: []event.Event{added(eve, "viewer")}},
+		"an admin adds no owner":                         {given: admin, when: add(bob, eve, "owner"), fault: "owner_only"},
+		"a role that is none is refused":                 {given: signedUp(), when: add(ada, bob, "king"), fault: "invalid", at: "/role"},
+		"nobody is added where there is no client":       {when: add(ada, bob, "viewer"), fault: "client_unknown"},
+		"a removed member is not added again":            {given: signedUp(added(bob, "viewer"), removed(bob)), when: add(ada, bob, "viewer"), fault: "add_again"},
+		"an abandoned member is not added any more":      {given: signedUp(event.MemberAbandoned{Member: bob}), when: add(ada, bob, "viewer"), fault: "add_again"},
+		"the 1,001st member is refused":                  {given: full, when: add(ada, bob, "viewer"), fault: "too_many_members"},
+		"a removal makes room":                           {given: append(slices.Clip(full), removed(full[5].(event.MemberAdded).Member)), when: add(ada, bob, "viewer"), then: []event.Event{added(bob, "viewer")}},
+		"an admin removes itself":                        {given: admin, when: remove(bob, bob), then: []event.Event{removedAt(bob, 2)}},
+		"an admin removes no owner":                      {given: admin, when: remove(bob, ada), fault: "owner_only"},
+		"one of two owners can be removed":               {given: owners, when: remove(bob, ada), then: []event.Event{removedAt(ada, 1)}},
+		"the last owner stays":                           {given: admin, when: remove(ada, ada), fault: "last_owner"},
+		"the last owner stays once the other was gone":   {given: append(slices.Clip(owners), removed(ada)), when: remove(bob, bob), fault: "last_owner"},
+		"a removed owner acts as one no more":            {given: append(slices.Clip(owners), removed(bob)), when: remove(bob, ada), fault: "owner_only"},
+		"who is not there is not removed":                {given: signedUp(), when: remove(ada, bob), fault: "member_unknown"},
+		"nobody is removed where there is no client":     {when: remove(ada, bob), fault: "member_unknown"},
+		"who was removed is not removed again":           {given: signedUp(added(bob, "viewer"), removed(bob)), when: remove(ada, bob), fault: "member_unknown"},
+		"who was never added can be abandoned":           {given: signedUp(), when: abandon(bob), then: []event.Event{event.MemberAbandoned{Member: bob}}},
+		"who was added is not abandoned":                 {given: admin, when: abandon(bob)},
+		"who was removed is not abandoned":               {given: signedUp(added(bob, "viewer"), removed(bob)), when: abandon(bob)},
+		"abandoning twice adds nothing":                  {given: signedUp(event.MemberAbandoned{Member: bob}), when: abandon(bob)},
+		"a snapshot says where who is removed was added": {given: []event.Event{snapshot}, when: remove(ada, bob), then: []event.Event{removedAt(bob, 77)}},
+		"a stream is counted on from a snapshot": {
+			given: []event.Event{snapshot, added(eve, "viewer")}, when: remove(ada, eve), then: []event.Event{removedAt(eve, 121)},
+		},
+		"the last owner of a snapshot stays":         {given: []event.Event{snapshot}, when: remove(ada, ada), fault: "last_owner"},
+		"no member of an abandoned client is barred": {given: []event.Event{event.ClientAbandoned{Client: acme}}, when: abandon(bob)},
 	})
 }
 

@@ -20,15 +20,16 @@ const (
 
 // Member is somebody who can log in for a client.
 type Member struct {
-	ID   id.Member
-	Role string
+	ID    id.Member
+	Role  string
+	Added int64 // revision at which it was added
 }
 
 // Member returns a member, or nil.
 func (c *Client) Member(member id.Member) *Member { return c.members[member] }
 
-// Barred says whether a member was removed, or abandoned before it was added:
-// it can never be added any more.
+// Barred says whether a member was removed, or abandoned before it was added,
+// since the stream's last snapshot: it cannot be added any more.
 func (c *Client) Barred(member id.Member) bool { return c.barred[member] }
 
 // AddMember lets somebody log in.
@@ -40,13 +41,18 @@ func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Ev
 	case !slices.Contains([]string{RoleOwner, RoleAdmin, RoleViewer}, added.Role):
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/role", Detail: "must be one of owner, admin, viewer"})
 	case c.barred[added.Member]:
-		return nil, fault.New(fault.Unavailable, "add_again", "Adding the member took too long. Please try again.")
+		return nil, ErrAddAgain()
 	case added.Role == RoleOwner && !c.isOwner(actor):
 		return nil, fault.New(fault.Forbidden, "owner_only", "Only an owner can add an owner.")
 	case len(c.members) >= maxMembers:
 		return nil, fault.New(fault.Conflict, "too_many_members", "A client has at most %d members. Remove one first.", maxMembers)
 	}
 	return []event.Event{added}, nil
+}
+
+// ErrAddAgain tells that a member was, or may have been, barred while it was added.
+func ErrAddAgain() error {
+	return fault.New(fault.Unavailable, "add_again", "Adding the member took too long. Please try again.")
 }
 
 // RemoveMember ends a membership and the member's API keys, but for those kept. At
@@ -64,7 +70,7 @@ func (c *Client) RemoveMember(actor, member id.Member, kept ...id.Key) ([]event.
 			return nil, fault.New(fault.Conflict, "last_owner", "The last owner cannot be removed. Add another owner first.")
 		}
 	}
-	return []event.Event{event.MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: kept}}, nil
+	return []event.Event{event.MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: kept, Added: new(m.Added)}}, nil
 }
 
 // AbandonMember bars a member who was reserved an address but never added.

@@ -45,7 +45,14 @@ func (w *Webhook) Apply(e event.Event) {
 		w.Signed = true
 	case event.WebhookRemoved:
 		w.Removed = true
+	case event.WebhookSnapshotTaken:
+		*w = Webhook{ID: e.Webhook, URL: e.URL, EventTypes: e.EventTypes, Paused: e.Paused, Signed: e.Signed}
 	}
+}
+
+// Snapshot is how the subscription stands, for the end of its stream.
+func (w *Webhook) Snapshot() event.Event {
+	return event.WebhookSnapshotTaken{Webhook: w.ID, URL: w.URL, EventTypes: w.EventTypes, Paused: w.Paused, Signed: w.Signed}
 }
 
 // Status is "active" or "paused".

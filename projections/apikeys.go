@@ -78,13 +78,8 @@ CREATE INDEX api_keys_in_force ON api_keys (client, born) WHERE NOT revoked;`
 
 const (
 	insertAPIKey = `
-<<<<<<< HEAD
 INSERT INTO api_keys (client, id, born, name, hash, fingerprint, scopes, issued_by, created_at, implied, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::text[], '{}'), $11)`
-=======
-INSERT INTO api_keys (client, id, born, name, hash, fingerprint, scopes, issued_by, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (client, id) DO NOTHING`
->>>>>>> 0573c22 (projections: take in what stands in the log twice, once)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::text[], '{}'), $11) ON CONFLICT (client, id) DO NOTHING`
 	revokeAPIKey = `UPDATE api_keys SET revoked = true WHERE client = $1 AND id = $2`
 )
 

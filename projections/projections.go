@@ -37,6 +37,7 @@ func All() []feed.ReadModel {
 		TraitSchemas{},
 		Campaigns{},
 		Spends{},
+		EventIDs{},
 		History{},
 		Clusters{},
 	}

@@ -132,6 +132,13 @@ func (e CampaignBudgetExhausted) Data(client id.Client) any {
 	}{client, e.Campaign}
 }
 
+// Key: an impression is shown once. Its id, where it is derived, follows from the
+// request or the page of a feed that it was shown on.
+func (e CampaignEngagementRecorded) Key() (key id.Event, ok bool) {
+	raw, err := id.Bytes(e.Impression)
+	return id.From[id.Event](raw), err == nil && e.Kind == "impression"
+}
+
 var campaignEvents = []definition{
 	define[CampaignDrafted]("campaign.drafted", 1),
 	define[CampaignChanged]("campaign.changed", 1),

@@ -50,6 +50,7 @@ type (
 		// RevokesKeys is false in version 1: keys outlived the member then.
 		RevokesKeys bool     `json:"revokes_api_keys"`
 		KeptKeys    []id.Key `json:"kept_api_keys,omitempty"`
+		Added       *int64   `json:"added,omitempty"` // revision of the MemberAdded; nil: not known
 	}
 	// MemberLoggedIn: somebody logged in from a network, which is said once an
 	// hour. It stands in a stream of the member's own.
@@ -64,7 +65,25 @@ type (
 		fact
 		Member id.Member `json:"member_id"`
 	}
+	// ClientSnapshotTaken says how the client stood when it was recorded: who
+	// reads the stream backwards can stop here.
+	ClientSnapshotTaken struct {
+		fact
+		Client   id.Client        `json:"client_id"`
+		Revision int64            `json:"revision"` // of this event
+		Name     string           `json:"name"`
+		Slug     string           `json:"slug"`
+		Settings Settings         `json:"settings"`
+		Members  []MemberStanding `json:"members"` // by their ids
+	}
 )
+
+// MemberStanding is a member as a snapshot shows it.
+type MemberStanding struct {
+	Member id.Member `json:"member_id"`
+	Role   string    `json:"role"`
+	Added  int64     `json:"added"` // revision of the MemberAdded
+}
 
 // Settings are what a client may choose for all of its users.
 type Settings struct {
@@ -115,7 +134,8 @@ var clientEvents = []definition{
 	define[ClientRenamed]("client.renamed", 1),
 	define[ClientSettingsChanged]("client.settings_changed", 3, lift(1, liftSettings1)),
 	define[MemberAdded]("member.added", 1),
-	define[MemberRemoved]("member.removed", 2),
+	define[MemberRemoved]("member.removed", 2), // version 1 did not say where the member was added
 	define[MemberLoggedIn]("member.logged_in", 1),
 	define[MemberAbandoned]("member.abandoned", 1),
+	define[ClientSnapshotTaken]("client.snapshot_taken", 1),
 }

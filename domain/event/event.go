@@ -47,6 +47,15 @@ type Opener interface {
 	Opens()
 }
 
+// Single is an event of which a client has one with the same key, however often
+// it is asked for and under whatever event id it was recorded.
+type Single interface {
+	Event
+	// Key is derived from what makes the event the same; ok is false where
+	// another such event is another fact.
+	Key() (key id.Event, ok bool)
+}
+
 // Field is one personal field of an event.
 type Field struct {
 	Name  string

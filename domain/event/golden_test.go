@@ -61,9 +61,14 @@ func samples() []Event {
 		ClientRenamed{Client: client, Name: "Acme"},
 		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id", MatchingRequiresLayer: true, AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}}},
 		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
-		MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: []id.Key{key}},
+		MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: []id.Key{key}, Added: new(int64(7))},
 		MemberLoggedIn{Member: member, Network: box(1)},
 		MemberAbandoned{Member: member},
+		ClientSnapshotTaken{
+			Client: client, Revision: 120, Name: "Acme", Slug: "acme",
+			Settings: Settings{WebhookUserIDs: "external_id", MatchingRequiresLayer: true, AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}},
+			Members:  []MemberStanding{{Member: member, Role: "owner", Added: 1}},
+		},
 		Reserved{Client: client, Member: member},
 		Confirmed{Client: client, Member: member},
 		Released{Client: client, Member: member},
@@ -108,6 +113,7 @@ func samples() []Event {
 		WebhookResumed{Webhook: webhook},
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
+		WebhookSnapshotTaken{Webhook: webhook, URL: "https://x.example", EventTypes: types, Paused: true, Signed: true},
 		DeliveriesEnded{Webhook: webhook, Deliveries: []Ending{{
 			Delivery: "dlv_04hk8ls48pkqs04hk8ls48pkqs", Event: "evt_04hk8ls48pkqs04hk8ls48pkqs", State: "dropped", Attempts: 6,
 		}}},

@@ -13,6 +13,18 @@ type InteractionRecorded struct {
 	Position   int     `json:"position,omitempty"`      // in the feed, from 1, where it is known
 }
 
+// Key: an impression is seen, clicked and converted once; an item is dismissed
+// once.
+func (e InteractionRecorded) Key() (key id.Event, ok bool) {
+	impression := e.Impression
+	if e.Kind == "dismiss" {
+		impression = ""
+	} else if impression == "" {
+		return "", false
+	}
+	return id.Next[id.Event](id.Derived("interaction", string(e.User), e.Item, e.Kind, impression)), true
+}
+
 var interactionEvents = []definition{
 	define[InteractionRecorded]("feed.interaction_recorded", 1),
 }

@@ -40,6 +40,16 @@ type (
 		fact
 		Webhook id.Webhook `json:"webhook_id"`
 	}
+	// WebhookSnapshotTaken says how the subscription stood when it was recorded:
+	// who reads the stream backwards can stop here.
+	WebhookSnapshotTaken struct {
+		fact
+		Webhook    id.Webhook `json:"webhook_id"`
+		URL        string     `json:"url"`
+		EventTypes []string   `json:"event_types"`
+		Paused     bool       `json:"paused"`
+		Signed     bool       `json:"signed"` // a secret was set
+	}
 )
 
 func (e WebhookSubscribed) Subject() string      { return string(e.Webhook) }
@@ -54,4 +64,5 @@ var webhookEvents = []definition{
 	define[WebhookResumed]("webhook.resumed", 1),
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 1),
 }

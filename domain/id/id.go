@@ -89,6 +89,12 @@ func bytes(s, prefix string) (raw [16]byte, err error) {
 	return raw, nil
 }
 
+// IsDerived says whether an identifier followed from a seed, see Next.
+func IsDerived[T Typed](v T) bool {
+	raw, err := Bytes(v)
+	return err == nil && raw[6]&0xf0 == derivedVersion
+}
+
 // clip keeps what a caller sent short enough to be quoted back.
 func clip(s string) string {
 	if len(s) > 40 {
@@ -119,19 +125,25 @@ func Derived(parts ...string) *Source {
 	return &Source{seed: [32]byte(h.Sum(nil))}
 }
 
+// UUID versions of identifiers, in the high half of a byte.
+const (
+	randomVersion  = 0x40
+	derivedVersion = 0x80
+)
+
 // Next takes the next identifier from s. The 16 bytes are a valid UUID
 // (RFC 9562, version 4 where random and 8 where derived). It panics when the
 // entropy fails, as crypto/rand itself does.
 func Next[T Typed](s *Source) T {
 	var raw [16]byte
-	version := byte(0x40)
+	version := byte(randomVersion)
 	if s.entropy != nil {
 		if _, err := io.ReadFull(s.entropy, raw[:]); err != nil {
 			panic(fmt.Sprintf("read entropy: %v", err))
 		}
 	} else {
 		sum := sha256.Sum256(binary.BigEndian.AppendUint64(s.seed[:], s.next))
-		raw, version = [16]byte(sum[:16]), 0x80
+		raw, version = [16]byte(sum[:16]), derivedVersion
 	}
 	s.next++
 	raw[6] = raw[6]&0x0f | version

@@ -1,0 +1,131 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// loaded is what a command has read of a stream.
+type loaded struct {
+	tip     eventstore.Tip
+	history []eventstore.Recorded // what its aggregate folds, in order
+	// seen is the end of the stream without a gap, in order; the whole where its
+	// first event is the stream's first.
+	seen []eventstore.Recorded
+}
+
+// load reads the end of a stream, up to a revision, as far back as a command
+// needs it.
+type load func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (loaded, error)
+
+const (
+	// snapshotAfter is how many events are folded before the next change records
+	// how things stand, where no single event says that.
+	snapshotAfter = 100
+	// statePage holds, in one read, all that can follow a snapshot.
+	statePage = 128
+	longPage  = 500 // events of a stream without snapshots that are read at once
+	// maxHistory bounds what is folded of a stream without snapshots.
+	maxHistory = 100_000
+)
+
+// snapshotter is an aggregate of which no event but a snapshot says all, and
+// which may be changed any number of times.
+type snapshotter interface {
+	Snapshot() event.Event
+}
+
+// isSnapshot says whether an event says all that the events before it add up to.
+func isSnapshot(e event.Event) bool {
+	switch e.(type) {
+	case event.ClientSnapshotTaken, event.WebhookSnapshotTaken:
+		return true
+	}
+	return false
+}
+
+// snapshot is what is recorded before the next events, or nothing.
+type snapshot struct {
+	event event.Event
+	tip   eventstore.Tip
+}
+
+// snapshotOf takes a snapshot where it is time for one.
+func snapshotOf(l loaded, state any) snapshot {
+	if of, ok := state.(snapshotter); ok && len(l.history) >= snapshotAfter {
+		return snapshot{of.Snapshot(), l.tip}
+	}
+	return snapshot{}
+}
+
+// entries are none or one. Its id follows from its place: a repetition finds what
+// its request recorded by the ids of that alone.
+func (s snapshot) entries(call Call) []eventstore.Entry {
+	if s.event == nil {
+		return nil
+	}
+	ids := id.Derived("snapshot", string(s.tip.Stream), strconv.FormatInt(int64(s.tip.Revision)+1, 10))
+	return []eventstore.Entry{{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: s.event}}
+}
+
+// saysAll is for streams of which each event says how things stand.
+func saysAll(event.Event) bool { return true }
+
+// whole reads all of a stream that stays short.
+func (c *Commands) whole(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
+	history, tip, err := c.Log.Load(ctx, stream)
+	return loaded{tip, history, history}, err
+}
+
+// ends reads the first and the last event of a stream, of which no other counts.
+func (c *Commands) ends(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
+	history, tip, err := c.Log.LoadEnds(ctx, stream)
+	return loaded{tip, history, history}, err
+}
+
+// backTo reads a stream back, a page first, to the last event that says all.
+func (c *Commands) backTo(page int, saysAll func(event.Event) bool) load {
+	return func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (loaded, error) {
+		var newest []eventstore.Recorded
+		first, tip := -1, eventstore.NewTip(stream)
+		for size := page; first < 0; size = max(page, longPage) {
+			back, err := c.Log.ReadBack(ctx, stream, upTo, size)
+			if err != nil || len(back) == 0 {
+				return loaded{tip: tip}, err
+			}
+			if first = slices.IndexFunc(back, func(r eventstore.Recorded) bool { return saysAll(r.Event) }); first >= 0 {
+				first += len(newest)
+			}
+			newest = append(newest, back...)
+			if upTo = newest[len(newest)-1].Revision - 1; upTo < 0 && first < 0 {
+				first = len(newest) - 1
+			}
+			if len(newest) > maxHistory {
+				return loaded{tip: tip}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
+			}
+		}
+		tip, err := tipOf(stream, newest)
+		slices.Reverse(newest)
+		return loaded{tip, newest[len(newest)-1-first:], newest}, err
+	}
+}
+
+// last reads the last event of a stream, which says all; some more of the last
+// where the request may be a repetition, which is most often among them.
+func (c *Commands) last(call Call) load {
+	page := 1
+	if call.Seed != nil {
+		page = repeatedPage
+	}
+	return c.backTo(page, saysAll)
+}
+
+// repeatedPage is how many of the last events a repetition looks at before it
+// asks for its own by their ids.
+const repeatedPage = 16
