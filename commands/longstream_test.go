@@ -525,7 +525,6 @@ func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 			t.Errorf("a campaign that was changed often costs %d events", read)
 		}
 	}
-
 }
 
 func errorsOf(errs ...error) error {
