@@ -454,7 +454,7 @@ func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 			return err
 		},
 	}
-	for range 260 {
+	for range 130 {
 		for what, change := range changes {
 			if err := change(); err != nil {
 				t.Fatalf("%s: %v", what, err)

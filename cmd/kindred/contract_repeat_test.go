@@ -12,6 +12,45 @@ import (
 	"kindred/httpapi"
 )
 
+// Beyond what is read of a stream's end, a request is found by the ids of its events.
+func TestARequestIsFoundAgainBehindManyOthers(t *testing.T) {
+	t.Parallel()
+	first := keepContract(t)
+	second := keepContract(t, replicaOf(first))
+	a := first.signUp()
+	for _, external := range []string{"ann", "bob"} {
+		a.createUser(external, map[string]string{"plan": "pro"})
+	}
+	const clicks, matches = "/api/v1/users/ext:ann/feed/interactions", "/api/v1/users/ext:ann/matches"
+	bodies := map[string]string{clicks: `{"item_id":"ext:bob","type":"click"}`, matches: `{"limit":1}`}
+	made := map[string]answer{}
+	for path, body := range bodies {
+		if made[path] = a.send("POST", path, body, idempotent("key of "+path)); made[path].Status >= 300 {
+			t.Fatalf("%d %s", made[path].Status, made[path].Body)
+		}
+	}
+	for range 60 {
+		for path, body := range bodies {
+			if got := a.send("POST", path, body); got.Status >= 300 {
+				t.Fatalf("%d %s", got.Status, got.Body)
+			}
+		}
+	}
+	for path, body := range bodies {
+		for _, b := range []account{a, a.at(second)} {
+			again := b.send("POST", path, body, idempotent("key of "+path))
+			if again.Status != made[path].Status || string(again.Body) != string(made[path].Body) {
+				t.Errorf("%s: %d %s\nthe first answer: %d %s", path, again.Status, again.Body, made[path].Status, made[path].Body)
+			}
+		}
+	}
+	var recorded int
+	const count = `SELECT count(*) FROM events WHERE client = $1 AND type IN ('feed.interaction_recorded', 'match.computed')`
+	if err := first.database().QueryRow(t.Context(), count, a.Client.ID).Scan(&recorded); err != nil || recorded != 122 {
+		t.Errorf("%d are recorded, not 122: %v", recorded, err)
+	}
+}
+
 func TestARepeatedRequestTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	first := keepContract(t)
