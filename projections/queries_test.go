@@ -657,9 +657,9 @@ func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 		hook := w.subscribe(client, "https://one")
 		w.webhook(client, hook, event.WebhookPaused{Webhook: hook})
 	}
-	// The same subscription again: what no command records.
-	twice := w.subscribe(w.acme, "https://two")
-	w.webhook(w.acme, twice, event.WebhookSubscribed{Webhook: twice, URL: "https://two", EventTypes: []string{}})
+	// What no command records, and no column takes.
+	other := w.subscribe(w.acme, "https://two")
+	w.webhook(w.acme, other, event.WebhookChanged{Webhook: other, URL: "https://\x00", EventTypes: []string{}})
 	w.subscribe(w.bolt, "https://two")
 	webhooks := projections.Webhooks{Reader: w.reader}
 	_, err := webhooks.List(t.Context(), w.acme, false, nil, everything())
