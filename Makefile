@@ -23,8 +23,9 @@ build: ## build bin/kindred
 # Nothing is vetted here: lint and vet do that.
 test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
 	@scripts/install-postgres
+	@scripts/install-pgbouncer
 	@$(BUILD) -o bin/testpg ./scripts/testpg
-	GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -timeout 30m ./...
+	PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -timeout 30m ./...
 
 bench: build ## measure bin/kindred beside its ceilings; BENCH="--quick" for less
 	@scripts/install-postgres

@@ -255,7 +255,7 @@ func (l *Local) askFor(ctx context.Context, s *server) error {
 }
 
 func createDatabase(ctx context.Context, socketDir string) error {
-	conn, err := connect(ctx, socketURL(socketDir, "postgres"), "kindred start")
+	conn, err := Connect(ctx, socketURL(socketDir, "postgres"), "kindred start")
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ const isMigrated = `SELECT to_regclass('public.schema_migration') IS NOT NULL`
 // Migrated says whether the database at url was ever brought to a schema of
 // [Migrate]. It changes nothing.
 func Migrated(ctx context.Context, url string) (bool, error) {
-	conn, err := connect(ctx, url, "kindred")
+	conn, err := Connect(ctx, url, "kindred")
 	if err != nil {
 		return false, fmt.Errorf("reach database: %w", err)
 	}
@@ -99,7 +99,7 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	conn, err := connect(ctx, url, "kindred migrate")
+	conn, err := Connect(ctx, url, "kindred migrate")
 	if err != nil {
 		return fmt.Errorf("reach database: %w", err)
 	}

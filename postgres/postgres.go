@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -33,6 +35,9 @@ type Options struct {
 // are prepared once per connection and cached; connecting takes at most 5 s, and a
 // transaction that idles for 60 s is ended by the server. Deadlines of statements
 // are the callers', through their contexts.
+//
+// Of several servers in url, and of one, only a primary is used: what was just
+// written must be read. A connection whose server takes no writes any more is closed.
 func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -44,7 +49,7 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	config.MaxConnIdleTime = 5 * time.Minute
 	configure(config.ConnConfig, cmp.Or(o.AppName, "kindred"))
 	if len(o.SearchPath) > 0 {
-		config.ConnConfig.RuntimeParams["search_path"] = searchPath(o.SearchPath)
+		Set(config.ConnConfig, Settings{"search_path": searchPath(o.SearchPath)})
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -60,8 +65,8 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 // errBadURL names no part of the URL, nor the parser's words: both may hold a password.
 var errBadURL = errors.New("the database URL is not a PostgreSQL connection URL")
 
-// connect opens a single connection, for work that needs a session of its own.
-func connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {
+// Connect opens a single connection, for work that needs a session of its own.
+func Connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, errBadURL
@@ -72,9 +77,22 @@ func connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {
 
 func configure(config *pgx.ConnConfig, appName string) {
 	config.ConnectTimeout = connectTimeout
+	settings := Settings{
+		"idle_in_transaction_session_timeout": idleInTxTimeout,
+		"random_page_cost":                    randomPageCost,
+	}
+	for name, value := range config.RuntimeParams { // of the URL
+		if !slices.Contains(startupParams, strings.ToLower(name)) {
+			settings[name] = value
+			delete(config.RuntimeParams, name)
+		}
+	}
 	config.RuntimeParams["application_name"] = appName
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = idleInTxTimeout
-	config.RuntimeParams["random_page_cost"] = randomPageCost
+	Set(config, settings)
+	onError := config.OnPgError
+	config.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != readOnlyTransaction && (onError == nil || onError(conn, err))
+	}
 }
 
 func searchPath(schemas []string) string {

@@ -47,7 +47,7 @@ var rules = map[string][]string{
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
 	},
-	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "pgx", "semaphore"},
+	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "postgres", "pgx", "semaphore"},
 	"readapi": {
 		"projections", "projections/auditing", "projections/feeds", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
 		"domain/pacing", "eventstore", "eventstore/audit",
@@ -58,7 +58,7 @@ var rules = map[string][]string{
 	"postgres":     {"pgx"},
 
 	"eventstore/memstore":           {"eventstore", "domain/id"},
-	"eventstore/pgstore":            {"eventstore", "domain/id", "pgx"},
+	"eventstore/pgstore":            {"eventstore", "domain/id", "postgres", "pgx"},
 	"eventstore/esdbstore":          {"eventstore", "domain/id", "esdb"},
 	"eventstore/esdbstore/esdbtest": {"esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id"},

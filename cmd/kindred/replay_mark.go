@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
+	"kindred/postgres"
 )
 
 // replayMark is how far a replay has come.
@@ -27,11 +29,7 @@ SELECT to_regclass('public.replay') IS NULL AND EXISTS (
 // refuseForeign looks, before anything is changed, whether a database is
 // another's.
 func refuseForeign(ctx context.Context, url string) error {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		return errors.New("--into is not a PostgreSQL connection URL")
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := postgres.Connect(ctx, url, feed.ToolName)
 	if err != nil {
 		return fmt.Errorf("reach the database of --into: %w", err)
 	}

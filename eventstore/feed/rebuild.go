@@ -334,7 +334,7 @@ func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lea
 		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
 		`DROP SCHEMA IF EXISTS ` + quote(slot) + ` CASCADE`,
 		`ALTER SCHEMA ` + quote(l.slot) + ` RENAME TO ` + quote(slot),
-		`SET LOCAL search_path TO ` + quote(slot) + `, public`, vacuumAgain, `SET LOCAL search_path TO DEFAULT`,
+		`SET LOCAL search_path TO ` + quote(slot) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return err

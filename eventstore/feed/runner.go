@@ -203,7 +203,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	}
 	for _, ddl := range []string{
 		`DROP SCHEMA IF EXISTS ` + schema + ` CASCADE`, `CREATE SCHEMA ` + schema,
-		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), rest, `SET LOCAL search_path TO DEFAULT`,
+		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), rest, `SET LOCAL search_path TO public`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return fmt.Errorf("make the tables of %s: %w", l.slot, err)

@@ -19,6 +19,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
+	"kindred/postgres"
 )
 
 // Store is the log of one database. Any number of stores, in any number of
@@ -49,10 +50,12 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 		return nil, fmt.Errorf("open the event log: %w", unavailable(err))
 	}
 	config := pool.Config().ConnConfig
-	config.RuntimeParams["default_transaction_isolation"] = "read committed" // append_streams needs it
-	config.RuntimeParams["plan_cache_mode"] = "force_generic_plan"           // arrays are dear to plan for
-	config.RuntimeParams["enable_seqscan"] = "off"                           // a plan made while the log is small stays good
-	config.RuntimeParams["enable_bitmapscan"] = "off"                        // such a plan would sort a stream to find its end
+	postgres.Set(config, postgres.Settings{
+		"default_transaction_isolation": "read committed",     // append_streams needs it
+		"plan_cache_mode":               "force_generic_plan", // arrays are dear to plan for
+		"enable_seqscan":                "off",                // a plan made while the log is small stays good
+		"enable_bitmapscan":             "off",                // such a plan would sort a stream to find its end
+	})
 	listening, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{
 		pool:   pool,

@@ -2,7 +2,8 @@
 // in place, on a server that the whole run shares. Nothing outlives the run.
 //
 // KINDRED_TEST_DATABASE_URL names the server (scripts/testpg sets it); without it, each
-// test binary starts a private one.
+// test binary starts a private one. With KINDRED_TEST_POOLED set, PgBouncer stands
+// between.
 package pgtest
 
 import (
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +108,14 @@ func clone(t testing.TB, template string) string {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
-	return withDatabase(server, name)
+	database := withDatabase(server, name)
+	if os.Getenv(EnvPooled) == "" {
+		return database
+	}
+	if database, err = pooled(database); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	return database
 }
 
 // makeTemplate makes the database that tests clone, unless somebody has. It is made

@@ -48,8 +48,7 @@ const noShmFiles = "dynamic_shared_memory_type=mmap"
 type Server struct {
 	*postgres.Local
 	dir     string
-	cleaner *exec.Cmd
-	cleaned chan struct{} // closed when the cleaner has ended
+	cleaner *cleaner
 }
 
 // StartServer starts a server for tests. When the process ends without having called
@@ -68,7 +67,7 @@ func StartServer(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Local: local, dir: dir}
-	if err := s.startCleaner(ctx); err != nil {
+	if s.cleaner, err = startCleaner(ctx, s.PID(), s.dir); err != nil {
 		return nil, errors.Join(err, local.Stop(ctx), os.RemoveAll(dir))
 	}
 	return s, nil
@@ -76,8 +75,7 @@ func StartServer(ctx context.Context) (*Server, error) {
 
 // Stop ends the server and removes its data.
 func (s *Server) Stop(ctx context.Context) error {
-	err := s.cleaner.Process.Kill() // its work is done here
-	<-s.cleaned
+	err := s.cleaner.stop() // its work is done here
 	return errors.Join(err, s.Local.Stop(ctx), os.RemoveAll(s.dir))
 }
 
@@ -125,24 +123,38 @@ func makeDir(parent string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
+// cleaner waits for the end of this process, then ends another and removes its
+// directory.
+type cleaner struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the cleaner has ended
+}
+
 // startCleaner starts a process that waits for our end (its standard input closes,
-// which not even kill -9 prevents), then ends the server and removes its directory.
-func (s *Server) startCleaner(ctx context.Context) error {
+// which not even kill -9 prevents), then ends process pid and removes its directory.
+func startCleaner(ctx context.Context, pid int, dir string) (*cleaner, error) {
 	const script = `cat; kill -QUIT "$1"; n=0
 		while kill -0 "$1" && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$2"`
-	s.cleaner = exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", strconv.Itoa(s.PID()), s.dir)
-	s.cleaner.Dir = "/"
-	s.cleaner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
-	if _, err := s.cleaner.StdinPipe(); err != nil {
-		return err
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", strconv.Itoa(pid), dir)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
+	if _, err := cmd.StdinPipe(); err != nil {
+		return nil, err
 	}
-	if err := s.cleaner.Start(); err != nil {
-		return err
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
-	s.cleaned = make(chan struct{})
+	c := &cleaner{cmd, make(chan struct{})}
 	go func() {
-		_ = s.cleaner.Wait() // killed by Stop; it also keeps our end of the pipe
-		close(s.cleaned)
+		_ = cmd.Wait() // killed by stop; it also keeps our end of the pipe
+		close(c.ended)
 	}()
-	return nil
+	return c, nil
+}
+
+// stop calls the cleaner off.
+func (c *cleaner) stop() error {
+	err := c.cmd.Process.Kill()
+	<-c.ended
+	return err
 }

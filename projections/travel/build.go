@@ -12,6 +12,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/feed"
+	"kindred/postgres"
 	"kindred/projections"
 )
 
@@ -72,8 +73,10 @@ func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, rep
 func within(ctx context.Context, like *pgxpool.Pool, schema string) (*pgxpool.Pool, error) {
 	config := like.Config()
 	config.MaxConns, config.MinConns = conns, 0
-	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() + ", public"
-	config.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+	postgres.Set(config.ConnConfig, postgres.Settings{
+		"search_path":        pgx.Identifier{schema}.Sanitize() + ", public",
+		"synchronous_commit": "off",
+	})
 	return pgxpool.NewWithConfig(ctx, config)
 }
 

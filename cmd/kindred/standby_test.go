@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"kindred/postgres/pgtest"
+)
+
+func TestReadsNeverGoToAStandby(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Durable(t)
+	standby := primary.Standby("recovery_min_apply_delay = '1h'") // what it shows is old
+	s := startService(t, func(c *Config) { c.DatabaseURL = standby.Behind(primary.URL()) })
+	a := s.signUp()
+	made := 0
+	// create creates a user, and reads it back where that was acknowledged.
+	create := func() (wrote, read int) {
+		made++
+		name := fmt.Sprintf("user-%d", made)
+		answered, err := a.try("POST", "/api/v1/users", map[string]any{"external_id": name})
+		if err != nil || answered.Status != http.StatusCreated {
+			return answered.Status, 0
+		}
+		found, err := a.try("GET", "/api/v1/users/ext:"+name, nil)
+		if err != nil || found.Status == http.StatusNotFound {
+			t.Fatalf("what was just created is not there: %v %s", err, found.Body)
+		}
+		return answered.Status, found.Status
+	}
+	if wrote, read := create(); wrote != http.StatusCreated || read != http.StatusOK {
+		t.Fatalf("at first: %d, %d", wrote, read)
+	}
+	primary.Kill()
+	for range 4 { // meanwhile the connections of before are found broken
+		together(20, func(int) any {
+			if read, err := a.try("GET", "/api/v1/users/ext:user-1", nil); err != nil || read.Status != http.StatusServiceUnavailable {
+				t.Errorf("while the primary is away: %v, %d %s", err, read.Status, read.Body)
+			}
+			return nil
+		})
+	}
+	primary.Restart()
+	streak := 0
+	eventually(t, "it writes and reads as before", func() bool {
+		wrote, read := create()
+		if streak++; wrote != http.StatusCreated || read != http.StatusOK {
+			streak = 0
+		}
+		return streak == 50
+	})
+}

@@ -1,0 +1,90 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/postgres"
+	"kindred/postgres/pgtest"
+)
+
+func TestSettingsOfTheURLHoldForEachSession(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool, err := postgres.Open(t.Context(), url+"&statement_timeout=7s&random_page_cost=3", postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	config := pool.Config().ConnConfig
+	postgres.Set(config, postgres.Settings{"synchronous_commit": "off"})
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for setting, want := range map[string]string{
+		"statement_timeout": "7s", "random_page_cost": "3", "idle_in_transaction_session_timeout": "1min", "synchronous_commit": "off",
+	} {
+		var got string
+		if err := conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %s (%v) instead of %s", setting, got, err, want)
+		}
+	}
+}
+
+func TestAConnectionThatTakesNoWritesAnyMoreIsDropped(t *testing.T) {
+	t.Parallel()
+	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), `SET default_transaction_read_only TO on`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE t (n int)`); err == nil {
+		t.Fatal("a read-only session wrote")
+	}
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE t (n int)`); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}
+
+func TestAServerThatTakesNoWritesIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn, err := postgres.Connect(t.Context(), url, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	database := pgx.Identifier{conn.Config().Database}.Sanitize()
+	if _, err := conn.Exec(t.Context(), `ALTER DATABASE `+database+` SET default_transaction_read_only TO on`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.Open(t.Context(), url, postgres.Options{}); err == nil || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("it says: %v", err)
+	}
+}
+
+func TestAStandbyIsPassedOver(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Durable(t)
+	standby := primary.Standby()
+	pool, err := postgres.Open(t.Context(), standby.Behind(primary.URL()), postgres.Options{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	primary.Kill()
+	if err := pool.Ping(t.Context()); err == nil {
+		t.Error("a standby is used while the primary is away")
+	}
+	primary.Restart()
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE t (n int)`); err != nil {
+		t.Error(err)
+	}
+}
