@@ -32,6 +32,9 @@ type Log struct {
 	// Appended is told of each append that was tried: how many events it has, and
 	// what it failed with. Nil: nobody counts.
 	Appended func(events int, err error)
+	// Confirm returns once what was read from the store is as durable as what is
+	// appended to it. It is nil for a store where each event that is read is.
+	Confirm func(ctx context.Context) error
 }
 
 // Recorded is an event as it was recorded, lifted to its newest shape. Its
@@ -233,7 +236,7 @@ func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded,
 	if err != nil {
 		return nil, err
 	}
-	if err := l.NoteHead(ctx, client, appended.Position); err != nil {
+	if err := l.noteHead(ctx, client, appended.Position); err != nil {
 		return nil, err
 	}
 	if appended.Already {
@@ -306,9 +309,19 @@ func (l *Log) draft(ctx context.Context, tip Tip, entries []Entry, draw bool) (R
 }
 
 // NoteHead makes sure that readers of the client will see everything up to a
-// position. Append does so itself; whoever answers from events that an earlier
-// append left, which may have died before it got here, calls it before.
+// position, and that it is durable. Append does so itself; whoever answers from
+// events that an earlier append left, which may have died before it got here,
+// calls it before.
 func (l *Log) NoteHead(ctx context.Context, client id.Client, at Position) error {
+	if l.Confirm != nil && at != Start {
+		if err := l.Confirm(ctx); err != nil {
+			return fmt.Errorf("confirm what was recorded before: %w", err)
+		}
+	}
+	return l.noteHead(ctx, client, at)
+}
+
+func (l *Log) noteHead(ctx context.Context, client id.Client, at Position) error {
 	if l.Acknowledge == nil || client == "" || at == Start {
 		return nil
 	}

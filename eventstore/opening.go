@@ -111,7 +111,7 @@ func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sea
 		opened[i].Recorded.Position = result.Position
 		last = max(last, result.Position)
 	}
-	return opened, l.NoteHead(ctx, client, last)
+	return opened, l.noteHead(ctx, client, last)
 }
 
 // appendAll makes appends in their order, together where the store can.

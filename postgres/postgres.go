@@ -89,6 +89,7 @@ func configure(config *pgx.ConnConfig, appName string) {
 	}
 	config.RuntimeParams["application_name"] = appName
 	Set(config, settings)
+	config.OnNotice = noteWarning
 	onError := config.OnPgError
 	config.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnlyTransaction && (onError == nil || onError(conn, err))

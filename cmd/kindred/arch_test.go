@@ -62,7 +62,7 @@ var rules = map[string][]string{
 	"eventstore/esdbstore":          {"eventstore", "domain/id", "esdb"},
 	"eventstore/esdbstore/esdbtest": {"esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id"},
-	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "pgx"},
+	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "postgres", "pgx"},
 	"eventstore/seal/keystest":      {"eventstore/seal", "domain/id"},
 	"postgres/pgtest":               {"postgres", "pgx"},
 	"httpapi/httpapitest":           {"httpapi"},

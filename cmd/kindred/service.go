@@ -154,7 +154,7 @@ func (f *foundation) openLog(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.log.Store, f.log.Bulk = store, store
+		f.log.Store, f.log.Bulk, f.log.Confirm = store, store, store.Confirm
 		f.closers = append(f.closers, store.Close)
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"kindred/postgres/pgtest"
 )
@@ -50,4 +51,43 @@ func TestReadsNeverGoToAStandby(t *testing.T) {
 		}
 		return streak == 50
 	})
+}
+
+func TestASpendIsNotAcknowledgedThatTheStandbyLacks(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Durable(t)
+	standby := primary.Standby()
+	s := startService(t, func(c *Config) { c.DatabaseURL = primary.URL() })
+	replicas := []*service{s, startService(t, replicaOf(s))} // the second knows of it from the log alone
+	a := s.signUp()
+	c := a.run(map[string]any{"budget_minor": 1000})
+	spend := func(at *service) chan int {
+		answered := make(chan int, 1)
+		go func() {
+			answer, _ := a.at(at).try("POST", "/api/v1/campaigns/"+string(c.ID)+"/spend", map[string]any{"spend_id": "s", "amount_minor": 1})
+			answered <- answer.Status
+		}()
+		return answered
+	}
+	standby.Await(primary)
+	standby.Stop()
+	database := s.database()
+	const breakOff = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
+	for i := range 3 {
+		answered := spend(replicas[i%2])
+		for answer := 0; answer == 0; {
+			if _, err := database.Exec(t.Context(), breakOff); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case answer = <-answered:
+				if answer != http.StatusServiceUnavailable {
+					t.Fatalf("try %d, without the standby: %d", i, answer)
+				}
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	standby.Start()
+	eventually(t, "the spend is acknowledged with the standby back", func() bool { return <-spend(s) == http.StatusCreated })
 }

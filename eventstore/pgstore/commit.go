@@ -100,7 +100,8 @@ func (c *committer) settle(batch []*request) error {
 
 // commit repeats a batch while its outcome is unknown or the server cannot work,
 // for as long as its patience lasts. Where an attempt took place after all, the
-// requests of the next one meet their own events.
+// requests of the next one meet their own events, which are confirmed before any
+// is answered (see Store.repeated).
 func (c *committer) commit(batch []*request) (base int64, actual []int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
@@ -163,6 +164,9 @@ func (c *committer) transact(ctx context.Context, batch []*request, hopeful bool
 		return 0, nil, result.Err
 	case len(result.Rows) != 1:
 		return 0, nil, pgx.ErrNoRows
+	}
+	if err := postgres.Replicated(c.conn); err != nil {
+		return 0, nil, err
 	}
 	for i, to := range []any{&base, &actual} {
 		if err := c.conn.TypeMap().Scan(result.FieldDescriptions[i].DataTypeOID, pgx.BinaryFormatCode, result.Rows[0][i], to); err != nil {

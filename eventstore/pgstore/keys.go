@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 // Keys wait for the disk: a server that crashed and forgot them would still take
@@ -39,16 +40,19 @@ func (s *Store) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, er
 		clients[i], subjects[i], ids[i], roots[i], wrapped[i] = string(k.Client), k.Subject, k.ID, k.Under, k.Wrapped
 	}
 	made := slices.Repeat([]bool{true}, n)
-	_, err := s.pool.Exec(ctx, insertKeys, clients, subjects, ids, roots, wrapped)
+	_, err := postgres.Exec(ctx, s.pool, insertKeys, clients, subjects, ids, roots, wrapped)
 	for range readTries {
 		if err == nil || ctx.Err() != nil || !stands(err) && !passing(err) {
 			break
 		}
-		// Some are there, which may be those of the last try.
-		if _, err = s.pool.Exec(ctx, insertMissingKeys, clients, subjects, ids, roots, wrapped); err == nil {
+		// Some are there, which may be those of the last try: they are confirmed.
+		if _, err = postgres.Exec(ctx, s.pool, insertMissingKeys, clients, subjects, ids, roots, wrapped); err == nil {
 			var rows pgx.Rows
 			if rows, err = s.pool.Query(ctx, selectKeysMade, clients, subjects, ids); err == nil {
 				made, err = pgx.CollectRows(rows, pgx.RowTo[bool])
+			}
+			if err == nil {
+				err = s.Confirm(ctx)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -32,6 +33,8 @@ type Store struct {
 	closed chan struct{}
 	stop   context.CancelFunc // of the listener
 	work   sync.WaitGroup
+
+	confirms confirms
 }
 
 var _ eventstore.Bulk = (*Store)(nil)
@@ -65,6 +68,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 		stop:   stop,
 	}
 	s.tail = tail.New(source{s}, s.closed, fmt.Errorf("%w: it is closed", eventstore.ErrUnavailable))
+	s.confirms.turn = make(chan struct{}, 1)
 	t := newTeller(config)
 	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, patience: commitTimeout}
 	l := &listener{config: config, tail: s.tail}
@@ -167,8 +171,8 @@ SELECT position, event_id FROM public.events
 WHERE ` + inStream + ` AND revision > $2 AND revision <= $3 ORDER BY revision`
 
 // repeated answers an append that met its stream elsewhere: with success where
-// the same events stand right after the expected revision. What stands there
-// never changes, so nobody else has to wait for this.
+// the same events stand right after the expected revision, and are confirmed.
+// What stands there never changes, so nobody else has to wait for this.
 func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revision) (eventstore.Appended, error) {
 	conflict := &eventstore.ConflictError{Stream: r.stream, Expected: r.expected, Actual: actual}
 	if r.expected < eventstore.NoStream || r.expected > actual || actual-r.expected < eventstore.Revision(len(r.events)) {
@@ -196,7 +200,39 @@ func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revi
 	case !same || n != len(r.events):
 		return eventstore.Appended{}, conflict
 	}
+	if err := s.Confirm(ctx); err != nil {
+		return eventstore.Appended{}, err
+	}
 	return eventstore.Appended{Position: positionOf(position), Revision: last, Already: true}, nil
+}
+
+// Confirm returns once all that was appended before, as far as it can be read, stands
+// where an append has to be (see postgres.Confirm). Who waits while one runs shares
+// the next, so that all of them take up one connection.
+func (s *Store) Confirm(ctx context.Context) error {
+	begun := s.confirms.begun.Load()
+	select {
+	case s.confirms.turn <- struct{}{}:
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+	defer func() { <-s.confirms.turn }()
+	if s.confirms.done > begun {
+		return nil
+	}
+	n := s.confirms.begun.Add(1)
+	if err := postgres.Confirm(ctx, s.pool); err != nil {
+		return unavailable(err)
+	}
+	s.confirms.done = n
+	return nil
+}
+
+// confirms are numbered from 1, in the order in which they begin.
+type confirms struct {
+	begun atomic.Int64
+	turn  chan struct{} // of capacity 1
+	done  int64         // the last that has succeeded; for who has the turn
 }
 
 // Epoch implements [eventstore.Store].

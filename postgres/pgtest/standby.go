@@ -150,3 +150,80 @@ func (s *Standby) command(ctx context.Context, said *bytes.Buffer, name string, 
 	}
 	return cmd
 }
+
+// Await makes commits of the primary wait for the standby from now on, which must
+// be running.
+func (s *Standby) Await(primary *Crashable) {
+	s.t.Helper()
+	conn := s.connect(primary)
+	defer conn.Close(context.WithoutCancel(s.t.Context()))
+	for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + StandbyName + `'`, `SELECT pg_reload_conf()`} {
+		if _, err := conn.Exec(s.t.Context(), sql); err != nil {
+			s.t.Fatalf("pgtest: %v", err)
+		}
+	}
+	const synchronous = `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')`
+	until(s.t, "the primary waits for the standby", func() (yes bool) {
+		return conn.QueryRow(s.t.Context(), synchronous).Scan(&yes) == nil && yes
+	})
+}
+
+// Needed checks that work does not succeed without the standby, however often it is
+// tried and however its wait is broken off, and that it does once the standby is back.
+func (s *Standby) Needed(primary *Crashable, work func(context.Context) error) {
+	s.t.Helper()
+	s.Stop()
+	conn := s.connect(primary)
+	defer conn.Close(context.WithoutCancel(s.t.Context()))
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for range 10 {
+			if err = work(s.t.Context()); err == nil {
+				break
+			}
+		}
+		done <- err
+	}()
+	since := time.Time{}
+	for _, breakOff := range []string{"pg_cancel_backend", "pg_terminate_backend", "pg_cancel_backend", "abs"} {
+		until(s.t, "a commit waits for the standby", func() bool {
+			select {
+			case err := <-done:
+				s.t.Fatalf("without the standby it ended: %v", err)
+			default:
+			}
+			return conn.QueryRow(s.t.Context(), `
+SELECT query_start FROM pg_stat_activity, LATERAL (SELECT `+breakOff+`(pid)) AS broken_off
+WHERE wait_event = 'SyncRep' AND query_start > $1 AND backend_type = 'client backend'`, since).Scan(&since) == nil
+		})
+	}
+	s.Start()
+	select {
+	case err := <-done:
+		if err != nil {
+			s.t.Errorf("with the standby: %v", err)
+		}
+	case <-time.After(timeout):
+		s.t.Error("it does not end with the standby back")
+	}
+}
+
+func (s *Standby) connect(primary *Crashable) *pgx.Conn {
+	s.t.Helper()
+	conn, err := pgx.Connect(s.t.Context(), primary.URL())
+	if err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+	return conn
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(timeout); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("pgtest: never: %s", what)
+		}
+	}
+}

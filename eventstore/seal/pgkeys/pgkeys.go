@@ -12,6 +12,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
+	"kindred/postgres"
 )
 
 // Keys is the key table. It fulfils seal.Keys.
@@ -44,7 +45,7 @@ ON CONFLICT (client) DO NOTHING`
 
 // MakeRoot stores a root key unless there is one.
 func (k Keys) MakeRoot(ctx context.Context, key seal.RootKey) (seal.WrappedKey, error) {
-	if _, err := k.Pool.Exec(ctx, fmt.Sprintf(insertRoot, table(key.Kind)),
+	if err := k.change(ctx, 1, fmt.Sprintf(insertRoot, table(key.Kind)),
 		key.Client, key.ID, key.Under, key.Wrapped); err != nil {
 		return seal.WrappedKey{}, fmt.Errorf("store the %s of %q: %w", key.Kind, key.Client, err)
 	}
@@ -185,7 +186,7 @@ WHERE subject_keys.wrapped IS NOT NULL`
 
 // Destroy leaves a tombstone.
 func (k Keys) Destroy(ctx context.Context, client id.Client, subject string) error {
-	if _, err := k.Pool.Exec(ctx, destroySubject, client, subject); err != nil {
+	if err := k.change(ctx, 1, destroySubject, client, subject); err != nil {
 		return fmt.Errorf("destroy the key of %s: %w", subject, err)
 	}
 	return nil
@@ -203,10 +204,21 @@ func (k Keys) Bury(ctx context.Context, keys []seal.SubjectKey) error {
 	for i, key := range keys {
 		clients[i], subjects[i] = string(key.Client), key.Subject
 	}
-	if _, err := k.Pool.Exec(ctx, burySubjects, clients, subjects); err != nil {
+	if err := k.change(ctx, len(keys), burySubjects, clients, subjects); err != nil {
 		return fmt.Errorf("bury keys: %w", err)
 	}
 	return nil
+}
+
+// change makes a change that is durable when it returns. Where it is to fewer than
+// most rows, some were changed before, by a commit that need not have been
+// acknowledged: it is confirmed.
+func (k Keys) change(ctx context.Context, most int, sql string, args ...any) error {
+	done, err := postgres.Exec(ctx, k.Pool, sql, args...)
+	if err == nil && done.RowsAffected() < int64(most) {
+		err = postgres.Confirm(ctx, k.Pool)
+	}
+	return err
 }
 
 func (k Keys) one(ctx context.Context, sql string, args ...any) (key seal.WrappedKey, err error) {

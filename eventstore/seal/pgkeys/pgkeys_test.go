@@ -2,6 +2,7 @@ package pgkeys_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
 	"kindred/eventstore/seal/pgkeys"
+	"kindred/postgres"
 	"kindred/postgres/pgtest"
 )
 
@@ -113,4 +115,23 @@ func (r *recorder) Read(p []byte) (int, error) {
 		r.keys = append(r.keys, bytes.Clone(p[8:]))
 	}
 	return n, err
+}
+
+func TestNoKeyIsMadeOrDestroyedThatTheStandbyDoesNotKnowOf(t *testing.T) {
+	primary := pgtest.Durable(t)
+	standby := primary.Standby()
+	pool, err := postgres.Open(t.Context(), primary.URL(), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	standby.Await(primary)
+	keys := pgkeys.Keys{Pool: pool}
+	root := seal.RootKey{Kind: seal.Pepper, Client: "cli_acme", WrappedKey: seal.WrappedKey{ID: "key", Under: "master", Wrapped: []byte("wrapped")}}
+	for _, work := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := keys.MakeRoot(ctx, root); return err },
+		func(ctx context.Context) error { return keys.Destroy(ctx, "cli_acme", "usr_1") },
+	} {
+		standby.Needed(primary, work)
+	}
 }
