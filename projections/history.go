@@ -46,6 +46,9 @@ func (History) Version() int { return 1 }
 // Verbatim: events are entered as they are stored, whatever they say.
 func (History) Verbatim() {}
 
+// Gapless implements [feed.Gapless]: a head is signed over every event before it.
+func (History) Gapless() {}
+
 // Schema of the read model. Nodes are kept of every nodeStep-th level alone;
 // those between follow from at most eight of them.
 func (History) Schema() string {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -69,9 +71,10 @@ func (e environ) resumeCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "resume NAME --client ID",
-		Short: "Let a quarantined client go on in " + strings.Join(names, " or ") + ", from where it stopped",
-		Long: "Let a quarantined client go on in " + strings.Join(names, " or ") + ", from the event on that could not be applied.\n" +
-			"What was passed over since is applied in order, each event once. Run it with the release that can.\n" +
+		Short: "Apply what was left out of a client in " + strings.Join(names, " or ") + ", and let it go on where it stopped",
+		Long: "Apply the events that were left out of a client in " + strings.Join(names, " or ") + ". Where the client is\n" +
+			"quarantined, it goes on from the event that it stopped at: what was passed over since is applied in order.\n" +
+			"Each event is applied once. Run it with the release that can; it fails where some are left out again.\n" +
 			"Broken off, it goes on where it was when it is run again; until then the client waits.",
 		ValidArgs: names,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), oneOf("follower that can be resumed", names)),
@@ -90,7 +93,7 @@ func (e environ) resumeCommand() *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	required(cmd, &client, "client", "the client that is quarantined")
+	required(cmd, &client, "client", "the client of which events were left out, or that is quarantined")
 	return cmd
 }
 
@@ -110,7 +113,7 @@ func (e environ) verifyModelsCommand() *cobra.Command {
 }
 
 func (e environ) verifyModels(ctx context.Context, f *foundation, names []string, progress *bar) error {
-	different := 0
+	different, incomplete := 0, 0
 	for _, model := range projections.All() {
 		if len(names) > 0 && !slices.Contains(names, model.Name()) {
 			continue
@@ -125,9 +128,16 @@ func (e environ) verifyModels(ctx context.Context, f *foundation, names []string
 			different++
 		}
 		fmt.Fprintf(e.out, "%s: %d rows compared, %d differences\n", model.Name(), checked.Rows, checked.Differences)
+		if checked.Incomplete != nil {
+			incomplete++
+			fmt.Fprintf(e.out, "%s: %v\n", model.Name(), checked.Incomplete)
+		}
 	}
 	if different > 0 {
 		return fmt.Errorf("%d read models are not what the log makes of them; rebuild them", different)
+	}
+	if incomplete > 0 {
+		return fmt.Errorf("of %d read models this release cannot apply every event", incomplete)
 	}
 	return nil
 }
@@ -158,6 +168,7 @@ func (e environ) rebuildCommand() *cobra.Command {
 		Short: "Build read models anew beside the live ones, and put them in their place",
 		Long: "Build read models anew beside the live ones, which serve meanwhile, and put them in their place.\n" +
 			"Broken off, it goes on where it was when it is run again. No webhook is sent.\n" +
+			"It fails, once they are in place, where events had to be left out.\n" +
 			"It goes slower while others use the database.",
 		Annotations: map[string]string{background: ""},
 		ValidArgs:   modelNames(),
@@ -177,6 +188,7 @@ func (e environ) rebuildCommand() *cobra.Command {
 }
 
 func (e environ) rebuild(ctx context.Context, f *foundation, names []string, client id.Client, progress io.Writer) error {
+	var incomplete error
 	for _, model := range projections.All() {
 		if !slices.Contains(names, model.Name()) {
 			continue
@@ -190,12 +202,13 @@ func (e environ) rebuild(ctx context.Context, f *foundation, names []string, cli
 			err = f.runner.RebuildClient(ctx, model, client, report)
 		}
 		bar.end()
-		if err != nil {
+		if err != nil && !errors.Is(err, feed.ErrIncomplete) {
 			return err
 		}
+		incomplete = cmp.Or(incomplete, err)
 		fmt.Fprintln(e.out, strings.TrimSpace("rebuilt "+model.Name()+" "+string(client)))
 	}
-	return nil
+	return incomplete
 }
 
 func modelNames() []string {
@@ -214,26 +227,43 @@ type listedStatus struct {
 	UpdatedAt   time.Time           `json:"updated_at"`
 	Leader      string              `json:"leader"`
 	Quarantined []listedQuarantine  `json:"quarantined"`
+	LeftOut     []listedLeftOut     `json:"left_out"`
 }
 
 type listedQuarantine struct {
 	Client   id.Client           `json:"client"`
 	Position eventstore.Position `json:"position"`
+	Event    id.Event            `json:"event_id"`
 	At       time.Time           `json:"at"`
 	Reason   string              `json:"reason"`
 }
 
+type listedLeftOut struct {
+	Client   id.Client           `json:"client"`
+	Position eventstore.Position `json:"position"`
+	Event    id.Event            `json:"event_id"`
+	Type     string              `json:"type"`
+	Reason   string              `json:"reason"`
+	At       time.Time           `json:"at"`
+}
+
 func printStatuses(out io.Writer, statuses []feed.Status, asJSON bool) error {
-	list := newListing(out, asJSON, "NAME", "POSITION", "EVENTS", "UPDATED", "LEADER", "QUARANTINED")
+	list := newListing(out, asJSON, "NAME", "POSITION", "EVENTS", "UPDATED", "LEADER", "QUARANTINED", "LEFT OUT")
 	for _, s := range statuses {
-		item := listedStatus{s.Name, s.Position, s.Events, s.UpdatedAt, s.Leader, []listedQuarantine{}}
+		item := listedStatus{s.Name, s.Position, s.Events, s.UpdatedAt, s.Leader, []listedQuarantine{}, []listedLeftOut{}}
 		row := []string{
 			s.Name, string(s.Position), strconv.FormatInt(s.Events, 10), s.UpdatedAt.UTC().Format(time.RFC3339), s.Leader,
-			strconv.Itoa(len(s.Quarantined)),
+			strconv.Itoa(len(s.Quarantined)), strconv.Itoa(len(s.LeftOut)),
 		}
 		for _, q := range s.Quarantined {
-			item.Quarantined = append(item.Quarantined, listedQuarantine{q.Client, q.Position, q.At, q.Reason})
-			row[len(row)-1] += fmt.Sprintf("\n  %s\t%s\t\t%s\t\t%s", q.Client, q.Position, q.At.UTC().Format(time.RFC3339), printable(q.Reason))
+			item.Quarantined = append(item.Quarantined, listedQuarantine{q.Client, q.Position, q.Event, q.At, q.Reason})
+			row[len(row)-1] += fmt.Sprintf("\n  %s\t%s\t\t%s\t\tquarantined at %s: %s", q.Client, q.Position, q.At.UTC().Format(time.RFC3339),
+				q.Event, printable(q.Reason))
+		}
+		for _, o := range s.LeftOut {
+			item.LeftOut = append(item.LeftOut, listedLeftOut(o))
+			row[len(row)-1] += fmt.Sprintf("\n  %s\t%s\t\t%s\t\tleft out %s (%s): %s", o.Client, o.Position, o.At.UTC().Format(time.RFC3339),
+				o.Event, o.Type, printable(o.Reason))
 		}
 		if err := list.add(item, row...); err != nil {
 			return err

@@ -252,6 +252,9 @@ func (r *replaying) buildModels(ctx context.Context) error {
 		built, err := r.to.built(ctx, model)
 		if err == nil && !built {
 			err = patiently(ctx, func() error { return r.to.runner.Rebuild(ctx, model, report) })
+			if errors.Is(err, feed.ErrIncomplete) { // so it is in the first
+				_, err = fmt.Fprintf(r.out, "%s: %v\n", model.Name(), err)
+			}
 		}
 		if err == nil {
 			err = patiently(ctx, func() error { return r.to.runner.CatchUp(ctx, model, report) })

@@ -115,7 +115,7 @@ func newWorldOn(pool *pgxpool.Pool, store eventstore.Store) *world {
 func (w *world) runner(name string) *feed.Runner {
 	return &feed.Runner{
 		Pool: w.pool, Log: w.log, Name: name, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-		Progress: w.progress, Lease: 600 * time.Millisecond, Pause: 50 * time.Millisecond,
+		Progress: w.progress, Lease: 600 * time.Millisecond, Pause: 50 * time.Millisecond, MaxLeftOut: -1,
 	}
 }
 

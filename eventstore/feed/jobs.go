@@ -170,6 +170,9 @@ func (j Jobs) do(ctx context.Context, job Job) error {
 		return ctx.Err() // the next leader goes on
 	case errors.Is(err, ErrRebuilding):
 		_, err = pool.Exec(ctx, waitJob, job.ID)
+	case errors.Is(err, ErrIncomplete):
+		log.ErrorContext(ctx, "rebuilt, but not whole", "error", reason(err))
+		_, err = pool.Exec(ctx, failJob, job.ID, 0, "The part was rebuilt, but not every event could be applied; the log of the service says which.")
 	case err != nil:
 		log.ErrorContext(ctx, "rebuild failed", "error", reason(err))
 		_, err = pool.Exec(ctx, failJob, job.ID, jobAttempts, "The rebuild failed; the log of the service says why.")

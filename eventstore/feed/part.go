@@ -23,8 +23,9 @@ const maxSchemaName = 63 // bytes, as Postgres cuts names
 // RebuildClient builds one client's part of a read model anew beside the live
 // one, and replaces it in one transaction; everybody else's stays as it is, and
 // goes on. After a crash it goes on where it was. A quarantine of the client
-// is lifted, unless the event that caused it still cannot be applied. Where it
-// fails or is broken off, the part goes on as it was before.
+// is lifted, unless the event that caused it still cannot be applied; then, or
+// where events were left out, it fails with ErrIncomplete once the part is in
+// place. Where it fails otherwise or is broken off, the part goes on as it was before.
 func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
 	beside := Slot(m) + "_" + string(client)
 	if client == "" || len(beside) > maxSchemaName {
@@ -35,7 +36,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	}
 	unmeasured := *r
 	unmeasured.Metrics = nil // which are kept by projection: no client is named there
-	return unmeasured.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
+	err := unmeasured.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
 		b.only = client
 		err := b.catchUp(ctx, report)
 		if err == nil {
@@ -46,6 +47,10 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return r.complete(ctx, Slot(m), client)
 }
 
 const selectDivided = `
@@ -139,6 +144,12 @@ func (l *leader) swapPart(ctx context.Context, slot string) error {
 			if _, err := tx.Exec(ctx, `INSERT INTO `+live+` SELECT * FROM `+beside); err != nil {
 				return err
 			}
+		}
+		if _, err := tx.Exec(ctx, clearLeftOut, slot, l.only); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, copyLeftOut, slot, l.only, l.slot); err != nil {
+			return err
 		}
 		if l.skip[l.only] {
 			if err := exactlyOne(ctx, tx, stayStopped, slot, l.only, l.slot); err != nil {

@@ -62,7 +62,7 @@ func reason(err error) string {
 }
 
 // together applies all items at once, those of quarantined clients excepted.
-func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]quarantining, error) {
+func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]refused, error) {
 	batch := make([]eventstore.Recorded, 0, len(items))
 	for _, it := range items {
 		if it.passed || l.skip[it.Client] {
@@ -79,9 +79,9 @@ func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]quara
 	return nil, l.call(ctx, tx, batch)
 }
 
-// singly applies items one by one, and stops each client at the first that
-// cannot be applied.
-func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (stopped []quarantining, err error) {
+// singly applies items one by one, and leaves out those that cannot be applied.
+// A client of which too many were left out stops.
+func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []refused, err error) {
 	stops := map[id.Client]bool{}
 	for _, it := range items {
 		if it.passed || l.skip[it.Client] || stops[it.Client] {
@@ -99,13 +99,13 @@ func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (stopped [
 		if !isPoison(err) || tx.Conn().IsClosed() {
 			return nil, Transient(err)
 		}
-		q := quarantining{it.Record, reason(err)}
-		if err := q.store(ctx, tx, l.slot); err != nil {
+		r := refused{at: it.Record, reason: reason(err)}
+		if err := r.store(ctx, tx, l.slot, l.allowed()); err != nil {
 			return nil, Transient(err)
 		}
-		stops[it.Client], stopped = true, append(stopped, q)
+		stops[it.Client], all = r.stops, append(all, r)
 	}
-	return stopped, nil
+	return all, nil
 }
 
 // call applies a batch; a panic becomes an error.
@@ -118,10 +118,12 @@ func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 	return l.projection.Apply(ctx, tx, batch)
 }
 
-// quarantining is a client that stops at an event.
-type quarantining struct {
+// refused is an event that cannot be applied. It is left out, or its client stops
+// at it.
+type refused struct {
 	at     eventstore.Record
 	reason string
+	stops  bool
 }
 
 const insertQuarantine = `
@@ -132,22 +134,39 @@ WHERE q.held`
 
 const maxReason = 1000 // bytes
 
-func (q quarantining) store(ctx context.Context, tx pgx.Tx, slot string) error {
-	text := strings.ToValidUTF8(strings.ReplaceAll(q.reason[:min(len(q.reason), maxReason)], "\x00", ""), "")
-	if _, err := tx.Exec(ctx, insertQuarantine, slot, q.at.Client, q.at.Position, q.at.ID, text); err != nil {
-		return fmt.Errorf("quarantine %s: %w", q.at.Client, err)
+// legible is a reason that a text column can hold.
+func legible(reason string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(reason[:min(len(reason), maxReason)], "\x00", ""), "")
+}
+
+// store leaves the event out, or stops its client where so many are already.
+func (r *refused) store(ctx context.Context, tx pgx.Tx, slot string, allowed int) error {
+	done, err := tx.Exec(ctx, insertLeftOut, slot, r.at.Client, r.at.Position, r.at.ID, r.at.Type, legible(r.reason), allowed)
+	if err != nil {
+		return fmt.Errorf("leave out an event of %s: %w", r.at.Client, err)
+	}
+	if r.stops = done.RowsAffected() == 0; !r.stops {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, insertQuarantine, slot, r.at.Client, r.at.Position, r.at.ID, legible(r.reason)); err != nil {
+		return fmt.Errorf("quarantine %s: %w", r.at.Client, err)
 	}
 	return nil
 }
 
-// report tells of what was quarantined, once it is committed.
-func (l *leader) report(ctx context.Context, stopped []quarantining) {
-	for _, q := range stopped {
-		l.skip[q.at.Client] = true
-		l.Logger.ErrorContext(ctx, "client quarantined", "projection", l.slot, "client", q.at.Client,
-			"position", q.at.Position, "event_id", q.at.ID, "type", q.at.Type, "reason", q.reason)
+// report tells of what could not be applied, once that is committed.
+func (l *leader) report(ctx context.Context, all []refused) {
+	for _, r := range all {
+		what := "event left out"
+		if r.stops {
+			what, l.skip[r.at.Client] = "client quarantined", true
+		} else {
+			l.leftOut++
+		}
+		l.Logger.ErrorContext(ctx, what, "projection", l.slot, "client", r.at.Client,
+			"position", r.at.Position, "event_id", r.at.ID, "type", r.at.Type, "reason", r.reason)
 	}
-	l.Metrics.quarantines(l.slot, len(l.skip))
+	l.Metrics.refused(l.slot, len(l.skip), l.leftOut)
 }
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`

@@ -38,10 +38,11 @@ func tell(report func(Rebuilding), now Rebuilding) {
 
 // Rebuild builds a read model anew beside the live one, which serves
 // meanwhile, and puts it in its place in one transaction. After a crash it
-// goes on where it was. Quarantined clients get another chance. Report, which
-// may be nil, is called after each batch.
+// goes on where it was. Quarantined clients and events that were left out get
+// another chance; where some are again, it fails with ErrIncomplete once the model
+// is in place. Report, which may be nil, is called after each batch.
 func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	return r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
+	err := r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
@@ -61,6 +62,10 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 		}
 		return b.takeOver(ctx, m)
 	})
+	if err != nil {
+		return err
+	}
+	return r.complete(ctx, Slot(m), "")
 }
 
 const (
@@ -323,7 +328,8 @@ func (l *leader) replace(ctx context.Context, slot string, live lease, old check
 }
 
 const (
-	moveQuarantine   = `UPDATE quarantine SET projection = $2 WHERE projection = $1`
+	moveQuarantine = `
+WITH moved AS (UPDATE left_out SET projection = $2 WHERE projection = $1) UPDATE quarantine SET projection = $2 WHERE projection = $1`
 	deleteCheckpoint = `DELETE FROM checkpoints WHERE name = $1`
 )
 

@@ -11,12 +11,13 @@ import (
 	"kindred/eventstore"
 )
 
-// Resume lets a quarantined client go on in a follower that is no read model:
-// the event that could not be applied comes first, then in order what was passed
-// over since, while everybody else's goes on. Each is applied once. Broken off,
-// it goes on where it was when it is called again; until then the client is
-// held. It fails where the client is not quarantined, and where it had to stop
-// again, which leaves it quarantined at that event.
+// Resume lets a client go on in a follower that is no read model: the events
+// that were left out come first, then, where it is quarantined, the event that it
+// stopped at and in order what was passed over since, while everybody else's goes
+// on. Each is applied once. Broken off, it goes on where it was when it is called
+// again; until then the client is held. It fails where there is nothing to apply,
+// and with ErrIncomplete where some events are left out again, or the client had
+// to stop again, which leaves it quarantined at that event.
 func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) error {
 	slot := Slot(p)
 	if _, isModel := p.(ReadModel); isModel {
@@ -37,29 +38,52 @@ func (r *Runner) resume(ctx context.Context, p Projection, slot string, client i
 		return fmt.Errorf("read the log's epoch: %w", err)
 	}
 	q, found, err := r.stopOf(ctx, slot, client)
-	if err == nil && (!found || client == "") {
-		err = errors.New("it is not quarantined")
+	if err != nil {
+		return err
+	}
+	left, err := leftOutOf(ctx, r.Pool, slot, client)
+	if err == nil && (!found && len(left) == 0 || client == "") {
+		err = errors.New("it is not quarantined, and nothing was left out of it")
 	}
 	if err != nil {
 		return err
 	}
 	l := &leader{
-		Runner: r, projection: p, slot: slot, lease: lead, only: client, polite: newCourtesy(r.Pool),
+		Runner: r, projection: p, slot: slot, lease: lead, only: client, polite: newCourtesy(r.Pool), skip: map[id.Client]bool{},
 		at: checkpoint{epoch: epoch, position: q.position, event: q.event},
 	}
-	if !q.held {
+	if !found {
+		if err := l.holdLive(ctx); err != nil {
+			return fmt.Errorf("hold it: %w", err)
+		}
+	}
+	for _, out := range left {
+		if err := l.retry(ctx, out); err != nil {
+			return err
+		}
+	}
+	if found && !q.held {
 		if err := l.applyStop(ctx); err != nil {
 			return err
 		}
 	}
-	if err := l.letGo(ctx, p, slot, l.at); err != nil {
-		return err
+	if !l.skip[client] {
+		if err := l.letGo(ctx, p, slot, l.at); err != nil {
+			return err
+		}
 	}
-	q, found, err = r.stopOf(ctx, slot, client)
-	if err == nil && found {
-		err = fmt.Errorf("it stopped again at event %s, position %s: %s", q.event, q.position, q.reason)
-	}
-	return err
+	return r.complete(ctx, slot, client)
+}
+
+// holdLive holds the client where the slot is.
+func (l *leader) holdLive(ctx context.Context) error {
+	return l.inPlaceOf(ctx, l.slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+		l.at = live
+		return l.asLeader(ctx, l.slot, lead, live, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, holdClient, l.slot, l.only, live.position)
+			return err
+		})
+	})
 }
 
 // stop is where a client stands: before the event at the position where it is
@@ -85,8 +109,8 @@ const holdStopped = `
 UPDATE quarantine SET held = true, event_id = '', reason = 'it is being resumed'
 WHERE projection = $1 AND client = $2 AND position = $3 AND NOT held AND ` + onServer + ` $4`
 
-// applyStop applies the event that a client has stopped at, and holds the
-// client there.
+// applyStop applies the event that a client has stopped at, or leaves it out, and
+// holds the client there; where too many were left out, it stays stopped.
 func (l *leader) applyStop(ctx context.Context) error {
 	if err := verify(ctx, l.Log.Store, l.at, l.at.epoch); err != nil {
 		return err
@@ -101,14 +125,15 @@ func (l *leader) applyStop(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)
 	defer cancel()
-	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		if err := exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position, l.lease.server); err != nil {
-			return err
-		}
-		_, err := l.together(ctx, tx, items)
-		if isPoison(err) {
-			err = fmt.Errorf("event %s at position %s still cannot be applied: %s", record.ID, record.Position, reason(err))
+	var all []refused
+	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) (err error) {
+		if err = exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position, l.lease.server); err == nil {
+			all, err = l.singly(ctx, tx, items)
 		}
 		return err
 	})
+	for _, r := range all {
+		l.skip[l.only] = l.skip[l.only] || r.stops
+	}
+	return err
 }

@@ -43,7 +43,10 @@ type Runner struct {
 	Metrics  *Metrics            // may be nil
 	Lease    time.Duration       // 0: 2.5 s
 	Pause    time.Duration       // before leading again after giving up; 0: 5 s
-	Batch    time.Duration       // that a batch may take until it is tried in halves, and one event with more time; 0: 1 min
+	// MaxLeftOut is how many events of a client may be left out of a projection
+	// before its part stops. 0: 1,000; below: none.
+	MaxLeftOut int
+	Batch      time.Duration // that a batch may take until it is tried in halves, and one event with more time; 0: 1 min
 }
 
 // Run leads a projection whenever no other process does, until ctx ends; then
@@ -123,6 +126,7 @@ type leader struct {
 	start      string // begins a transaction that sees the projection's tables
 	at         checkpoint
 	skip       map[id.Client]bool // quarantined
+	leftOut    int                // events, of all clients
 	asked      bool               // somebody waited for the last batch that was passed over
 	caughtUp   bool               // the log holds nothing behind the batch
 	applied    bool               // the last batch held more than was passed over
@@ -154,8 +158,10 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 				return err
 			}
 		}
-		led.skip, err = quarantined(ctx, tx, slot)
-		return err
+		if led.skip, err = quarantined(ctx, tx, slot); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, countLeftOut, slot).Scan(&led.leftOut)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim the checkpoint: %w", err)
@@ -183,7 +189,7 @@ func startStatement(p Projection, slot string) string {
 const (
 	schemaExists    = `SELECT to_regnamespace($1) IS NOT NULL`
 	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1`
-	resetQuarantine = `DELETE FROM quarantine WHERE projection = $1`
+	resetQuarantine = `WITH gone AS (DELETE FROM left_out WHERE projection = $1) DELETE FROM quarantine WHERE projection = $1`
 )
 
 // makeTables makes the tables of a read model that has applied nothing yet, or
@@ -372,7 +378,7 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 
 // transact applies items, advances the checkpoint past them and commits both.
 func (l *leader) transact(ctx context.Context, items []item,
-	apply func(context.Context, pgx.Tx, []item) ([]quarantining, error),
+	apply func(context.Context, pgx.Tx, []item) ([]refused, error),
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
 	defer cancel()
@@ -393,7 +399,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 			return Transient(err)
 		}
 	}
-	stopped, err := apply(ctx, tx, items)
+	refused, err := apply(ctx, tx, items)
 	if err != nil {
 		if tx.Conn().IsClosed() {
 			return Transient(err)
@@ -409,7 +415,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 		return Transient(fmt.Errorf("commit: %w", err))
 	}
 	l.reach(next, len(items))
-	l.report(ctx, stopped)
+	l.report(ctx, refused)
 	return nil
 }
 

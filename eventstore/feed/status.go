@@ -20,6 +20,7 @@ type Status struct {
 	UpdatedAt   time.Time // of the last progress
 	Leader      string    // the process that leads now; empty: none
 	Quarantined []Quarantined
+	LeftOut     []LeftOut
 }
 
 // Quarantined is a client whose part has stopped.
@@ -61,6 +62,8 @@ FROM checkpoints c ORDER BY c.name`
 const selectQuarantine = `
 SELECT projection, client, position, event_id, reason, at FROM quarantine ORDER BY at DESC LIMIT 1000`
 
+const selectAllLeftOut = `SELECT projection, ` + leftOutColumns + ` FROM left_out ORDER BY at DESC, position DESC LIMIT 1000`
+
 // List tells how every follower does, by name.
 func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
 	rows, err := pool.Query(ctx, selectStatus)
@@ -92,6 +95,20 @@ func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list quarantined clients: %w", err)
+	}
+	rows, err = pool.Query(ctx, selectAllLeftOut)
+	if err != nil {
+		return nil, fmt.Errorf("list what was left out: %w", err)
+	}
+	var o LeftOut
+	_, err = pgx.ForEachRow(rows, []any{&name, &o.Client, &o.Position, &o.Event, &o.Type, &o.Reason, &o.At}, func() error {
+		if i, found := at[name]; found {
+			list[i].LeftOut = append(list[i].LeftOut, o)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list what was left out: %w", err)
 	}
 	return list, nil
 }

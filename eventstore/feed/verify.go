@@ -23,6 +23,8 @@ type Difference struct {
 type Checked struct {
 	Rows        int64 // of the live model
 	Differences int64
+	// Incomplete is an ErrIncomplete, where the log holds what cannot be applied.
+	Incomplete error
 }
 
 // Verify builds a read model anew beside the live one, which goes on serving,
@@ -47,6 +49,11 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 			}
 		}
 		if checked, err = b.compare(ctx, m, found); err != nil {
+			return err
+		}
+		if err := r.complete(ctx, beside, ""); errors.Is(err, ErrIncomplete) {
+			checked.Incomplete = err
+		} else if err != nil {
 			return err
 		}
 		l.reached.Store(nil) // its checkpoint goes
