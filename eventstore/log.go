@@ -229,6 +229,9 @@ func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded,
 		return nil, errors.New("nothing to append")
 	}
 	client := entries[0].Origin.Client
+	if err := l.stands(ctx, client); err != nil {
+		return nil, err
+	}
 	request, recorded, appended, err := l.try(ctx, tip, entries, l.opens(tip, entries))
 	if errors.Is(err, ErrKeyed) {
 		request, recorded, appended, err = l.try(ctx, tip, entries, false)
@@ -244,6 +247,15 @@ func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded,
 	}
 	recorded[len(recorded)-1].Position = appended.Position
 	return recorded, nil
+}
+
+// stands makes sure that the keys are those of the key table, for a store that is no
+// guard of that itself.
+func (l *Log) stands(ctx context.Context, client id.Client) error {
+	if l.Bulk != nil || l.Vault == nil {
+		return nil
+	}
+	return l.Vault.Stands(ctx, client)
 }
 
 // try appends with keys that are made before, or drawn for this append.

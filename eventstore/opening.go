@@ -101,6 +101,9 @@ func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sea
 		}
 	}
 	last := Start
+	if err := l.stands(ctx, client); err != nil {
+		return opened, err
+	}
 	for n, result := range l.appendAll(ctx, requests) {
 		i := places[n]
 		if result.Err != nil {

@@ -43,7 +43,7 @@ func (readOnlyError) Error() string {
 }
 
 func setAll(ctx context.Context, conn *pgconn.PgConn, settings Settings) error {
-	call, params := []string{"current_setting('transaction_read_only')"}, [][]byte(nil)
+	call, params := []string{"current_setting('transaction_read_only')", selectIdentity}, [][]byte(nil)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		call = append(call, fmt.Sprintf("set_config($%d, $%d, false)", len(params)+1, len(params)+2))
 		params = append(params, []byte(name), []byte(settings[name]))
@@ -55,5 +55,21 @@ func setAll(ctx context.Context, conn *pgconn.PgConn, settings Settings) error {
 	case len(result.Rows) != 1 || string(result.Rows[0][0]) != "off":
 		return readOnlyError{}
 	}
+	conn.CustomData()[identity] = string(result.Rows[0][1])
 	return nil
+}
+
+// selectIdentity names the history of commits that a server stands for: the cluster,
+// and the timeline, which is another once a standby was promoted or a backup restored.
+// A standby tells none.
+const selectIdentity = `
+CASE WHEN NOT pg_is_in_recovery() THEN (SELECT system_identifier FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END`
+
+const identity = "kindred: server"
+
+// Identity names the server of a connection. One that lacks commits of another has
+// another name; one that was restarted keeps its own.
+func Identity(conn *pgx.Conn) string {
+	name, _ := conn.PgConn().CustomData()[identity].(string)
+	return name
 }

@@ -58,7 +58,7 @@ var rules = map[string][]string{
 	"postgres":     {"pgx"},
 
 	"eventstore/memstore":           {"eventstore", "domain/id"},
-	"eventstore/pgstore":            {"eventstore", "domain/id", "postgres", "pgx"},
+	"eventstore/pgstore":            {"eventstore", "eventstore/seal", "domain/id", "postgres", "pgx"},
 	"eventstore/esdbstore":          {"eventstore", "domain/id", "esdb"},
 	"eventstore/esdbstore/esdbtest": {"esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id"},

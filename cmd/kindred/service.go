@@ -65,6 +65,7 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 	}
 	f.progress = feed.NewProgress(f.pool, logger)
 	f.progress.Outside = httpapi.WaitOutside
+	f.vault.Server = f.progress.Server
 	f.runner = &feed.Runner{
 		Pool: f.pool, Leases: f.control, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
 		Large: semaphore.NewWeighted(1), Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
@@ -154,6 +155,7 @@ func (f *foundation) openLog(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		store.Guard(f.vault)
 		f.log.Store, f.log.Bulk, f.log.Confirm = store, store, store.Confirm
 		f.closers = append(f.closers, store.Close)
 		return nil
@@ -249,6 +251,6 @@ func processName() string {
 // isUnavailable says whether an error means that something the service stands
 // on cannot be reached just now.
 func isUnavailable(err error) bool {
-	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) ||
+	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) || errors.Is(err, seal.ErrLost) ||
 		errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
 }

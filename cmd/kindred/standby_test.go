@@ -91,3 +91,25 @@ func TestASpendIsNotAcknowledgedThatTheStandbyLacks(t *testing.T) {
 	standby.Start()
 	eventually(t, "the spend is acknowledged with the standby back", func() bool { return <-spend(s) == http.StatusCreated })
 }
+
+func TestNothingIsDerivedUnderAKeyThatWasLost(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Durable(t)
+	standby := primary.Standby()
+	s := startService(t, func(c *Config) { c.DatabaseURL = standby.Behind(primary.URL()) })
+	a := s.signUp()
+	standby.CatchUp(primary)
+	standby.Stop()
+	a.createUser("lost", nil) // and with it the client's pepper
+	primary.Kill()
+	standby.Start()
+	standby.Promote()
+	eventually(t, "users are created on the promoted standby", func() bool {
+		answer, err := a.try("POST", "/api/v1/users", map[string]any{"external_id": "kept"})
+		return err == nil && answer.Status == http.StatusCreated
+	})
+	replica := startService(t, replicaOf(s))
+	if found := a.at(replica).get("/api/v1/users/ext:kept"); found.Status != http.StatusOK {
+		t.Errorf("another process finds %d %s", found.Status, found.Body)
+	}
+}

@@ -46,6 +46,7 @@ type committer struct {
 	conn   *pgx.Conn // nil while there is none
 	server int64     // that it leads to
 	wary   bool      // the last commit met what it was to make
+	guard  *guarded
 
 	patience time.Duration // for one commit with all its attempts
 }
@@ -85,6 +86,9 @@ func (c *committer) settle(batch []*request) error {
 	case errors.Is(err, eventstore.ErrUnavailable):
 		fail(batch, err)
 		return err
+	case len(batch) == 1 && errors.Is(err, errRefused):
+		fail(batch, fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err))
+		return nil
 	case len(batch) == 1:
 		fail(batch, err)
 		return nil
@@ -153,6 +157,9 @@ func (c *committer) transact(ctx context.Context, batch []*request, hopeful bool
 	if err := c.connect(ctx); err != nil {
 		return 0, nil, fmt.Errorf("connect: %w", err)
 	}
+	if err := c.guard.allow(ctx, batch); err != nil {
+		return 0, nil, err
+	}
 	var result *pgconn.Result
 	if len(batch) == 1 && len(batch[0].keys) == 0 {
 		result = c.call(ctx, appendOne, oneParams(batch[0], hopeful))
@@ -200,6 +207,7 @@ func (c *committer) connect(ctx context.Context) error {
 		hangUp(ctx, conn)
 		return err
 	}
+	c.guard.connected(postgres.Identity(conn))
 	c.conn = conn
 	c.tail.Forget() // a backup may have been put in place
 	return nil

@@ -22,13 +22,13 @@ func unavailable(err error) error {
 }
 
 // passing: the same statement may succeed at another time. Of what the server
-// did not answer with an error of its own, only a result that cannot be read is
-// not: otherwise the connection was lost, could not be made, or was too slow.
+// did not answer with an error of its own, only a result that cannot be read, and
+// what the guard refuses, is not: otherwise the connection was lost, could not be made, or was too slow.
 func passing(err error) bool {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
 		var unreadable pgx.ScanArgError
-		return !errors.As(err, &unreadable) && !errors.Is(err, pgx.ErrNoRows)
+		return !errors.As(err, &unreadable) && !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, errRefused)
 	}
 	return Passing(answer)
 }

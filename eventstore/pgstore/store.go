@@ -35,6 +35,7 @@ type Store struct {
 	work   sync.WaitGroup
 
 	confirms confirms
+	guard    atomic.Pointer[Guard]
 }
 
 var _ eventstore.Bulk = (*Store)(nil)
@@ -70,7 +71,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	s.tail = tail.New(source{s}, s.closed, fmt.Errorf("%w: it is closed", eventstore.ErrUnavailable))
 	s.confirms.turn = make(chan struct{}, 1)
 	t := newTeller(config)
-	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, patience: commitTimeout}
+	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, guard: &guarded{guard: &s.guard}, patience: commitTimeout}
 	l := &listener{config: config, tail: s.tail}
 	s.work.Go(c.run)
 	s.work.Go(t.run)

@@ -30,8 +30,9 @@ type heldSubject struct {
 
 // subjectCache holds keys of subjects for a moment, and tombstones for longer.
 type subjectCache struct {
-	mu   sync.Mutex
-	held *simplelru.LRU[subjectName, heldSubject]
+	mu    sync.Mutex
+	held  *simplelru.LRU[subjectName, heldSubject]
+	since time.Time // what the key table said before does not count
 }
 
 func newSubjectCache() *subjectCache {
@@ -57,8 +58,23 @@ func (c *subjectCache) put(client id.Client, subject string, key subjectKey, asO
 	if h, found := c.held.Peek(name); found && h.cipher == nil {
 		return h.subjectKey
 	}
+	if asOf.Before(c.since) {
+		return key
+	}
 	c.held.Add(name, heldSubject{key, asOf.Add(subjectLife)})
 	return key
+}
+
+// forget drops the keys, as of a time; tombstones stay.
+func (c *subjectCache) forget(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since = now
+	for _, name := range c.held.Keys() {
+		if h, found := c.held.Peek(name); found && h.cipher != nil {
+			c.held.Remove(name)
+		}
+	}
 }
 
 func (c *subjectCache) bury(client id.Client, subject string) {
@@ -73,24 +89,72 @@ type rootName struct {
 }
 
 // rootCache holds client keys and peppers; a new wrapping leaves the keys as
-// they are, so they do not age.
+// they are, so they do not age. They count as long as the key table is on the server
+// that they were read from.
 type rootCache struct {
-	mu   sync.Mutex
-	held *simplelru.LRU[rootName, rootKey]
+	mu     sync.Mutex
+	held   *simplelru.LRU[rootName, heldRoot]
+	server int64 // counts the servers
+	lost   *simplelru.LRU[id.Client, time.Time]
 }
 
-func newRootCache() *rootCache { return &rootCache{held: newLRU[rootName, rootKey](maxRoots)} }
-
-func (c *rootCache) get(kind Kind, client id.Client) (rootKey, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.held.Get(rootName{kind, client})
+type heldRoot struct {
+	rootKey
+	server int64 // that it was read from
 }
 
-func (c *rootCache) put(kind Kind, client id.Client, key rootKey) {
+func newRootCache() *rootCache {
+	return &rootCache{held: newLRU[rootName, heldRoot](maxRoots), lost: newLRU[id.Client, time.Time](maxRoots)}
+}
+
+// get returns a key, and the server that one that is not found is to be read from.
+func (c *rootCache) get(kind Kind, client id.Client) (key rootKey, server int64, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held.Add(rootName{kind, client}, key)
+	h, found := c.held.Get(rootName{kind, client})
+	return h.rootKey, c.server, found && h.server == c.server
+}
+
+// doubted says whether a key is held that was read from a server before.
+func (c *rootCache) doubted(kind Kind, client id.Client) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, found := c.held.Peek(rootName{kind, client})
+	return found && h.server != c.server
+}
+
+// put keeps what a server holds. Where another key was held, that one is lost.
+func (c *rootCache) put(kind Kind, client id.Client, key rootKey, server int64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := rootName{kind, client}
+	if before, found := c.held.Peek(name); found && before.id != key.id {
+		c.lost.Add(client, now)
+	}
+	c.held.Add(name, heldRoot{key, server})
+}
+
+// drop notes that a key is held no more by the key table.
+func (c *rootCache) drop(kind Kind, client id.Client, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held.Remove(rootName{kind, client}) {
+		c.lost.Add(client, now)
+	}
+}
+
+func (c *rootCache) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.server++
+}
+
+// lostWithin says whether a key of the client was lost that shortly ago.
+func (c *rootCache) lostWithin(client id.Client, now time.Time, ago time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, found := c.lost.Peek(client)
+	return found && now.Sub(at) < ago
 }
 
 func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {

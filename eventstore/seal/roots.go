@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"kindred/domain/id"
 )
@@ -104,17 +105,60 @@ func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
 
 // root finds a root key. One that was never made counts as destroyed.
 func (v *Vault) root(ctx context.Context, kind Kind, client id.Client) (rootKey, error) {
-	if key, found := v.roots.get(kind, client); found {
+	v.follow()
+	key, server, found := v.roots.get(kind, client)
+	if found {
 		return key, nil
 	}
 	row, err := v.keys.Root(ctx, kind, client)
 	if errors.Is(err, ErrNoKey) {
+		v.roots.drop(kind, client, v.Now())
 		return rootKey{}, ErrErased
 	}
 	if err != nil {
 		return rootKey{}, err
 	}
-	return v.holdRoot(RootKey{kind, client, row})
+	return v.holdRoot(RootKey{kind, client, row}, server)
+}
+
+// lostFor is how long a client of which a root key was lost appends nothing: whoever
+// sealed or derived something under that key before gives up within 30 s.
+const lostFor = 35 * time.Second
+
+// follow doubts what it holds once the server of the key table is another.
+func (v *Vault) follow() {
+	if v.Server == nil {
+		return
+	}
+	if now := v.Server(); v.server.Swap(now) != now {
+		v.Doubt()
+	}
+}
+
+// Doubt makes every key be read again before it is used: the key table may be
+// another server's by now, which lacks the last commits of the one before.
+func (v *Vault) Doubt() {
+	v.roots.doubt()
+	v.subjects.forget(v.Now())
+}
+
+// Stands fails with ErrLost where a root key that this process has used for a client
+// a moment ago is not the one in the key table. Who commits what was sealed
+// or derived asks for it last, after Doubt.
+func (v *Vault) Stands(ctx context.Context, client id.Client) error {
+	v.follow()
+	for _, kind := range []Kind{ClientKey, Pepper} {
+		if !v.roots.doubted(kind, client) {
+			continue
+		}
+		if _, err := v.root(ctx, kind, client); err != nil && !errors.Is(err, ErrErased) {
+			return fmt.Errorf("read the %s of %q again: %w", kind, client, err)
+		}
+	}
+	if v.roots.lostWithin(client, v.Now(), lostFor) {
+		return ErrLost
+	}
+	return nil
 }
 
 // makeRoot finds a root key, or makes it.
@@ -136,14 +180,16 @@ func (v *Vault) makeRoot(ctx context.Context, kind Kind, client id.Client) (root
 	if err != nil {
 		return rootKey{}, err
 	}
+	_, server, _ := v.roots.get(kind, client)
 	row, err := v.keys.MakeRoot(ctx, made)
 	if err != nil {
 		return rootKey{}, err
 	}
-	return v.holdRoot(RootKey{kind, client, row})
+	return v.holdRoot(RootKey{kind, client, row}, server)
 }
 
-func (v *Vault) holdRoot(row RootKey) (rootKey, error) {
+// holdRoot keeps what the key table of a server said.
+func (v *Vault) holdRoot(row RootKey, server int64) (rootKey, error) {
 	secret, err := v.unwrapRoot(row)
 	if err != nil {
 		return rootKey{}, fmt.Errorf("%s of %q: %w", row.Kind, row.Client, err)
@@ -153,7 +199,7 @@ func (v *Vault) holdRoot(row RootKey) (rootKey, error) {
 		return rootKey{}, err
 	}
 	key := rootKey{row.ID, secret, c}
-	v.roots.put(row.Kind, row.Client, key)
+	v.roots.put(row.Kind, row.Client, key, server, v.Now())
 	return key, nil
 }
 

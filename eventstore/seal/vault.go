@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"kindred/domain/event"
@@ -28,6 +29,9 @@ var (
 	// ErrRefused: the bytes were not sealed here: another place, another
 	// subject, another key, or damage.
 	ErrRefused = errors.New("a sealed field does not open in this place")
+	// ErrLost: a key that was used a moment ago is lost, with a server that was
+	// replaced by one that lacked it.
+	ErrLost = errors.New("a key that was just used is lost with a server; try again in half a minute")
 	// ErrBusy: too many callers wait for new keys.
 	ErrBusy = errors.New("too many callers wait for new keys; try again")
 )
@@ -47,6 +51,9 @@ func (p Place) bound() []byte {
 // Vault seals and opens. It may be used by many goroutines.
 type Vault struct {
 	Now func() time.Time // ages the cached keys of subjects
+	// Server counts the servers that the key table has been on; nil: it stays on one.
+	Server func() int64
+	server atomic.Int64 // as Server said last
 
 	keys     Keys
 	master   MasterKeys

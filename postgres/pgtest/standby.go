@@ -227,3 +227,32 @@ func until(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
+
+// CatchUp waits until the standby has what the primary had committed.
+func (s *Standby) CatchUp(primary *Crashable) {
+	s.t.Helper()
+	conn := s.connect(primary)
+	defer conn.Close(context.WithoutCancel(s.t.Context()))
+	var end string
+	if err := conn.QueryRow(s.t.Context(), `SELECT pg_current_wal_lsn()::text`).Scan(&end); err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+	until(s.t, "the standby has caught up", func() (yes bool) {
+		const reached = `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE replay_lsn >= $1::text::pg_lsn)`
+		return conn.QueryRow(s.t.Context(), reached, end).Scan(&yes) == nil && yes
+	})
+}
+
+// Promote makes the standby a primary, which lacks what it has not received.
+func (s *Standby) Promote() {
+	s.t.Helper()
+	until(s.t, "the standby is promoted", func() (done bool) { // replay may call off a query
+		conn, err := pgx.Connect(s.t.Context(), "host="+s.dir+" port=5432 user=kindred dbname="+s.database)
+		if err != nil {
+			return false
+		}
+		defer conn.Close(context.WithoutCancel(s.t.Context()))
+		const promote = `SELECT CASE WHEN pg_is_in_recovery() THEN pg_promote() ELSE true END`
+		return conn.QueryRow(s.t.Context(), promote).Scan(&done) == nil && done
+	})
+}

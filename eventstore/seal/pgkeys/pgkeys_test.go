@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -133,5 +134,44 @@ func TestNoKeyIsMadeOrDestroyedThatTheStandbyDoesNotKnowOf(t *testing.T) {
 		func(ctx context.Context) error { return keys.Destroy(ctx, "cli_acme", "usr_1") },
 	} {
 		standby.Needed(primary, work)
+	}
+}
+
+func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
+	const acme, bolt = id.Client("cli_acme"), id.Client("cli_bolt")
+	pool, master := pgtest.New(t), newMaster(t)
+	now := time.Now()
+	vault := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
+	vault.Now = func() time.Time { return now }
+	derive := func(v *seal.Vault, client id.Client) id.User {
+		t.Helper()
+		user, err := v.UserID(t.Context(), client, "x", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return user
+	}
+	lost, kept := derive(vault, acme), derive(vault, bolt)
+	if _, err := pool.Exec(t.Context(), `DELETE FROM peppers WHERE client = $1`, acme); err != nil {
+		t.Fatal(err)
+	}
+	vault.Doubt()
+	for client, want := range map[id.Client]error{acme: seal.ErrLost, bolt: nil} {
+		if err := vault.Stands(t.Context(), client); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", client, err, want)
+		}
+	}
+	if got := derive(vault, bolt); got != kept {
+		t.Error("another's ids are others")
+	}
+	if got := derive(vault, acme); got == lost || got != derive(seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader), acme) {
+		t.Error("an id is derived under a key that no database holds")
+	}
+	if err := vault.Stands(t.Context(), acme); !errors.Is(err, seal.ErrLost) {
+		t.Errorf("what was derived before may be appended: %v", err)
+	}
+	now = now.Add(time.Minute)
+	if err := vault.Stands(t.Context(), acme); err != nil {
+		t.Errorf("a minute later: %v", err)
 	}
 }
