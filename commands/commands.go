@@ -50,6 +50,7 @@ type Commands struct {
 	Imported    func(ImportReport)
 	Keys        Keys
 	Spends      Spends
+	Erasures    Erasures // nil where no request is carried out later
 	Impressions Impressions
 	EventIDs    EventIDs
 	// Server tells by a number that has changed that what this process remembers of
@@ -57,6 +58,15 @@ type Commands struct {
 	Server func() int64
 
 	ledgers ledgers
+}
+
+// Erasures keeps, as long as imports that were accepted before are carried out, who
+// was erased meanwhile: the lookup of a user says nothing of it any more.
+type Erasures interface {
+	// Note notes that whoever had a lookup was erased, before another can have it.
+	Note(ctx context.Context, client id.Client, lookup []byte) error
+	// Since says which lookups were noted since an import was accepted.
+	Since(ctx context.Context, of id.Import, lookups [][]byte) ([]bool, error)
 }
 
 // Call says who asks for a command, and which request it is.
@@ -77,8 +87,13 @@ type Call struct {
 	// Begun is, of such a request, the end of the log when it was first carried
 	// out: what it does not change then, it leaves alone when it is repeated.
 	Begun eventstore.Position
+	// Import is the import that such a request is of, or empty.
+	Import id.Import
 	// IfMatch is the revision that the caller expects, or nil.
 	IfMatch *eventstore.Revision
+	// IfExists and IfNoneMatch say that the caller expects something, or nothing,
+	// to be there, where the command could do both.
+	IfExists, IfNoneMatch bool
 }
 
 func (c Call) origin() eventstore.Origin {

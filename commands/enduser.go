@@ -36,28 +36,48 @@ type UserRef string
 // externalRef is the prefix of a reference by external id.
 const externalRef = "ext:"
 
-// maxGenerations bounds how often one external id can be created anew.
-const maxGenerations = 1_000
+// errErased: the user was erased.
+var errErased = errors.New("the user was erased")
 
-// eachGeneration tries an external id's generations in order until try says
-// that it is done; a generation that was erased is over.
-func (c *Commands) eachGeneration(ctx context.Context, client id.Client, external string,
-	try func(user id.User, generation int) error,
-) error {
-	for generation := range maxGenerations {
-		user, err := c.Log.Vault.UserID(ctx, client, external, generation)
-		if err != nil {
-			return err
-		}
-		if err := try(user, generation); !errors.Is(err, errErased) {
-			return err
-		}
-	}
-	return fault.New(fault.Conflict, "erased_too_often", "This external_id was erased %d times and cannot be used again.", maxGenerations)
+// named is a user as an external id finds it.
+type named struct {
+	id    id.User
+	found bool // it has the external id; else it may get it
 }
 
-// errErased: this generation of the user was erased.
-var errErased = errors.New("the user was erased")
+// withExternal does something with the user that has an external id, or else with
+// one that may get it: the id that the call gives to whoever it creates. As long as
+// somebody else is first, or whoever had the external id was erased, it does so
+// again. at is whom the external id was just seen to find, or nobody.
+func (c *Commands) withExternal(ctx context.Context, call Call, external string, at named, do func(named) error) error {
+	for range maxConflicts {
+		if at.id == "" {
+			found, err := c.Log.LookUp(ctx, call.Client, event.ExternalName, external)
+			if err != nil {
+				return err
+			}
+			if at = (named{id.User(found[0]), true}); at.id == "" {
+				at = c.newUser(call)
+			}
+		}
+		err := do(at)
+		switch {
+		case at.found && (errors.Is(err, errErased) || errors.Is(err, seal.ErrErased)):
+			if err := c.ForgetUser(ctx, call.Client, at.id); err != nil { // a crash may have left the key
+				return err
+			}
+		case !errors.Is(err, seal.ErrTaken):
+			return err
+		}
+		at = named{}
+	}
+	return errBusy("changes to the same user")
+}
+
+// newUser is the user that a call may create.
+func (c *Commands) newUser(call Call) named {
+	return named{id.Next[id.User](c.ids(call, "user")), false}
+}
 
 // executeUser is execute for the stream of a user, which may be long. Its last
 // event says how the user is, as each carries all traits and none follows the
@@ -67,24 +87,34 @@ func (c *Commands) executeUser(ctx context.Context, call Call, user id.User, ass
 	return execute(ctx, c, call, eventstore.UserStream(call.Client, user), assumeNew, c.ends, decide)
 }
 
+// executeNamed is executeUser for a user who may have to be created first.
+func (c *Commands) executeNamed(ctx context.Context, call Call, user named, decide decide[domain.EndUser]) (Outcome, error) {
+	outcome, err := c.executeUser(ctx, call, user.id, !user.found, decide)
+	if !user.found && call.Seed != nil && (errors.Is(err, seal.ErrErased) || errors.Is(err, seal.ErrTaken)) {
+		return c.executeUser(ctx, call, user.id, false, decide) // an earlier run may have created it
+	}
+	return outcome, err
+}
+
 // CreateUser makes an end user, or fails with the fault user_exists.
 func (c *Commands) CreateUser(ctx context.Context, call Call, external string, traits json.RawMessage) (User, error) {
 	if err := domain.CheckExternalID(external); err != nil {
 		return User{}, err
 	}
+	at := named{}
+	if call.Seed == nil { // most are new
+		at = c.newUser(call)
+	}
 	var created User
-	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) error {
-		outcome, err := c.executeUser(ctx, call, user, call.Seed == nil,
+	err := c.withExternal(ctx, call, external, at, func(user named) error {
+		outcome, err := c.executeNamed(ctx, call, user,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased {
 					return nil, errErased
 				}
-				return u.Create(creation(user, generation, external, traits))
+				return u.Create(creation(user.id, external, traits))
 			})
-		switch {
-		case errors.Is(err, seal.ErrErased):
-			return errErased
-		case err != nil:
+		if err != nil {
 			return err
 		}
 		created, err = c.userAfter(ctx, outcome)
@@ -94,6 +124,70 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 		return err
 	})
 	return created, err
+}
+
+// PutUser makes an end user, or replaces the traits of who has the external id; of
+// a user that is named by its own id, it can only replace them. made says which.
+// Where wanted is given, it must be the user's.
+func (c *Commands) PutUser(ctx context.Context, call Call, ref UserRef, wanted *string, traits json.RawMessage) (put User, made bool, err error) {
+	given, byName := strings.CutPrefix(string(ref), externalRef)
+	if byName {
+		if err := checkSame(wanted, given); err != nil {
+			return User{}, false, err
+		}
+		if err := domain.CheckExternalID(given); err != nil {
+			return User{}, false, err
+		}
+	}
+	decide := func(user id.User, external string) decide[domain.EndUser] {
+		return func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
+			switch {
+			case u.Erased:
+				return nil, errErased
+			case u.ID == "" && external == "":
+				return nil, domain.ErrUserUnknown()
+			case u.ID == "" && (call.IfExists || call.IfMatch != nil):
+				return nil, errStale()
+			case u.ID == "":
+				return u.Create(creation(user, external, traits))
+			case call.IfNoneMatch:
+				return nil, errStale()
+			}
+			if external == "" {
+				has, err := c.open(ctx, history[0], "external_id")
+				if err := cmp.Or(err, checkSame(wanted, string(has))); err != nil {
+					return nil, err
+				}
+			}
+			return c.replaceOrMerge(ctx, u, history, importReplaces, traits)
+		}
+	}
+	done := func(outcome Outcome, err error) error {
+		if err != nil {
+			return err
+		}
+		put, err = c.userAfter(ctx, outcome)
+		made = len(outcome.Recorded) > 0 && outcome.Recorded[0].Revision == 0
+		return err
+	}
+	if !byName {
+		err = c.withUser(ctx, call.Client, ref, func(user id.User) error {
+			return done(c.executeUser(ctx, call, user, false, decide(user, "")))
+		})
+		return put, made, err
+	}
+	err = c.withExternal(ctx, call, given, named{}, func(user named) error {
+		return done(c.executeNamed(ctx, call, user, decide(user.id, given)))
+	})
+	return put, made, err
+}
+
+// checkSame refuses an external id that is given and another than the user's.
+func checkSame(given *string, external string) error {
+	if given == nil || *given == external {
+		return nil
+	}
+	return fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "must be that of the user in the path, or be left out"})
 }
 
 // ChangeTraits merges a patch (RFC 7396) into the traits of a user.
@@ -142,16 +236,31 @@ func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outco
 		outcome, err = c.executeUser(ctx, call, user, false,
 			func(u *domain.EndUser, _ []eventstore.Recorded) ([]event.Event, error) {
 				if u.Erased { // a crash may have left the key
-					return nil, cmp.Or(c.DestroyKey(ctx, call.Client, string(user)), errErased)
+					return nil, cmp.Or(c.ForgetUser(ctx, call.Client, user), errErased)
 				}
 				return u.Erase()
 			})
 		if err != nil {
 			return err
 		}
-		return c.DestroyKey(ctx, call.Client, string(user))
+		return c.ForgetUser(ctx, call.Client, user)
 	})
 	return outcome, err
+}
+
+// ForgetUser destroys the key of a user who was erased, and what finds the user by
+// its external id. Doing it twice does no more.
+func (c *Commands) ForgetUser(ctx context.Context, client id.Client, user id.User) error {
+	lookup, err := c.Log.Vault.LookupOf(ctx, client, string(user))
+	if err != nil {
+		return fmt.Errorf("forget %s: %w", user, err)
+	}
+	if lookup != nil && c.Erasures != nil {
+		if err := c.Erasures.Note(ctx, client, lookup); err != nil {
+			return fmt.Errorf("note the erasure of %s: %w", user, err)
+		}
+	}
+	return c.DestroyKey(ctx, client, string(user))
 }
 
 // DestroyKey makes all that was sealed for a subject unreadable for good. Doing
@@ -178,7 +287,12 @@ func (c *Commands) findUser(ctx context.Context, client id.Client, ref UserRef, 
 		if domain.CheckExternalID(external) != nil {
 			return domain.ErrUserUnknown()
 		}
-		return c.eachGeneration(ctx, client, external, func(user id.User, _ int) error { return do(user) })
+		return c.withExternal(ctx, Call{Client: client}, external, named{}, func(user named) error {
+			if !user.found {
+				return domain.ErrUserUnknown()
+			}
+			return do(user.id)
+		})
 	}
 	user, err := id.Parse[id.User](string(ref))
 	if err != nil {

@@ -196,7 +196,7 @@ func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, er
 			batch.again = append(batch.again, line)
 			continue
 		}
-		stream, created, err := c.opening(ctx, r.call.Client, line)
+		stream, created, err := c.opening(r.callOf(line), line)
 		if refused := fault.As(err); refused != nil {
 			r.refuse(line.Line, refused)
 			continue
@@ -212,8 +212,50 @@ func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, er
 		})
 	}
 	var err error
-	batch.sealed, err = c.Log.SealOpenings(ctx, r.call.Client, openings)
-	return batch, err
+	if batch.sealed, err = c.Log.SealOpenings(ctx, r.call.Client, openings); err != nil {
+		return batch, err
+	}
+	return batch, r.leaveErased(ctx, &batch, openings)
+}
+
+// leaveErased takes those out of what a batch creates who were erased since the
+// import was accepted. It comes after their names were taken: who is erased later
+// still had the name then.
+func (r *importing) leaveErased(ctx context.Context, batch *importBatch, openings []eventstore.Opening) error {
+	erased, err := r.commands.erasedSince(ctx, r.call, batch.first...)
+	if err != nil || !slices.Contains(erased, true) {
+		return err
+	}
+	kept := importBatch{again: batch.again}
+	for i, line := range batch.first {
+		if !erased[i] {
+			kept.first, kept.sealed = append(kept.first, line), append(kept.sealed, batch.sealed[i])
+			continue
+		}
+		kept.again = append(kept.again, line)
+		user := openings[i].Entry.Event.(event.EndUserCreated).User
+		if err := r.commands.DestroyKey(ctx, r.call.Client, string(user)); err != nil {
+			return err
+		}
+	}
+	*batch = kept
+	return nil
+}
+
+// erasedSince says which lines name somebody who was erased since their import was
+// accepted.
+func (c *Commands) erasedSince(ctx context.Context, call Call, lines ...Imported) ([]bool, error) {
+	if call.Import == "" || c.Erasures == nil {
+		return make([]bool, len(lines)), nil
+	}
+	lookups := make([][]byte, len(lines))
+	for i, line := range lines {
+		var err error
+		if lookups[i], err = c.Log.Vault.Lookup(ctx, call.Client, event.ExternalName, line.ExternalID); err != nil {
+			return nil, err
+		}
+	}
+	return c.Erasures.Since(ctx, call.Import, lookups)
 }
 
 // first is the id of the first event that a line records.
@@ -230,24 +272,21 @@ func (r *importing) callOf(line Imported) Call {
 }
 
 // opening is how the user of a line is created where it never was.
-func (c *Commands) opening(ctx context.Context, client id.Client, line Imported) (eventstore.Stream, event.Event, error) {
+func (c *Commands) opening(call Call, line Imported) (eventstore.Stream, event.Event, error) {
 	if err := domain.CheckExternalID(line.ExternalID); err != nil {
 		return "", nil, err
 	}
-	user, err := c.Log.Vault.UserID(ctx, client, line.ExternalID, 0)
+	user := c.newUser(call).id
+	created, err := new(domain.EndUser).Create(creation(user, line.ExternalID, line.Traits))
 	if err != nil {
 		return "", nil, err
 	}
-	created, err := new(domain.EndUser).Create(creation(user, 0, line.ExternalID, line.Traits))
-	if err != nil {
-		return "", nil, err
-	}
-	return eventstore.UserStream(client, user), created[0], nil
+	return eventstore.UserStream(call.Client, user), created[0], nil
 }
 
-func creation(user id.User, generation int, external string, traits json.RawMessage) event.EndUserCreated {
+func creation(user id.User, external string, traits json.RawMessage) event.EndUserCreated {
 	return event.EndUserCreated{
-		User: user, Generation: generation,
+		User:       user,
 		ExternalID: event.Private([]byte(external)), Traits: event.Private(traits),
 	}
 }
@@ -264,7 +303,7 @@ func (r *importing) apply(ctx context.Context, batch importBatch) error {
 		switch {
 		case o.Err == nil:
 			r.count(o.Recorded.Position, &r.report.Created)
-		case moved(o.Err), errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased):
+		case moved(o.Err), errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased), errors.Is(o.Err, seal.ErrTaken):
 			rest = append(rest, batch.first[i])
 		default:
 			failed = cmp.Or(failed, o.Err)
@@ -292,23 +331,34 @@ func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(importWorkers)
-	for _, external := range order {
-		group.Go(func() error { return r.upsertUser(ctx, users[external]) })
+	for names := range slices.Chunk(order, importLines) {
+		found, err := r.commands.Log.LookUp(ctx, r.call.Client, event.ExternalName, names...)
+		if err != nil {
+			return cmp.Or(group.Wait(), err)
+		}
+		for i, external := range names {
+			group.Go(func() error { return r.upsertUser(ctx, users[external], id.User(found[i])) })
+		}
 	}
 	return group.Wait()
 }
 
-// upsertUser applies the lines of one user.
-func (r *importing) upsertUser(ctx context.Context, lines []Imported) error {
+// upsertUser applies the lines of one user; found is whom their external id was
+// just seen to find, or nobody.
+func (r *importing) upsertUser(ctx context.Context, lines []Imported, found id.User) error {
 	done := 0
 	if r.call.Seed != nil {
 		var err error
-		if done, err = r.earlier(ctx, lines); err != nil {
+		if done, err = r.earlier(ctx, lines, found); err != nil {
 			return err
 		}
 	}
+	at := named{}
+	if found != "" {
+		at = named{found, true}
+	}
 	for _, line := range lines[done:] {
-		if err := r.upsert(ctx, line); err != nil {
+		if err := r.upsert(ctx, line, at); err != nil {
 			return err
 		}
 	}
@@ -318,17 +368,21 @@ func (r *importing) upsertUser(ctx context.Context, lines []Imported) error {
 // earlier counts the first lines of one user, up to the last that an earlier
 // run recorded. Of those, who recorded nothing changed nothing then, and would
 // now undo what came after. So would those that follow, as long as they change
-// nothing in how the user was then, or else when the import was begun.
-func (r *importing) earlier(ctx context.Context, lines []Imported) (done int, err error) {
+// nothing in how the user was then, or else when the import was begun. Whom the
+// first line may have created is looked at where nobody, or somebody else, has the
+// external id since.
+func (r *importing) earlier(ctx context.Context, lines []Imported, found id.User) (done int, err error) {
 	recorded := make([]*eventstore.Recorded, len(lines))
-	var was []eventstore.Recorded
-	var then domain.EndUser
-	err = r.commands.eachGeneration(ctx, r.call.Client, lines[0].ExternalID, func(user id.User, _ int) (err error) {
-		then.ID = user
-		was, err = r.findRecorded(ctx, eventstore.UserStream(r.call.Client, user), lines, recorded)
-		return err
-	})
-	if err != nil && fault.As(err) == nil { // each line is refused for a fault
+	erased, err := r.commands.erasedSince(ctx, r.call, lines[0])
+	if err != nil {
+		return 0, err
+	}
+	if found == "" || erased[0] {
+		found = r.commands.newUser(r.callOf(lines[0])).id
+	}
+	then := domain.EndUser{ID: found}
+	was, err := r.findRecorded(ctx, eventstore.UserStream(r.call.Client, found), lines, recorded)
+	if err != nil && !errors.Is(err, errErased) {
 		return 0, err
 	}
 	last := eventstore.Start
@@ -408,8 +462,8 @@ func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, 
 	return was, nil
 }
 
-func (r *importing) upsert(ctx context.Context, line Imported) error {
-	outcome, err := r.commands.upsert(ctx, r.callOf(line), r.mode, line.ExternalID, line.Traits)
+func (r *importing) upsert(ctx context.Context, line Imported, at named) error {
+	outcome, err := r.commands.upsert(ctx, r.callOf(line), r.mode, line, at)
 	if refused := fault.As(err); refused != nil && refused.Kind != fault.Unavailable {
 		r.refuse(line.Line, refused)
 		return nil
@@ -426,13 +480,21 @@ func (r *importing) upsert(ctx context.Context, line Imported) error {
 }
 
 // upsert creates a user, or merges or replaces its traits where it exists.
-func (c *Commands) upsert(ctx context.Context, call Call, mode, external string, traits json.RawMessage) (Outcome, error) {
+func (c *Commands) upsert(ctx context.Context, call Call, mode string, line Imported, at named) (Outcome, error) {
+	external, traits := line.ExternalID, line.Traits
 	if err := domain.CheckExternalID(external); err != nil {
 		return Outcome{}, err
 	}
 	var outcome Outcome
-	err := c.eachGeneration(ctx, call.Client, external, func(user id.User, generation int) (err error) {
-		outcome, err = c.executeUser(ctx, call, user, false,
+	err := c.withExternal(ctx, call, external, at, func(user named) error {
+		erased, err := c.erasedSince(ctx, call, line) // after it was found: who is erased later has the name yet
+		switch {
+		case err != nil:
+			return err
+		case erased[0]:
+			return errErasedSince()
+		}
+		outcome, err = c.executeNamed(ctx, call, user,
 			func(u *domain.EndUser, history []eventstore.Recorded) ([]event.Event, error) {
 				switch {
 				case u.Erased && call.Accepted != eventstore.Start && history[len(history)-1].Position > call.Accepted:
@@ -440,15 +502,12 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode, external string,
 				case u.Erased:
 					return nil, errErased
 				case u.ID == "":
-					return u.Create(creation(user, generation, external, traits))
+					return u.Create(creation(user.id, external, traits))
 				}
 				return c.replaceOrMerge(ctx, u, history, mode, traits)
 			})
-		switch {
-		case errors.Is(err, seal.ErrErased) && call.Accepted != eventstore.Start:
+		if errors.Is(err, seal.ErrErased) && call.Accepted != eventstore.Start {
 			return errErasedSince()
-		case errors.Is(err, seal.ErrErased):
-			return errErased
 		}
 		return err
 	})

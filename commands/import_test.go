@@ -150,7 +150,7 @@ func TestAnImportThatWasAcceptedBringsNobodyBack(t *testing.T) {
 		}
 	}
 	erase("before")
-	accepted := call
+	accepted := w.accept(call)
 	var err error
 	if accepted.Accepted, err = w.store.Head(t.Context()); err != nil {
 		t.Fatal(err)

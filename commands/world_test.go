@@ -33,6 +33,7 @@ type world struct {
 	decided [2]int // what is known of every client's LastDecision
 	model   *model // made when it is needed
 	log     *eventstore.Log
+	erased  map[string]bool // the lookups that were noted while an import is open; nil: none is
 	*commands.Commands
 
 	mu  sync.Mutex
@@ -84,6 +85,7 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 		LastDecision: func(context.Context, id.Client) (last, version int, err error) {
 			return w.decided[0], w.decided[1], nil
 		},
+		Erasures: erasures{w},
 		Keys:    keysInLog{w.store},
 		Revoked: func(context.Context, id.Client, string, time.Time) error { return nil },
 		HashPassword: func(_ context.Context, password string, _ ...string) (string, error) {
@@ -141,6 +143,39 @@ func (k keysInLog) Before(ctx context.Context, client id.Client, key id.Key) (in
 		return at, err
 	}
 	return len(issued), err
+}
+
+// erasures notes who is erased while an import is open.
+type erasures struct{ *world }
+
+// Note notes an erasure.
+func (e erasures) Note(_ context.Context, _ id.Client, lookup []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.erased != nil {
+		e.erased[string(lookup)] = true
+	}
+	return nil
+}
+
+// Since says who was erased.
+func (e erasures) Since(_ context.Context, _ id.Import, lookups [][]byte) ([]bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	erased := make([]bool, len(lookups))
+	for i, lookup := range lookups {
+		erased[i] = e.erased[string(lookup)]
+	}
+	return erased, nil
+}
+
+// accept opens an import.
+func (w *world) accept(call commands.Call) commands.Call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.erased = map[string]bool{}
+	call.Import = "imp_1"
+	return call
 }
 
 func (w *world) clock() time.Time {
@@ -228,7 +263,7 @@ func (w *world) driveOn(t *testing.T) {
 		var err error
 		switch e := r.Event.(type) {
 		case event.EndUserErased:
-			err = w.DestroyKey(t.Context(), r.Client, string(e.User))
+			err = w.ForgetUser(t.Context(), r.Client, e.User)
 		case event.MemberRemoved:
 			err = w.ForgetMember(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, e)
 		}

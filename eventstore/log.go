@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -198,8 +199,9 @@ func (r Record) Tip() (Tip, error) {
 // stand in the stream; the last one carries its position. The ids of the
 // events are drawn from ids in order; where these ids stand there already, a
 // repetition, it returns what was recorded then. It fails with a
-// *ConflictError where the stream has moved on, and with seal.ErrErased where
-// the key of a subject was destroyed.
+// *ConflictError where the stream has moved on, with seal.ErrErased where the key
+// of a subject was destroyed, and with seal.ErrTaken where another subject has the
+// name that one is to have (event.Named).
 func (l *Log) Append(ctx context.Context, tip Tip, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
 	entries := make([]Entry, len(events))
 	for i, e := range events {
@@ -346,17 +348,54 @@ func (l *Log) noteHead(ctx context.Context, client id.Client, at Position) error
 // prepareKeys makes sure that every key that will seal is durable before the
 // event that it seals.
 func (l *Log) prepareKeys(ctx context.Context, client id.Client, entries []Entry) error {
-	var subjects []string
+	var wanted []seal.Wanted
 	for _, e := range entries {
-		bearer, ok := e.Event.(event.Bearer)
-		if ok && slices.ContainsFunc(bearer.Personal(), func(f event.Field) bool { return f.Value != nil }) {
-			subjects = append(subjects, bearer.Subject())
+		w, err := l.wanted(ctx, client, e.Event)
+		if err != nil {
+			return err
+		}
+		if w.Subject != "" && !slices.ContainsFunc(wanted, func(other seal.Wanted) bool { return other.Subject == w.Subject }) {
+			wanted = append(wanted, w)
 		}
 	}
-	if len(subjects) == 0 {
+	if len(wanted) == 0 {
 		return nil
 	}
-	return l.Vault.Prepare(ctx, client, subjects...)
+	refused, err := l.Vault.PrepareEach(ctx, client, wanted)
+	return cmp.Or(err, errors.Join(refused...))
+}
+
+// wanted is the subject whose key seals an event, and what is to find it. It is
+// empty where nothing in the event is personal.
+func (l *Log) wanted(ctx context.Context, client id.Client, e event.Event) (w seal.Wanted, err error) {
+	bearer, ok := e.(event.Bearer)
+	if !ok || !slices.ContainsFunc(bearer.Personal(), func(f event.Field) bool { return f.Value != nil }) {
+		return w, nil
+	}
+	w.Subject = bearer.Subject()
+	if named, ok := e.(event.Named); ok {
+		w.Lookup, err = l.lookup(ctx, client, named)
+	}
+	return w, err
+}
+
+// lookup is what finds the subject that an event names.
+func (l *Log) lookup(ctx context.Context, client id.Client, e event.Named) ([]byte, error) {
+	kind, name := e.Name()
+	return l.Vault.Lookup(ctx, client, kind, string(name.Plain))
+}
+
+// LookUp returns the subjects of a client that names of a kind find, "" where one
+// finds none.
+func (l *Log) LookUp(ctx context.Context, client id.Client, kind string, names ...string) ([]string, error) {
+	lookups := make([][]byte, len(names))
+	for i, name := range names {
+		var err error
+		if lookups[i], err = l.Vault.Lookup(ctx, client, kind, name); err != nil {
+			return nil, err
+		}
+	}
+	return l.Vault.Find(ctx, client, lookups...)
 }
 
 // seal seals what is personal in an event, and returns the key that it drew.
@@ -373,6 +412,11 @@ func (l *Log) seal(ctx context.Context, stream Stream, entry Entry, draw bool) (
 	if draw {
 		if drawn, err = l.Vault.Draw(ctx, entry.Origin.Client, bearer.Subject()); err != nil {
 			return nil, err
+		}
+		if named, ok := entry.Event.(event.Named); ok {
+			if drawn.Lookup, err = l.lookup(ctx, entry.Origin.Client, named); err != nil {
+				return nil, err
+			}
 		}
 		keys = []seal.SubjectKey{drawn.SubjectKey}
 	}

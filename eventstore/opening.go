@@ -77,18 +77,22 @@ func (l *Log) makeKeys(ctx context.Context, sealed []Sealed) error {
 
 // prepareAll makes the keys of all, or tells which cannot be made.
 func (l *Log) prepareAll(ctx context.Context, client id.Client, openings []Opening, sealed []Sealed) error {
-	entries := make([]Entry, len(openings))
+	var wanted []seal.Wanted
+	var of []*Sealed
 	for i, o := range openings {
-		entries[i] = o.Entry
+		w, err := l.wanted(ctx, client, o.Entry.Event)
+		if err != nil {
+			return err
+		}
+		if w.Subject != "" {
+			wanted, of = append(wanted, w), append(of, &sealed[i])
+		}
 	}
-	err := l.prepareKeys(ctx, client, entries)
-	if !errors.Is(err, seal.ErrErased) {
-		return err
+	refused, err := l.Vault.PrepareEach(ctx, client, wanted)
+	for i, err := range refused {
+		of[i].err = err
 	}
-	for i := range entries {
-		sealed[i].err = l.prepareKeys(ctx, client, entries[i:i+1])
-	}
-	return nil
+	return err
 }
 
 // AppendOpenings appends openings of one client, each for itself, in their order.

@@ -94,8 +94,9 @@ var (
 	ErrUnavailable = errors.New("the event store cannot be reached")
 	// ErrTooLarge: an event is over MaxEventSize.
 	ErrTooLarge = errors.New("an event is too large")
-	// ErrKeyed: a subject has a key already, or it was destroyed.
-	ErrKeyed = errors.New("the subject of a new key had one before")
+	// ErrKeyed: a subject has a key already, or it was destroyed, or another
+	// subject is found by the same lookup.
+	ErrKeyed = errors.New("the subject of a new key had one before, or another has its lookup")
 	// ErrNotFound: there is no event at this position.
 	ErrNotFound = errors.New("there is no event at this position")
 )
@@ -167,9 +168,10 @@ type Bulk interface {
 	// AppendMany makes appends, each for itself as Append does; those that
 	// succeed stand in the log in the order of the requests. No two may be to
 	// one stream. A request fails with ErrKeyed, and appends nothing, where
-	// the subject of one of its keys had a key before.
+	// the subject of one of its keys had a key before, or another has its lookup.
 	AppendMany(ctx context.Context, requests []Request) []Result
-	// MakeKeys makes the keys of subjects that had none, each for itself, and
+	// MakeKeys makes the keys of subjects that had none, and whose lookup no other
+	// subject has, each for itself, and
 	// says which it made. They are durable when it returns. At most MaxMany are
 	// allowed.
 	MakeKeys(ctx context.Context, keys []Key) (made []bool, err error)

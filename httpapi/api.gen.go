@@ -2212,6 +2212,17 @@ type ProjectionQuarantine struct {
 	Since Timestamp `json:"since"`
 }
 
+// PutUser defines model for PutUser.
+type PutUser struct {
+	// ExternalID May be left out; else that of the user in the path.
+	ExternalID *string `json:"external_id,omitempty"`
+
+	// Traits Free-form attributes.
+	//
+	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
+	Traits Traits `json:"traits,omitempty"`
+}
+
 // Rebuild defines model for Rebuild.
 type Rebuild struct {
 	// Done Events of yours that are applied.
@@ -2732,6 +2743,9 @@ type IdempotencyKey = string
 // IfMatch defines model for IfMatch.
 type IfMatch = string
 
+// IfNoneMatch defines model for IfNoneMatch.
+type IfNoneMatch = string
+
 // KeyInPath defines model for KeyInPath.
 type KeyInPath = string
 
@@ -2984,6 +2998,12 @@ type ImportUsersParams struct {
 // ImportUsersParamsMode defines parameters for ImportUsers.
 type ImportUsersParamsMode string
 
+// PutUserParams defines parameters for PutUser.
+type PutUserParams struct {
+	// IfNoneMatch `*`: the request is refused with 412 if the object is there already. Nothing else is taken.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+}
+
 // GetFeedParams defines parameters for GetFeed.
 type GetFeedParams struct {
 	// ConsentLayerID Only users who have granted this layer, by the traits that it permits. The user must have granted it too (409 `consent_missing`).
@@ -3067,6 +3087,9 @@ type CreateUserJSONRequestBody = NewUser
 
 // ChangeUserJSONRequestBody defines body for ChangeUser for application/json ContentType.
 type ChangeUserJSONRequestBody = UserChange
+
+// PutUserJSONRequestBody defines body for PutUser for application/json ContentType.
+type PutUserJSONRequestBody = PutUser
 
 // RecordInteractionJSONRequestBody defines body for RecordInteraction for application/json ContentType.
 type RecordInteractionJSONRequestBody = NewInteraction
@@ -3398,6 +3421,9 @@ type ServerInterface interface {
 	// ChangeUser Change an end user's traits
 	// (PATCH /api/v1/users/{user_id})
 	ChangeUser(w http.ResponseWriter, r *http.Request, userID UserInPath)
+	// PutUser Make an end user, or replace its traits
+	// (PUT /api/v1/users/{user_id})
+	PutUser(w http.ResponseWriter, r *http.Request, userID UserInPath, params PutUserParams)
 	// GetFeed Read the ranked feed of a user
 	// (GET /api/v1/users/{user_id}/feed)
 	GetFeed(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetFeedParams)
@@ -5794,6 +5820,56 @@ func (siw *ServerInterfaceWrapper) ChangeUser(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// PutUser operation middleware
+func (siw *ServerInterfaceWrapper) PutUser(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutUserParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-None-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-None-Match", Err: err})
+			return
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutUser(w, r, userID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetFeed operation middleware
 func (siw *ServerInterfaceWrapper) GetFeed(w http.ResponseWriter, r *http.Request) {
 
@@ -6147,6 +6223,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.EraseUser).Methods(http.MethodDelete).Name("DELETE /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.GetUser).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.ChangeUser).Methods(http.MethodPatch).Name("PATCH /api/v1/users/{user_id}")
+	r.HandleFunc("/api/v1/users/{user_id}", wrapper.PutUser).Methods(http.MethodPut).Name("PUT /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}/feed", wrapper.GetFeed).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/feed")
 	r.HandleFunc("/api/v1/users/{user_id}/feed/interactions", wrapper.RecordInteraction).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/feed/interactions")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ListMatches).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/matches")
@@ -7953,6 +8030,66 @@ func (response ChangeUser200JSONResponse) VisitChangeUserResponse(w http.Respons
 	return err
 }
 
+type PutUserRequestObject struct {
+	UserID UserInPath `json:"user_id"`
+	Params PutUserParams
+	Body   *PutUserJSONRequestBody
+}
+
+type PutUserResponseObject interface {
+	VisitPutUserResponse(w http.ResponseWriter) error
+}
+
+type PutUser200ResponseHeaders struct {
+	ETag             string
+	XKindredPosition string
+}
+
+type PutUser200JSONResponse struct {
+	Body    User
+	Headers PutUser200ResponseHeaders
+}
+
+func (response PutUser200JSONResponse) VisitPutUserResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUser201ResponseHeaders struct {
+	ETag             string
+	Location         string
+	XKindredPosition string
+}
+
+type PutUser201JSONResponse struct {
+	Body    User
+	Headers PutUser201ResponseHeaders
+}
+
+func (response PutUser201JSONResponse) VisitPutUserResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetFeedRequestObject struct {
 	UserID UserInPath `json:"user_id"`
 	Params GetFeedParams
@@ -8332,6 +8469,9 @@ type StrictServerInterface interface {
 	// ChangeUser Change an end user's traits
 	// (PATCH /api/v1/users/{user_id})
 	ChangeUser(ctx context.Context, request ChangeUserRequestObject) (ChangeUserResponseObject, error)
+	// PutUser Make an end user, or replace its traits
+	// (PUT /api/v1/users/{user_id})
+	PutUser(ctx context.Context, request PutUserRequestObject) (PutUserResponseObject, error)
 	// GetFeed Read the ranked feed of a user
 	// (GET /api/v1/users/{user_id}/feed)
 	GetFeed(ctx context.Context, request GetFeedRequestObject) (GetFeedResponseObject, error)
@@ -10188,6 +10328,40 @@ func (sh *strictHandler) ChangeUser(w http.ResponseWriter, r *http.Request, user
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ChangeUserResponseObject); ok {
 		if err := validResponse.VisitChangeUserResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PutUser operation middleware
+func (sh *strictHandler) PutUser(w http.ResponseWriter, r *http.Request, userID UserInPath, params PutUserParams) {
+	var request PutUserRequestObject
+
+	request.UserID = userID
+	request.Params = params
+
+	var body PutUserJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PutUser(ctx, request.(PutUserRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutUser")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PutUserResponseObject); ok {
+		if err := validResponse.VisitPutUserResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

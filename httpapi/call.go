@@ -58,6 +58,8 @@ type Call struct {
 	// IfMatch is the revision that the object must have; nil: any. It is -1
 	// for a tag that no object has.
 	IfMatch *int64
+	// IfExists and IfNoneMatch: the object must, or must not, be there.
+	IfExists, IfNoneMatch bool
 
 	RemoteAddr string // the caller's address, without a port; what trusted proxies say is believed
 	Forwarded  bool   // a proxy has forwarded it

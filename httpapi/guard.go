@@ -159,8 +159,16 @@ func readHeaders(r *http.Request, x *exchange) error {
 	}
 	if x.op.conditional {
 		var err error
-		x.call.IfMatch, err = ifMatch(r.Header.Values(headerIfMatch))
-		return err
+		if x.call.IfMatch, err = ifMatch(r.Header.Values(headerIfMatch)); err != nil {
+			return err
+		}
+		x.call.IfExists = x.call.IfMatch == nil && r.Header.Get(headerIfMatch) != ""
+	}
+	if given := r.Header.Values(headerIfNoneMatch); x.op.making && len(given) > 0 {
+		if len(given) > 1 || strings.TrimSpace(given[0]) != "*" {
+			return fault.NewInvalid(fault.Field{Pointer: headerIfNoneMatch, Detail: "must be *"})
+		}
+		x.call.IfNoneMatch = true
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ type operation struct {
 
 	repeatable  bool // takes an Idempotency-Key
 	conditional bool // takes an If-Match
+	making      bool // takes an If-None-Match
 	reads       bool // takes an X-Kindred-Consistency
 	records     bool // a GET that is counted, so that HEAD will not do instead
 }
@@ -125,6 +126,8 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 			op.repeatable = true
 		case p.Value.Name == headerIfMatch:
 			op.conditional = true
+		case p.Value.Name == headerIfNoneMatch:
+			op.making = true
 		case p.Value.Name == headerConsistency:
 			op.reads = true
 		default:
@@ -186,6 +189,7 @@ func acceptsLines(accept []string) bool {
 const (
 	headerIdempotencyKey = "Idempotency-Key"
 	headerIfMatch        = "If-Match"
+	headerIfNoneMatch    = "If-None-Match"
 	headerConsistency    = "X-Kindred-Consistency"
 	headerRequestID      = "X-Request-Id"
 )

@@ -31,6 +31,24 @@ func (a UserCreated) VisitCreateUserResponse(w http.ResponseWriter) error {
 	return answerUser(w, http.StatusCreated, a.Body)
 }
 
+// UserPut is UserAnswer for a user who was made, where Location says so, or changed.
+type UserPut struct {
+	UserAnswer
+	Location, Position string
+}
+
+// VisitPutUserResponse answers a request to make or change a user.
+func (a UserPut) VisitPutUserResponse(w http.ResponseWriter) error {
+	header, status := w.Header(), http.StatusOK
+	header.Set("ETag", a.ETag)
+	header.Set("X-Kindred-Position", a.Position)
+	if a.Location != "" {
+		header.Set("Location", a.Location)
+		status = http.StatusCreated
+	}
+	return answerUser(w, status, a.User)
+}
+
 func answerUser(w http.ResponseWriter, status int, u User) error {
 	return answerJSON(w, status, appendUser(make([]byte, 0, userSize(u)+1), u))
 }

@@ -399,43 +399,25 @@ func (m Users) opened(ctx context.Context, client id.Client, limit int, rows []s
 	return users, nil
 }
 
-// generationsAtOnce is how many generations of an external id are looked up
-// in one statement.
-const generationsAtOnce = 8
-
-const userGenerations = `
-SELECT u.id, u.erased FROM users u WHERE u.client = $1 AND u.id = ANY($2)`
+const foundUser = `
+SELECT u.id FROM users u
+WHERE u.client = $1 AND NOT u.erased AND u.id = (SELECT k.subject FROM subject_keys k WHERE k.client = $1 AND k.lookup = $2)`
 
 // Find returns the id of the user that an external id names now, or fails
 // with a fault of kind Missing.
 func (m Users) Find(ctx context.Context, client id.Client, eventual bool, external string) (id.User, error) {
-	type row struct {
-		id     id.User
-		erased bool
+	lookup, err := m.Vault.Lookup(ctx, client, event.ExternalName, external)
+	if err != nil {
+		return "", err
 	}
-	for generation := 0; ; generation += generationsAtOnce {
-		candidates := make([]string, generationsAtOnce)
-		for i := range candidates {
-			user, err := m.Vault.UserID(ctx, client, external, generation+i)
-			if err != nil {
-				return "", err
-			}
-			candidates[i] = string(user)
-		}
-		rows, err := query(ctx, m.Reader, m, client, eventual, userGenerations, []any{candidates},
-			func(r *row) []any { return []any{text(&r.id), &r.erased} })
-		if err != nil {
-			return "", err
-		}
-		for _, r := range rows {
-			if !r.erased {
-				return r.id, nil
-			}
-		}
-		if len(rows) < generationsAtOnce {
-			return "", errUserUnknown()
-		}
+	rows, err := query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, func(u *id.User) []any { return []any{text(u)} })
+	if err != nil {
+		return "", err
 	}
+	if len(rows) == 0 {
+		return "", errUserUnknown()
+	}
+	return rows[0], nil
 }
 
 // UserChange is the newest state of a user that has changed.

@@ -117,7 +117,7 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 		Log: f.log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
-		Revoked: f.revocations().Note, Imported: countImports(f.metrics), Keys: projections.APIKeys{Reader: reader},
+		Revoked: f.revocations().Note, Erasures: f.spool(), Imported: countImports(f.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		HashPassword: func(ctx context.Context, password string, known ...string) (string, error) {
 			if err := auth.CheckPassword("/password", password, known...); err != nil {

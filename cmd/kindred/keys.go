@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kindred/domain/id"
+	"kindred/eventstore/seal/pgkeys"
 	"kindred/httpapi/auth"
 )
 
@@ -77,8 +79,43 @@ func (e environ) keysCommand() *cobra.Command {
 			return auditor.Rotate(ctx)
 		}),
 	}
-	keys.AddCommand(list, rotate, rewrap, audit)
+	keys.AddCommand(list, rotate, rewrap, audit, e.lookupsCommand())
 	return keys
+}
+
+func (e environ) lookupsCommand() *cobra.Command {
+	var client string
+	cmd := &cobra.Command{
+		Use:   "lookups",
+		Short: "Make anew from the log what finds users by their external ids",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			work := func(ctx context.Context, f *foundation, of id.Client) error {
+				n, err := f.log.MakeLookups(ctx, pgkeys.Keys{Pool: f.pool}, of, true)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(e.out, "%d users were not found by their external ids, and are now.\n", n)
+				return err
+			}
+			if client != "" {
+				return e.withClient(client, work)(cmd, args)
+			}
+			return e.with(func(ctx context.Context, f *foundation) error { return work(ctx, f, "") })(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&client, "client", "", "of this client alone (default: of all)")
+	return cmd
+}
+
+// makeLookups makes what finds those users who were created by an earlier release,
+// before anybody asks for them.
+func (f *foundation) makeLookups(ctx context.Context) error {
+	n, err := f.log.MakeLookups(ctx, pgkeys.Keys{Pool: f.pool}, "", false)
+	if n > 0 {
+		f.logger.InfoContext(ctx, "made from the log what finds users by their external ids", "users", n)
+	}
+	return err
 }
 
 // listedKey is a signing key as `kindred keys list` tells of it.

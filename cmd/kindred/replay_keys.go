@@ -26,7 +26,7 @@ func keyTables(client id.Client) map[string]string {
 	tables := map[string]string{
 		"client_keys":  "client, id, master, wrapped, created_at",
 		"peppers":      "client, id, master, wrapped, created_at",
-		"subject_keys": "client, subject, id, client_key, wrapped, created_at, destroyed_at",
+		"subject_keys": "client, subject, id, client_key, wrapped, lookup, created_at, destroyed_at",
 	}
 	if client == "" {
 		tables["audit_keys"] = "kid, public_jwk, sealed_seed, created_at"

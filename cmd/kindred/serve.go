@@ -75,6 +75,9 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 	if err := f.refuseReplay(ctx); err != nil {
 		return err
 	}
+	if err := f.makeLookups(ctx); err != nil {
+		return err
+	}
 	guard := dispatcher.NewGuard(config.AllowNetworks...)
 	passwords := auth.NewPasswords(rand.Reader, e.hashing, e.cores)
 	c, err := f.commands(passwords, guard)

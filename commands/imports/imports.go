@@ -17,9 +17,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/commands"
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 )
 
 // Bounds of what waits.
@@ -51,9 +53,14 @@ type Import struct {
 	EndedAt   *time.Time
 }
 
-// Secrets seals what waits to be applied.
+// Secrets seals what waits to be applied, each import with a key of its own. A
+// [seal.Vault] does.
 type Secrets interface {
-	SealSecret(ctx context.Context, name string, plain []byte) ([]byte, error)
+	Prepare(ctx context.Context, client id.Client, subjects ...string) error
+	Seal(ctx context.Context, subject string, p seal.Place, plain []byte) (*event.Box, error)
+	Open(ctx context.Context, subject string, p seal.Place, b *event.Box) ([]byte, error)
+	Destroy(ctx context.Context, client id.Client, subject string) error
+	// OpenSecret opens what an earlier release sealed with the service's own key.
 	OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error)
 }
 
@@ -74,8 +81,8 @@ type Spool struct {
 
 const open = `
 WITH waiting AS (SELECT count(*) AS n FROM imports WHERE client = $2 AND status IN ('receiving', 'pending', 'running'))
-INSERT INTO imports (id, client, status, mode, actor, member, correlation, log_end)
-SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7 FROM waiting WHERE n < $8`
+INSERT INTO imports (id, client, status, mode, actor, member, correlation, log_end, keyed)
+SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7, true FROM waiting WHERE n < $8`
 
 // Receive keeps the lines of body, at most maxLine bytes of each, and returns
 // once they are durable. What is not received to its end is dropped. It fails
@@ -93,8 +100,12 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 	if tag.RowsAffected() == 0 {
 		return Import{}, fault.New(fault.Limited, "too_many_imports", "%d imports of this client are under way. Wait for one to end.", maxOpen).After(time.Second)
 	}
-	if err := s.receive(ctx, call.Client, named, body, maxLine); err != nil {
-		return Import{}, errors.Join(err, s.drop(context.WithoutCancel(ctx), named))
+	err = s.Secrets.Prepare(ctx, call.Client, string(named))
+	if err == nil {
+		err = s.receive(ctx, call.Client, named, body, maxLine)
+	}
+	if err != nil {
+		return Import{}, errors.Join(err, s.drop(context.WithoutCancel(ctx), call.Client, named))
 	}
 	return s.Get(ctx, call.Client, named)
 }
@@ -132,7 +143,11 @@ WITH open AS (
 UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, turn_at = now() FROM room WHERE id = $1`
 
 func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, chunk []byte, lines int64) error {
-	sealed, err := s.Secrets.SealSecret(ctx, chunkName(named, n), chunk)
+	box, err := s.Secrets.Seal(ctx, string(named), placeOf(client, named, n), chunk)
+	if err != nil {
+		return err
+	}
+	sealed, err := box.MarshalBinary()
 	if err != nil {
 		return err
 	}
@@ -147,11 +162,56 @@ func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n i
 	return nil
 }
 
-func chunkName(named id.Import, n int) string {
-	return "import " + string(named) + " " + strconv.Itoa(n)
+// placeOf is where a chunk is sealed.
+func placeOf(client id.Client, named id.Import, n int) seal.Place {
+	return seal.Place{Client: client, Stream: string(named), Field: "chunk " + strconv.Itoa(n)}
 }
 
-func (s *Spool) drop(ctx context.Context, named id.Import) error {
+// open opens a chunk.
+func (s *Spool) open(ctx context.Context, t task, kept []byte) ([]byte, error) {
+	if !t.keyed {
+		return s.Secrets.OpenSecret(ctx, "import "+string(t.ID)+" "+strconv.Itoa(t.chunk), kept)
+	}
+	var box event.Box
+	if err := box.UnmarshalBinary(kept); err != nil {
+		return nil, err
+	}
+	return s.Secrets.Open(ctx, string(t.ID), placeOf(t.call.Client, t.ID, t.chunk), &box)
+}
+
+const noteErased = `
+INSERT INTO import_erasures (import, lookup)
+SELECT id, $2 FROM imports WHERE client = $1 AND status IN ('receiving', 'pending', 'running')
+ON CONFLICT DO NOTHING`
+
+// Note implements [commands.Erasures].
+func (s *Spool) Note(ctx context.Context, client id.Client, lookup []byte) error {
+	if _, err := s.Pool.Exec(ctx, noteErased, client, lookup); err != nil {
+		return fmt.Errorf("note an erasure for imports: %w", err)
+	}
+	return nil
+}
+
+const erasedSince = `
+SELECT EXISTS (SELECT FROM import_erasures e WHERE e.import = $1 AND e.lookup = w.lookup)
+FROM unnest($2::bytea[]) WITH ORDINALITY AS w (lookup, n) ORDER BY w.n`
+
+// Since implements [commands.Erasures].
+func (s *Spool) Since(ctx context.Context, of id.Import, lookups [][]byte) ([]bool, error) {
+	rows, err := s.Pool.Query(ctx, erasedSince, of, lookups)
+	if err == nil {
+		var erased []bool
+		if erased, err = pgx.CollectRows(rows, pgx.RowTo[bool]); err == nil {
+			return erased, nil
+		}
+	}
+	return nil, fmt.Errorf("look for erasures since %s was accepted: %w", of, err)
+}
+
+func (s *Spool) drop(ctx context.Context, client id.Client, named id.Import) error {
+	if err := s.Secrets.Destroy(ctx, client, string(named)); err != nil {
+		return err // the worker drops it later
+	}
 	if _, err := s.Pool.Exec(ctx, `DELETE FROM imports WHERE id = $1 AND status = 'receiving'`, named); err != nil {
 		return fmt.Errorf("drop %s: %w", named, err)
 	}

@@ -1,7 +1,6 @@
 package imports_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -22,29 +21,22 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres/pgtest"
 )
 
-// sealed is a seal that a look at the stored bytes can tell from none.
-type sealed struct{}
-
-func (sealed) SealSecret(_ context.Context, name string, plain []byte) ([]byte, error) {
-	out := []byte(name + "\x00")
-	for _, b := range plain {
-		out = append(out, ^b)
+func newVault(t *testing.T, pool *pgxpool.Pool) *seal.Vault {
+	t.Helper()
+	text, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out, nil
-}
-
-func (sealed) OpenSecret(_ context.Context, name string, kept []byte) ([]byte, error) {
-	inverted, found := bytes.CutPrefix(kept, []byte(name+"\x00"))
-	if !found {
-		return nil, errors.New("sealed under another name")
+	master, err := seal.ParseMasterKeys(text)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, b := range inverted {
-		inverted[i] = ^b
-	}
-	return inverted, nil
+	return seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
 }
 
 const maxLine = 64
@@ -56,6 +48,7 @@ var errNoLog = errors.New("no log")
 type world struct {
 	*imports.Worker
 	pool    *pgxpool.Pool
+	vault   *seal.Vault
 	applied map[id.Client]string
 	seeds   []string
 	order   []id.Client
@@ -68,8 +61,9 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{pool: pgtest.New(t), applied: map[id.Client]string{}}
+	w.vault = newVault(t, w.pool)
 	w.Worker = &imports.Worker{
-		Spool: &imports.Spool{Pool: w.pool, Secrets: sealed{}, Entropy: rand.Reader, LogEnd: w.end}, Apply: w.apply,
+		Spool: &imports.Spool{Pool: w.pool, Secrets: w.vault, Entropy: rand.Reader, LogEnd: w.end}, Apply: w.apply,
 		Passing: func(err error) bool { return errors.Is(err, errNoLog) },
 		Logger:  slog.New(slog.DiscardHandler),
 	}

@@ -25,7 +25,8 @@ const (
 	outageRest    = 10 * time.Second       // after trouble that passes
 	retentionDays = 30                     // of what became of an import
 	staleAfter    = time.Hour              // a receiver that keeps nothing for so long is gone
-	pruneEvery    = time.Hour
+	pruneEvery    = time.Minute
+	forgetBatch   = 100 // imports whose keys are destroyed at once
 )
 
 // Worker applies imports. One process does at a time; chunks of the clients'
@@ -86,11 +87,12 @@ type task struct {
 	chunks   int
 	attempts int
 	accepted time.Time
+	keyed    bool // its lines are sealed with a key of its own
 }
 
 // What is running goes on to its end, also where one accepted earlier is seen later.
 const take = `
-SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at FROM (
+SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at, keyed FROM (
 	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, status DESC, accepted
 ) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
 
@@ -98,7 +100,7 @@ SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, l
 func (w *Worker) Turn(ctx context.Context) (bool, error) {
 	var t task
 	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,
-		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted)
+		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted, &t.keyed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -139,10 +141,11 @@ func (w *Worker) apply(ctx context.Context, t task) (lines int64, report command
 	if err != nil {
 		return 0, report, fmt.Errorf("read a chunk of %s: %w", t.ID, err)
 	}
-	body, err := w.Secrets.OpenSecret(ctx, chunkName(t.ID, t.chunk), sealed)
+	body, err := w.open(ctx, t, sealed)
 	if err != nil {
 		return 0, report, err
 	}
+	t.call.Import = t.ID
 	t.call.Seed = []string{string(t.call.Client), "import", string(t.ID), strconv.Itoa(t.chunk)}
 	report, err = w.Apply(ctx, t.call, t.Mode, bytes.NewReader(body))
 	if err != nil {
@@ -159,7 +162,9 @@ WITH noted AS (
 		waiting = greatest(waiting - (SELECT length(body) FROM import_chunks WHERE import = $1 AND chunk = $2), 0), created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
 		status = CASE WHEN $2 + 1 >= chunks THEN 'completed' ELSE 'running' END,
 		ended_at = CASE WHEN $2 + 1 >= chunks THEN now() END
-	WHERE id = $1 AND applied = $2 AND status IN ('pending', 'running') RETURNING id
+	WHERE id = $1 AND applied = $2 AND status IN ('pending', 'running') RETURNING id, status
+), over AS (
+	DELETE FROM import_erasures e USING noted WHERE e.import = noted.id AND noted.status = 'completed'
 )
 DELETE FROM import_chunks USING noted WHERE import = noted.id AND chunk = $2`
 
@@ -181,7 +186,47 @@ func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.
 	if err != nil {
 		return fmt.Errorf("note a chunk of %s: %w", t.ID, err)
 	}
+	if t.chunk+1 >= t.chunks {
+		return w.forget(ctx)
+	}
 	return nil
+}
+
+const (
+	selectEnded = `
+SELECT id, client FROM imports
+WHERE keyed AND (ended_at IS NOT NULL OR status = 'receiving' AND turn_at < now() - $1::interval) ORDER BY id LIMIT $2`
+	noteForgotten = `UPDATE imports SET keyed = false WHERE id = $1`
+)
+
+// forget destroys the keys of imports that have ended, or whose receiver is gone:
+// what they held of people opens nowhere any more.
+func (w *Worker) forget(ctx context.Context) error {
+	for {
+		rows, err := w.Pool.Query(ctx, selectEnded, staleAfter, forgetBatch)
+		if err != nil {
+			return fmt.Errorf("find imports that ended: %w", err)
+		}
+		type ended struct {
+			id     id.Import
+			client id.Client
+		}
+		all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e ended, err error) { return e, row.Scan(&e.id, &e.client) })
+		if err != nil {
+			return fmt.Errorf("find imports that ended: %w", err)
+		}
+		for _, e := range all {
+			if err := w.Secrets.Destroy(ctx, e.client, string(e.id)); err != nil {
+				return err
+			}
+			if _, err := w.Pool.Exec(ctx, noteForgotten, e.id); err != nil {
+				return fmt.Errorf("note that the key of %s is destroyed: %w", e.id, err)
+			}
+		}
+		if len(all) < forgetBatch {
+			return nil
+		}
+	}
 }
 
 // wait lets an import rest without an attempt that counts.
@@ -198,12 +243,13 @@ func (w *Worker) rest(ctx context.Context, t task) error {
 		_, err := w.Pool.Exec(ctx, again, t.ID, t.chunk, firstRest<<t.attempts)
 		return err
 	}
-	return w.fail(ctx, t.ID)
+	return errors.Join(w.fail(ctx, t.ID), w.forget(ctx))
 }
 
 // What is left of it is not kept.
 const fail = `
-WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE id = $1 AND status IN ('pending', 'running') RETURNING id)
+WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE id = $1 AND status IN ('pending', 'running') RETURNING id),
+over AS (DELETE FROM import_erasures e USING failed WHERE e.import = failed.id)
 DELETE FROM import_chunks USING failed WHERE import = failed.id`
 
 func (w *Worker) fail(ctx context.Context, named id.Import) error {
@@ -211,11 +257,14 @@ func (w *Worker) fail(ctx context.Context, named id.Import) error {
 	return err
 }
 
-const prune = `DELETE FROM imports WHERE ended_at < now() - $1::interval OR status = 'receiving' AND turn_at < now() - $2::interval`
+const prune = `DELETE FROM imports WHERE NOT keyed AND (ended_at < now() - $1::interval OR status = 'receiving' AND turn_at < now() - $2::interval)`
 
 // prune forgets imports that ended long ago, and those that were never
-// received to their end.
+// received to their end, once their keys are destroyed.
 func (w *Worker) prune(ctx context.Context) error {
+	if err := w.forget(ctx); err != nil {
+		return err
+	}
 	if _, err := w.Pool.Exec(ctx, prune, retentionDays*24*time.Hour, staleAfter); err != nil {
 		return fmt.Errorf("forget old imports: %w", err)
 	}

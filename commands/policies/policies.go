@@ -121,7 +121,7 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
 	switch e := r.Event.(type) {
 	case event.EndUserErased:
-		return p.Commands.DestroyKey(ctx, r.Client, string(e.User))
+		return p.Commands.ForgetUser(ctx, r.Client, e.User)
 	case event.ConsentLayerRetired:
 		return p.Commands.DestroyKey(ctx, r.Client, string(e.Layer))
 	case event.MemberRemoved:

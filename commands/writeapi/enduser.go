@@ -23,6 +23,23 @@ func (a *API) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject)
 	}, nil
 }
 
+// PutUser makes an end user, or replaces its traits.
+func (a *API) PutUser(ctx context.Context, r httpapi.PutUserRequestObject) (httpapi.PutUserResponseObject, error) {
+	ref := commands.UserRef(r.UserID)
+	user, made, err := a.Commands.PutUser(ctx, call(ctx), ref, r.Body.ExternalID, orEmpty(r.Body.Traits))
+	if err != nil {
+		return nil, err
+	}
+	put := httpapi.UserPut{
+		UserAnswer: httpapi.UserAnswer{User: userBody(user), ETag: etag(user.Outcome)},
+		Position:   position(user.Outcome),
+	}
+	if made {
+		put.Location = "/api/v1/users/" + string(user.ID)
+	}
+	return put, nil
+}
+
 // ChangeUser merges a patch into a user's traits.
 func (a *API) ChangeUser(ctx context.Context, r httpapi.ChangeUserRequestObject) (httpapi.ChangeUserResponseObject, error) {
 	user, err := a.Commands.ChangeTraits(ctx, call(ctx), commands.UserRef(r.UserID), r.Body.Traits)

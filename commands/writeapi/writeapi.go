@@ -48,6 +48,7 @@ func call(ctx context.Context) commands.Call {
 		Client: p.Client, Member: p.Member, Actor: p.Actor(),
 		Correlation: string(c.ID), Seed: c.Seed, Request: c.BodyMAC,
 	}
+	out.IfExists, out.IfNoneMatch = c.IfExists, c.IfNoneMatch
 	if c.IfMatch != nil {
 		revision := eventstore.Revision(*c.IfMatch)
 		out.IfMatch = &revision

@@ -3,8 +3,8 @@ package event
 import "kindred/domain/id"
 
 type (
-	// EndUserCreated opens a user's stream. Generation counts how often this
-	// external id has been created anew after an erasure.
+	// EndUserCreated opens a user's stream. Generation counted, in earlier
+	// releases, how often this external id was created anew after an erasure.
 	EndUserCreated struct {
 		fact
 		User       id.User   `json:"user_id"`
@@ -28,6 +28,12 @@ type (
 
 // Opens says that a user begins with it.
 func (EndUserCreated) Opens() {}
+
+// ExternalName is the kind of name that an external id is.
+const ExternalName = "external_id"
+
+// Name is the external id.
+func (e EndUserCreated) Name() (kind string, name *Personal) { return ExternalName, e.ExternalID }
 
 func (e EndUserCreated) Subject() string { return string(e.User) }
 func (e EndUserCreated) Personal() []Field {

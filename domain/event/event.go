@@ -56,6 +56,14 @@ type Single interface {
 	Key() (key id.Event, ok bool)
 }
 
+// Named is the first event of a subject that is found by a personal field, which
+// no two subjects of a client have in common.
+type Named interface {
+	Opener
+	// Name is what kind of name it is, and the name.
+	Name() (kind string, name *Personal)
+}
+
 // Field is one personal field of an event.
 type Field struct {
 	Name  string

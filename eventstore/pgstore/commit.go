@@ -30,7 +30,7 @@ const (
 	appendMany = "append_streams"
 	callMany   = `
 SELECT base, actual
-FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
+FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
 
 	keyed = -2 // the revision of append_streams for what it refused because of a key
 )

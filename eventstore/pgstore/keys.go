@@ -16,11 +16,11 @@ import (
 // keys waits for another who waits.
 const (
 	insertKeys = `
-INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped)
-SELECT k.client, k.subject, k.id, k.root, k.wrapped
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS k (client, subject, id, root, wrapped)
-ORDER BY k.client COLLATE "C", k.subject COLLATE "C"`
-	insertMissingKeys = insertKeys + ` ON CONFLICT (client, subject) DO NOTHING`
+INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped, lookup)
+SELECT k.client, k.subject, k.id, k.root, k.wrapped, nullif(k.lookup, '')
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[]) AS k (client, subject, id, root, wrapped, lookup)
+ORDER BY k.lookup, k.client COLLATE "C", k.subject COLLATE "C"`
+	insertMissingKeys = insertKeys + ` ON CONFLICT DO NOTHING`
 	selectKeysMade    = `
 SELECT EXISTS (SELECT FROM public.subject_keys s WHERE s.subject = k.subject AND s.client = k.client AND s.id = k.id)
 FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (client, subject, id, n) ORDER BY k.n`
@@ -35,18 +35,20 @@ func (s *Store) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, er
 	case n > eventstore.MaxMany:
 		return nil, fmt.Errorf("make %d keys: at most %d are allowed", n, eventstore.MaxMany)
 	}
-	clients, subjects, ids, roots, wrapped := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	clients, subjects, ids, roots := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	wrapped, lookups := make([][]byte, n), make([][]byte, n)
 	for i, k := range keys {
-		clients[i], subjects[i], ids[i], roots[i], wrapped[i] = string(k.Client), k.Subject, k.ID, k.Under, k.Wrapped
+		clients[i], subjects[i], ids[i], roots[i] = string(k.Client), k.Subject, k.ID, k.Under
+		wrapped[i], lookups[i] = k.Wrapped, k.Lookup
 	}
 	made := slices.Repeat([]bool{true}, n)
-	_, err := postgres.Exec(ctx, s.pool, insertKeys, clients, subjects, ids, roots, wrapped)
+	_, err := postgres.Exec(ctx, s.pool, insertKeys, clients, subjects, ids, roots, wrapped, lookups)
 	for range readTries {
 		if err == nil || ctx.Err() != nil || !stands(err) && !passing(err) {
 			break
 		}
 		// Some are there, which may be those of the last try: they are confirmed.
-		if _, err = postgres.Exec(ctx, s.pool, insertMissingKeys, clients, subjects, ids, roots, wrapped); err == nil {
+		if _, err = postgres.Exec(ctx, s.pool, insertMissingKeys, clients, subjects, ids, roots, wrapped, lookups); err == nil {
 			var rows pgx.Rows
 			if rows, err = s.pool.Query(ctx, selectKeysMade, clients, subjects, ids); err == nil {
 				made, err = pgx.CollectRows(rows, pgx.RowTo[bool])

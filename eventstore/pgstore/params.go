@@ -63,7 +63,8 @@ func manyParams(batch []*request, hopeful bool) params {
 		array(pgtype.TextOID, keys, func(b []byte, k keyOf) []byte { return append(b, k.Subject...) }),
 		array(pgtype.TextOID, keys, func(b []byte, k keyOf) []byte { return append(b, k.ID...) }),
 		array(pgtype.TextOID, keys, func(b []byte, k keyOf) []byte { return append(b, k.Under...) }),
-		array(pgtype.ByteaOID, keys, func(b []byte, k keyOf) []byte { return append(b, k.Wrapped...) }))
+		array(pgtype.ByteaOID, keys, func(b []byte, k keyOf) []byte { return append(b, k.Wrapped...) }),
+		array(pgtype.ByteaOID, keys, func(b []byte, k keyOf) []byte { return append(b, k.Lookup...) }))
 }
 
 // events adds what both take of each event.

@@ -37,6 +37,7 @@ type RootKey struct {
 type SubjectKey struct {
 	Client  id.Client
 	Subject string
+	Lookup  []byte // of [Vault.Lookup]: what finds the subject, of at most one; nil: nothing but its name
 	WrappedKey
 }
 
@@ -59,10 +60,16 @@ type Keys interface {
 	// key is found, with nothing wrapped.
 	Subject(ctx context.Context, client id.Client, subject string) (WrappedKey, error)
 	// MakeSubjects stores the keys of the subjects that have none, nor ever
-	// had, and returns what is stored for each, in the order of keys. A subject
-	// may occur more than once; its first key counts.
-	MakeSubjects(ctx context.Context, keys []SubjectKey) ([]WrappedKey, error)
-	// Destroy removes the key of a subject for good. It leaves a tombstone,
-	// also where there was no key.
+	// had, and whose lookup no other subject has. It returns what is stored for
+	// each, in the order of keys: its own key, or else that of the subject that
+	// has its lookup. A subject may occur more than once; its first key counts.
+	MakeSubjects(ctx context.Context, keys []SubjectKey) ([]SubjectKey, error)
+	// Destroy removes the key of a subject for good, and its lookup, which
+	// another may have then. It leaves a tombstone, also where there was no key.
 	Destroy(ctx context.Context, client id.Client, subject string) error
+
+	// Find returns the subject of a client that each lookup finds, or "".
+	Find(ctx context.Context, client id.Client, lookups [][]byte) ([]string, error)
+	// LookupOf returns the lookup of a subject, nil where it has none.
+	LookupOf(ctx context.Context, client id.Client, subject string) ([]byte, error)
 }

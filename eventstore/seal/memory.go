@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	"sync"
 
@@ -11,12 +12,12 @@ import (
 type Memory struct {
 	mu       sync.Mutex
 	roots    map[rootName]WrappedKey
-	subjects map[subjectName]WrappedKey
+	subjects map[subjectName]SubjectKey
 }
 
 // NewMemory makes an empty key table.
 func NewMemory() *Memory {
-	return &Memory{roots: map[rootName]WrappedKey{}, subjects: map[subjectName]WrappedKey{}}
+	return &Memory{roots: map[rootName]WrappedKey{}, subjects: map[subjectName]SubjectKey{}}
 }
 
 // Root finds a root key.
@@ -63,18 +64,60 @@ func (m *Memory) Rewrap(_ context.Context, keys []RootKey) error {
 func (m *Memory) Subject(_ context.Context, client id.Client, subject string) (WrappedKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return lookup(m.subjects, subjectName{client, subject})
+	key, found := m.subjects[subjectName{client, subject}]
+	if !found {
+		return WrappedKey{}, ErrNoKey
+	}
+	return key.WrappedKey, nil
 }
 
 // MakeSubjects stores the keys that are missing.
-func (m *Memory) MakeSubjects(_ context.Context, keys []SubjectKey) ([]WrappedKey, error) {
+func (m *Memory) MakeSubjects(_ context.Context, keys []SubjectKey) ([]SubjectKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stored := make([]WrappedKey, len(keys))
+	stored := make([]SubjectKey, len(keys))
 	for i, key := range keys {
-		stored[i] = makeIn(m.subjects, subjectName{key.Client, key.Subject}, key.WrappedKey)
+		name := subjectName{key.Client, key.Subject}
+		_, there := m.subjects[name]
+		if holder, taken := m.find(key.Client, key.Lookup); taken && !there {
+			stored[i] = holder
+			continue
+		}
+		stored[i] = makeIn(m.subjects, name, key)
 	}
 	return stored, nil
+}
+
+// find finds the subject of a client that has a lookup.
+func (m *Memory) find(client id.Client, lookup []byte) (SubjectKey, bool) {
+	if lookup == nil {
+		return SubjectKey{}, false
+	}
+	for name, key := range m.subjects {
+		if name.client == client && bytes.Equal(key.Lookup, lookup) {
+			return key, true
+		}
+	}
+	return SubjectKey{}, false
+}
+
+// Find finds subjects by their lookups.
+func (m *Memory) Find(_ context.Context, client id.Client, lookups [][]byte) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	subjects := make([]string, len(lookups))
+	for i, lookup := range lookups {
+		holder, _ := m.find(client, lookup)
+		subjects[i] = holder.Subject
+	}
+	return subjects, nil
+}
+
+// LookupOf returns the lookup of a subject.
+func (m *Memory) LookupOf(_ context.Context, client id.Client, subject string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.subjects[subjectName{client, subject}].Lookup, nil
 }
 
 // Destroy leaves a tombstone.
@@ -83,7 +126,7 @@ func (m *Memory) Destroy(_ context.Context, client id.Client, subject string) er
 	defer m.mu.Unlock()
 	name := subjectName{client, subject}
 	key := m.subjects[name]
-	key.Wrapped = nil
+	key.Client, key.Subject, key.Wrapped, key.Lookup = client, subject, nil, nil
 	m.subjects[name] = key
 	return nil
 }
@@ -96,7 +139,7 @@ func lookup[K comparable](table map[K]WrappedKey, name K) (WrappedKey, error) {
 	return key, nil
 }
 
-func makeIn[K comparable](table map[K]WrappedKey, name K, key WrappedKey) WrappedKey {
+func makeIn[K comparable, V any](table map[K]V, name K, key V) V {
 	if stored, found := table[name]; found {
 		return stored
 	}

@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,42 +28,68 @@ const (
 // It fails with ErrErased where the key of one was destroyed; then the others
 // may have been made all the same. Concurrent calls share statements.
 func (v *Vault) Prepare(ctx context.Context, client id.Client, subjects ...string) error {
-	if len(subjects) > MaxPrepare {
-		return fmt.Errorf("prepare %d subjects: at most %d are allowed", len(subjects), MaxPrepare)
+	wanted := make([]Wanted, 0, len(subjects))
+	for _, subject := range slices.Compact(slices.Sorted(slices.Values(subjects))) {
+		wanted = append(wanted, Wanted{Subject: subject})
 	}
-	for _, subject := range subjects {
-		if err := checkNames(string(client), subject); err != nil {
-			return fmt.Errorf("prepare: %w", err)
+	refused, err := v.PrepareEach(ctx, client, wanted)
+	return errors.Join(err, errors.Join(refused...))
+}
+
+// Wanted is a subject that is to have a key, and what is to find it.
+type Wanted struct {
+	Subject string
+	Lookup  []byte // of Lookup; nil: nothing
+}
+
+// PrepareEach is Prepare, each for itself: it says of each subject why it has no
+// key, ErrErased or ErrTaken, or nil.
+func (v *Vault) PrepareEach(ctx context.Context, client id.Client, wanted []Wanted) (refused []error, err error) {
+	if len(wanted) > MaxPrepare {
+		return nil, fmt.Errorf("prepare %d subjects: at most %d are allowed", len(wanted), MaxPrepare)
+	}
+	for _, w := range wanted {
+		if err := checkNames(string(client), w.Subject); err != nil {
+			return nil, fmt.Errorf("prepare: %w", err)
 		}
 	}
 	asOf := v.Now()
+	refused = make([]error, len(wanted))
 	var missing []SubjectKey
-	for _, subject := range slices.Compact(slices.Sorted(slices.Values(subjects))) {
-		if key, found := v.subjects.get(client, subject, asOf); found {
-			if err := key.err(); err != nil {
-				return fmt.Errorf("prepare: %w", err)
-			}
+	var places []int
+	for i, w := range wanted {
+		if key, found := v.subjects.get(client, w.Subject, asOf); found {
+			refused[i] = key.err()
 			continue
 		}
-		key, _, err := v.draw(ctx, client, subject)
+		key, _, err := v.draw(ctx, client, w.Subject)
 		if err != nil {
-			return fmt.Errorf("prepare: %w", err)
+			return nil, fmt.Errorf("prepare: %w", err)
 		}
-		missing = append(missing, key)
+		key.Lookup = w.Lookup
+		missing, places = append(missing, key), append(places, i)
 	}
 	if len(missing) == 0 {
-		return nil
+		return refused, nil
 	}
 	stored, err := v.group.make(ctx, missing)
 	if err != nil {
-		return fmt.Errorf("prepare: %w", err)
+		return nil, fmt.Errorf("prepare: %w", err)
 	}
 	for i, row := range stored {
-		if _, err := v.hold(ctx, SubjectKey{client, missing[i].Subject, row}, asOf); err != nil {
-			return fmt.Errorf("prepare: %w", err)
+		w := missing[i]
+		if row.Subject != w.Subject || w.Lookup != nil && len(row.Wrapped) > 0 && !bytes.Equal(row.Lookup, w.Lookup) {
+			refused[places[i]] = fmt.Errorf("prepare: %w", ErrTaken)
+			continue
+		}
+		if _, err := v.hold(ctx, row, asOf); err != nil {
+			if !errors.Is(err, ErrErased) {
+				return nil, fmt.Errorf("prepare: %w", err)
+			}
+			refused[places[i]] = fmt.Errorf("prepare: %w", err)
 		}
 	}
-	return nil
+	return refused, nil
 }
 
 // Drawn is a new key for a subject. It counts once it is stored, where the
@@ -103,7 +130,7 @@ func (v *Vault) draw(ctx context.Context, client id.Client, subject string) (Sub
 	if err != nil {
 		return SubjectKey{}, nil, err
 	}
-	key := SubjectKey{client, subject, WrappedKey{ID: name, Under: root.id}}
+	key := SubjectKey{Client: client, Subject: subject, WrappedKey: WrappedKey{ID: name, Under: root.id}}
 	key.Wrapped, err = wrap(v.entropy, root.cipher, secret, key.bound())
 	return key, secret, err
 }
@@ -134,7 +161,7 @@ type group struct {
 type making struct {
 	keys   []SubjectKey
 	done   chan struct{}
-	stored []WrappedKey
+	stored []SubjectKey
 	err    error
 }
 
@@ -151,7 +178,7 @@ func newGroup(keys Keys) *group { return &group{keys: keys, turn: make(chan stru
 
 // make stores keys together with those of other callers. A caller that gives
 // up takes nothing from the others.
-func (g *group) make(ctx context.Context, keys []SubjectKey) ([]WrappedKey, error) {
+func (g *group) make(ctx context.Context, keys []SubjectKey) ([]SubjectKey, error) {
 	m := &making{keys: keys, done: make(chan struct{})}
 	if err := g.enqueue(m); err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"kindred/domain/id"
@@ -35,14 +34,21 @@ func (v *Vault) Index(ctx context.Context, client id.Client, purpose, value stri
 	return [32]byte(mac.Sum(nil)), nil
 }
 
-// UserID is the id of a generation of an external id: a hash under the client's
-// pepper, so that creating a user twice meets the same stream.
-func (v *Vault) UserID(ctx context.Context, client id.Client, external string, generation int) (id.User, error) {
-	keyed, err := v.Index(ctx, client, "user:"+strconv.Itoa(generation), external)
-	if err != nil {
-		return "", err
-	}
-	return id.From[id.User]([16]byte(keyed[:16])), nil
+// Lookup is what finds a subject of a client by a value that no two of them
+// have: the first half of Index.
+func (v *Vault) Lookup(ctx context.Context, client id.Client, purpose, value string) ([]byte, error) {
+	keyed, err := v.Index(ctx, client, purpose, value)
+	return keyed[:16], err
+}
+
+// Find returns the subject of a client that each lookup finds, or "".
+func (v *Vault) Find(ctx context.Context, client id.Client, lookups ...[]byte) ([]string, error) {
+	return v.keys.Find(ctx, client, lookups)
+}
+
+// LookupOf returns what finds a subject, nil where nothing does.
+func (v *Vault) LookupOf(ctx context.Context, client id.Client, subject string) ([]byte, error) {
+	return v.keys.LookupOf(ctx, client, subject)
 }
 
 // SealSecret seals a secret of the service itself, such as a signing key. It

@@ -32,6 +32,8 @@ var (
 	// ErrLost: a key that was used a moment ago is lost, with a server that was
 	// replaced by one that lacked it.
 	ErrLost = errors.New("a key that was just used is lost with a server; try again in half a minute")
+	// ErrTaken: another subject has the lookup that was asked for.
+	ErrTaken = errors.New("another subject is found by the same lookup")
 	// ErrBusy: too many callers wait for new keys.
 	ErrBusy = errors.New("too many callers wait for new keys; try again")
 )
@@ -123,7 +125,7 @@ type Opener struct{ key subjectKey }
 // in a statement of its own, so that no further one is needed. It fails with
 // ErrErased where the key was destroyed.
 func (v *Vault) With(ctx context.Context, row WrappedKey, client id.Client, subject string) (Opener, error) {
-	key, err := v.unwrapSubject(ctx, SubjectKey{client, subject, row})
+	key, err := v.unwrapSubject(ctx, SubjectKey{Client: client, Subject: subject, WrappedKey: row})
 	if err != nil {
 		return Opener{}, fmt.Errorf("open with a key: %w", err)
 	}
@@ -184,7 +186,7 @@ func (v *Vault) subject(ctx context.Context, client id.Client, subject string) (
 	if err != nil {
 		return subjectKey{}, err
 	}
-	return v.hold(ctx, SubjectKey{client, subject, row}, asOf)
+	return v.hold(ctx, SubjectKey{Client: client, Subject: subject, WrappedKey: row}, asOf)
 }
 
 // hold unwraps what the key table said at a time, and keeps it for a moment.

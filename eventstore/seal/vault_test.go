@@ -385,7 +385,7 @@ type countingKeys struct {
 	first      chan struct{}
 }
 
-func (k *countingKeys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.WrappedKey, error) {
+func (k *countingKeys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.SubjectKey, error) {
 	if k.statements.Add(1) == 1 {
 		<-k.first
 	}

@@ -44,6 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) seal.Keys) {
 		"a subject without a key can be destroyed as well":     trial.destroyedBefore,
 		"many makers agree on one key":                         trial.makersAgree,
 		"making never brings back what is destroyed meanwhile": trial.makeRacesDestroy,
+		"a lookup finds one subject, until that is destroyed":  trial.lookup,
+		"of many who race for a lookup one has it":             trial.lookupRaces,
 	} {
 		t.Run(name, func(t *testing.T) { test(trial{t, open(t)}) })
 	}
@@ -116,12 +118,12 @@ func (t trial) firstSubject() {
 		{Client: bolt, Subject: "usr_1", WrappedKey: key("2")},
 		{Client: acme, Subject: "usr_1", WrappedKey: key("3")},
 	})
-	check(t.T, got, []seal.WrappedKey{key("1"), key("2"), key("1")}, err)
+	check(t.T, wrapped(got), []seal.WrappedKey{key("1"), key("2"), key("1")}, err)
 	got, err = t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{
 		{Client: acme, Subject: "usr_2", WrappedKey: key("4")},
 		{Client: acme, Subject: "usr_1", WrappedKey: key("5")},
 	})
-	check(t.T, got, []seal.WrappedKey{key("4"), key("1")}, err)
+	check(t.T, wrapped(got), []seal.WrappedKey{key("4"), key("1")}, err)
 	one, err := t.keys.Subject(t.Context(), bolt, "usr_1")
 	check(t.T, one, key("2"), err)
 }
@@ -134,7 +136,7 @@ func (t trial) destroyed() {
 	for range 2 {
 		check(t.T, 0, 0, t.keys.Destroy(t.Context(), acme, "usr_1"))
 		got, err := t.keys.MakeSubjects(t.Context(), mine)
-		checkTombstone(t.T, got[0], err)
+		checkTombstone(t.T, got[0].WrappedKey, err)
 	}
 	got, err := t.keys.Subject(t.Context(), acme, "usr_1")
 	checkTombstone(t.T, got, err)
@@ -147,7 +149,73 @@ func (t trial) destroyedBefore() {
 	got, err := t.keys.MakeSubjects(t.Context(),
 		[]seal.SubjectKey{{Client: acme, Subject: "usr_1", WrappedKey: key("1")}})
 	check(t.T, len(got), 1, err)
-	checkTombstone(t.T, got[0], nil)
+	checkTombstone(t.T, got[0].WrappedKey, nil)
+}
+
+func (t trial) lookup() {
+	ada, bob := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
+	find := func(want ...string) {
+		t.Helper()
+		got, err := t.keys.Find(t.Context(), acme, [][]byte{bob, ada})
+		check(t.T, got, want, err)
+	}
+	find("", "")
+	first := seal.SubjectKey{Client: acme, Subject: "usr_1", Lookup: ada, WrappedKey: key("1")}
+	later := seal.SubjectKey{Client: acme, Subject: "usr_2", Lookup: ada, WrappedKey: key("2")}
+	other := seal.SubjectKey{Client: acme, Subject: "usr_3", Lookup: bob, WrappedKey: key("3")}
+	plain := seal.SubjectKey{Client: acme, Subject: "mem_1", WrappedKey: key("4")}
+	got, err := t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{first, later, plain})
+	check(t.T, got, []seal.SubjectKey{first, first, plain}, err)
+	got, err = t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{other, later})
+	check(t.T, got, []seal.SubjectKey{other, first}, err)
+	find("usr_3", "usr_1")
+	if _, err := t.keys.Subject(t.Context(), acme, "usr_2"); !errors.Is(err, seal.ErrNoKey) {
+		t.Fatalf("the key of who lost was made: %v", err)
+	}
+	found, err := t.keys.Find(t.Context(), bolt, [][]byte{ada})
+	check(t.T, found, []string{""}, err)
+	of, err := t.keys.LookupOf(t.Context(), acme, "usr_1")
+	check(t.T, of, ada, err)
+
+	check(t.T, 0, 0, t.keys.Destroy(t.Context(), acme, "usr_1"))
+	find("usr_3", "")
+	of, err = t.keys.LookupOf(t.Context(), acme, "usr_1")
+	check(t.T, of, nil, err)
+	got, err = t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{later})
+	check(t.T, got, []seal.SubjectKey{later}, err)
+	find("usr_3", "usr_2")
+}
+
+func (t trial) lookupRaces() {
+	const makers, lookups = 8, 50
+	answers := make([][]seal.SubjectKey, makers)
+	var all sync.WaitGroup
+	for m := range makers {
+		all.Go(func() {
+			offers := make([]seal.SubjectKey, lookups)
+			for i := range offers {
+				at := (i + m*7) % lookups // another order for each maker
+				subject := fmt.Sprintf("usr_%d_%d", (at*31+m)%lookups, m)
+				offers[i] = seal.SubjectKey{Client: acme, Subject: subject, Lookup: fmt.Appendf(nil, "%016d", at), WrappedKey: key(subject)}
+			}
+			got, err := t.keys.MakeSubjects(t.Context(), offers)
+			if err != nil {
+				t.Errorf("maker %d: %v", m, err)
+				return
+			}
+			answers[m] = make([]seal.SubjectKey, lookups)
+			for i := range offers {
+				answers[m][(i+m*7)%lookups] = got[i]
+			}
+		})
+	}
+	all.Wait()
+	for m := range makers {
+		for at, got := range answers[m] {
+			found, err := t.keys.Find(t.Context(), acme, [][]byte{fmt.Appendf(nil, "%016d", at)})
+			check(t.T, found, []string{got.Subject}, err)
+		}
+	}
 }
 
 func (t trial) makersAgree() {
@@ -170,7 +238,7 @@ func (t trial) makersAgree() {
 			}
 			answers[m] = make([]seal.WrappedKey, subjects)
 			for s := range offers {
-				answers[m][(s+m*7)%subjects] = got[s]
+				answers[m][(s+m*7)%subjects] = got[s].WrappedKey
 			}
 		})
 	}
@@ -213,6 +281,14 @@ func (t trial) makeRacesDestroy() {
 		got, err := t.keys.Subject(t.Context(), acme, subject)
 		checkTombstone(t.T, got, err)
 	}
+}
+
+func wrapped(keys []seal.SubjectKey) []seal.WrappedKey {
+	all := make([]seal.WrappedKey, len(keys))
+	for i, k := range keys {
+		all[i] = k.WrappedKey
+	}
+	return all
 }
 
 func check[T any](t *testing.T, got, want T, err error) {

@@ -115,73 +115,169 @@ func (k Keys) Subject(ctx context.Context, client id.Client, subject string) (se
 // in neither half; the next try sees it.
 const insertSubjects = `
 WITH wanted AS (
-	SELECT client, subject, id, client_key, wrapped
-	FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[])
-		AS w (client, subject, id, client_key, wrapped)
+	SELECT client, subject, id, client_key, wrapped, nullif(lookup, '') AS lookup
+	FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[])
+		AS w (client, subject, id, client_key, wrapped, lookup)
 ), present AS (
-	SELECT DISTINCT k.client, k.subject, k.id, k.client_key, k.wrapped
+	SELECT k.client, k.subject, k.id, k.client_key, k.wrapped, k.lookup
 	FROM subject_keys k JOIN wanted w USING (client, subject)
+	UNION
+	SELECT k.client, k.subject, k.id, k.client_key, k.wrapped, k.lookup
+	FROM subject_keys k JOIN wanted w USING (lookup) WHERE k.client = w.client
 ), made AS (
-	INSERT INTO subject_keys (client, subject, id, client_key, wrapped)
-	SELECT client, subject, id, client_key, wrapped FROM wanted w
+	INSERT INTO subject_keys (client, subject, id, client_key, wrapped, lookup)
+	SELECT client, subject, id, client_key, wrapped, lookup FROM wanted w
 	WHERE NOT EXISTS (SELECT FROM present p WHERE p.client = w.client AND p.subject = w.subject)
-	ORDER BY client COLLATE "C", subject COLLATE "C"
-	ON CONFLICT (client, subject) DO NOTHING
-	RETURNING client, subject, id, client_key, wrapped
+		AND NOT EXISTS (SELECT FROM present p WHERE p.lookup = w.lookup)
+	ORDER BY lookup, client COLLATE "C", subject COLLATE "C"
+	ON CONFLICT DO NOTHING
+	RETURNING client, subject, id, client_key, wrapped, lookup
 )
-SELECT client, subject, id, client_key, wrapped FROM present
+SELECT client, subject, id, client_key, wrapped, lookup FROM present
 UNION ALL
-SELECT client, subject, id, client_key, wrapped FROM made`
+SELECT client, subject, id, client_key, wrapped, lookup FROM made`
 
 const makeTries = 3
 
 // MakeSubjects stores the keys that are missing: one statement, and another
 // only where a concurrent one made the same.
-func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.WrappedKey, error) {
+func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.SubjectKey, error) {
 	type name struct {
-		client  id.Client
-		subject string
+		client   id.Client
+		by, what string // a subject's name, or its lookup
 	}
-	found := make(map[name]seal.WrappedKey, len(keys))
+	const named, looked = "name", "lookup"
+	found := make(map[name]seal.SubjectKey, len(keys))
+	standing := func(key seal.SubjectKey) (seal.SubjectKey, bool) {
+		own, done := found[name{key.Client, named, key.Subject}]
+		if !done && key.Lookup != nil {
+			own, done = found[name{key.Client, looked, string(key.Lookup)}]
+		}
+		return own, done
+	}
 	for range makeTries {
 		var clients, subjects, names, roots []string
-		var wrapped [][]byte
+		var wrapped, lookups [][]byte
 		for _, key := range keys {
-			if _, done := found[name{key.Client, key.Subject}]; !done {
+			if _, done := standing(key); !done {
 				clients, subjects = append(clients, string(key.Client)), append(subjects, key.Subject)
 				names, roots = append(names, key.ID), append(roots, key.Under)
-				wrapped = append(wrapped, key.Wrapped)
+				wrapped, lookups = append(wrapped, key.Wrapped), append(lookups, key.Lookup)
 			}
 		}
 		if len(clients) == 0 {
 			break
 		}
-		rows, err := k.Pool.Query(ctx, insertSubjects, clients, subjects, names, roots, wrapped)
+		rows, err := k.Pool.Query(ctx, insertSubjects, clients, subjects, names, roots, wrapped, lookups)
 		if err != nil {
 			return nil, fmt.Errorf("make keys: %w", err)
 		}
-		var n name
-		var key seal.WrappedKey
-		if _, err := pgx.ForEachRow(rows, []any{&n.client, &n.subject, &key.ID, &key.Under, &key.Wrapped}, func() error {
-			found[n] = key
+		var key seal.SubjectKey
+		if _, err := pgx.ForEachRow(rows, []any{&key.Client, &key.Subject, &key.ID, &key.Under, &key.Wrapped, &key.Lookup}, func() error {
+			found[name{key.Client, named, key.Subject}] = key
+			if key.Lookup != nil {
+				found[name{key.Client, looked, string(key.Lookup)}] = key
+			}
 			return nil
 		}); err != nil {
 			return nil, fmt.Errorf("make keys: %w", err)
 		}
 	}
-	stored := make([]seal.WrappedKey, len(keys))
+	stored := make([]seal.SubjectKey, len(keys))
 	for i, key := range keys {
 		var done bool
-		if stored[i], done = found[name{key.Client, key.Subject}]; !done {
+		if stored[i], done = standing(key); !done {
 			return nil, errors.New("make keys: a key is neither there nor can it be made")
 		}
 	}
 	return stored, nil
 }
 
+const findSubjects = `
+SELECT coalesce((SELECT k.subject FROM subject_keys k WHERE k.lookup = w.lookup AND k.client = $1), '')
+FROM unnest($2::bytea[]) WITH ORDINALITY AS w (lookup, n) ORDER BY w.n`
+
+// Find finds subjects by their lookups.
+func (k Keys) Find(ctx context.Context, client id.Client, lookups [][]byte) ([]string, error) {
+	rows, err := k.Pool.Query(ctx, findSubjects, client, lookups)
+	if err == nil {
+		var subjects []string
+		if subjects, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
+			return subjects, nil
+		}
+	}
+	return nil, fmt.Errorf("look subjects up: %w", err)
+}
+
+// LookupOf returns the lookup of a subject.
+func (k Keys) LookupOf(ctx context.Context, client id.Client, subject string) (lookup []byte, err error) {
+	err = k.Pool.QueryRow(ctx, `SELECT lookup FROM subject_keys WHERE client = $1 AND subject = $2`, client, subject).Scan(&lookup)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("read the lookup of %s: %w", subject, err)
+	}
+	return lookup, nil
+}
+
+// Each is a statement of its own, which one index answers.
+const (
+	allUsers = `
+SELECT client, subject, lookup FROM subject_keys
+WHERE subject >= 'usr_' AND left(subject, 4) = 'usr_' AND wrapped IS NOT NULL
+	AND (subject, client) > ($1, $2) AND ($3 = '' OR client = $3) ORDER BY subject, client LIMIT $4`
+	usersUnfound = `
+SELECT client, subject, lookup FROM subject_keys
+WHERE lookup IS NULL AND wrapped IS NOT NULL AND left(subject, 4) = 'usr_'
+	AND (subject, client) > ($1, $2) AND ($3 = '' OR client = $3) ORDER BY subject, client LIMIT $4`
+)
+
+// Users implements [eventstore.Lookups].
+func (k Keys) Users(ctx context.Context, client id.Client, missing bool, after seal.SubjectKey, limit int) ([]seal.SubjectKey, error) {
+	sql := allUsers
+	if missing {
+		sql = usersUnfound
+	}
+	rows, err := k.Pool.Query(ctx, sql, after.Subject, string(after.Client), string(client), limit)
+	if err == nil {
+		var users []seal.SubjectKey
+		users, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (user seal.SubjectKey, err error) {
+			return user, row.Scan(&user.Client, &user.Subject, &user.Lookup)
+		})
+		if err == nil {
+			return users, nil
+		}
+	}
+	return nil, fmt.Errorf("list users: %w", err)
+}
+
+// Who was erased meanwhile gets none.
+const setLookups = `
+UPDATE subject_keys k SET lookup = nullif(n.lookup, '')
+FROM (
+	SELECT DISTINCT ON (nullif(lookup, ''), CASE WHEN lookup = '' THEN n END) client, subject, lookup
+	FROM unnest($1::text[], $2::text[], $3::bytea[]) WITH ORDINALITY AS w (client, subject, lookup, n)
+) n
+WHERE k.client = n.client AND k.subject = n.subject AND k.wrapped IS NOT NULL
+	AND NOT EXISTS (SELECT FROM subject_keys other WHERE other.lookup = n.lookup)`
+
+// SetLookups implements [eventstore.Lookups].
+func (k Keys) SetLookups(ctx context.Context, keys []seal.SubjectKey) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	clients, subjects, lookups := make([]string, len(keys)), make([]string, len(keys)), make([][]byte, len(keys))
+	for i, key := range keys {
+		clients[i], subjects[i], lookups[i] = string(key.Client), key.Subject, append([]byte{}, key.Lookup...)
+	}
+	tag, err := k.Pool.Exec(ctx, setLookups, clients, subjects, lookups)
+	if err != nil {
+		return 0, fmt.Errorf("set lookups: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
 const destroySubject = `
 INSERT INTO subject_keys (client, subject, id, client_key, destroyed_at) VALUES ($1, $2, '', '', now())
-ON CONFLICT (client, subject) DO UPDATE SET wrapped = NULL, destroyed_at = now()
+ON CONFLICT (client, subject) DO UPDATE SET wrapped = NULL, lookup = NULL, destroyed_at = now()
 WHERE subject_keys.wrapped IS NOT NULL`
 
 // Destroy leaves a tombstone.
