@@ -79,8 +79,9 @@ type Call struct {
 	// Seed is set for a request that may be repeated (Idempotency-Key): all
 	// identifiers follow from it, so that the repetition meets its own events.
 	Seed []string
-	// Request is a keyed hash of the body of such a request.
-	Request string
+	// Request is a keyed hash of the body of such a request, EarlierRequest what
+	// earlier releases kept of it.
+	Request, EarlierRequest string
 	// Accepted is, of a request that is carried out later, the end of the log when
 	// it was accepted: who was erased since is not brought back. Else empty.
 	Accepted eventstore.Position

@@ -18,6 +18,7 @@ import (
 
 	"kindred/commands"
 	"kindred/commands/imports"
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -26,7 +27,7 @@ import (
 	"kindred/postgres/pgtest"
 )
 
-func newVault(t *testing.T, pool *pgxpool.Pool) *seal.Vault {
+func newMaster(t *testing.T) seal.MasterKeys {
 	t.Helper()
 	text, err := seal.GenerateMasterKey(rand.Reader)
 	if err != nil {
@@ -36,7 +37,7 @@ func newVault(t *testing.T, pool *pgxpool.Pool) *seal.Vault {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
+	return master
 }
 
 const maxLine = 64
@@ -48,6 +49,7 @@ var errNoLog = errors.New("no log")
 type world struct {
 	*imports.Worker
 	pool    *pgxpool.Pool
+	master  seal.MasterKeys
 	vault   *seal.Vault
 	applied map[id.Client]string
 	seeds   []string
@@ -61,7 +63,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{pool: pgtest.New(t), applied: map[id.Client]string{}}
-	w.vault = newVault(t, w.pool)
+	w.master = newMaster(t)
+	w.vault = seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader)
 	w.Worker = &imports.Worker{
 		Spool: &imports.Spool{Pool: w.pool, Secrets: w.vault, Entropy: rand.Reader, LogEnd: w.end}, Apply: w.apply,
 		Passing: func(err error) bool { return errors.Is(err, errNoLog) },
@@ -232,6 +235,114 @@ func TestLinesThatAreRefusedAreNumberedAcrossChunks(t *testing.T) {
 	done := w.get(t, "cli_a", i.ID)
 	if done.Failed != 1_500 || len(done.Errors) != 1_000 || done.Errors[0].Line != 250_001 || done.Errors[999].Line != 251_000 {
 		t.Errorf("%d refused, %d told of, from line %d on", done.Failed, len(done.Errors), done.Errors[0].Line)
+	}
+}
+
+// A copy of the database that was made meanwhile, and every key that is never
+// destroyed, open nothing of it.
+func TestTheLinesOfAnImportAreUnreadableOnceItHasEnded(t *testing.T) {
+	w := newWorld(t)
+	const keys = `SELECT count(*) FROM subject_keys WHERE subject LIKE 'imp_%' AND wrapped IS NOT NULL`
+	i := w.receive(t, "cli_a", strings.Repeat("a line\n", 300_000)) // chunks
+	var kept []byte
+	if err := w.pool.QueryRow(t.Context(), `SELECT body FROM import_chunks WHERE chunk = 0`).Scan(&kept); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.vault.OpenSecret(t.Context(), "import "+string(i.ID)+" 0", kept); err == nil {
+		t.Error("the service's own key opens it")
+	}
+	if n := w.rows(t, keys); n != 1 {
+		t.Errorf("%d keys", n)
+	}
+	w.finish(t)
+	if n := w.rows(t, keys); n != 0 {
+		t.Errorf("%d keys are left of what was applied", n)
+	}
+	var box event.Box
+	if err := box.UnmarshalBinary(kept); err != nil {
+		t.Fatal(err)
+	}
+	place := seal.Place{Client: "cli_a", Stream: string(i.ID), Field: "chunk 0"}
+	if _, err := seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader).Open(t.Context(), string(i.ID), place, &box); !errors.Is(err, seal.ErrErased) {
+		t.Errorf("got %v", err)
+	}
+
+	i = w.receive(t, "cli_a", "one\n") // given up
+	for range 10 {
+		w.soon(t)
+		w.broken = 1
+		if _, err := w.Turn(t.Context()); err == nil {
+			t.Fatal("it did not fail")
+		}
+	}
+	broken := errors.New("the connection broke")
+	if _, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", iotest.ErrReader(broken), maxLine); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	if n := w.rows(t, keys); n != 0 {
+		t.Errorf("%d keys are left of what was given up and of what never came", n)
+	}
+
+	// A crash after the last chunk left the key, which the next import's end destroys.
+	const crash = `UPDATE imports SET status = 'completed', ended_at = now() WHERE status = 'pending'`
+	w.receive(t, "cli_a", "one\n")
+	if _, err := w.pool.Exec(t.Context(), crash); err != nil {
+		t.Fatal(err)
+	}
+	w.receive(t, "cli_b", "one\n")
+	w.finish(t)
+	if n := w.rows(t, keys); n != 0 {
+		t.Errorf("%d keys are left after a crash", n)
+	}
+}
+
+// What an earlier release has accepted is applied.
+func TestAnImportOfAnEarlierReleaseIsApplied(t *testing.T) {
+	w := newWorld(t)
+	i := w.receive(t, "cli_a", "one\n")
+	sealed, err := w.vault.SealSecret(t.Context(), "import "+string(i.ID)+" 0", []byte("two\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET keyed = false`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `UPDATE import_chunks SET body = $1`, sealed); err != nil {
+		t.Fatal(err)
+	}
+	w.finish(t)
+	if w.applied["cli_a"] != "two\n" {
+		t.Errorf("applied %q", w.applied["cli_a"])
+	}
+}
+
+func TestWhoWasErasedSinceAnImportWasAcceptedIsKnownToItsEnd(t *testing.T) {
+	w := newWorld(t)
+	ada, bob := []byte("ada"), []byte("bob")
+	since := func(of id.Import, want ...bool) {
+		t.Helper()
+		got, err := w.Since(t.Context(), of, [][]byte{ada, bob})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %v, %v; want %v", got, err, want)
+		}
+	}
+	note := func(client id.Client, lookup []byte) {
+		t.Helper()
+		if err := w.Note(t.Context(), client, lookup); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note("cli_a", ada)
+	first := w.receive(t, "cli_a", "one\n")
+	note("cli_b", ada)
+	note("cli_a", bob)
+	note("cli_a", bob)
+	second := w.receive(t, "cli_a", "one\n")
+	since(first.ID, false, true)
+	since(second.ID, false, false)
+	w.finish(t)
+	if n := w.rows(t, `SELECT count(*) FROM import_erasures`); n != 0 {
+		t.Errorf("%d erasures are kept after the imports' end", n)
 	}
 }
 
