@@ -267,7 +267,7 @@ func TestTheLinesOfAnImportAreUnreadableOnceItHasEnded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
-	i = w.receive(t, "cli_a", "one\n") // given up
+	w.receive(t, "cli_a", "one\n") // given up
 	for range 10 {
 		w.soon(t)
 		w.broken = 1
