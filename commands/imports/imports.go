@@ -17,11 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/commands"
-	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/seal"
 )
 
 // Bounds of what waits.
@@ -53,12 +51,11 @@ type Import struct {
 	EndedAt   *time.Time
 }
 
-// Secrets seals what waits to be applied, each import with a key of its own. A
-// [seal.Vault] does.
+// Secrets seals what waits to be applied, each import with a key of its own.
 type Secrets interface {
 	Prepare(ctx context.Context, client id.Client, subjects ...string) error
-	Seal(ctx context.Context, subject string, p seal.Place, plain []byte) (*event.Box, error)
-	Open(ctx context.Context, subject string, p seal.Place, b *event.Box) ([]byte, error)
+	SealFor(ctx context.Context, client id.Client, subject, name string, plain []byte) ([]byte, error)
+	OpenFor(ctx context.Context, client id.Client, subject, name string, sealed []byte) ([]byte, error)
 	Destroy(ctx context.Context, client id.Client, subject string) error
 	// OpenSecret opens what an earlier release sealed with the service's own key.
 	OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error)
@@ -143,11 +140,7 @@ WITH open AS (
 UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, turn_at = now() FROM room WHERE id = $1`
 
 func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, chunk []byte, lines int64) error {
-	box, err := s.Secrets.Seal(ctx, string(named), placeOf(client, named, n), chunk)
-	if err != nil {
-		return err
-	}
-	sealed, err := box.MarshalBinary()
+	sealed, err := s.Secrets.SealFor(ctx, client, string(named), chunkName(n), chunk)
 	if err != nil {
 		return err
 	}
@@ -162,21 +155,14 @@ func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n i
 	return nil
 }
 
-// placeOf is where a chunk is sealed.
-func placeOf(client id.Client, named id.Import, n int) seal.Place {
-	return seal.Place{Client: client, Stream: string(named), Field: "chunk " + strconv.Itoa(n)}
-}
+func chunkName(n int) string { return "chunk " + strconv.Itoa(n) }
 
 // open opens a chunk.
 func (s *Spool) open(ctx context.Context, t task, kept []byte) ([]byte, error) {
 	if !t.keyed {
 		return s.Secrets.OpenSecret(ctx, "import "+string(t.ID)+" "+strconv.Itoa(t.chunk), kept)
 	}
-	var box event.Box
-	if err := box.UnmarshalBinary(kept); err != nil {
-		return nil, err
-	}
-	return s.Secrets.Open(ctx, string(t.ID), placeOf(t.call.Client, t.ID, t.chunk), &box)
+	return s.Secrets.OpenFor(ctx, t.call.Client, string(t.ID), chunkName(t.chunk), kept)
 }
 
 const noteErased = `

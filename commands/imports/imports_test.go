@@ -18,7 +18,6 @@ import (
 
 	"kindred/commands"
 	"kindred/commands/imports"
-	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -258,12 +257,7 @@ func TestTheLinesOfAnImportAreUnreadableOnceItHasEnded(t *testing.T) {
 	if n := w.rows(t, keys); n != 0 {
 		t.Errorf("%d keys are left of what was applied", n)
 	}
-	var box event.Box
-	if err := box.UnmarshalBinary(kept); err != nil {
-		t.Fatal(err)
-	}
-	place := seal.Place{Client: "cli_a", Stream: string(i.ID), Field: "chunk 0"}
-	if _, err := seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader).Open(t.Context(), string(i.ID), place, &box); !errors.Is(err, seal.ErrErased) {
+	if _, err := seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader).OpenFor(t.Context(), "cli_a", string(i.ID), "chunk 0", kept); !errors.Is(err, seal.ErrErased) {
 		t.Errorf("got %v", err)
 	}
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"kindred/domain/event"
 	"kindred/domain/id"
 )
 
@@ -76,6 +77,25 @@ func (v *Vault) OpenSecret(ctx context.Context, name string, sealed []byte) ([]b
 		return nil, fmt.Errorf("open secret %s: %w", name, err)
 	}
 	return plain, nil
+}
+
+// SealFor seals something with the key of a subject, which Prepare has made. It
+// opens only for the same subject under the same name.
+func (v *Vault) SealFor(ctx context.Context, client id.Client, subject, name string, plain []byte) ([]byte, error) {
+	box, err := v.Seal(ctx, subject, Place{Client: client, Stream: subject, Field: name}, plain)
+	if err != nil {
+		return nil, err
+	}
+	return box.MarshalBinary()
+}
+
+// OpenFor opens what SealFor sealed, or fails as Open does.
+func (v *Vault) OpenFor(ctx context.Context, client id.Client, subject, name string, sealed []byte) ([]byte, error) {
+	var box event.Box
+	if err := box.UnmarshalBinary(sealed); err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return v.Open(ctx, subject, Place{Client: client, Stream: subject, Field: name}, &box)
 }
 
 const rewrapBatch = 200
