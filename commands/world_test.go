@@ -86,8 +86,8 @@ func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Comman
 			return w.decided[0], w.decided[1], nil
 		},
 		Erasures: erasures{w},
-		Keys:    keysInLog{w.store},
-		Revoked: func(context.Context, id.Client, string, time.Time) error { return nil },
+		Keys:     keysInLog{w.store},
+		Revoked:  func(context.Context, id.Client, string, time.Time) error { return nil },
 		HashPassword: func(_ context.Context, password string, _ ...string) (string, error) {
 			return "hash of " + password, nil
 		},
