@@ -31,7 +31,7 @@ func (a *API) PutUser(ctx context.Context, r httpapi.PutUserRequestObject) (http
 		return nil, err
 	}
 	put := httpapi.UserPut{
-		UserAnswer: httpapi.UserAnswer{User: userBody(user), ETag: etag(user.Outcome)},
+		UserAnswer: httpapi.UserAnswer{User: userBody(ctx, user), ETag: etag(user.Outcome)},
 		Position:   position(user.Outcome),
 	}
 	if made {
