@@ -143,13 +143,13 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	now := time.Now()
 	vault := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
 	vault.Now = func() time.Time { return now }
-	derive := func(v *seal.Vault, client id.Client) id.User {
+	derive := func(v *seal.Vault, client id.Client) [32]byte {
 		t.Helper()
-		user, err := v.UserID(t.Context(), client, "x", 0)
+		index, err := v.Index(t.Context(), client, "user", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return user
+		return index
 	}
 	lost, kept := derive(vault, acme), derive(vault, bolt)
 	if _, err := pool.Exec(t.Context(), `DELETE FROM peppers WHERE client = $1`, acme); err != nil {
@@ -162,10 +162,10 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 		}
 	}
 	if got := derive(vault, bolt); got != kept {
-		t.Error("another's ids are others")
+		t.Error("another's lookups are others")
 	}
 	if got := derive(vault, acme); got == lost || got != derive(seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader), acme) {
-		t.Error("an id is derived under a key that no database holds")
+		t.Error("a lookup is derived under a key that no database holds")
 	}
 	if err := vault.Stands(t.Context(), acme); !errors.Is(err, seal.ErrLost) {
 		t.Errorf("what was derived before may be appended: %v", err)
