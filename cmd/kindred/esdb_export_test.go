@@ -14,7 +14,7 @@ import (
 // TestOnAnEventStoreAnExportIsWholeInBoundedMemory reads what no client's
 // index leads to: each event by its position.
 func TestOnAnEventStoreAnExportIsWholeInBoundedMemory(t *testing.T) {
-	s := startService(t, onEventStore(t, esdbtest.Start(t)), func(c *Config) { c.Roles = []string{roleAPI, roleProjections} })
+	s := startService(t, onEventStore(t, esdbtest.StartNode(t)), func(c *Config) { c.Roles = []string{roleAPI, roleProjections} })
 	a, other := storied(s), storied(s)
 	const users, size = 1100, 4 << 10
 	a.importUsers(users, func(int) string { return `{"text":"` + strings.Repeat("x", size) + `"}` })

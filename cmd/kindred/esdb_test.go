@@ -1,26 +1,28 @@
 package main
 
 import (
+	"os"
 	"testing"
+	"time"
 
 	"kindred/eventstore/esdbstore/esdbtest"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 )
 
-// onEventStore keeps the log in a cluster, and the rest in a fresh database.
-func onEventStore(t *testing.T, cluster *esdbtest.Server) func(*Config) {
+// onEventStore keeps the log in an event store, and the rest in a fresh database.
+func onEventStore(t *testing.T, server interface{ URL() string }) func(*Config) {
 	t.Helper()
 	url := pgtest.URL(t)
 	return func(c *Config) {
 		impatient(c)
-		c.DatabaseURL, c.EventStoreURL = url, cluster.URL()
+		c.DatabaseURL, c.EventStoreURL = url, server.URL()
 	}
 }
 
 func TestOnAnEventStoreTheServiceKeepsItsPromises(t *testing.T) {
 	t.Parallel()
-	s := startService(t, onEventStore(t, esdbtest.Start(t)))
+	s := startService(t, onEventStore(t, esdbtest.StartNode(t)))
 	inbox := openInbox(t)
 	a := s.signUp()
 	a.subscribe(inbox.URL+"/steady", stormSecret)
@@ -54,20 +56,11 @@ func TestOnAnEventStoreTheServiceKeepsItsPromises(t *testing.T) {
 // nodes and leaves appends without an answer, all in a storm.
 func TestOnAnEventStoreNothingIsLost(t *testing.T) {
 	t.Parallel()
-	cluster := esdbtest.StartCluster(t, 3)
-	s := startService(t, onEventStore(t, cluster))
+	server, troubles := troubled(t)
+	s := startService(t, onEventStore(t, server))
 	storm := newStorm(t, s, 4)
 	storm.blow()
-	leader := 0
-	for _, trouble := range []func(){
-		cluster.Cut,
-		func() { leader = 1; cluster.Elect(leader) },
-		cluster.DropSubscriptions,
-		func() { cluster.Play(esdbtest.Refused, esdbtest.Lost, esdbtest.Lost, esdbtest.Refused) },
-		func() { cluster.Kill(leader); leader = 2; cluster.Elect(leader) },
-		func() { cluster.Return(t, 1); cluster.Cut() },
-		func() { cluster.Play(esdbtest.Lost); cluster.Cut(); cluster.Elect(0) },
-	} {
+	for _, trouble := range troubles {
 		storm.acknowledged(10 + storm.random.IntN(30))
 		trouble()
 	}
@@ -81,9 +74,38 @@ func TestOnAnEventStoreNothingIsLost(t *testing.T) {
 	storm.checkSecond(s.Config)
 }
 
+// troubled starts a cluster, or a real server of one node, and says what may
+// befall it.
+func troubled(t *testing.T) (server interface{ URL() string }, troubles []func()) {
+	t.Helper()
+	if os.Getenv(esdbtest.EnvServer) != "" {
+		server := esdbtest.StartNode(t).(*esdbtest.Process)
+		restart := func() { server.Restart(t) }
+		silence := func(d time.Duration) { server.Pause(); time.Sleep(d); server.Resume() }
+		return server, []func(){
+			server.Cut,
+			restart,
+			func() { silence(2 * time.Second) },
+			func() { server.Cut(); silence(100 * time.Millisecond); server.Cut() },
+			func() { silence(8 * time.Second) },
+			func() { server.Cut(); restart(); server.Cut() },
+		}
+	}
+	cluster, leader := esdbtest.StartCluster(t, 3), 0
+	return cluster, []func(){
+		cluster.Cut,
+		func() { leader = 1; cluster.Elect(leader) },
+		cluster.DropSubscriptions,
+		func() { cluster.Play(esdbtest.Refused, esdbtest.Lost, esdbtest.Lost, esdbtest.Refused) },
+		func() { cluster.Kill(leader); leader = 2; cluster.Elect(leader) },
+		func() { cluster.Return(t, 1); cluster.Cut() },
+		func() { cluster.Play(esdbtest.Lost); cluster.Cut(); cluster.Elect(0) },
+	}
+}
+
 func TestOnAnEventStoreAServiceThatIsKilledLosesNothing(t *testing.T) {
 	t.Parallel()
-	p := startProcess(t, onEventStore(t, esdbtest.Start(t)))
+	p := startProcess(t, onEventStore(t, esdbtest.StartNode(t)))
 	f := openFoundation(t, p.Config)
 	storm := newStorm(t, p.service, 3)
 	storm.blow()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/eventstore/eventstoretest"
 	"kindred/eventstore/seal"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
@@ -25,7 +26,7 @@ import (
 	"kindred/postgres/pgtest"
 )
 
-const patience = 60 * time.Second // until something that takes moments counts as never
+var patience = eventstoretest.Patience() // until something that takes moments counts as never
 
 // service is a whole kindred that serves in this process. What it answers is
 // held against the contract.

@@ -211,7 +211,7 @@ func TestALogMovesBetweenStores(t *testing.T) {
 	first := a.lists()
 	s.rest()
 
-	cluster := esdbtest.Start(t)
+	cluster := esdbtest.StartNode(t)
 	second := checkReplayed(t, s.Config, "--into-store", cluster.URL())
 	second.EventStoreURL = cluster.URL()
 	third := checkReplayed(t, second)

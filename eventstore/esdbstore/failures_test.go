@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +26,10 @@ func TestAnAppendInTroubleLandsOnceAsTheFirst(t *testing.T) {
 		"the node is silent, though it took it":   {esdbtest.Deaf},
 		"the node is not ready, then loses it":    {esdbtest.Refused, esdbtest.Lost},
 		"its answer is lost, then nobody answers": {esdbtest.Lost, esdbtest.Mute},
+		"it cannot be read yet":                   {esdbtest.Unseen},
+		"its answer is lost before it is read":    {esdbtest.Dropped},
+		"there are too many calls":                {esdbtest.Exhausted, esdbtest.Exhausted},
+		"it waits for too many calls, is lost":    {esdbtest.Exhausted, esdbtest.Dropped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,11 +56,151 @@ func TestAnAppendInTroubleLandsOnceAsTheFirst(t *testing.T) {
 	}
 }
 
+func TestAConflictIsToldOnceItCanBeRead(t *testing.T) {
+	server := esdbtest.Start(t)
+	s, other := open(t, server.URL(), options(0)), open(t, server.URL(), options(0))
+	first, ended := events(t, 2), make(chan error, 1)
+	server.Play(esdbtest.Unseen)
+	go func() {
+		_, err := other.Append(t.Context(), "user-1", eventstore.NoStream, first)
+		ended <- err
+	}()
+	eventually(t, "it is taken", func() bool { return server.Unseen() > 0 })
+	_, err := s.Append(t.Context(), "user-1", eventstore.NoStream, events(t, 3))
+	if conflict, is := errors.AsType[*eventstore.ConflictError](err); !is || conflict.Actual != 1 {
+		t.Errorf("got %v, want a conflict with revision 1", err)
+	}
+	if found, err := s.ReadStream(t.Context(), "user-1", 0, 10); err != nil || len(found) != 2 {
+		t.Errorf("%d events can be read (%v), want those that it conflicts with", len(found), err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	second := events(t, 2)
+	server.Play(esdbtest.Unseen)
+	go func() {
+		_, err := other.Append(t.Context(), "user-1", 1, second)
+		ended <- err
+	}()
+	eventually(t, "it is taken", func() bool { return server.Unseen() > 0 })
+	_, err = s.Append(t.Context(), "user-1", 0, events(t, 1)) // what stands right there can be read
+	if conflict, is := errors.AsType[*eventstore.ConflictError](err); !is || conflict.Actual != 3 {
+		t.Errorf("got %v, want a conflict with revision 3", err)
+	}
+	if found, err := s.ReadStream(t.Context(), "user-1", 3, 10); err != nil || len(found) != 1 {
+		t.Errorf("%d events can be read (%v), want the last that it conflicts with", len(found), err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	wantLog(t, s, append(first, second...)...)
+}
+
+func TestAnAppendIsLookedForBeforeItIsSentAgain(t *testing.T) {
+	server := esdbtest.Start(t)
+	s := open(t, server.URL(), options(0))
+	for i, e := range events(t, 3) {
+		server.Play(esdbtest.Dropped)
+		if a := appended(t, s, "user-1", eventstore.Revision(i-1), []eventstore.Proposed{e}); a.Already {
+			t.Errorf("append %d is taken for a repetition", i)
+		}
+	}
+	if n := server.Drops(); n > 0 {
+		t.Errorf("%d appends were sent again before they could be read", n)
+	}
+}
+
+func TestARepetitionThatIsNotAnsweredIsFoundWhereItStands(t *testing.T) {
+	server := esdbtest.Start(t)
+	server.Late(40*time.Millisecond, time.Hour)
+	stores := []*esdbstore.Store{open(t, server.URL(), options(time.Hour)), open(t, server.URL(), options(time.Hour))}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e := events(t, 2)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			a, err := stores[i%2].Append(ctx, "user-1", eventstore.NoStream, e)
+			if err != nil || a.Revision != 1 {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	group.Wait()
+	if server.Drops() == 0 {
+		t.Error("none was left without an answer")
+	}
+	wantLog(t, stores[0], e...)
+}
+
+func TestAnAppendOfMoreThanTheServerTakesIsTooLarge(t *testing.T) {
+	server := esdbtest.Start(t)
+	s := open(t, server.URL(), options(0))
+	server.Small(100)
+	if _, err := s.Append(t.Context(), "user-1", eventstore.NoStream, events(t, 3)); !errors.Is(err, eventstore.ErrTooLarge) {
+		t.Errorf("got %v, want ErrTooLarge", err)
+	}
+}
+
+func TestAPositionOfBeforeTheLogWasRestoredIsNotFound(t *testing.T) {
+	server := esdbtest.Start(t)
+	s := open(t, server.URL(), hasty())
+	appended(t, s, "user-1", eventstore.NoStream, events(t, 3))
+	log, err := s.ReadAll(t.Context(), eventstore.Start, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := []byte(log[1].Position)
+	at[15], at[31] = at[15]^1, at[31]^1 // a byte beside the second event
+	if _, err := s.At(t.Context(), eventstore.Position(at)); !errors.Is(err, eventstore.ErrNotFound) {
+		t.Errorf("at: got %v, want ErrNotFound", err)
+	}
+	if _, err := s.ReadAll(t.Context(), eventstore.Position(at), 10); !errors.Is(err, eventstore.ErrNotFound) || errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("read all: got %v, want ErrNotFound", err)
+	}
+	follower, err := s.Subscribe(t.Context(), eventstore.Position(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := follower.Next(ctx, 10); !errors.Is(err, eventstore.ErrNotFound) {
+		t.Errorf("next: got %v, want ErrNotFound", err)
+	}
+}
+
+func TestCallsAreNoMoreAtOnceThanAConnectionTakes(t *testing.T) {
+	server := esdbtest.Start(t)
+	s := open(t, server.URL(), options(0))
+	server.Late(20*time.Millisecond, time.Second)
+	var group sync.WaitGroup
+	for i, e := range events(t, 300) {
+		group.Go(func() {
+			if _, err := s.Append(t.Context(), eventstore.Stream(fmt.Sprint("user-", i)), eventstore.NoStream, []eventstore.Proposed{e}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if peak, exhausted := server.Calls(); peak < 50 || exhausted > 0 {
+		t.Errorf("%d calls at once, %d were too many; want some 90, and none", peak, exhausted)
+	}
+}
+
+func TestAUserWhoMayNotReadTheWholeLogIsRefused(t *testing.T) {
+	server := esdbtest.Start(t)
+	server.Deny()
+	_, err := esdbstore.Open(t.Context(), server.URL(), hasty())
+	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !strings.Contains(err.Error(), "$admins") {
+		t.Errorf("got %v, want what is missing", err)
+	}
+}
+
 func TestAnAppendThatNobodyAnswersIsUnavailableAndCanBeRepeated(t *testing.T) {
 	server := esdbtest.Start(t)
 	s := open(t, server.URL(), hasty())
 	e := events(t, 2)
-	server.Play(esdbtest.Deaf, esdbtest.Mute, esdbtest.Mute, esdbtest.Mute)
+	server.Play(esdbtest.Mute, esdbtest.Mute, esdbtest.Deaf, esdbtest.Mute) // what is there already would be found
 	_, err := s.Append(t.Context(), "user-1", eventstore.NoStream, e)
 	if !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Fatalf("got %v, want ErrUnavailable", err)

@@ -144,7 +144,7 @@ func (s *Store) At(ctx context.Context, at eventstore.Position) (eventstore.Reco
 		page, err = read(ctx, streams, all(place, api.ReadReq_Options_Forwards, 1))
 		return err
 	})
-	if status.Code(err) == codes.InvalidArgument { // no event begins there
+	if errors.Is(err, eventstore.ErrNotFound) {
 		return eventstore.Record{}, missing
 	}
 	if err != nil {
@@ -247,12 +247,24 @@ func read(ctx context.Context, streams api.StreamsClient, request *api.ReadReq) 
 			return page, nil
 		}
 		if err != nil {
-			return page, told(err, call.Trailer())
+			return page, unbegun(told(err, call.Trailer()))
 		}
 		if e := reply.GetEvent().GetEvent(); e != nil {
 			page = append(page, e)
 		}
 	}
+}
+
+// unbegun makes ErrNotFound of what a server says of a position where no event
+// begins, as in a log that was restored to an earlier state and has grown since:
+// version 24 calls it an unexpected result.
+func unbegun(err error) error {
+	s := status.Convert(err)
+	if s.Code() == codes.InvalidArgument && strings.Contains(s.Message(), "invalid position") ||
+		s.Code() == codes.Unknown && strings.Contains(s.Message(), "InvalidPosition") {
+		return fmt.Errorf("%w: %s", eventstore.ErrNotFound, s.Message())
+	}
+	return err
 }
 
 // one reads one stream from a revision on.

@@ -33,6 +33,9 @@ const (
 	attempts        = 3 // a single attempt takes at most this part of the patience
 	firstPause      = 10 * time.Millisecond
 	longestPause    = 500 * time.Millisecond
+	// callsAtOnce stays below the 100 that a server takes over one connection: it
+	// counts calls that were given up for as long as it works on them.
+	callsAtOnce = 90
 )
 
 var errClosed = errors.New("the event store was closed")
@@ -50,6 +53,7 @@ type Store struct {
 	logger   *slog.Logger
 	entropy  io.Reader
 	patience time.Duration
+	slots    chan struct{} // a semaphore: one for each call under way
 
 	tail      *tail.Tail
 	listen    sync.Once
@@ -80,13 +84,31 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	s := &Store{
 		leader: l, entropy: o.Entropy,
 		logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), patience: cmp.Or(o.Patience, defaultPatience),
+		slots: make(chan struct{}, callsAtOnce),
 	}
 	s.done, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.tail = tail.New(source{s}, s.done.Done(), errClosed)
-	if _, err := s.Epoch(ctx); err != nil {
+	err = s.mayReadAll(ctx)
+	if err == nil {
+		_, err = s.Epoch(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the event store: %w", err), s.Close())
 	}
 	return s, nil
+}
+
+// mayReadAll reads one event of the whole log: a user that may append to streams
+// and read them need not be allowed that.
+func (s *Store) mayReadAll(ctx context.Context) error {
+	err := s.call(ctx, func(ctx context.Context, streams api.StreamsClient) error {
+		_, err := read(ctx, streams, all(position{}, api.ReadReq_Options_Forwards, 1))
+		return err
+	})
+	if status.Code(err) == codes.PermissionDenied {
+		return fmt.Errorf("its user may not read $all: it must be in $admins, or in the ACL of $all: %w", err)
+	}
+	return err
 }
 
 // Close ends all calls and subscriptions, and the connection.
@@ -126,6 +148,14 @@ func (s *Store) call(ctx context.Context, ask func(context.Context, api.StreamsC
 }
 
 func (s *Store) attempt(ctx context.Context, ask func(context.Context, api.StreamsClient) error) error {
+	select { // its time begins after
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-s.done.Done():
+		return errClosed
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 	briefly, cancel := context.WithTimeout(ctx, s.patience/attempts)
 	defer cancel()
 	defer context.AfterFunc(s.done, cancel)() //nolint:contextcheck // the store's end ends its calls
@@ -165,13 +195,16 @@ func (e *movedError) Error() string { return fmt.Sprintf("%s leads: %v", e.addre
 func (e *movedError) Unwrap() error { return e.err }
 
 // told reads what a call's end says: a node that does not lead tells in the
-// trailer who does.
+// trailer which one does, and one that takes only small appends how small.
 func told(err error, trailer metadata.MD) error {
 	last := func(key string) string {
 		if v := trailer.Get(key); len(v) > 0 {
 			return v[len(v)-1]
 		}
 		return ""
+	}
+	if last("exception") == "maximum-append-size-exceeded" {
+		return fmt.Errorf("%w: the server takes appends of %s bytes: %w", eventstore.ErrTooLarge, last("maximum-append-size"), err)
 	}
 	host, port := last("leader-endpoint-host"), last("leader-endpoint-port")
 	if last("exception") != "not-leader" || host == "" || port == "" {
@@ -190,7 +223,8 @@ func passing(err error) bool {
 		return false
 	}
 	switch s.Code() {
-	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal:
+	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal,
+		codes.ResourceExhausted: // too many calls at once over one connection
 		return true
 	default:
 		return false

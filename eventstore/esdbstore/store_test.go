@@ -20,7 +20,8 @@ import (
 	"kindred/eventstore/eventstoretest"
 )
 
-// realURL names the server that the suite runs against beside the played one.
+// realURL names a server that the suite shares with others; [esdbtest.EnvServer]
+// says how to start one for each test.
 const realURL = "KINDRED_TEST_ESDB_URL"
 
 func options(patience time.Duration) esdbstore.Options {
@@ -107,19 +108,19 @@ func another(url string) func(testing.TB) eventstore.Store {
 	}
 }
 
+// It runs against the real server that is named, or else against a played one.
 func TestConformanceOfOneNode(t *testing.T) {
 	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness {
 		t.Helper()
-		server := esdbtest.Start(t)
+		if url := os.Getenv(realURL); url != "" {
+			return eventstoretest.Harness{Store: open(t, url, options(0)), Another: another(url), Shared: true}
+		}
+		server := esdbtest.StartNode(t)
 		return eventstoretest.Harness{
 			Store:   open(t, server.URL(), options(0)),
 			Another: another(server.URL()),
 			Cut:     func(testing.TB) { server.Cut() },
-			Restart: func(t testing.TB) {
-				t.Helper()
-				server.Kill(0)
-				server.Return(t, 0)
-			},
+			Restart: server.Restart,
 		}
 	})
 }
@@ -144,14 +145,19 @@ func TestConformanceOfACluster(t *testing.T) {
 	})
 }
 
-func TestConformanceOfARealServer(t *testing.T) {
-	url := os.Getenv(realURL)
-	if url == "" {
-		t.Skipf("%s names no EventStoreDB or KurrentDB server", realURL)
-	}
+// Here the next append knows of one that can be read only 10 ms later, and a
+// repetition before that is not answered within an attempt.
+func TestConformanceOfALateServer(t *testing.T) {
 	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness {
 		t.Helper()
-		return eventstoretest.Harness{Store: open(t, url, options(0)), Another: another(url), Shared: true}
+		server := esdbtest.Start(t)
+		server.Late(10*time.Millisecond, time.Minute)
+		return eventstoretest.Harness{
+			Store:   open(t, server.URL(), options(0)),
+			Another: another(server.URL()),
+			Cut:     func(testing.TB) { server.Cut() },
+			Restart: server.Restart,
+		}
 	})
 }
 

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
@@ -51,7 +49,7 @@ func (s source) Read(ctx context.Context, after eventstore.Position, limit int) 
 		return tail.Page{}, err
 	}
 	page, stands, err := s.readAll(ctx, from, limit)
-	if err == nil && !stands || status.Code(err) == codes.InvalidArgument { // no event begins there
+	if err == nil && !stands {
 		err = fmt.Errorf("%q: %w", after, eventstore.ErrNotFound)
 	}
 	return page, err

@@ -4,6 +4,7 @@ package eventstoretest
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -11,8 +12,20 @@ import (
 	"kindred/eventstore"
 )
 
-// patience bounds each test, and so every wait in it.
-const patience = 60 * time.Second
+const (
+	// defaultPatience bounds each test, and so every wait in it.
+	defaultPatience = 60 * time.Second
+	// patienceName gives slow servers more, such as 5m.
+	patienceName = "KINDRED_TEST_PATIENCE"
+)
+
+// Patience is how long tests of an event store wait for what takes moments.
+func Patience() time.Duration {
+	if given, err := time.ParseDuration(os.Getenv(patienceName)); err == nil {
+		return given
+	}
+	return defaultPatience
+}
 
 // Harness is one log, as a test may use and maltreat it. Cut and Restart are
 // called while stores are at work.
@@ -38,6 +51,7 @@ type Harness struct {
 // with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Harness) {
 	t.Helper()
+	patience := Patience()
 	for _, test := range []struct {
 		name string
 		run  func(*trial)

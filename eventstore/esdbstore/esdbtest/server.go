@@ -5,12 +5,14 @@
 package esdbtest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"google.golang.org/grpc"
@@ -28,6 +30,20 @@ const (
 	Mute
 	// Deaf: the append takes place, and no answer comes.
 	Deaf
+	// Unseen: the append takes place, and can be read, and is answered, only
+	// after a while. The writer knows of it at once: another append conflicts
+	// with it, and the same one is dropped (see Late).
+	Unseen
+	// Dropped: Unseen, and the connection breaks at once.
+	Dropped
+	// Exhausted: nothing is written, and there are too many calls at once.
+	Exhausted
+)
+
+const (
+	lateBy     = 2 * time.Millisecond // where nothing else is said; a server takes 2 to 20 ms
+	unseenFor  = 40 * time.Millisecond
+	droppedFor = 400 * time.Millisecond // where nothing else is said; a server takes 2 to 3 s
 )
 
 // Server is one log and the nodes that serve it.
@@ -40,6 +56,16 @@ type Server struct {
 	log       []*event
 	streams   map[string][]*event
 	written   uint64 // bytes: positions are offsets in the log
+	shown     uint64 // where readers find the log to end
+	waiting   []*addition
+	late      time.Duration // after which an append is shown
+	drop      time.Duration // after which one that is dropped times out
+	drops     int
+	calls     map[string]int // under way, by connection
+	peak      int            // the most calls at once over one connection
+	exhausted int            // calls that were one too many
+	most      int            // bytes of one append
+	denied    bool           // reads of the whole log
 	grown     chan struct{}
 	dropped   chan struct{}
 	troubles  []Trouble
@@ -63,6 +89,12 @@ type event struct {
 
 func (e *event) kind() string { return e.system["type"] }
 
+// addition is what was added to the log and cannot be read yet.
+type addition struct {
+	end uint64
+	due bool
+}
+
 // Start starts a server of one node, which ends with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
@@ -83,7 +115,8 @@ func StartCluster(t testing.TB, nodes int) *Server {
 
 func newServer(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{})}
+	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{}), calls: map[string]int{},
+		late: lateBy, drop: droppedFor, most: maxAppend}
 	t.Cleanup(s.stop)
 	s.Write("$settings", 1, map[string]string{"type": "$UserCreated", "created": "0"}, []byte(`{}`), nil)
 	return s
@@ -121,6 +154,57 @@ func (s *Server) HidePositions() {
 	s.hidden = true
 }
 
+// Late lets every append be readable, and answered, so much later than it takes
+// place, as on a disk that takes its time. One that is repeated before that is
+// dropped: it times out after drop.
+func (s *Server) Late(late, drop time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late, s.drop = late, drop
+}
+
+// Unseen counts the appends of this moment that cannot be read yet.
+func (s *Server) Unseen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}
+
+// Drops counts the repetitions that were dropped.
+func (s *Server) Drops() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drops
+}
+
+// Calls says how many calls there were at once, at most, over one connection,
+// and how many were refused as one too many.
+func (s *Server) Calls() (peak, exhausted int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peak, s.exhausted
+}
+
+// Small lets the server take only appends of so many bytes.
+func (s *Server) Small(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = most
+}
+
+func (s *Server) mostBytes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
+// Deny lets nobody read the whole log, as a user outside $admins may not.
+func (s *Server) Deny() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied = true
+}
+
 // BreakReads lets every read of the log break off after so many events.
 func (s *Server) BreakReads(after int) {
 	s.mu.Lock()
@@ -147,6 +231,14 @@ func (s *Server) Cut() {
 	for _, n := range s.nodes {
 		n.cut()
 	}
+}
+
+// Restart kills the node that leads, and starts it again.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	leader := s.Leader()
+	s.Kill(leader)
+	s.Return(t, leader)
 }
 
 // Kill ends a node without warning. The log stays.
@@ -191,6 +283,7 @@ func (s *Server) Write(stream string, seed uint64, system map[string]string, dat
 	e := &event{system: system, data: data, custom: custom}
 	binary.BigEndian.PutUint64(e.id[:], seed)
 	s.add(stream, e)
+	s.publish(0)
 }
 
 // add appends an event; the caller holds the lock.
@@ -199,14 +292,49 @@ func (s *Server) add(stream string, e *event) {
 	s.written += uint64(64 + len(e.stream) + len(e.data) + len(e.custom))
 	s.log = append(s.log, e)
 	s.streams[stream] = append(s.streams[stream], e)
+}
+
+// publish lets what was added be read after a while, in the order in which it
+// was added; the caller holds the lock.
+func (s *Server) publish(after time.Duration) {
+	a := &addition{end: s.written, due: after == 0}
+	s.waiting = append(s.waiting, a)
+	if a.due {
+		s.show()
+		return
+	}
+	time.AfterFunc(after, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a.due = true
+		s.show()
+	})
+}
+
+// show lets what is due be read; the caller holds the lock.
+func (s *Server) show() {
+	if !s.waiting[0].due {
+		return
+	}
+	for len(s.waiting) > 0 && s.waiting[0].due {
+		s.shown = s.waiting[0].end
+		s.waiting = s.waiting[1:]
+	}
 	close(s.grown)
 	s.grown = make(chan struct{})
 }
 
+// readable is what readers find of events; the caller holds the lock.
+func (s *Server) readable(events []*event) []*event {
+	n, _ := slices.BinarySearchFunc(events, s.shown, func(e *event, end uint64) int { return cmp.Compare(e.position, end) })
+	return events[:n]
+}
+
 // take appends events where the stream is at the expected revision, or finds
 // them there by their ids, as a server does; "any" revision is the stream's
-// end. The caller holds the lock.
-func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp {
+// end. It says where the log ends that the answer waits for, and nothing of a
+// repetition of what cannot be read yet. The caller holds the lock.
+func (s *Server) take(o *api.AppendReq_Options, events []*event, late time.Duration) (_ *api.AppendResp, end uint64) {
 	stream := string(o.GetStreamIdentifier().GetStreamName())
 	have := s.streams[stream]
 	actual, expected := len(have)-1, len(have)-1
@@ -217,7 +345,7 @@ func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp
 		expected = int(e.Revision) //nolint:gosec // a test's revisions are small
 	}
 	if expected > actual || expected < actual && !stands(have, expected, events) {
-		return wrong(o, actual)
+		return wrong(o, actual), 0
 	}
 	if expected == actual {
 		created := map[string]string{"type": "$statsCollected", "created": strconv.FormatUint(s.written, 10)}
@@ -225,6 +353,10 @@ func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp
 		for _, e := range events {
 			s.add(stream, e)
 		}
+		s.publish(late)
+	} else if have[expected+len(events)].position >= s.shown {
+		s.drops++
+		return nil, 0
 	}
 	last := s.streams[stream][expected+len(events)]
 	success := &api.AppendResp_Success{
@@ -236,7 +368,7 @@ func (s *Server) take(o *api.AppendReq_Options, events []*event) *api.AppendResp
 			Position: &api.AppendResp_Position{CommitPosition: last.position, PreparePosition: last.position},
 		}
 	}
-	return &api.AppendResp{Result: &api.AppendResp_Success_{Success: success}}
+	return &api.AppendResp{Result: &api.AppendResp_Success_{Success: success}}, last.position + 1
 }
 
 // stands says whether exactly these ids stand right after a revision.

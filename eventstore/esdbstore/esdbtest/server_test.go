@@ -158,6 +158,7 @@ func TestTheOfficialClientFollows(t *testing.T) {
 
 func TestTheOfficialClientMeetsTrouble(t *testing.T) {
 	server := esdbtest.StartCluster(t, 2)
+	server.Late(0, 0) // that client does not look before it repeats
 	c := client(t, server)
 	a := event("a", "1")
 	add := func() (*esdb.WriteResult, error) {

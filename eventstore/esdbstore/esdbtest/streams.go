@@ -2,6 +2,7 @@ package esdbtest
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -10,19 +11,29 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
-// maxAppend is what a server takes in one append, in bytes.
-const maxAppend = 1 << 20
+const (
+	maxAppend = 1 << 20 // bytes of one append, where nothing else is said
+	maxCalls  = 100     // over one connection
+)
 
 // Append plays the call of this name.
 func (n *node) Append(call api.Streams_AppendServer) error {
+	end, err := n.server.begin(call.Context())
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := n.refuse(call.Context(), true, call.SetTrailer); err != nil {
 		return err
 	}
@@ -31,7 +42,7 @@ func (n *node) Append(call api.Streams_AppendServer) error {
 		return err
 	}
 	var events []*event
-	size := 0
+	size, most := 0, n.server.mostBytes()
 	for {
 		request, err := call.Recv()
 		if errors.Is(err, io.EOF) {
@@ -41,8 +52,9 @@ func (n *node) Append(call api.Streams_AppendServer) error {
 			return err
 		}
 		e := accepted(request.GetProposedMessage())
-		if size += len(e.data) + len(e.custom); size > maxAppend {
-			return status.Errorf(codes.InvalidArgument, "Maximum Append Size of %d Exceeded.", maxAppend)
+		if size += len(e.data) + len(e.custom); size > most {
+			call.SetTrailer(metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", strconv.Itoa(most)))
+			return status.Errorf(codes.InvalidArgument, "Maximum Append Size of %d Exceeded.", most)
 		}
 		events = append(events, e)
 	}
@@ -53,26 +65,82 @@ func (n *node) Append(call api.Streams_AppendServer) error {
 	s := n.server
 	s.mu.Lock()
 	trouble := s.trouble()
-	var reply *api.AppendResp
-	if trouble != Refused && trouble != Mute {
+	var (
+		reply *api.AppendResp
+		until uint64
+	)
+	late, drop := s.late, s.drop
+	if trouble == Unseen || trouble == Dropped {
+		late = unseenFor
+	}
+	if trouble != Refused && trouble != Mute && trouble != Exhausted {
 		for _, e := range events {
 			e.system["created"] = strconv.FormatUint(s.written, 10) // as good as a time, and rising
 		}
-		reply = s.take(first.GetOptions(), events)
+		reply, until = s.take(first.GetOptions(), events, late)
 	}
 	s.mu.Unlock()
 
 	switch trouble {
 	case Refused:
 		return status.Error(codes.Unavailable, "Server Is Not Ready")
-	case Lost:
+	case Exhausted:
+		return errExhausted
+	case Lost, Dropped:
 		n.cut()
 		return status.Error(codes.Unavailable, "the connection was cut")
 	case Mute, Deaf:
 		<-call.Context().Done()
 		return call.Context().Err()
-	default:
-		return call.SendAndClose(reply)
+	}
+	if reply == nil { // also where its caller has left
+		<-time.After(drop)
+		return status.Error(codes.Aborted, "Operation timed out")
+	}
+	if err := s.await(call.Context(), until); err != nil {
+		return err
+	}
+	return call.SendAndClose(reply)
+}
+
+// begin counts a call until what it returns is called, also where its caller has
+// left, and refuses one too many over one connection.
+func (s *Server) begin(ctx context.Context) (end func(), err error) {
+	caller := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		caller = p.Addr.String()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[caller] == maxCalls {
+		s.exhausted++
+		return nil, errExhausted
+	}
+	s.calls[caller]++
+	s.peak = max(s.peak, s.calls[caller])
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.calls[caller]--
+	}, nil
+}
+
+var errExhausted = status.Error(codes.ResourceExhausted, "stream terminated by RST_STREAM with error code: ENHANCE_YOUR_CALM")
+
+// await waits until readers find the log to reach as far as this.
+func (s *Server) await(ctx context.Context, end uint64) error {
+	for {
+		s.mu.Lock()
+		shown, grown := s.shown, s.grown
+		s.mu.Unlock()
+		if shown >= end {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -89,6 +157,11 @@ func accepted(m *api.AppendReq_ProposedMessage) *event {
 // Read plays the call of this name: of a stream or of the whole log, once or
 // as a subscription.
 func (n *node) Read(request *api.ReadReq, call api.Streams_ReadServer) error {
+	end, err := n.server.begin(call.Context())
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := n.refuse(call.Context(), false, call.SetTrailer); err != nil {
 		return err
 	}
@@ -127,9 +200,12 @@ func (n *node) Read(request *api.ReadReq, call api.Streams_ReadServer) error {
 // find returns the events that are asked for; the caller holds the lock.
 func (s *Server) find(o *api.ReadReq_Options) (found []*event, exists bool, err error) {
 	backwards := o.GetReadDirection() == api.ReadReq_Options_Backwards
-	events, from := s.log, 0
+	if s.denied && o.GetAll() != nil {
+		return nil, false, status.Error(codes.PermissionDenied, "Access Denied")
+	}
+	events, from := s.readable(s.log), 0
 	if stream := o.GetStream(); stream != nil {
-		if events = s.streams[string(stream.GetStreamIdentifier().GetStreamName())]; events == nil {
+		if events = s.readable(s.streams[string(stream.GetStreamIdentifier().GetStreamName())]); len(events) == 0 {
 			return nil, false, nil
 		}
 		from = int(min(stream.GetRevision(), math.MaxInt32))
@@ -138,11 +214,15 @@ func (s *Server) find(o *api.ReadReq_Options) (found []*event, exists bool, err 
 		}
 	} else if at := o.GetAll().GetPosition(); at != nil {
 		var exact bool
-		from, exact = slices.BinarySearchFunc(s.log, at.GetCommitPosition(), func(e *event, p uint64) int {
+		from, exact = slices.BinarySearchFunc(events, at.GetCommitPosition(), func(e *event, p uint64) int {
 			return cmp.Compare(e.position, p)
 		})
-		if !exact && from < len(s.log) {
-			return nil, false, status.Error(codes.InvalidArgument, "Trying to read from an invalid position.")
+		if !exact && from < len(events) {
+			result := "ReadAllResult"
+			if o.GetFilter() != nil {
+				result = "FilteredReadAllResult"
+			}
+			return nil, false, status.Errorf(codes.Unknown, "Unexpected %s: InvalidPosition", result)
 		}
 	}
 	if o.GetStream().GetEnd() != nil || o.GetAll().GetEnd() != nil {
@@ -220,13 +300,13 @@ func (n *node) follow(o *api.ReadReq_Options, call api.Streams_ReadServer) error
 	s := n.server
 	s.mu.Lock()
 	s.followers++
-	dropped, next := s.dropped, len(s.log)
+	dropped, next := s.dropped, len(s.readable(s.log))
 	if o.GetAll().GetStart() != nil {
 		next = 0
 	} else if at := o.GetAll().GetPosition(); at != nil { // after it; a read begins with it
-		next = slices.IndexFunc(s.log, func(e *event) bool { return e.position > at.GetCommitPosition() })
+		next = slices.IndexFunc(s.readable(s.log), func(e *event) bool { return e.position > at.GetCommitPosition() })
 		if next < 0 {
-			next = len(s.log)
+			next = len(s.readable(s.log))
 		}
 	}
 	s.mu.Unlock()
@@ -243,7 +323,7 @@ func (n *node) follow(o *api.ReadReq_Options, call api.Streams_ReadServer) error
 	wanted, held, caughtUp := filter(o), 0, false
 	for {
 		s.mu.Lock()
-		more, grown := s.log[next:], s.grown
+		more, grown := s.readable(s.log)[next:], s.grown
 		s.mu.Unlock()
 		next += len(more)
 		for _, e := range more {
