@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -90,11 +91,23 @@ type Call struct {
 	Begun eventstore.Position
 	// Import is the import that such a request is of, or empty.
 	Import id.Import
+	// unnoted: one of many changes, after which the caller notes the client's head.
+	unnoted bool
 	// IfMatch is the revision that the caller expects, or nil.
 	IfMatch *eventstore.Revision
 	// IfExists and IfNoneMatch say that the caller expects something, or nothing,
 	// to be there, where the command could do both.
 	IfExists, IfNoneMatch bool
+}
+
+// log is where a call appends, and notes the client's head.
+func (c *Commands) log(call Call) *eventstore.Log {
+	if !call.unnoted {
+		return c.Log
+	}
+	log := *c.Log
+	log.Acknowledge = nil
+	return &log
 }
 
 func (c Call) origin() eventstore.Origin {
@@ -164,9 +177,13 @@ func fold[T any, A aggregate[T]](history []eventstore.Recorded) *T {
 // of its stream.
 type decide[T any] func(aggregate *T, history []eventstore.Recorded) ([]event.Event, error)
 
-// maxConflicts bounds how often a command starts again because somebody else
-// appended first.
-const maxConflicts = 100
+const (
+	// maxConflicts bounds how often a command starts again because somebody else
+	// appended first.
+	maxConflicts = 100
+	// longestRest bounds the pause before that.
+	longestRest = 20 * time.Millisecond
+)
 
 // execute loads a stream, decides and appends; on a conflict it starts again.
 // With assumeNew the first try goes without loading, as for a stream that
@@ -174,7 +191,7 @@ const maxConflicts = 100
 func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream,
 	assumeNew bool, load load, decide decide[T],
 ) (Outcome, error) {
-	return retry("changes to the same thing", func() (Outcome, error) {
+	return retry(ctx, "changes to the same thing", func() (Outcome, error) {
 		l := loaded{tip: eventstore.NewTip(stream)}
 		if !assumeNew {
 			var err error
@@ -190,12 +207,21 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	})
 }
 
-// retry does work again as long as somebody else has appended first. of says
+// retry does work again as long as somebody else has appended first, after a
+// pause from the second time on. of says
 // what there are too many of where that does not end.
-func retry[R any](of string, work func() (R, error)) (done R, err error) {
-	for range maxConflicts {
+func retry[R any](ctx context.Context, of string, work func() (R, error)) (done R, err error) {
+	for tries := range maxConflicts {
 		if done, err = work(); !moved(err) {
 			return done, err
+		}
+		if tries == 0 {
+			continue
+		}
+		select {
+		case <-time.After(rand.N(min(time.Duration(tries)*time.Millisecond, longestRest))): //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
+		case <-ctx.Done():
+			return done, ctx.Err()
 		}
 	}
 	return done, errBusy(of)
@@ -212,14 +238,14 @@ func errBusy(of string) error {
 }
 
 func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, l loaded, decide decide[T]) (Outcome, error) {
-	state := fold[T, A](l.history)
+	state, log := fold[T, A](l.history), c.log(call)
 	if call.IfMatch != nil && l.tip.Revision != *call.IfMatch {
 		return Outcome{}, errStale()
 	}
 	snapshot := snapshotOf(l, state)
 	events, err := decide(state, l.history)
 	if err != nil { // what stands there is the answer
-		return Outcome{}, cmp.Or(c.Log.NoteHead(ctx, call.Client, end(l.history)), err)
+		return Outcome{}, cmp.Or(log.NoteHead(ctx, call.Client, end(l.history)), err)
 	}
 	outcome := Outcome{Revision: l.tip.Revision, History: l.history}
 	if len(events) > 0 {
@@ -228,7 +254,7 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		for _, e := range events {
 			entries = append(entries, eventstore.Entry{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: e})
 		}
-		recorded, err := c.Log.AppendEntries(ctx, l.tip, entries)
+		recorded, err := log.AppendEntries(ctx, l.tip, entries)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -245,7 +271,7 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	if len(events) > 0 {
 		return outcome, nil
 	}
-	return outcome, c.Log.NoteHead(ctx, call.Client, outcome.Position)
+	return outcome, log.NoteHead(ctx, call.Client, outcome.Position)
 }
 
 // end is where a stretch of a stream ends.

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,6 @@ type Consents struct {
 }
 
 const (
-	consentWorkers = 256 // appends that share commits
 	resolveWorkers = 32
 	usersAtOnce    = 5_000 // users of "all" that are looked up in one statement
 	maxFields      = 100   // wrong references that a refusal names
@@ -317,6 +317,7 @@ type consenting struct {
 	changed, unchanged atomic.Int64
 	mu                 sync.Mutex
 	position           eventstore.Position
+	head               eventstore.Position // of the client, as far as it was met
 }
 
 func (w *consenting) result() Consents {
@@ -326,28 +327,33 @@ func (w *consenting) result() Consents {
 }
 
 func (w *consenting) each(ctx context.Context, users []id.User) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(consentWorkers)
+	group, working := errgroup.WithContext(ctx)
+	group.SetLimit(w.Log.AtOnce())
 	for _, user := range users {
 		group.Go(func() error {
-			outcome, err := w.change(ctx, user)
+			outcome, err := w.change(working, user)
 			switch {
 			case errors.Is(err, seal.ErrErased):
 				return nil // since the user was looked up
 			case err != nil:
 				return err
-			case len(outcome.Recorded) == 0:
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.head = max(w.head, outcome.Position)
+			if len(outcome.Recorded) == 0 {
 				w.unchanged.Add(1)
 				return nil
 			}
 			w.changed.Add(1)
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			w.position = max(w.position, outcome.Position)
 			return nil
 		})
 	}
-	return group.Wait()
+	err := group.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(err, w.Log.NoteHead(ctx, w.call.Client, w.head))
 }
 
 // change changes the consent of a user, but not of one who has taken the place
@@ -359,7 +365,9 @@ func (w *consenting) change(ctx context.Context, user id.User) (Outcome, error) 
 			return Outcome{}, err
 		}
 	}
-	return w.changeConsent(ctx, w.call, w.in, user, w.declared)
+	call := w.call
+	call.unnoted = true
+	return w.changeConsent(ctx, call, w.in, user, w.declared)
 }
 
 // changeConsent changes the consent of a user who has said nothing since a

@@ -33,7 +33,7 @@ func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time
 	if err != nil {
 		return err
 	}
-	_, err = retry("changes to the same thing", func() (since []eventstore.Recorded, err error) {
+	_, err = retry(ctx, "changes to the same thing", func() (since []eventstore.Recorded, err error) {
 		if since, tip, err = c.Log.LoadAfter(ctx, tip); err != nil {
 			return nil, err
 		}

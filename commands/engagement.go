@@ -229,7 +229,7 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 	}
 	key, _ := shown.Key()
 	load := c.backTo(max(campaign.FrequencyCap, repeatedPage), saysAll)
-	return retry("impressions of this user", func() (eventstore.Recorded, error) {
+	return retry(ctx, "impressions of this user", func() (eventstore.Recorded, error) {
 		l, err := load(ctx, stream, eventstore.End)
 		if err != nil {
 			return eventstore.Recorded{}, err

@@ -52,9 +52,10 @@ const (
 
 // ImportUsers upserts users as they arrive. A line that is refused does not
 // stop the rest; any other error does, and what was applied until then stays.
-// Lines of one external id are applied in their order, and users are created
-// in the order of the lines, but for those who had been erased before: they
-// follow within a batch. mode is "merge" or "replace". next returns the lines
+// Lines of one external id are applied in their order. Users are created in the
+// order of the lines, but for those who had been erased before: they follow
+// within a batch; where the store is not Bulk, a batch is created in any order.
+// mode is "merge" or "replace". next returns the lines
 // that come next, none at the end; what it returns bounds what is read ahead.
 //
 // While a batch of lines is appended, the next one is sealed and the one after

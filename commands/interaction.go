@@ -88,7 +88,7 @@ func (c *Commands) engage(ctx context.Context, call Call, in Engage) (Interactio
 
 func (c *Commands) recordInteraction(ctx context.Context, call Call, done event.InteractionRecorded) (Interaction, error) {
 	stream := eventstore.InteractionStream(call.Client, done.User, done.Item)
-	return retry("interactions with the same item", func() (Interaction, error) { return c.interact(ctx, call, stream, done) })
+	return retry(ctx, "interactions with the same item", func() (Interaction, error) { return c.interact(ctx, call, stream, done) })
 }
 
 // interactionsSeen is how many of a stream's last interactions are looked through

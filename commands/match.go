@@ -158,7 +158,7 @@ func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) 
 // told to start again.
 func (c *Commands) recordMatches(ctx context.Context, call Call, user id.User, compute func() ([]event.MatchComputed, error)) (Matches, error) {
 	answer := Matches{User: user}
-	return retry("matches of this user", func() (Matches, error) {
+	return retry(ctx, "matches of this user", func() (Matches, error) {
 		err := c.completeMatches(ctx, call, &answer, compute)
 		return answer, err
 	})

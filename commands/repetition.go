@@ -149,7 +149,7 @@ func (c *Commands) repetition(ctx context.Context, call Call, l loaded, load loa
 	history := slices.DeleteFunc(slices.Clone(l.history), func(r eventstore.Recorded) bool { return r.Revision > last.Revision })
 	return Outcome{
 		Position: last.Position, Revision: last.Revision, Repeated: true, History: history, Recorded: recorded,
-	}, true, c.Log.NoteHead(ctx, call.Client, last.Position)
+	}, true, c.log(call).NoteHead(ctx, call.Client, last.Position)
 }
 
 // sameRequest refuses a request that came with the Idempotency-Key of another.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 
+	"golang.org/x/sync/errgroup"
+
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
@@ -95,7 +97,8 @@ func (l *Log) prepareAll(ctx context.Context, client id.Client, openings []Openi
 	return err
 }
 
-// AppendOpenings appends openings of one client, each for itself, in their order.
+// AppendOpenings appends openings of one client, each for itself: in their order
+// where the store is Bulk, else many at once, in any order.
 func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sealed) ([]Opened, error) {
 	opened := make([]Opened, len(sealed))
 	requests, places := make([]Request, 0, len(sealed)), make([]int, 0, len(sealed))
@@ -121,7 +124,8 @@ func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sea
 	return opened, l.noteHead(ctx, client, last)
 }
 
-// appendAll makes appends in their order, together where the store can.
+// appendAll makes appends to streams of which no two are the same: together where
+// the store can, else AtOnce of them.
 func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	defer func() {
@@ -133,17 +137,36 @@ func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
 		results = l.Bulk.AppendMany(ctx, requests)
 		return results
 	}
-	var broken error // the store cannot work: what follows waits no more for it
+	group, working := errgroup.WithContext(ctx) // ends where the store cannot work: the rest waits no more for it
+	group.SetLimit(l.AtOnce())
 	for i, r := range requests {
-		if results[i].Err = broken; broken != nil {
-			continue
-		}
-		results[i].Appended, results[i].Err = l.Store.Append(ctx, r.Stream, r.Expected, r.Events)
-		if _, moved := errors.AsType[*ConflictError](results[i].Err); !moved {
-			broken = results[i].Err
-		}
+		group.Go(func() error {
+			if results[i].Err = context.Cause(working); results[i].Err != nil {
+				return nil
+			}
+			results[i].Appended, results[i].Err = l.Store.Append(ctx, r.Stream, r.Expected, r.Events)
+			if _, moved := errors.AsType[*ConflictError](results[i].Err); moved {
+				return nil
+			}
+			return results[i].Err
+		})
 	}
+	_ = group.Wait() // each result has its own error
 	return results
+}
+
+const (
+	bulkAtOnce   = 256 // they share commits
+	singleAtOnce = 64  // of the 90 calls that one connection to a server bears: others find a place beside them
+)
+
+// AtOnce is how many appends to streams of their own are best made at once for
+// one request.
+func (l *Log) AtOnce() int {
+	if l.Bulk != nil {
+		return bulkAtOnce
+	}
+	return singleAtOnce
 }
 
 // opens says whether a stream begins with the first that is known of a subject.
