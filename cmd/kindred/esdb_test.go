@@ -121,3 +121,25 @@ func TestOnAnEventStoreAServiceThatIsKilledLosesNothing(t *testing.T) {
 	storm.audit(f, p.service)
 	checkRebuilt(t, f)
 }
+
+func TestOnAnEventStoreManyGoOutManyAtOnce(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	server.Late(20*time.Millisecond, time.Second)
+	s := startService(t, onEventStore(t, server))
+	a := s.signUp()
+	layer := a.createLayer("age")
+	for _, step := range []struct {
+		what string
+		work func()
+	}{
+		{"import", func() { a.importUsers(500, func(int) string { return `{"age":1}` }) }},
+		{"grants", func() { a.grantAll(layer) }},
+	} {
+		server.Calls()
+		step.work()
+		if peak, exhausted := server.Calls(); peak < 48 || exhausted > 0 {
+			t.Errorf("%s: %d calls at once, %d were too many; want some 64, and none", step.what, peak, exhausted)
+		}
+	}
+}

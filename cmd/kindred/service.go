@@ -187,15 +187,26 @@ func (f *foundation) noteHead(ctx context.Context, client id.Client, at eventsto
 // readyFor is how long it holds good whether the service can answer.
 const readyFor = 200 * time.Millisecond
 
-// ready says whether the service can answer: the database and the log do, and
-// whatever else it must know.
+// ready says whether the service can answer: the database and the log do, the
+// projections follow the log where that is this process's to see to, and whatever
+// else it must know.
 func (f *foundation) ready(others ...func(context.Context) error) func(context.Context) error {
+	followed := &feed.Standstill{Pool: f.pool, Now: time.Now}
+	if f.config.has(roleProjections) {
+		for _, model := range projections.All() {
+			followed.Projections = append(followed.Projections, model)
+		}
+	}
 	reached := shared(func(ctx context.Context) error {
 		if err := f.pool.Ping(ctx); err != nil {
 			return fmt.Errorf("reach the database: %w", err)
 		}
-		if _, err := f.log.Store.Head(ctx); err != nil {
+		head, err := f.log.Store.Head(ctx)
+		if err != nil {
 			return fmt.Errorf("reach the event store: %w", err)
+		}
+		if err := followed.Check(ctx, head); err != nil {
+			return err
 		}
 		for _, other := range others {
 			if err := other(ctx); err != nil {

@@ -177,11 +177,12 @@ func (s *Server) Drops() int {
 	return s.drops
 }
 
-// Calls says how many calls there were at once, at most, over one connection,
-// and how many were refused as one too many.
+// Calls says how many calls there were at once, at most, over one connection
+// since it was last asked, and how many were refused as one too many.
 func (s *Server) Calls() (peak, exhausted int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { s.peak = 0 }()
 	return s.peak, s.exhausted
 }
 
