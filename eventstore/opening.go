@@ -141,14 +141,16 @@ func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
 	group.SetLimit(l.AtOnce())
 	for i, r := range requests {
 		group.Go(func() error {
-			if results[i].Err = context.Cause(working); results[i].Err != nil {
+			result := &results[i]
+			if working.Err() != nil {
+				result.Err = context.Cause(working)
+				return result.Err
+			}
+			result.Appended, result.Err = l.Store.Append(ctx, r.Stream, r.Expected, r.Events)
+			if _, moved := errors.AsType[*ConflictError](result.Err); moved {
 				return nil
 			}
-			results[i].Appended, results[i].Err = l.Store.Append(ctx, r.Stream, r.Expected, r.Events)
-			if _, moved := errors.AsType[*ConflictError](results[i].Err); moved {
-				return nil
-			}
-			return results[i].Err
+			return result.Err
 		})
 	}
 	_ = group.Wait() // each result has its own error

@@ -41,7 +41,7 @@ func StartNode(t testing.TB) Node {
 		return Start(t)
 	}
 	return StartProcess(t, command, func(ctx context.Context, url string) error {
-		s, err := esdbstore.Open(ctx, url, esdbstore.Options{Entropy: crypto.Reader})
+		s, err := esdbstore.Open(ctx, url, esdbstore.Options{Entropy: crypto.Reader}) //nolint:forbidigo // a test says where it comes from
 		if err != nil {
 			return err
 		}

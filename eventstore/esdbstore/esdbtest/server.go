@@ -115,8 +115,10 @@ func StartCluster(t testing.TB, nodes int) *Server {
 
 func newServer(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{}), calls: map[string]int{},
-		late: lateBy, drop: droppedFor, most: maxAppend}
+	s := &Server{
+		streams: map[string][]*event{}, grown: make(chan struct{}), dropped: make(chan struct{}), calls: map[string]int{},
+		late: lateBy, drop: droppedFor, most: maxAppend,
+	}
 	t.Cleanup(s.stop)
 	s.Write("$settings", 1, map[string]string{"type": "$UserCreated", "created": "0"}, []byte(`{}`), nil)
 	return s
