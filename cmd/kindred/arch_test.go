@@ -63,6 +63,7 @@ var rules = map[string][]string{
 	"eventstore/esdbstore/esdbtest": {"esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id"},
 	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "postgres", "pgx"},
+	"eventstore/seal/epochs":        {"eventstore/seal", "domain/id", "pgx"},
 	"eventstore/seal/keystest":      {"eventstore/seal", "domain/id"},
 	"postgres/pgtest":               {"postgres", "pgx"},
 	"httpapi/httpapitest":           {"httpapi"},

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +28,7 @@ type Config struct {
 	DataDir        string
 	MasterKey      string
 	MasterKeyFile  string
+	EpochDir       string
 	TokenTTL       time.Duration
 	RetryDelays    []time.Duration
 	WebhookTimeout time.Duration
@@ -52,6 +55,10 @@ const (
 	roleDispatcher  = "dispatcher"
 )
 
+// epochDir is where the keys of epochs are, those of each database in a directory
+// of their own.
+func (c Config) epochDir() string { return cmp.Or(c.EpochDir, filepath.Join(c.DataDir, "epochs")) }
+
 func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
 // setting is one environment variable.
@@ -66,9 +73,10 @@ func (c *Config) settings() []setting {
 		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", c.setPublicURL},
 		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", c.setDatabaseURL},
 		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", c.setEventStoreURL},
-		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key", text(&c.DataDir)},
+		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key, the epoch keys", text(&c.DataDir)},
 		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(&c.MasterKey)},
 		{"KINDRED_MASTER_KEY_FILE", "", "a file with the same (default: master.key under KINDRED_DATA_DIR, made at the first start)", text(&c.MasterKeyFile)},
+		{"KINDRED_EPOCH_DIR", "", "the directory of the epoch keys, the same for all replicas (default: epochs under KINDRED_DATA_DIR)", text(&c.EpochDir)},
 		{"KINDRED_TOKEN_TTL", "900s", "how long tokens live, from 60s to 24h", duration(&c.TokenTTL, time.Minute, 24*time.Hour)},
 		{"KINDRED_WEBHOOK_RETRY_DELAYS", "30s,1m,2m,4m,8m", "waits before each retry of a delivery", c.setRetryDelays},
 		{"KINDRED_WEBHOOK_TIMEOUT", "10s", "time that a receiver has to answer, from 1s to 60s", duration(&c.WebhookTimeout, time.Second, time.Minute)},

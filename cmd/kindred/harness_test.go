@@ -112,7 +112,7 @@ func testConfig(t testing.TB) Config {
 func replicaOf(s *service) func(*Config) {
 	return func(c *Config) {
 		c.DatabaseURL, c.EventStoreURL = s.Config.DatabaseURL, s.Config.EventStoreURL
-		c.MasterKey, c.PublicURL = s.Config.MasterKey, s.Config.PublicURL
+		c.MasterKey, c.PublicURL, c.EpochDir = s.Config.MasterKey, s.Config.PublicURL, s.Config.epochDir()
 	}
 }
 

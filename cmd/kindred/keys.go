@@ -14,7 +14,7 @@ import (
 )
 
 func (e environ) keysCommand() *cobra.Command {
-	keys := &cobra.Command{Use: "keys", Short: "List and rotate the keys that sign tokens; rewrap what the master key protects"}
+	keys := &cobra.Command{Use: "keys", Short: "List and rotate the keys that sign tokens; rewrap what the master key protects; keep epoch keys"}
 	var leaked, asJSON bool
 	rotate := &cobra.Command{
 		Use:   "rotate",
@@ -79,7 +79,7 @@ func (e environ) keysCommand() *cobra.Command {
 			return auditor.Rotate(ctx)
 		}),
 	}
-	keys.AddCommand(list, rotate, rewrap, audit, e.lookupsCommand())
+	keys.AddCommand(list, rotate, rewrap, audit, e.lookupsCommand(), e.snapshotCommand(), e.restoreCommand())
 	return keys
 }
 

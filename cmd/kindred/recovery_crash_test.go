@@ -59,7 +59,9 @@ func (s *storm) checkSecond(c Config) {
 	s.Helper()
 	delivered := len(s.inbox.all())
 	second := checkReplayed(s, c)
-	t := startService(s, impatient, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey })
+	t := startService(s, impatient, func(c *Config) {
+		c.DatabaseURL, c.MasterKey, c.EpochDir = second.DatabaseURL, second.MasterKey, second.epochDir()
+	})
 	for _, c := range s.clients {
 		c.account = c.logIn(t)
 		c.read()

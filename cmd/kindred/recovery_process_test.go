@@ -79,7 +79,7 @@ func (p *process) start() {
 	p.cmd.Env = append(os.Environ(), asKindred+"=1",
 		"KINDRED_LISTEN="+p.Config.Listen, "KINDRED_PUBLIC_URL="+p.Config.PublicURL,
 		"KINDRED_DATABASE_URL="+p.Config.DatabaseURL, "KINDRED_EVENTSTORE_URL="+p.Config.EventStoreURL,
-		"KINDRED_DATA_DIR="+p.Config.DataDir, "KINDRED_MASTER_KEY="+p.Config.MasterKey,
+		"KINDRED_DATA_DIR="+p.Config.DataDir, "KINDRED_EPOCH_DIR="+p.Config.EpochDir, "KINDRED_MASTER_KEY="+p.Config.MasterKey,
 		"KINDRED_WEBHOOK_RETRY_DELAYS="+separated(p.Config.RetryDelays),
 		"KINDRED_WEBHOOK_TIMEOUT="+p.Config.WebhookTimeout.String(),
 		"KINDRED_WEBHOOK_ALLOW_NETWORKS="+separated(p.Config.AllowNetworks),

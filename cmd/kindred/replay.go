@@ -146,7 +146,7 @@ func (r *replaying) fromLog(ctx context.Context, from *foundation) error {
 	if err := r.buildModels(ctx); err != nil {
 		return err
 	}
-	if err := r.copyKeys(ctx, from.pool, ""); err != nil {
+	if err := r.copyKeys(ctx, from.pool, from.epochs, ""); err != nil {
 		return err
 	}
 	there := func() replay.Source { return &replay.Log{Store: from.log.Store, UpTo: end} }

@@ -16,6 +16,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/replay"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres"
 )
@@ -26,6 +27,7 @@ func keyTables(client id.Client) map[string]string {
 	tables := map[string]string{
 		"client_keys":  "client, id, master, wrapped, created_at",
 		"peppers":      "client, id, master, wrapped, created_at",
+		"epochs":       "id, fingerprint, keys, made_at, closing_at, retired_at",
 		"subject_keys": "client, subject, id, client_key, wrapped, lookup, created_at, destroyed_at",
 	}
 	if client == "" {
@@ -39,22 +41,43 @@ func keyTables(client id.Client) map[string]string {
 const dropHeads = `
 DELETE FROM audit_heads h WHERE size > coalesce((SELECT t.size FROM history_trees t WHERE t.client = h.client), 0)`
 
-// copyKeys copies wrapped keys as they are, in place of those that an earlier
-// run has copied. It comes after the events and the history: no event is without
-// its key then, and who was erased meanwhile is erased here too.
-func (r *replaying) copyKeys(ctx context.Context, from *pgxpool.Pool, client id.Client) error {
-	err := pgx.BeginFunc(ctx, r.to.pool, func(tx pgx.Tx) error {
-		tables := keyTables(client)
-		for _, table := range slices.Sorted(maps.Keys(tables)) {
-			if err := copyTable(ctx, from, tx, table, tables[table], client); err != nil {
-				return fmt.Errorf("%s: %w", table, err)
-			}
-		}
-		if client != "" {
-			return nil
-		}
-		_, err := tx.Exec(ctx, dropHeads)
+// keysOf selects the rows of a table of keys: all, or what one client's need.
+func keysOf(client id.Client, table string) string {
+	of := ` WHERE client = '` + string(client) + `'` // an export's head was parsed: letters, digits and an underscore
+	switch {
+	case client == "":
+		return ""
+	case table == "epochs":
+		return ` WHERE id IN (SELECT left(client_key, 17) FROM public.subject_keys` + of + `)`
+	}
+	return of
+}
+
+// copyKeys copies wrapped keys as they are, and the epochs that they are under, in
+// place of those that an earlier run has copied. It comes after the events and the
+// history: no event is without its key then, and who was erased meanwhile is erased
+// here too.
+func (r *replaying) copyKeys(ctx context.Context, pool *pgxpool.Pool, from *epochs.Epochs, client id.Client) error {
+	release, err := from.Hold(ctx)
+	if err != nil {
 		return err
+	}
+	defer release()
+	one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly} // for all tables: keys move from epoch to epoch
+	err = pgx.BeginTxFunc(ctx, pool, one, func(source pgx.Tx) error {
+		return pgx.BeginFunc(ctx, r.to.pool, func(tx pgx.Tx) error {
+			tables := keyTables(client)
+			for _, table := range slices.Sorted(maps.Keys(tables)) { // epochs before what is under them
+				if err := copyTable(ctx, source, tx, table, tables[table], keysOf(client, table)); err != nil {
+					return fmt.Errorf("%s: %w", table, err)
+				}
+			}
+			if err := r.to.epochs.CopyFrom(ctx, tx, from); err != nil || client != "" {
+				return err
+			}
+			_, err := tx.Exec(ctx, dropHeads)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("copy the keys: %w", err)
@@ -62,26 +85,17 @@ func (r *replaying) copyKeys(ctx context.Context, from *pgxpool.Pool, client id.
 	return nil
 }
 
-func copyTable(ctx context.Context, from *pgxpool.Pool, to pgx.Tx, table, columns string, client id.Client) error {
+func copyTable(ctx context.Context, source, to pgx.Tx, table, columns, where string) error {
 	if _, err := to.Exec(ctx, `DELETE FROM public.`+table); err != nil {
 		return err
 	}
-	where := ""
-	if client != "" {
-		where = ` WHERE client = '` + string(client) + `'` // an export's head was parsed: letters, digits and an underscore
-	}
-	source, err := from.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer source.Release()
 	reader, writer := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
 		_, err := source.Conn().PgConn().CopyTo(ctx, writer, `COPY (SELECT `+columns+` FROM public.`+table+where+`) TO STDOUT BINARY`)
 		sent <- errors.Join(err, writer.CloseWithError(err))
 	}()
-	_, err = to.Conn().PgConn().CopyFrom(ctx, reader, `COPY public.`+table+` (`+columns+`) FROM STDIN BINARY`)
+	_, err := to.Conn().PgConn().CopyFrom(ctx, reader, `COPY public.`+table+` (`+columns+`) FROM STDIN BINARY`)
 	return errors.Join(err, reader.Close(), <-sent)
 }
 
@@ -92,7 +106,11 @@ func (r *replaying) copyKeysOf(ctx context.Context, url string, client id.Client
 		return err
 	}
 	defer pool.Close()
-	return r.copyKeys(ctx, pool, client)
+	from, err := epochs.Open(ctx, pool, r.to.epochOptions(ctx))
+	if err != nil {
+		return fmt.Errorf("--keys: %w", err)
+	}
+	return r.copyKeys(ctx, pool, from, client)
 }
 
 // findMasterKeys makes sure that there are master keys where another database
@@ -108,7 +126,7 @@ func (e environ) findMasterKeys(ctx context.Context, config Config, url string) 
 }
 
 func openKeys(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 2})
+	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 4})
 	if err != nil {
 		return nil, fmt.Errorf("--keys: %w", err)
 	}

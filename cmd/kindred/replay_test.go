@@ -102,7 +102,9 @@ func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
 	}
 	s.stop()
 
-	s = startService(t, impatient, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey })
+	s = startService(t, impatient, func(c *Config) {
+		c.DatabaseURL, c.MasterKey, c.EpochDir = second.DatabaseURL, second.MasterKey, second.epochDir()
+	})
 	b := a.logIn(s)
 	if diff := cmp.Diff(lists, b.lists()); diff != "" {
 		t.Errorf("the second kindred (-first +second):\n%s", diff)
@@ -130,7 +132,9 @@ func TestTheSameSeedFindsTheSameClustersInAReplayedKindred(t *testing.T) {
 	})
 	a.grantAll(layer)
 	second := checkReplayed(t, s.Config)
-	b := a.logIn(startService(t, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey }))
+	b := a.logIn(startService(t, func(c *Config) {
+		c.DatabaseURL, c.MasterKey, c.EpochDir = second.DatabaseURL, second.MasterKey, second.epochDir()
+	}))
 
 	type cluster struct {
 		Label   string
@@ -190,7 +194,9 @@ func TestWhatWasReplayedStaysSilent(t *testing.T) {
 		t.Errorf("of the past %d deliveries are queued, and %d users or sweeps wait to be matched", queued, waiting)
 	}
 
-	s = startService(t, func(c *Config) { c.DatabaseURL, c.MasterKey = second.DatabaseURL, second.MasterKey })
+	s = startService(t, func(c *Config) {
+		c.DatabaseURL, c.MasterKey, c.EpochDir = second.DatabaseURL, second.MasterKey, second.epochDir()
+	})
 	b := p
 	b.account = p.logIn(s)
 	b.match("cat", "dan")
@@ -221,7 +227,7 @@ func TestALogMovesBetweenStores(t *testing.T) {
 	}
 	for _, config := range []Config{second, forth} {
 		s := startService(t, func(c *Config) {
-			c.DatabaseURL, c.EventStoreURL, c.MasterKey = config.DatabaseURL, config.EventStoreURL, config.MasterKey
+			c.DatabaseURL, c.EventStoreURL, c.MasterKey, c.EpochDir = config.DatabaseURL, config.EventStoreURL, config.MasterKey, config.epochDir()
 		})
 		lists := a.logIn(s).lists()
 		for _, all := range []map[string][]any{first, lists} {
@@ -334,7 +340,9 @@ func TestAnExportBecomesAKindred(t *testing.T) {
 	s.stop()
 
 	for config, opened := range map[*Config]bool{&withKeys: true, &sealed: false} {
-		s := startService(t, func(c *Config) { c.DatabaseURL, c.MasterKey = config.DatabaseURL, config.MasterKey })
+		s := startService(t, func(c *Config) {
+			c.DatabaseURL, c.MasterKey, c.EpochDir = config.DatabaseURL, config.MasterKey, config.epochDir()
+		})
 		b := a.at(s).with(s.exchange(key))
 		users := each[any](t, b, "/api/v1/users", 200)
 		if diff := cmp.Diff(lists["user"], users); opened && diff != "" {
@@ -388,7 +396,7 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 			execute(`BEGIN; SELECT FROM replay FOR UPDATE`)
 		}
 		tool := exec.Command(os.Args[0], "history", "replay", "--into", into)
-		tool.Env = append(os.Environ(), asKindred+"=1", "KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey)
+		tool.Env = append(os.Environ(), asKindred+"=1", "KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey, "KINDRED_EPOCH_DIR="+s.Config.epochDir())
 		hold, err := tool.StdinPipe()
 		if err != nil {
 			t.Fatal(err)

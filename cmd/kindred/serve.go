@@ -111,6 +111,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 		group.Go(func() error { return run.Run(behind) })
 		group.Go(func() error { return f.clustering(c, metrics).Run(behind) })
 		group.Go(func() error { return f.imports(c).Run(behind) })
+		group.Go(func() error { return f.rotation().Run(behind) })
 	}
 	if config.has(roleDispatcher) {
 		f.dispatch(behind, group, guard)

@@ -22,6 +22,7 @@ import (
 	"kindred/eventstore/feed"
 	"kindred/eventstore/pgstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/httpapi"
 	"kindred/postgres"
@@ -39,6 +40,7 @@ type foundation struct {
 	pool     *pgxpool.Pool
 	control  *pgxpool.Pool // for what must not wait behind the work: leases, revocations
 	vault    *seal.Vault
+	epochs   *epochs.Epochs
 	log      *eventstore.Log
 	metrics  *prometheus.Registry
 	progress *feed.Progress
@@ -51,7 +53,10 @@ type foundation struct {
 	closers  []func()
 }
 
-const controlConns = 4
+const (
+	controlConns    = 4
+	giveBackTimeout = 2 * time.Second
+)
 
 // found opens the foundation, in order. Close it in any case.
 func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
@@ -144,8 +149,34 @@ func (f *foundation) openVault(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if f.epochs, err = epochs.Open(ctx, f.pool, f.epochOptions(ctx)); err != nil {
+		return err
+	}
+	f.closers = append(f.closers, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+		defer cancel()
+		if err := f.epochs.Close(ctx); err != nil {
+			f.logger.WarnContext(ctx, "places under an epoch not given back", "error", err)
+		}
+	})
 	f.vault = seal.New(pgkeys.Keys{Pool: f.pool}, master, rand.Reader)
-	return nil
+	f.vault.Epochs = f.epochs
+	if f.tool {
+		return nil
+	}
+	return f.epochs.Make(ctx)
+}
+
+func (f *foundation) epochOptions(ctx context.Context) epochs.Options {
+	return epochs.Options{Path: f.config.epochDir(), Entropy: rand.Reader, Now: time.Now, Made: func(path string) {
+		f.logger.WarnContext(ctx, "made a directory for epoch keys; it must last as long as the database, and its copies are made "+
+			"by kindred keys snapshot alone", "directory", path)
+	}}
+}
+
+// rotation ends the epochs of those who are erased.
+func (f *foundation) rotation() *epochs.Rotation {
+	return &epochs.Rotation{Epochs: f.epochs, Lead: f.runner.Lead, Logger: f.logger, Gather: epochs.Gather, Settle: epochs.Settle}
 }
 
 func (f *foundation) openLog(ctx context.Context) error {
@@ -262,6 +293,6 @@ func processName() string {
 // isUnavailable says whether an error means that something the service stands
 // on cannot be reached just now.
 func isUnavailable(err error) bool {
-	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) || errors.Is(err, seal.ErrLost) ||
+	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) || errors.Is(err, seal.ErrLost) || errors.Is(err, seal.ErrEpoch) ||
 		errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
 }

@@ -171,7 +171,7 @@ func settingsOf(c Config) func(string) string {
 	return func(name string) string {
 		return map[string]string{
 			"KINDRED_DATABASE_URL": c.DatabaseURL, "KINDRED_EVENTSTORE_URL": c.EventStoreURL, "KINDRED_MASTER_KEY": c.MasterKey,
-			"KINDRED_DATA_DIR": c.DataDir,
+			"KINDRED_DATA_DIR": c.DataDir, "KINDRED_EPOCH_DIR": c.EpochDir,
 		}[name]
 	}
 }

@@ -90,7 +90,7 @@ func (c *committer) settle(batch []*request) error {
 		fail(batch, fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err))
 		return nil
 	case len(batch) == 1:
-		fail(batch, err)
+		fail(batch, unavailable(err))
 		return nil
 	}
 	for i := range batch {

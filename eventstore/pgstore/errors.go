@@ -15,7 +15,7 @@ import (
 // the server could not do its work, rather than that the work was wrong. A
 // caller's own cancellation stays what it is.
 func unavailable(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, eventstore.ErrUnavailable) || !passing(err) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, eventstore.ErrUnavailable) || !passing(err) && !late(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
@@ -52,4 +52,11 @@ func Passing(answer *pgconn.PgError) bool {
 func stands(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && answer.Code == "23505" // unique violation
+}
+
+// late says that keys came after the end of their epoch. The same statement will
+// not succeed; what is sealed anew will.
+func late(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.ConstraintName == "subject_keys_epoch"
 }

@@ -420,6 +420,40 @@ func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
 	}
 }
 
+// A process that was held up for minutes may append a key under an epoch that is
+// over: nobody could open what it seals.
+func TestAKeyOfAnEpochThatIsOverFailsAloneAndPasses(t *testing.T) {
+	pool := pgtest.New(t)
+	store := open(t, pool)
+	if _, err := pool.Exec(t.Context(), `INSERT INTO epochs (id, fingerprint, keys) VALUES ('x0000000000000001', '', 1)`); err != nil {
+		t.Fatal(err)
+	}
+	key := func(subject, epoch string) eventstore.Key {
+		k := eventstore.Key{Client: client, Subject: subject}
+		k.ID, k.Under, k.Wrapped = "id of "+subject, epoch+"/root", []byte("wrapped")
+		return k
+	}
+	request := func(k eventstore.Key) eventstore.Request {
+		return eventstore.Request{Stream: newStream(), Expected: eventstore.NoStream, Events: []eventstore.Proposed{newEvent()}, Keys: []eventstore.Key{k}}
+	}
+	results := store.AppendMany(t.Context(), []eventstore.Request{
+		request(key("usr_a", "x0000000000000001")), request(key("usr_b", "x0000000000000002")), request(key("usr_c", "x0000000000000001")),
+	})
+	for i, fails := range []bool{false, true, false} {
+		if err := results[i].Err; fails != errors.Is(err, eventstore.ErrUnavailable) || !fails && err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	if made, err := store.MakeKeys(t.Context(), []eventstore.Key{key("usr_d", "x0000000000000002")}); !errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("made %v, %v", made, err)
+	}
+	var stored int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM subject_keys`).Scan(&stored); err != nil || stored != 2 {
+		t.Errorf("%d keys are stored, %v", stored, err)
+	}
+	wantSound(t, pool)
+}
+
 func TestADeadServerIsUnavailable(t *testing.T) {
 	server := pgtest.Durable(t)
 	pool := connect(t, server.URL())

@@ -13,7 +13,7 @@ var ErrNoKey = errors.New("there is no such key")
 // WrappedKey is a key as it is stored.
 type WrappedKey struct {
 	ID      string // names the key; a box says by it what opens it
-	Under   string // the id of the key that wraps it
+	Under   string // the id of the key that wraps it; of a subject's, behind that of its epoch and a slash
 	Wrapped []byte // nonce || AES-256-GCM(key); empty once the key was destroyed
 }
 

@@ -64,6 +64,7 @@ func (v *Vault) PrepareEach(ctx context.Context, client id.Client, wanted []Want
 		}
 		key, _, err := v.draw(ctx, client, w.Subject)
 		if err != nil {
+			v.giveBack(missing, nil)
 			return nil, fmt.Errorf("prepare: %w", err)
 		}
 		key.Lookup = w.Lookup
@@ -74,8 +75,9 @@ func (v *Vault) PrepareEach(ctx context.Context, client id.Client, wanted []Want
 	}
 	stored, err := v.group.make(ctx, missing)
 	if err != nil {
-		return nil, fmt.Errorf("prepare: %w", err)
+		return nil, fmt.Errorf("prepare: %w", err) // they may be stored all the same
 	}
+	v.giveBack(missing, stored)
 	for i, row := range stored {
 		w := missing[i]
 		if row.Subject != w.Subject || w.Lookup != nil && len(row.Wrapped) > 0 && !bytes.Equal(row.Lookup, w.Lookup) {
@@ -120,7 +122,8 @@ func (v *Vault) Known(client id.Client, subject string) bool {
 	return found
 }
 
-// draw draws a key for a subject and wraps it under the client's.
+// draw draws a key for a subject and wraps it under the client's, and under an
+// epoch.
 func (v *Vault) draw(ctx context.Context, client id.Client, subject string) (SubjectKey, []byte, error) {
 	root, err := v.makeRoot(ctx, ClientKey, client)
 	if err != nil {
@@ -132,6 +135,14 @@ func (v *Vault) draw(ctx context.Context, client id.Client, subject string) (Sub
 	}
 	key := SubjectKey{Client: client, Subject: subject, WrappedKey: WrappedKey{ID: name, Under: root.id}}
 	key.Wrapped, err = wrap(v.entropy, root.cipher, secret, key.bound())
+	if err != nil || v.Epochs == nil {
+		return key, secret, err
+	}
+	epoch, err := v.Epochs.Take(ctx)
+	if err != nil {
+		return SubjectKey{}, nil, err
+	}
+	key, err = epoch.put(v.entropy, key)
 	return key, secret, err
 }
 

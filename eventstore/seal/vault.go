@@ -4,7 +4,8 @@
 //
 // A master key wraps client keys, a client key wraps the keys of the client's
 // subjects (users, members, webhooks), and a subject's key seals fields. Each
-// ciphertext is bound to its place, so that it opens nowhere else.
+// ciphertext is bound to its place, so that it opens nowhere else. A subject's
+// wrapped key is wrapped once more, under the key of an [Epoch].
 package seal
 
 import (
@@ -56,6 +57,8 @@ type Vault struct {
 	// Server counts the servers that the key table has been on; nil: it stays on one.
 	Server func() int64
 	server atomic.Int64 // as Server said last
+	// Epochs are what the keys of subjects are wrapped under once more; nil: nothing.
+	Epochs Epochs
 
 	keys     Keys
 	master   MasterKeys
@@ -136,8 +139,8 @@ func (v *Vault) With(ctx context.Context, row WrappedKey, client id.Client, subj
 func (o Opener) Open(p Place, b *event.Box) ([]byte, error) { return o.key.open(p, b) }
 
 // Destroy removes the key of a subject for good: here at once, and within a
-// second in every other process. The server overwrites the row's old bytes
-// when it vacuums the table; backups made before keep them until they expire.
+// second in every other process. What was written of it before opens with the
+// key of its epoch alone, which is destroyed within minutes.
 func (v *Vault) Destroy(ctx context.Context, client id.Client, subject string) error {
 	if err := checkNames(string(client), subject); err != nil {
 		return fmt.Errorf("destroy key: %w", err)
@@ -206,6 +209,10 @@ func (v *Vault) hold(ctx context.Context, row SubjectKey, asOf time.Time) (subje
 func (v *Vault) unwrapSubject(ctx context.Context, row SubjectKey) (subjectKey, error) {
 	if len(row.Wrapped) == 0 {
 		return subjectKey{}, ErrErased
+	}
+	row, err := v.bare(ctx, row)
+	if err != nil {
+		return subjectKey{}, err
 	}
 	root, err := v.root(ctx, ClientKey, row.Client)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/id"
@@ -180,6 +181,9 @@ func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.
 			}
 			return nil
 		}); err != nil {
+			if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "subject_keys_epoch" {
+				err = fmt.Errorf("%w: %w", seal.ErrEpoch, err)
+			}
 			return nil, fmt.Errorf("make keys: %w", err)
 		}
 	}
@@ -280,7 +284,7 @@ INSERT INTO subject_keys (client, subject, id, client_key, destroyed_at) VALUES 
 ON CONFLICT (client, subject) DO UPDATE SET wrapped = NULL, lookup = NULL, destroyed_at = now()
 WHERE subject_keys.wrapped IS NOT NULL`
 
-// Destroy leaves a tombstone.
+// Destroy leaves a tombstone. It names the epoch of the key until that is over.
 func (k Keys) Destroy(ctx context.Context, client id.Client, subject string) error {
 	if err := k.change(ctx, 1, destroySubject, client, subject); err != nil {
 		return fmt.Errorf("destroy the key of %s: %w", subject, err)

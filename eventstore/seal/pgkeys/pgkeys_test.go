@@ -73,6 +73,16 @@ func TestNoProcessOpensWhatAnotherErased(t *testing.T) {
 	}
 }
 
+// The server vacuums a table once more rows are dead than a threshold.
+func TestOneErasureIsEnoughForAVacuum(t *testing.T) {
+	var vacuumed bool
+	if err := pgtest.New(t).QueryRow(t.Context(), `
+SELECT 1 > (SELECT option_value::int FROM pg_options_to_table(reloptions) WHERE option_name = 'autovacuum_vacuum_threshold')
+FROM pg_class WHERE relname = 'subject_keys'`).Scan(&vacuumed); err != nil || !vacuumed {
+		t.Errorf("a vacuum: %t, %v", vacuumed, err)
+	}
+}
+
 func TestNoKeyStandsInTheDatabase(t *testing.T) {
 	pool := pgtest.New(t)
 	drawn := &recorder{}
