@@ -261,9 +261,9 @@ func (e *Epochs) missing(ctx context.Context, at dir) (names []string, n int, er
 	if err != nil {
 		return nil, 0, err
 	}
-	for name, print := range named {
+	for name, want := range named {
 		key, err := at.key(name)
-		if err != nil || fingerprint(name, key) != print {
+		if err != nil || fingerprint(name, key) != want {
 			names = append(names, name)
 		}
 	}
@@ -278,12 +278,12 @@ func (e *Epochs) living(ctx context.Context) (map[string][sha256.Size]byte, erro
 	}
 	found := map[string][sha256.Size]byte{}
 	var (
-		name  string
-		print []byte
+		name    string
+		printed []byte
 	)
-	if _, err := pgx.ForEachRow(rows, []any{&name, &print}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&name, &printed}, func() error {
 		var of [sha256.Size]byte
-		copy(of[:], print)
+		copy(of[:], printed)
 		found[name] = of
 		return nil
 	}); err != nil {

@@ -81,6 +81,9 @@ func (w *world) processOn(pool *pgxpool.Pool) process {
 	return process{w, e, v}
 }
 
+// another is a process beside this one.
+func (p process) another() process { return p.world.process() }
+
 func (p process) rotation() *epochs.Rotation {
 	return &epochs.Rotation{Epochs: p.epochs, Logger: slog.New(slog.DiscardHandler)}
 }
@@ -177,7 +180,7 @@ func (p process) opensOld(user string, row seal.WrappedKey) error {
 		p.Fatal(err)
 	}
 	thief := seal.New(keys, p.master, rand.Reader)
-	thief.Epochs = p.world.process().epochs
+	thief.Epochs = p.another().epochs
 	_, err = thief.Open(p.Context(), user, place(user), p.boxes[user])
 	return err
 }
@@ -203,7 +206,7 @@ func (w *world) files() []string {
 func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
 	p := newWorld(t).process()
 	p.keyed(named("", 10)...)
-	other := p.world.process()
+	other := p.another()
 	before := map[string]seal.WrappedKey{"usr_0": p.row("usr_0"), "usr_1": p.row("usr_1")}
 	if err := p.opensOld("usr_0", before["usr_0"]); err != nil {
 		t.Fatalf("the search for old rows finds nothing: %v", err)
@@ -219,7 +222,7 @@ func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
 	if err := p.opensOld("usr_0", before["usr_0"]); !errors.Is(err, seal.ErrEpoch) {
 		t.Errorf("what was written of an erased key: %v", err)
 	}
-	for _, p := range []process{p, other, p.world.process()} {
+	for _, p := range []process{p, other, p.another()} {
 		p.check(map[string]bool{"usr_0": true})
 	}
 	files := p.files()
@@ -232,7 +235,7 @@ func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
 		}
 	}
 	// Who has read a row before it moved opens it all the same.
-	late := p.world.process()
+	late := p.another()
 	with, err := late.vault.With(t.Context(), before["usr_1"], acme, "usr_1")
 	if err != nil {
 		t.Fatal(err)

@@ -162,8 +162,8 @@ func (e *Epochs) begin(ctx context.Context, db execer, at dir, taken int) (seal.
 	if err := at.putKey(name, key); err != nil {
 		return seal.Epoch{}, err
 	}
-	print := fingerprint(name, key)
-	if _, err := db.Exec(ctx, insertEpoch, name, print[:], taken); err != nil {
+	of := fingerprint(name, key)
+	if _, err := db.Exec(ctx, insertEpoch, name, of[:], taken); err != nil {
 		return seal.Epoch{}, fmt.Errorf("record an epoch: %w", err)
 	}
 	if e.now().Sub(began) > nameWithin {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,7 +20,11 @@ import (
 	"kindred/eventstore/seal"
 )
 
-const lockHold = `SELECT pg_advisory_lock_shared(` + holdKeys + `)`
+const (
+	lockHold   = `SELECT pg_advisory_lock_shared(` + holdKeys + `)`
+	unlockHold = `SELECT pg_advisory_unlock_shared(` + holdKeys + `)`
+	unlockTime = 5 * time.Second
+)
 
 // Hold keeps the keys of all epochs from being destroyed, by any process, until it
 // is released or this one dies. Erasures wait for as long with their last step.
@@ -29,7 +34,13 @@ func (e *Epochs) Hold(ctx context.Context) (release func(), err error) {
 		return nil, fmt.Errorf("hold the epoch keys: %w", err)
 	}
 	release = func() {
-		_ = conn.Hijack().Close(context.WithoutCancel(ctx)) // the lock goes with the connection
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
+		defer cancel()
+		if _, err := conn.Exec(ctx, unlockHold); err != nil {
+			_ = conn.Hijack().Close(ctx) // the lock goes with the connection
+			return
+		}
+		conn.Release()
 	}
 	if _, err := conn.Exec(ctx, lockHold); err != nil {
 		release()
@@ -142,16 +153,14 @@ func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []ag
 		if s.Directory != name {
 			return Restoring{}, fmt.Errorf("this snapshot is of the epochs in directory %q, and the database names %s", s.Directory, name)
 		}
-		for epoch, key := range s.Keys {
-			keys[epoch] = key
-		}
+		maps.Copy(keys, s.Keys)
 	}
 	var lost []string
-	for epoch, print := range named {
+	for epoch, want := range named {
 		if _, found := keys[epoch]; !found {
 			keys[epoch], _ = before.key(epoch) // not there: it is looked at below
 		}
-		if fingerprint(epoch, keys[epoch]) != print {
+		if fingerprint(epoch, keys[epoch]) != want {
 			lost = append(lost, epoch)
 		}
 	}
