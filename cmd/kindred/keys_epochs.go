@@ -97,7 +97,7 @@ func (e environ) restoreCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f := &foundation{config: config, logger: e.logger, tool: true}
+			f := newFoundation(config, e.logger, true)
 			defer f.close()
 			if err := f.openDatabase(cmd.Context()); err != nil {
 				return err

@@ -58,10 +58,16 @@ const (
 	giveBackTimeout = 2 * time.Second
 )
 
-// found opens the foundation, in order. Close it in any case.
-func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
+// newFoundation is one of which nothing is open.
+func newFoundation(config Config, logger *slog.Logger, tool bool) *foundation {
 	f := &foundation{config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry()}
 	registerProcess(f.metrics)
+	return f
+}
+
+// found opens the foundation, in order. Close it in any case.
+func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*foundation, error) {
+	f := newFoundation(config, logger, tool)
 	for _, step := range []func(context.Context) error{f.openDatabase, f.openVault, f.openLog} {
 		if err := step(ctx); err != nil {
 			f.close()

@@ -82,7 +82,7 @@ func (w *world) processOn(pool *pgxpool.Pool) process {
 }
 
 // another is a process beside this one.
-func (p process) another() process { return p.world.process() }
+func (p process) another() process { return p.processOn(p.pool) }
 
 func (p process) rotation() *epochs.Rotation {
 	return &epochs.Rotation{Epochs: p.epochs, Logger: slog.New(slog.DiscardHandler)}
