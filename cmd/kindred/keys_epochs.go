@@ -106,10 +106,14 @@ func (e environ) restoreCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(e.out, "%d epoch keys are restored.\n", done.Epochs)
+			said := fmt.Sprintf("%d epoch keys are restored.\n", done.Epochs)
 			if done.Lost > 0 {
-				_, err = fmt.Fprintf(e.out, "%d are given up; the keys of %d subjects count as destroyed.\n", done.Lost, done.Erased)
+				said += fmt.Sprintf("%d are given up; the keys of %d subjects count as destroyed.\n", done.Lost, done.Erased)
 			}
+			if done.Stays != "" {
+				said += fmt.Sprintf("%s belongs to the database that this one is a copy of: remove it once that has gone.\n", done.Stays)
+			}
+			_, err = io.WriteString(e.out, said)
 			return err
 		},
 	}

@@ -175,7 +175,7 @@ func (f *foundation) openVault(ctx context.Context) error {
 
 func (f *foundation) epochOptions(ctx context.Context) epochs.Options {
 	return epochs.Options{Path: f.config.epochDir(), Entropy: rand.Reader, Now: time.Now, Made: func(path string) {
-		f.logger.WarnContext(ctx, "made a directory for epoch keys; it must last as long as the database, and its copies are made "+
+		f.logger.InfoContext(ctx, "made a directory for epoch keys; it must last as long as the database, and its copies are made "+
 			"by kindred keys snapshot alone", "directory", path)
 	}}
 }

@@ -123,6 +123,8 @@ type Restoring struct {
 	Epochs int // whose keys are there now
 	Lost   int // epochs whose keys are not to be had
 	Erased int // subjects whose keys were under these
+
+	Stays string // the directory of the database that this one is a copy of, where it is here
 }
 
 // Restore gives a database a directory of its own with the keys of the epochs that
@@ -172,12 +174,17 @@ func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []ag
 	if err != nil {
 		return Restoring{}, err
 	}
-	if owner, err := os.ReadFile(before.file(ownerFile)); err == nil && string(owner) == database+"\n" {
+	done := Restoring{Epochs: len(named) - len(lost), Lost: len(lost), Erased: erased}
+	switch owner, err := os.ReadFile(before.file(ownerFile)); {
+	case err != nil: // it is not here
+	case string(owner) != database+"\n":
+		done.Stays = string(before)
+	default:
 		if err := before.remove(); err != nil {
-			return Restoring{}, fmt.Errorf("remove the directory before: %w", err)
+			return done, fmt.Errorf("remove the directory before: %w", err)
 		}
 	}
-	return Restoring{Epochs: len(named) - len(lost), Lost: len(lost), Erased: erased}, nil
+	return done, nil
 }
 
 func open(from io.Reader, identities []age.Identity) (s snapshot, err error) {
