@@ -13,7 +13,7 @@ func TestAQuotaBoundsWhatHashesPasswords(t *testing.T) {
 	t.Setenv("GOGC", "100")
 	t.Setenv("GOMAXPROCS", "")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as a quota of one core does
-	env := newEnviron(nil, io.Discard, io.Discard)
+	env := newEnviron(settingsOf(Config{}), io.Discard, io.Discard)
 	setUp(&cobra.Command{}, nil)
 	if turns := runtime.GOMAXPROCS(0); env.cores != 1 || turns != least {
 		t.Errorf("%d cores hash passwords, in %d turns; want 1 and %d", env.cores, turns, least)
