@@ -32,7 +32,7 @@ var rules = map[string][]string{
 	"eventstore/audit":  {"domain/id", "eventstore", "go-jose"},
 	"eventstore/replay": {"domain/id", "eventstore", "eventstore/audit"},
 	"eventstore/feed":   {"eventstore", "domain/event", "domain/id", "domain/fault", "postgres", "pgx", "watermill"},
-	"eventstore/tail":   {"eventstore"},
+	"eventstore/tail":   {"eventstore", "domain/id"},
 	"commands":          {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
 	"commands/policies": {
 		"commands", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
