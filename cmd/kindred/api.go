@@ -119,6 +119,7 @@ func (f *foundation) commands(passwords *auth.Passwords, guard *dispatcher.Guard
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
 		Revoked: f.revocations().Note, Erasures: f.spool(), Imported: countImports(f.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
+		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server,
 		HashPassword: func(ctx context.Context, password string, known ...string) (string, error) {
 			if err := auth.CheckPassword("/password", password, known...); err != nil {
 				return "", err
