@@ -1689,7 +1689,10 @@ type HistoryPage struct {
 type HistoryPersonal struct {
 	Email      *string `json:"email,omitempty"`
 	ExternalID *string `json:"external_id,omitempty"`
-	Note       *string `json:"note,omitempty"`
+
+	// Network Where a member logged in from: an IPv4 address, or the /64 of an IPv6 one.
+	Network *string `json:"network,omitempty"`
+	Note    *string `json:"note,omitempty"`
 
 	// Profile What a later run compares a cluster with, JSON as text.
 	Profile *string `json:"profile,omitempty"`

@@ -59,12 +59,15 @@ type service struct {
 	export     func(io.Writer) error
 	traits     json.RawMessage // of the user
 	userID     string
+	mu         sync.Mutex // guards call
 	call       httpapi.Call
 	apiKey     string
 }
 
 func (s *service) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (httpapi.ListUsersResponseObject, error) {
+	s.mu.Lock()
 	s.call = httpapi.CallFrom(ctx)
+	s.mu.Unlock()
 	if s.listUsers != nil {
 		if err := s.listUsers(ctx, r); err != nil {
 			return nil, err
@@ -74,7 +77,9 @@ func (s *service) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObjec
 }
 
 func (s *service) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject) (httpapi.CreateUserResponseObject, error) {
+	s.mu.Lock()
 	s.call = httpapi.CallFrom(ctx)
+	s.mu.Unlock()
 	if s.createUser != nil {
 		if err := s.createUser(ctx, r.Body); err != nil {
 			return nil, err
@@ -102,7 +107,9 @@ func (s *service) GetUser(_ context.Context, r httpapi.GetUserRequestObject) (ht
 }
 
 func (s *service) EraseUser(ctx context.Context, _ httpapi.EraseUserRequestObject) (httpapi.EraseUserResponseObject, error) {
+	s.mu.Lock()
 	s.call = httpapi.CallFrom(ctx)
+	s.mu.Unlock()
 	return httpapi.EraseUser204Response{Headers: httpapi.EraseUser204ResponseHeaders{XKindredPosition: "00000000000000ff"}}, nil
 }
 

@@ -162,6 +162,7 @@ func eventful(w *world, random *rand.Rand, events int) {
 		case choice < 9 && len(erased) > 0:
 			u := erased[len(erased)-1]
 			erased = erased[:len(erased)-1]
+			w.forget(u.client, u.id)
 			u.generation++
 			u.id = w.createAgain(u.client, u.external, u.generation, traits)
 			users = append(users, u)

@@ -1,6 +1,9 @@
 package projections
 
-import "kindred/domain/id"
+import (
+	"kindred/domain/id"
+	"kindred/eventstore/feed"
+)
 
 // Lose leaves a client's population as one who has waited long finds it: since
 // it came, changes were taken in, and then the next turn has failed.
@@ -9,4 +12,10 @@ func (p *Populations) Lose(client id.Client) {
 	pop.turn <- struct{}{}
 	pop.known, pop.done = known{}, pop.begun.Load()+1
 	<-pop.turn
+}
+
+// Reread has populations find what they know of a server that has taken the place
+// of the one that it was read from.
+func (p *Populations) Reread(progress *feed.Progress) {
+	p.Users.Progress, p.Consent.Progress, p.Schemas.Progress = progress, progress, progress
 }

@@ -652,6 +652,7 @@ func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.maxLeftOut = -1
 	w.follow(projections.Webhooks{})
 	for _, client := range []id.Client{w.acme, w.bolt} {
 		hook := w.subscribe(client, "https://one")

@@ -28,6 +28,7 @@ import (
 
 // world is a database with a log, and what reads the models on top of it.
 type world struct {
+	maxLeftOut int // of a runner; -1: the first stops a client
 	testing.TB
 	pool   *pgxpool.Pool
 	log    *eventstore.Log
@@ -76,7 +77,7 @@ func (w *world) follow(models ...feed.ReadModel) (stop func()) {
 	w.Helper()
 	runner := &feed.Runner{
 		Pool: w.pool, Log: w.log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-		Progress: w.reader.Progress,
+		Progress: w.reader.Progress, MaxLeftOut: w.maxLeftOut,
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	var all sync.WaitGroup
@@ -163,6 +164,12 @@ func (w *world) change(client id.Client, user id.User, traits string) {
 func (w *world) erase(client id.Client, user id.User) {
 	w.Helper()
 	w.recordUser(client, user, event.EndUserErased{User: user})
+	w.forget(client, user)
+}
+
+// forget destroys the key of a user, and what finds it.
+func (w *world) forget(client id.Client, user id.User) {
+	w.Helper()
 	if err := w.log.Vault.Destroy(w.Context(), client, string(user)); err != nil {
 		w.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestWhoIsNotDoneInTimeIsCutOffInAnOrderlyStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener, c := pipetest.Listen()
 		var log bytes.Buffer
-		f := &foundation{logger: slog.New(slog.NewTextHandler(&log, nil))}
+		f := &foundation{config: Config{MaxConnections: 64}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 		ctx, stop := context.WithCancel(t.Context())
 		long := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			stop()

@@ -110,7 +110,7 @@ func TestAPortInUseIsToldAndNothingIsStarted(t *testing.T) {
 	if state := second.wait(); state.ExitCode() != 1 {
 		t.Errorf("it ended with %s", state)
 	}
-	if said := second.said(); !strings.Contains(said, "kindred: listen on "+first.Config.Listen) || !strings.Contains(said, "address already in use") {
+	if said := second.said(); !strings.Contains(said, "kindred: another program listens on "+first.Config.Listen) || !strings.Contains(said, "KINDRED_LISTEN") {
 		t.Errorf("it does not say why:\n%s", said)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
