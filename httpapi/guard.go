@@ -194,8 +194,9 @@ func (e *edge) receive(r *http.Request, x *exchange, t *taken) error {
 	m, conn := &meter{now: e.o.Now}, http.NewResponseController(x.rec)
 	t.from = metered{t.from, m}
 	h := m.holder(func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // where there is no connection, nothing waits
-	return StepOut(r.Context(), func() error {
-		return e.bodies.during(r.Context(), x.client(), h, func() error {
+	ctx := r.Context()
+	return StepOut(ctx, func() error { //nolint:contextcheck // it is that context
+		return e.bodies.during(ctx, x.client(), h, func() error {
 			if t.take(x.op.bodyLimit); t.err != nil {
 				return incomplete()
 			}

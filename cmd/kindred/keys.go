@@ -130,11 +130,11 @@ type listedKey struct {
 func printKeys(out io.Writer, infos []auth.KeyInfo, asJSON bool) error {
 	list := newListing(out, asJSON, "KEY", "ALGORITHM", "STATE", "SIGNS FROM", "REMOVED AT")
 	for _, k := range infos {
-		item, removed := listedKey{k.ID, string(k.Algorithm), string(k.State), k.ActivatesAt, nil}, "-"
+		item, removed := listedKey{k.ID, k.Algorithm, string(k.State), k.ActivatesAt, nil}, "-"
 		if !k.RemovedAt.IsZero() {
 			item.RemovedAt, removed = &k.RemovedAt, k.RemovedAt.UTC().Format(time.RFC3339)
 		}
-		if err := list.add(item, k.ID, string(k.Algorithm), string(k.State), k.ActivatesAt.UTC().Format(time.RFC3339), removed); err != nil {
+		if err := list.add(item, k.ID, k.Algorithm, string(k.State), k.ActivatesAt.UTC().Format(time.RFC3339), removed); err != nil {
 			return err
 		}
 	}

@@ -157,14 +157,15 @@ func (r *refused) store(ctx context.Context, tx pgx.Tx, slot string, allowed int
 // report tells of what could not be applied, once that is committed.
 func (l *leader) report(ctx context.Context, all []refused) {
 	for _, r := range all {
-		what := "event left out"
+		logger := l.Logger.With("projection", l.slot, "client", r.at.Client,
+			"position", r.at.Position, "event_id", r.at.ID, "type", r.at.Type, "reason", r.reason)
 		if r.stops {
-			what, l.skip[r.at.Client] = "client quarantined", true
+			l.skip[r.at.Client] = true
+			logger.ErrorContext(ctx, "client quarantined")
 		} else {
 			l.leftOut++
+			logger.ErrorContext(ctx, "event left out")
 		}
-		l.Logger.ErrorContext(ctx, what, "projection", l.slot, "client", r.at.Client,
-			"position", r.at.Position, "event_id", r.at.ID, "type", r.at.Type, "reason", r.reason)
 	}
 	l.Metrics.refused(l.slot, len(l.skip), l.leftOut)
 }

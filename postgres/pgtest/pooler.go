@@ -81,7 +81,7 @@ max_client_conn = 1000
 logfile = %[4]s/log
 `, config.Host, config.Port, config.User, dir, poolerPort, poolerConns)
 	file := filepath.Join(dir, "pgbouncer.ini")
-	if err := errors.Join(os.WriteFile(file, []byte(settings), 0o644), os.Chown(dir, int(owner.Uid), int(owner.Gid))); err != nil { //nolint:gosec // another account reads it
+	if err := errors.Join(os.WriteFile(file, []byte(settings), 0o644), os.Chown(dir, int(owner.Uid), int(owner.Gid))); err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, "--quiet", file)

@@ -175,8 +175,8 @@ func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []ag
 		return Restoring{}, err
 	}
 	done := Restoring{Epochs: len(named) - len(lost), Lost: len(lost), Erased: erased}
-	switch owner, err := os.ReadFile(before.file(ownerFile)); {
-	case err != nil: // it is not here
+	switch owner, missing := os.ReadFile(before.file(ownerFile)); {
+	case missing != nil: // it is not here
 	case string(owner) != database+"\n":
 		done.Stays = string(before)
 	default:
