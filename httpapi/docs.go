@@ -147,7 +147,10 @@ func pretty(given any, schema *openapi3.Schema) string {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(example(schema)); err != nil {
+	if given == nil {
+		given = example(schema)
+	}
+	if err := encoder.Encode(given); err != nil {
 		return ""
 	}
 	return strings.TrimSpace(out.String())
