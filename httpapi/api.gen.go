@@ -2131,7 +2131,7 @@ type NewWebhook struct {
 
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
-	// Example: whsec_…
+	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
 
 	// URL An http or https URL.
@@ -2651,7 +2651,7 @@ type WebhookChange struct {
 
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
-	// Example: whsec_…
+	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
 	Status *WebhookStatus `json:"status,omitempty"`
 
@@ -2694,13 +2694,13 @@ type WebhookList struct {
 type WebhookRotation struct {
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
-	// Example: whsec_…
+	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
 }
 
 // WebhookSecret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 //
-// Example: whsec_…
+// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 type WebhookSecret = string
 
 // WebhookStatus defines model for WebhookStatus.
