@@ -251,7 +251,7 @@ func TestUsers(t *testing.T) {
 		a := s.signUp()
 		for external, traits := range map[string]string{
 			"ann": `{"plan":"pro","age":30,"likes":["jazz","climbing"]}`, "bob": `{"plan":"pro","age":31,"likes":["jazz"]}`,
-			"cat": `{"plan":"free","age":60,"likes":["chess"]}`, "dan": `{}`,
+			"cat": `{"plan":"pro","age":60,"likes":["chess"]}`, "dan": `{}`,
 		} {
 			a.createUser(external, json.RawMessage(traits))
 		}
