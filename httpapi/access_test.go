@@ -26,7 +26,7 @@ func TestCredentials(t *testing.T) {
 		{"another scheme", []string{"Authorization", "Basic abc"}, 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The Authorization header is not a bearer token."`},
 		{"no word", []string{"Authorization", "Bearer "}, 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The Authorization header is not a bearer token."`},
 		{"a wrong token", token("forged"), 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The token is not valid."`},
-		{"a token that cannot be judged", token("unknowable"), 503, "revocations_stale", ""},
+		{"a token that cannot be judged", token("unknowable"), 503, "unverifiable", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -37,6 +37,21 @@ func (e Audience) Valid() bool {
 	}
 }
 
+// Defines values for CampaignBudgetExhaustedDeliveryEventType.
+const (
+	CampaignBudgetExhausted CampaignBudgetExhaustedDeliveryEventType = "campaign.budget_exhausted"
+)
+
+// Valid indicates whether the value is a known member of the CampaignBudgetExhaustedDeliveryEventType enum.
+func (e CampaignBudgetExhaustedDeliveryEventType) Valid() bool {
+	switch e {
+	case CampaignBudgetExhausted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for CampaignCommand.
 const (
 	CampaignCancel CampaignCommand = "cancelled"
@@ -118,6 +133,21 @@ func (e ClientTier) Valid() bool {
 	}
 }
 
+// Defines values for ClusterDriftDetectedDeliveryEventType.
+const (
+	ClusterDriftDetected ClusterDriftDetectedDeliveryEventType = "cluster.drift_detected"
+)
+
+// Valid indicates whether the value is a known member of the ClusterDriftDetectedDeliveryEventType enum.
+func (e ClusterDriftDetectedDeliveryEventType) Valid() bool {
+	switch e {
+	case ClusterDriftDetected:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ClusterStatus.
 const (
 	ClusterActive  ClusterStatus = "active"
@@ -130,6 +160,36 @@ func (e ClusterStatus) Valid() bool {
 	case ClusterActive:
 		return true
 	case ClusterRetired:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ClusteringCompletedDeliveryEventType.
+const (
+	ClusteringCompleted ClusteringCompletedDeliveryEventType = "clustering.completed"
+)
+
+// Valid indicates whether the value is a known member of the ClusteringCompletedDeliveryEventType enum.
+func (e ClusteringCompletedDeliveryEventType) Valid() bool {
+	switch e {
+	case ClusteringCompleted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ClusteringFailedDeliveryEventType.
+const (
+	ClusteringFailed ClusteringFailedDeliveryEventType = "clustering.failed"
+)
+
+// Valid indicates whether the value is a known member of the ClusteringFailedDeliveryEventType enum.
+func (e ClusteringFailedDeliveryEventType) Valid() bool {
+	switch e {
+	case ClusteringFailed:
 		return true
 	default:
 		return false
@@ -177,13 +237,28 @@ func (e ConsentStatus) Valid() bool {
 
 // Defines values for ConsentsChangeAll.
 const (
-	True ConsentsChangeAll = true
+	ConsentsChangeAllTrue ConsentsChangeAll = true
 )
 
 // Valid indicates whether the value is a known member of the ConsentsChangeAll enum.
 func (e ConsentsChangeAll) Valid() bool {
 	switch e {
-	case True:
+	case ConsentsChangeAllTrue:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryIsTest.
+const (
+	DeliveryIsTestTrue DeliveryIsTest = true
+)
+
+// Valid indicates whether the value is a known member of the DeliveryIsTest enum.
+func (e DeliveryIsTest) Valid() bool {
+	switch e {
+	case DeliveryIsTestTrue:
 		return true
 	default:
 		return false
@@ -433,6 +508,21 @@ func (e KeyScope) Valid() bool {
 	}
 }
 
+// Defines values for MatchComputedDeliveryEventType.
+const (
+	MatchComputed MatchComputedDeliveryEventType = "match.computed"
+)
+
+// Valid indicates whether the value is a known member of the MatchComputedDeliveryEventType enum.
+func (e MatchComputedDeliveryEventType) Valid() bool {
+	switch e {
+	case MatchComputed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	RoleAdmin  Role = "admin"
@@ -634,6 +724,21 @@ const (
 func (e Consistency) Valid() bool {
 	switch e {
 	case Eventual:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HeaderTest.
+const (
+	HeaderTestTrue HeaderTest = "true"
+)
+
+// Valid indicates whether the value is a known member of the HeaderTest enum.
+func (e HeaderTest) Valid() bool {
+	switch e {
+	case HeaderTestTrue:
 		return true
 	default:
 		return false
@@ -894,6 +999,38 @@ type CampaignAnalytics struct {
 	Timezone string `json:"timezone"`
 }
 
+// CampaignBudgetExhaustedData defines model for CampaignBudgetExhaustedData.
+type CampaignBudgetExhaustedData struct {
+	// CampaignID The campaign, `cam_…`.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
+	CampaignID string `json:"campaign_id"`
+
+	// ClientID Your client, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ClientID string `json:"client_id"`
+}
+
+// CampaignBudgetExhaustedDelivery A spend has reached the budget of a campaign, which is completed; told once.
+type CampaignBudgetExhaustedDelivery struct {
+	Data CampaignBudgetExhaustedData `json:"data"`
+
+	// EventType What happened.
+	EventType CampaignBudgetExhaustedDeliveryEventType `json:"event_type"`
+
+	// Test Of an event that was made up for a test; absent otherwise.
+	Test *DeliveryIsTest `json:"test,omitempty"`
+
+	// Timestamp When it happened, in UTC with microseconds.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Timestamp DeliveryTime `json:"timestamp"`
+}
+
+// CampaignBudgetExhaustedDeliveryEventType What happened.
+type CampaignBudgetExhaustedDeliveryEventType string
+
 // CampaignChange What is not named stays; null takes away.
 //
 // Example: {"status":"running"}
@@ -943,8 +1080,19 @@ type CampaignList struct {
 // CampaignStatus defines model for CampaignStatus.
 type CampaignStatus string
 
-// Client defines model for Client.
-type Client struct {
+// ClientChange Example: {"settings":{"automatic_matching":{"k":10,"min_score":0.7,"on":true}}}
+type ClientChange struct {
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name *Name `json:"name,omitempty"`
+
+	// Settings Settings that are not named stay.
+	Settings *ClientSettingsChange `json:"settings,omitempty"`
+}
+
+// ClientDetails defines model for ClientDetails.
+type ClientDetails struct {
 	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
@@ -959,17 +1107,6 @@ type Client struct {
 	Slug   string       `json:"slug"`
 	Status ClientStatus `json:"status"`
 	Tier   ClientTier   `json:"tier"`
-}
-
-// ClientChange Example: {"settings":{"automatic_matching":{"k":10,"min_score":0.7,"on":true}}}
-type ClientChange struct {
-	// Name A name without control characters.
-	//
-	// Example: Acme
-	Name *Name `json:"name,omitempty"`
-
-	// Settings Settings that are not named stay.
-	Settings *ClientSettingsChange `json:"settings,omitempty"`
 }
 
 // ClientID Example: cli_0123456789abcdefghijklmnop
@@ -1103,6 +1240,38 @@ type ClusterDrift struct {
 	Severity    DriftSeverity     `json:"severity"`
 }
 
+// ClusterDriftDetectedData defines model for ClusterDriftDetectedData.
+type ClusterDriftDetectedData struct {
+	// ClientID Your client, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ClientID string `json:"client_id"`
+
+	// ClusterID The cluster, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ClusterID string `json:"cluster_id"`
+}
+
+// ClusterDriftDetectedDelivery A cluster has changed; its drift tells how.
+type ClusterDriftDetectedDelivery struct {
+	Data ClusterDriftDetectedData `json:"data"`
+
+	// EventType What happened.
+	EventType ClusterDriftDetectedDeliveryEventType `json:"event_type"`
+
+	// Test Of an event that was made up for a test; absent otherwise.
+	Test *DeliveryIsTest `json:"test,omitempty"`
+
+	// Timestamp When it happened, in UTC with microseconds.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Timestamp DeliveryTime `json:"timestamp"`
+}
+
+// ClusterDriftDetectedDeliveryEventType What happened.
+type ClusterDriftDetectedDeliveryEventType string
+
 // ClusterDriftList defines model for ClusterDriftList.
 type ClusterDriftList struct {
 	Data []ClusterDrift `json:"data"`
@@ -1185,6 +1354,83 @@ type ClusterTrait struct {
 	// Type Example: category
 	Type string `json:"type"`
 }
+
+// ClusteringCompletedData defines model for ClusteringCompletedData.
+type ClusteringCompletedData struct {
+	// ClientID Your client, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ClientID string `json:"client_id"`
+
+	// ClusteringRunID The run, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID string `json:"clustering_run_id"`
+
+	// Clusters What it found, the largest first.
+	Clusters []DeliveryCluster `json:"clusters"`
+
+	// ConsentLayerID The consent layer of the run, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID string `json:"consent_layer_id"`
+}
+
+// ClusteringCompletedDelivery A clustering run has ended with clusters.
+type ClusteringCompletedDelivery struct {
+	Data ClusteringCompletedData `json:"data"`
+
+	// EventType What happened.
+	EventType ClusteringCompletedDeliveryEventType `json:"event_type"`
+
+	// Test Of an event that was made up for a test; absent otherwise.
+	Test *DeliveryIsTest `json:"test,omitempty"`
+
+	// Timestamp When it happened, in UTC with microseconds.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Timestamp DeliveryTime `json:"timestamp"`
+}
+
+// ClusteringCompletedDeliveryEventType What happened.
+type ClusteringCompletedDeliveryEventType string
+
+// ClusteringFailedData defines model for ClusteringFailedData.
+type ClusteringFailedData struct {
+	// ClientID Your client, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ClientID string `json:"client_id"`
+
+	// ConsentLayerID The consent layer of the run, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID string `json:"consent_layer_id"`
+
+	// ErrorDetails Why, in a sentence that names the run.
+	//
+	// Example: The run needs at least 40 users.
+	ErrorDetails string `json:"error_details"`
+}
+
+// ClusteringFailedDelivery A clustering run has ended without clusters; the last good ones stay.
+type ClusteringFailedDelivery struct {
+	Data ClusteringFailedData `json:"data"`
+
+	// EventType What happened.
+	EventType ClusteringFailedDeliveryEventType `json:"event_type"`
+
+	// Test Of an event that was made up for a test; absent otherwise.
+	Test *DeliveryIsTest `json:"test,omitempty"`
+
+	// Timestamp When it happened, in UTC with microseconds.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Timestamp DeliveryTime `json:"timestamp"`
+}
+
+// ClusteringFailedDeliveryEventType What happened.
+type ClusteringFailedDeliveryEventType string
 
 // ClusteringRun defines model for ClusteringRun.
 type ClusteringRun struct {
@@ -1382,17 +1628,10 @@ type ConsentsChange struct {
 
 	// UserIds Up to 10,000 `usr_…` ids or `ext:…` references.
 	UserIds []string `json:"user_ids,omitempty"`
-	union   json.RawMessage
 }
 
 // ConsentsChangeAll Every user there is now.
 type ConsentsChangeAll bool
-
-// ConsentsChange0 defines model for ConsentsChange.0.
-type ConsentsChange0 = interface{}
-
-// ConsentsChange1 defines model for ConsentsChange.1.
-type ConsentsChange1 = interface{}
 
 // ConsentsChanged defines model for ConsentsChanged.
 type ConsentsChanged struct {
@@ -1458,8 +1697,29 @@ type DeliveryAttempt struct {
 	Status *int `json:"status"`
 }
 
+// DeliveryCluster defines model for DeliveryCluster.
+type DeliveryCluster struct {
+	// ID The cluster, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ID string `json:"id"`
+
+	// Label What sets it apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), high age
+	Label string `json:"label"`
+
+	// Size How many members the run found.
+	//
+	// Example: 1204
+	Size int `json:"size"`
+}
+
 // DeliveryID Example: dlv_0123456789abcdefghijklmnop
 type DeliveryID = id.Delivery
+
+// DeliveryIsTest Of an event that was made up for a test; absent otherwise.
+type DeliveryIsTest bool
 
 // DeliveryList defines model for DeliveryList.
 type DeliveryList struct {
@@ -1474,6 +1734,11 @@ type DeliveryList struct {
 
 // DeliveryStatus `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
 type DeliveryStatus string
+
+// DeliveryTime When it happened, in UTC with microseconds.
+//
+// Example: 2026-01-31T12:00:00.123456Z
+type DeliveryTime = time.Time
 
 // DriftCause defines model for DriftCause.
 type DriftCause struct {
@@ -1550,6 +1815,11 @@ type EngagementRate = float64
 
 // EngagementType defines model for EngagementType.
 type EngagementType string
+
+// EventDelivery The body of a delivery; `event_type` says which it is.
+type EventDelivery struct {
+	union json.RawMessage
+}
 
 // EventType defines model for EventType.
 type EventType string
@@ -1926,6 +2196,48 @@ type Match struct {
 	Score Score `json:"score"`
 }
 
+// MatchComputedData defines model for MatchComputedData.
+type MatchComputedData struct {
+	// ClientID Your client, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ClientID string `json:"client_id"`
+
+	// MatchedUserID The user that was found, named in the same way.
+	//
+	// Example: usr_1123456789abcdefghijklmnop
+	MatchedUserID string `json:"matched_user_id"`
+
+	// Score How alike the two are, with four decimals.
+	//
+	// Example: 0.8731
+	Score float64 `json:"score"`
+
+	// UserID The user that was asked about, `usr_…`, or your own id under the setting `webhook_user_ids`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID string `json:"user_id"`
+}
+
+// MatchComputedDelivery Two users were compared, and the match recorded.
+type MatchComputedDelivery struct {
+	Data MatchComputedData `json:"data"`
+
+	// EventType What happened.
+	EventType MatchComputedDeliveryEventType `json:"event_type"`
+
+	// Test Of an event that was made up for a test; absent otherwise.
+	Test *DeliveryIsTest `json:"test,omitempty"`
+
+	// Timestamp When it happened, in UTC with microseconds.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Timestamp DeliveryTime `json:"timestamp"`
+}
+
+// MatchComputedDeliveryEventType What happened.
+type MatchComputedDeliveryEventType string
+
 // MatchList defines model for MatchList.
 type MatchList struct {
 	Data []Match `json:"data"`
@@ -1938,12 +2250,14 @@ type MatchList struct {
 type MatchRequest struct {
 	// ConsentLayerID Looks only at users who have granted this layer, and only at its traits. The user itself must have granted it: else 409 `consent_missing`.
 	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
-	Limit          *int    `json:"limit,omitempty"`
+
+	// Limit How many matches at most; 20 where it is left out.
+	Limit *int `json:"limit,omitempty"`
 
 	// MatchedUserID Only the match with this user, `usr_…` or `ext:…`.
 	MatchedUserID *string `json:"matched_user_id,omitempty"`
 
-	// Record false computes without recording.
+	// Record `false` computes without recording; `true` where it is left out.
 	Record *bool `json:"record,omitempty"`
 }
 
@@ -2740,6 +3054,27 @@ type Cursor = string
 // DeliveryInPath defines model for DeliveryInPath.
 type DeliveryInPath = string
 
+// HeaderDelivery defines model for HeaderDelivery.
+type HeaderDelivery = string
+
+// HeaderEvent defines model for HeaderEvent.
+type HeaderEvent = EventType
+
+// HeaderSignature defines model for HeaderSignature.
+type HeaderSignature = string
+
+// HeaderTest defines model for HeaderTest.
+type HeaderTest string
+
+// HeaderWebhookID defines model for HeaderWebhookID.
+type HeaderWebhookID = string
+
+// HeaderWebhookSignature defines model for HeaderWebhookSignature.
+type HeaderWebhookSignature = string
+
+// HeaderWebhookTimestamp defines model for HeaderWebhookTimestamp.
+type HeaderWebhookTimestamp = string
+
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
@@ -2773,8 +3108,14 @@ type WebhookInPath = string
 // Conflict RFC 9457.
 type Conflict = Problem
 
+// Forbidden RFC 9457.
+type Forbidden = Problem
+
 // Invalid RFC 9457.
 type Invalid = Problem
+
+// Limited RFC 9457.
+type Limited = Problem
 
 // Missing RFC 9457.
 type Missing = Problem
@@ -2784,6 +3125,9 @@ type Stale = Problem
 
 // Unauthenticated RFC 9457.
 type Unauthenticated = Problem
+
+// Unavailable RFC 9457.
+type Unavailable = Problem
 
 // ListCampaignsParams defines parameters for ListCampaigns.
 type ListCampaignsParams struct {
@@ -3109,23 +3453,31 @@ type SignupJSONRequestBody = SignupRequest
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = TokenRequest
 
-// AsConsentsChange0 returns the union data inside the ConsentsChange as a ConsentsChange0
-func (t ConsentsChange) AsConsentsChange0() (ConsentsChange0, error) {
-	var body ConsentsChange0
+// AsMatchComputedDelivery returns the union data inside the EventDelivery as a MatchComputedDelivery
+func (t EventDelivery) AsMatchComputedDelivery() (MatchComputedDelivery, error) {
+	var body MatchComputedDelivery
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromConsentsChange0 overwrites any union data inside the ConsentsChange as the provided ConsentsChange0
-func (t *ConsentsChange) FromConsentsChange0(v ConsentsChange0) error {
+// FromMatchComputedDelivery overwrites any union data inside the EventDelivery as the provided MatchComputedDelivery
+func (t *EventDelivery) FromMatchComputedDelivery(v MatchComputedDelivery) error {
 	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"match.computed"}`))
 	t.union = b
 	return err
 }
 
-// MergeConsentsChange0 performs a merge with any union data inside the ConsentsChange, using the provided ConsentsChange0
-func (t *ConsentsChange) MergeConsentsChange0(v ConsentsChange0) error {
+// MergeMatchComputedDelivery performs a merge with any union data inside the EventDelivery, using the provided MatchComputedDelivery
+func (t *EventDelivery) MergeMatchComputedDelivery(v MatchComputedDelivery) error {
 	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"match.computed"}`))
 	if err != nil {
 		return err
 	}
@@ -3135,23 +3487,31 @@ func (t *ConsentsChange) MergeConsentsChange0(v ConsentsChange0) error {
 	return err
 }
 
-// AsConsentsChange1 returns the union data inside the ConsentsChange as a ConsentsChange1
-func (t ConsentsChange) AsConsentsChange1() (ConsentsChange1, error) {
-	var body ConsentsChange1
+// AsClusteringCompletedDelivery returns the union data inside the EventDelivery as a ClusteringCompletedDelivery
+func (t EventDelivery) AsClusteringCompletedDelivery() (ClusteringCompletedDelivery, error) {
+	var body ClusteringCompletedDelivery
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromConsentsChange1 overwrites any union data inside the ConsentsChange as the provided ConsentsChange1
-func (t *ConsentsChange) FromConsentsChange1(v ConsentsChange1) error {
+// FromClusteringCompletedDelivery overwrites any union data inside the EventDelivery as the provided ClusteringCompletedDelivery
+func (t *EventDelivery) FromClusteringCompletedDelivery(v ClusteringCompletedDelivery) error {
 	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"clustering.completed"}`))
 	t.union = b
 	return err
 }
 
-// MergeConsentsChange1 performs a merge with any union data inside the ConsentsChange, using the provided ConsentsChange1
-func (t *ConsentsChange) MergeConsentsChange1(v ConsentsChange1) error {
+// MergeClusteringCompletedDelivery performs a merge with any union data inside the EventDelivery, using the provided ClusteringCompletedDelivery
+func (t *EventDelivery) MergeClusteringCompletedDelivery(v ClusteringCompletedDelivery) error {
 	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"clustering.completed"}`))
 	if err != nil {
 		return err
 	}
@@ -3161,75 +3521,144 @@ func (t *ConsentsChange) MergeConsentsChange1(v ConsentsChange1) error {
 	return err
 }
 
-func (t ConsentsChange) MarshalJSON() ([]byte, error) {
-	b, err := t.union.MarshalJSON()
+// AsClusteringFailedDelivery returns the union data inside the EventDelivery as a ClusteringFailedDelivery
+func (t EventDelivery) AsClusteringFailedDelivery() (ClusteringFailedDelivery, error) {
+	var body ClusteringFailedDelivery
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromClusteringFailedDelivery overwrites any union data inside the EventDelivery as the provided ClusteringFailedDelivery
+func (t *EventDelivery) FromClusteringFailedDelivery(v ClusteringFailedDelivery) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"clustering.failed"}`))
+	t.union = b
+	return err
+}
+
+// MergeClusteringFailedDelivery performs a merge with any union data inside the EventDelivery, using the provided ClusteringFailedDelivery
+func (t *EventDelivery) MergeClusteringFailedDelivery(v ClusteringFailedDelivery) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"clustering.failed"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsCampaignBudgetExhaustedDelivery returns the union data inside the EventDelivery as a CampaignBudgetExhaustedDelivery
+func (t EventDelivery) AsCampaignBudgetExhaustedDelivery() (CampaignBudgetExhaustedDelivery, error) {
+	var body CampaignBudgetExhaustedDelivery
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromCampaignBudgetExhaustedDelivery overwrites any union data inside the EventDelivery as the provided CampaignBudgetExhaustedDelivery
+func (t *EventDelivery) FromCampaignBudgetExhaustedDelivery(v CampaignBudgetExhaustedDelivery) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"campaign.budget_exhausted"}`))
+	t.union = b
+	return err
+}
+
+// MergeCampaignBudgetExhaustedDelivery performs a merge with any union data inside the EventDelivery, using the provided CampaignBudgetExhaustedDelivery
+func (t *EventDelivery) MergeCampaignBudgetExhaustedDelivery(v CampaignBudgetExhaustedDelivery) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"campaign.budget_exhausted"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsClusterDriftDetectedDelivery returns the union data inside the EventDelivery as a ClusterDriftDetectedDelivery
+func (t EventDelivery) AsClusterDriftDetectedDelivery() (ClusterDriftDetectedDelivery, error) {
+	var body ClusterDriftDetectedDelivery
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromClusterDriftDetectedDelivery overwrites any union data inside the EventDelivery as the provided ClusterDriftDetectedDelivery
+func (t *EventDelivery) FromClusterDriftDetectedDelivery(v ClusterDriftDetectedDelivery) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"cluster.drift_detected"}`))
+	t.union = b
+	return err
+}
+
+// MergeClusterDriftDetectedDelivery performs a merge with any union data inside the EventDelivery, using the provided ClusterDriftDetectedDelivery
+func (t *EventDelivery) MergeClusterDriftDetectedDelivery(v ClusterDriftDetectedDelivery) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"event_type":"cluster.drift_detected"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t EventDelivery) Discriminator() (string, error) {
+	var discriminator struct {
+		Discriminator string `json:"event_type"`
+	}
+	err := json.Unmarshal(t.union, &discriminator)
+	return discriminator.Discriminator, err
+}
+
+func (t EventDelivery) ValueByDiscriminator() (interface{}, error) {
+	discriminator, err := t.Discriminator()
 	if err != nil {
 		return nil, err
 	}
-	object := make(map[string]json.RawMessage)
-	if t.union != nil {
-		err = json.Unmarshal(b, &object)
-		if err != nil {
-			return nil, err
-		}
+	switch discriminator {
+	case "campaign.budget_exhausted":
+		return t.AsCampaignBudgetExhaustedDelivery()
+	case "cluster.drift_detected":
+		return t.AsClusterDriftDetectedDelivery()
+	case "clustering.completed":
+		return t.AsClusteringCompletedDelivery()
+	case "clustering.failed":
+		return t.AsClusteringFailedDelivery()
+	case "match.computed":
+		return t.AsMatchComputedDelivery()
+	default:
+		return nil, errors.New("unknown discriminator value: " + discriminator)
 	}
+}
 
-	if t.All != nil {
-		object["all"], err = json.Marshal(t.All)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'all': %w", err)
-		}
-	}
-
-	if t.Source != nil {
-		object["source"], err = json.Marshal(t.Source)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'source': %w", err)
-		}
-	}
-
-	if t.UserIds != nil {
-		object["user_ids"], err = json.Marshal(t.UserIds)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'user_ids': %w", err)
-		}
-	}
-	b, err = json.Marshal(object)
+func (t EventDelivery) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
 	return b, err
 }
 
-func (t *ConsentsChange) UnmarshalJSON(b []byte) error {
+func (t *EventDelivery) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
-	if err != nil {
-		return err
-	}
-	object := make(map[string]json.RawMessage)
-	err = json.Unmarshal(b, &object)
-	if err != nil {
-		return err
-	}
-
-	if raw, found := object["all"]; found {
-		err = json.Unmarshal(raw, &t.All)
-		if err != nil {
-			return fmt.Errorf("error reading 'all': %w", err)
-		}
-	}
-
-	if raw, found := object["source"]; found {
-		err = json.Unmarshal(raw, &t.Source)
-		if err != nil {
-			return fmt.Errorf("error reading 'source': %w", err)
-		}
-	}
-
-	if raw, found := object["user_ids"]; found {
-		err = json.Unmarshal(raw, &t.UserIds)
-		if err != nil {
-			return fmt.Errorf("error reading 'user_ids': %w", err)
-		}
-	}
-
 	return err
 }
 
@@ -6238,7 +6667,20 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 
 type ConflictApplicationProblemPlusJSONResponse Problem
 
+type ForbiddenApplicationProblemPlusJSONResponse Problem
+
 type InvalidApplicationProblemPlusJSONResponse Problem
+
+type LimitedResponseHeaders struct {
+	RateLimit       *string
+	RateLimitPolicy *string
+	RetryAfter      *int
+}
+type LimitedApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers LimitedResponseHeaders
+}
 
 type MissingApplicationProblemPlusJSONResponse Problem
 
@@ -6246,7 +6688,23 @@ type ProblemApplicationProblemPlusJSONResponse Problem
 
 type StaleApplicationProblemPlusJSONResponse Problem
 
-type UnauthenticatedApplicationProblemPlusJSONResponse Problem
+type UnauthenticatedResponseHeaders struct {
+	WWWAuthenticate *string
+}
+type UnauthenticatedApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers UnauthenticatedResponseHeaders
+}
+
+type UnavailableResponseHeaders struct {
+	RetryAfter *int
+}
+type UnavailableApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers UnavailableResponseHeaders
+}
 
 type AuditJWKSRequestObject struct {
 }
@@ -6527,7 +6985,7 @@ type GetClient200ResponseHeaders struct {
 }
 
 type GetClient200JSONResponse struct {
-	Body    Client
+	Body    ClientDetails
 	Headers GetClient200ResponseHeaders
 }
 
@@ -6559,7 +7017,7 @@ type ChangeClient200ResponseHeaders struct {
 }
 
 type ChangeClient200JSONResponse struct {
-	Body    Client
+	Body    ClientDetails
 	Headers ChangeClient200ResponseHeaders
 }
 

@@ -55,6 +55,17 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(named))); diff != "" {
 		t.Errorf("(-made +named):\n%s", diff)
 	}
+	codes, listed := map[string]bool{}, map[string]bool{}
+	for code := range made {
+		_, word, _ := strings.Cut(code, " ")
+		codes[word] = true
+	}
+	for _, code := range doc.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum {
+		listed[fmt.Sprint(code)] = true
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(codes)), slices.Sorted(maps.Keys(listed))); diff != "" {
+		t.Errorf("Problem.code (-made +listed):\n%s", diff)
+	}
 }
 
 // collectCodes finds the calls of fault.New in the service.

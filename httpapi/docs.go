@@ -63,7 +63,10 @@ func renderDocs(doc *openapi3.T) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	err = page.Execute(&out, map[string]any{"Info": doc.Info, "Groups": groups})
+	err = page.Execute(&out, map[string]any{
+		"Info": doc.Info, "Groups": groups, "Problem": pretty(nil, doc.Components.Schemas["Problem"].Value),
+		"Headers": deliveryHeaders(doc), "Deliveries": deliveries(doc),
+	})
 	return out.Bytes(), err
 }
 
@@ -74,7 +77,7 @@ func describeOperation(doc *openapi3.T, method, path string, shared openapi3.Par
 	}
 	for _, p := range slices.Concat(shared, op.Parameters) {
 		d.Parameters = append(d.Parameters, docsField{
-			Name: p.Value.Name, Where: p.Value.In, Type: typeName(p.Value.Schema.Value),
+			Name: p.Value.Name, Where: p.Value.In, Type: typeName(p.Value.Schema.Value) + bounds(p.Value.Schema.Value),
 			Description: p.Value.Description, Required: p.Value.Required,
 		})
 	}
@@ -93,6 +96,53 @@ func describeOperation(doc *openapi3.T, method, path string, shared openapi3.Par
 		d.Answers = append(d.Answers, answer)
 	}
 	return d
+}
+
+// deliveries describes the body of each event that webhooks receive.
+func deliveries(doc *openapi3.T) []docsOperation {
+	var list []docsOperation
+	for _, one := range doc.Components.Schemas["EventDelivery"].Value.OneOf {
+		list = append(list, docsOperation{
+			ID:          fmt.Sprint(one.Value.Properties["event_type"].Value.Enum[0]),
+			Description: one.Value.Description, Fields: fields(nil, "", one.Value), Request: pretty(nil, one.Value),
+		})
+	}
+	return list
+}
+
+// deliveryHeaders describes the headers of a delivery.
+func deliveryHeaders(doc *openapi3.T) []docsField {
+	var list []docsField
+	event := doc.Paths.Find("/api/v1/clients/{client_id}/webhooks").Post.Callbacks["event"].Value
+	for _, item := range event.Map() {
+		for _, p := range item.Post.Parameters {
+			list = append(list, docsField{
+				Name: p.Value.Name, Type: typeName(p.Value.Schema.Value), Description: p.Value.Description, Required: p.Value.Required,
+			})
+		}
+	}
+	return list
+}
+
+// bounds says what a value is where it is left out, and its limits.
+func bounds(schema *openapi3.Schema) string {
+	var out string
+	if schema.Default != nil {
+		out += fmt.Sprintf(", %v by default", schema.Default)
+	}
+	if schema.Min != nil {
+		out += fmt.Sprintf(", at least %.17g", *schema.Min)
+	}
+	if schema.Max != nil {
+		out += fmt.Sprintf(", at most %.17g", *schema.Max)
+	}
+	if schema.MaxLength != nil {
+		out += fmt.Sprintf(", up to %d characters", *schema.MaxLength)
+	}
+	if schema.MaxItems != nil {
+		out += fmt.Sprintf(", up to %d", *schema.MaxItems)
+	}
+	return out
 }
 
 // access says in words which token an operation takes.
@@ -116,7 +166,7 @@ func fields(rows []docsField, prefix string, schema *openapi3.Schema) []docsFiel
 	for _, name := range sortedKeys(schema.Properties) {
 		child := schema.Properties[name].Value
 		rows = append(rows, docsField{
-			Name: prefix + name, Type: typeName(child), Description: child.Description,
+			Name: prefix + name, Type: typeName(child) + bounds(child), Description: child.Description,
 			Required: slices.Contains(schema.Required, name),
 		})
 		rows = fields(rows, prefix+name+".", child)

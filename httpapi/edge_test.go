@@ -39,7 +39,7 @@ func (t tokens) Authenticate(_ context.Context, bearer string) (httpapi.Principa
 	case strings.HasPrefix(bearer, "cli_"): // of any client
 		return httpapi.Principal{Client: id.Client(bearer), Member: member, Scopes: []string{"admin"}, TokenID: bearer}, nil
 	case bearer == "unknowable":
-		return httpapi.Principal{}, fault.New(fault.Unavailable, "revocations_stale", "Cannot know.")
+		return httpapi.Principal{}, fault.New(fault.Unavailable, "unverifiable", "Cannot know.")
 	case !ok:
 		return httpapi.Principal{}, fault.New(fault.Unauthenticated, "invalid_token", "The token is not valid.")
 	}

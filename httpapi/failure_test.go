@@ -26,9 +26,9 @@ func TestFaults(t *testing.T) {
 	}
 	for kind, status := range statuses {
 		e.service.listUsers = func(context.Context, httpapi.ListUsersRequestObject) error {
-			return fmt.Errorf("list users: %w", fault.New(kind, "a_code", "Why."))
+			return fmt.Errorf("list users: %w", fault.New(kind, "stale", "Why."))
 		}
-		if p := e.problem(status, "a_code", "GET", users, "", token("full")...); p.Detail != "Why." || p.Title != http.StatusText(status) {
+		if p := e.problem(status, "stale", "GET", users, "", token("full")...); p.Detail != "Why." || p.Title != http.StatusText(status) {
 			t.Errorf("%d: %+v", status, p)
 		}
 	}
@@ -46,7 +46,7 @@ func TestOurOwnTrouble(t *testing.T) {
 		o.Timeout = 20 * time.Millisecond
 		o.Classify = func(err error) *fault.Fault {
 			if errors.Is(err, lost) {
-				return fault.New(fault.Unavailable, "store_unavailable", "Try again.")
+				return fault.New(fault.Unavailable, "unavailable", "Try again.")
 			}
 			return nil
 		}
@@ -63,7 +63,7 @@ func TestOurOwnTrouble(t *testing.T) {
 	}{
 		{"an error", func(context.Context) error { return errors.New("private words") }, 500, "internal", 1},
 		{"a panic", func(context.Context) error { panic("private words") }, 500, "internal", 1},
-		{"a classified error", func(context.Context) error { return fmt.Errorf("private words: %w", lost) }, 503, "store_unavailable", 1},
+		{"a classified error", func(context.Context) error { return fmt.Errorf("private words: %w", lost) }, 503, "unavailable", 1},
 		{"a slow handler", func(ctx context.Context) error {
 			<-ctx.Done()
 			return fmt.Errorf("private words: %w", ctx.Err())
@@ -102,7 +102,7 @@ func (hungUp) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 func TestWhoHangsUpIsNoTroubleOfOurs(t *testing.T) {
 	e := newEdge(t, func(o *httpapi.Options) {
-		o.Classify = func(error) *fault.Fault { return fault.New(fault.Unavailable, "store_unavailable", "Try again.") }
+		o.Classify = func(error) *fault.Fault { return fault.New(fault.Unavailable, "unavailable", "Try again.") }
 	})
 	e.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
 		return errors.Join(errors.New("read the users"), ctx.Err())
@@ -115,7 +115,7 @@ func TestWhoHangsUpIsNoTroubleOfOurs(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer full")
 		e.handler.ServeHTTP(hungUp{httptest.NewRecorder()}, r)
 	}
-	if log := e.log.String(); strings.Contains(log, "WARN") || strings.Contains(log, "store_unavailable") || strings.Count(log, `"code":"cancelled"`) != 2 {
+	if log := e.log.String(); strings.Contains(log, "WARN") || strings.Contains(log, "unavailable") || strings.Count(log, `"code":"cancelled"`) != 2 {
 		t.Error(log)
 	}
 	answer := httptest.NewRecorder()

@@ -16,7 +16,7 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 		return nil, err
 	}
 	return httpapi.GetClient200JSONResponse{
-		Body: httpapi.Client{
+		Body: httpapi.ClientDetails{
 			ID: c.ID, Name: c.Name, Slug: c.Slug, Status: httpapi.ClientActive, Tier: httpapi.TierGraph,
 			Settings: httpapi.ClientSettings{
 				WebhookUserIds:        httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs),

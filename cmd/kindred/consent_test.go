@@ -138,10 +138,10 @@ func TestConsent(t *testing.T) {
 
 	// A client may choose that nobody is compared without a layer.
 	settings := func(s string) answer { return a.send("PATCH", a.under(""), `{"settings":`+s+`}`) }
-	if c := want[httpapi.Client](t, http.StatusOK, settings(`{"matching_requires_layer":true}`)); !c.Settings.MatchingRequiresLayer {
+	if c := want[httpapi.ClientDetails](t, http.StatusOK, settings(`{"matching_requires_layer":true}`)); !c.Settings.MatchingRequiresLayer {
 		t.Errorf("got %+v", c.Settings)
 	}
-	if c := want[httpapi.Client](t, http.StatusOK, a.get(a.under(""))); !c.Settings.MatchingRequiresLayer {
+	if c := want[httpapi.ClientDetails](t, http.StatusOK, a.get(a.under(""))); !c.Settings.MatchingRequiresLayer {
 		t.Errorf("got %+v", c.Settings)
 	}
 	for _, refused := range []answer{

@@ -312,23 +312,23 @@ func TestTheClientAndItsSettings(t *testing.T) {
 	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "settings.webhook_user_ids string",
 		"settings.matching_requires_layer bool", "settings.automatic_matching.on bool", "settings.automatic_matching.k number", "settings.automatic_matching.min_score number", "created_at string")
 	wantTimestamps(t, got.Body)
-	before, tag := want[httpapi.Client](t, http.StatusOK, got), got.Header.Get("ETag")
+	before, tag := want[httpapi.ClientDetails](t, http.StatusOK, got), got.Header.Get("ETag")
 	if before.ID != a.Client.ID || before.Slug != a.Client.Slug || before.Settings.WebhookUserIds != "user_id" {
 		t.Errorf("%s", got.Body)
 	}
-	renamed := want[httpapi.Client](t, http.StatusOK, a.sendTo("PATCH", "", `{"name":"New Name"}`, header("If-Match", tag)))
+	renamed := want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"name":"New Name"}`, header("If-Match", tag)))
 	before.Name = "New Name"
 	if diff := cmp.Diff(before, renamed); diff != "" {
 		t.Errorf("renamed: %s", diff)
 	}
 	wantProblem(t, http.StatusPreconditionFailed, "stale", a.sendTo("PATCH", "", `{"name":"Too late"}`, header("If-Match", tag)))
-	set := want[httpapi.Client](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id"}}`))
+	set := want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id"}}`))
 	before.Settings.WebhookUserIds = "external_id"
 	if diff := cmp.Diff(before, set); diff != "" {
 		t.Errorf("set: %s", diff)
 	}
 	for _, read := range []answer{a.get(a.under("")), a.sendTo("PATCH", "", `{}`)} {
-		if diff := cmp.Diff(before, want[httpapi.Client](t, http.StatusOK, read)); diff != "" {
+		if diff := cmp.Diff(before, want[httpapi.ClientDetails](t, http.StatusOK, read)); diff != "" {
 			t.Errorf("read: %s", diff)
 		}
 	}

@@ -70,3 +70,25 @@ func firstExample(part string) string {
 	}
 	return html.UnescapeString(found[1])
 }
+
+// wantDelivery checks a body that a receiver got against what the contract says
+// of its event's.
+func wantDelivery(t *testing.T, eventType string, body []byte) {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, name, _ := strings.Cut(doc.Components.Schemas["EventDelivery"].Value.Discriminator.Mapping[eventType].Ref, "schemas/")
+	schema := doc.Components.Schemas[name]
+	if schema == nil {
+		t.Fatalf("the contract does not describe %s", eventType)
+	}
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Value.VisitJSON(value, openapi3.MultiErrors()); err != nil {
+		t.Errorf("%s is sent as %s: %.300v", eventType, body, err)
+	}
+}

@@ -147,6 +147,7 @@ func TestDeliveryLog(t *testing.T) {
 		} {
 			made := want[httpapi.Delivery](t, http.StatusAccepted, p.sendTo("POST", path+"/test", map[string]string{"event_type": eventType}, idempotent(eventType)))
 			d := r.next(t)
+			wantDelivery(t, eventType, d.Body)
 			wantShape(t, d.Body, append([]string{"event_type string", "timestamp string", "test bool", "data.client_id string"}, fields...)...)
 			if d.Header.Get("X-Kindred-Test") != "true" || d.Header.Get("X-Service-Event") != eventType || d.Header.Get("X-Service-Signature") == "" ||
 				d.Header.Get("Webhook-Id") != made.EventID || !made.Test {
@@ -242,7 +243,7 @@ func TestDeliveryLog(t *testing.T) {
 		if d := r.next(t); p.of(d) != "ann+bob" || bytes.Contains(d.Body, []byte(`"ann"`)) {
 			t.Errorf("%s", d.Body)
 		}
-		want[httpapi.Client](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id"}}`))
+		want[httpapi.ClientDetails](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id"}}`))
 		p.match("ann", "cat")
 		first, second := r.next(t), r.next(t)
 		if !bytes.Contains(first.Body, []byte(`"user_id":"ann","matched_user_id":"cat"`)) || bytes.Contains(first.Body, []byte("usr_")) || !bytes.Equal(first.Body, second.Body) {
@@ -257,7 +258,7 @@ func TestDeliveryLog(t *testing.T) {
 		if n := len(r.got); n != 0 {
 			t.Errorf("%d deliveries name who was erased", n)
 		}
-		want[httpapi.Client](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"user_id"}}`))
+		want[httpapi.ClientDetails](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"user_id"}}`))
 		p.match("ann", "dan")
 		if d := r.next(t); p.of(d) != "ann+dan" || bytes.Contains(d.Body, []byte(`"dan"`)) {
 			t.Errorf("%s", d.Body)

@@ -68,7 +68,7 @@ func TestNothingReadableStaysOfAnErasedUser(t *testing.T) {
 		_, _ = w.Write(body)
 	}))
 	t.Cleanup(echo.Close)
-	want[httpapi.Client](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id","automatic_matching":{"on":true,"k":3,"min_score":0}}}`))
+	want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id","automatic_matching":{"on":true,"k":3,"min_score":0}}}`))
 	a.subscribe(echo.URL, "another secret", "match.computed")
 	external, city, hobby := "zaphod-"+rand.Text(), "betelgeuse-"+rand.Text(), "gargle-"+rand.Text()
 	// Of two groups of users who have a number each, this one is in the middle of

@@ -41,7 +41,7 @@ func TestAutomaticMatching(t *testing.T) {
 	if s := a.swept(); s.Done != 0 || len(a.recordedFor("ext:old0")) != 0 {
 		t.Errorf("it is on by default: %+v", s)
 	}
-	client := want[httpapi.Client](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"on":true,"k":3,"min_score":0.6}}}`))
+	client := want[httpapi.ClientDetails](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"on":true,"k":3,"min_score":0.6}}}`))
 	if m := client.Settings.AutomaticMatching; !m.On || m.K != 3 || m.MinScore != 0.6 {
 		t.Errorf("%+v", m)
 	}
@@ -50,7 +50,7 @@ func TestAutomaticMatching(t *testing.T) {
 		t.Errorf("after it was switched on: %+v", swept)
 	}
 	before := len(a.recordedFor("ext:old4"))
-	kept := want[httpapi.Client](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"k":4}}}`))
+	kept := want[httpapi.ClientDetails](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"k":4}}}`))
 	if m := kept.Settings.AutomaticMatching; !m.On || m.K != 4 || m.MinScore != 0.6 {
 		t.Errorf("%+v", m)
 	}
@@ -104,7 +104,7 @@ func TestAutomaticMatching(t *testing.T) {
 	if _, found := a.recordedFor("ext:late")["old9"]; found {
 		t.Error("an erased user was matched")
 	}
-	want[httpapi.Client](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"on":false}}}`))
+	want[httpapi.ClientDetails](t, http.StatusOK, a.send("PATCH", a.under(""), `{"settings":{"automatic_matching":{"on":false}}}`))
 	a.createUser("unmatched", person(25))
 	if a.swept(); len(a.recordedFor("ext:unmatched")) != 0 {
 		t.Error("matched after it was switched off")

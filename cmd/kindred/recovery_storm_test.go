@@ -419,7 +419,7 @@ func (c *stormy) readClient(a answer) string {
 	if c.name == "" {
 		return ""
 	}
-	return cmp.Diff(c.name, decoded[httpapi.Client](c, a).Name)
+	return cmp.Diff(c.name, decoded[httpapi.ClientDetails](c, a).Name)
 }
 
 // decoded is what an answer holds. It may be called from any goroutine.

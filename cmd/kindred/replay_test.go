@@ -168,7 +168,7 @@ func TestWhatWasReplayedStaysSilent(t *testing.T) {
 	p := newPairs(s)
 	r := receive(t, 200)
 	hook := p.subscribe(r.URL, "")
-	want[httpapi.Client](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":1,"min_score":1}}}`))
+	want[httpapi.ClientDetails](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":1,"min_score":1}}}`))
 	p.match("ann", "bob")
 	r.next(t)
 	s.rest()

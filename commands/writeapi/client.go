@@ -51,7 +51,7 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 		return nil, err
 	}
 	return httpapi.ChangeClient200JSONResponse{
-		Body: httpapi.Client{
+		Body: httpapi.ClientDetails{
 			ID: client.ID, Name: client.Name, Slug: client.Slug, Status: domain.ClientStatus, Tier: domain.ClientTier,
 			Settings: httpapi.ClientSettings{
 				WebhookUserIds:        httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs),
