@@ -195,7 +195,7 @@ func (e *edge) receive(r *http.Request, x *exchange, t *taken) error {
 	t.from = metered{t.from, m}
 	h := m.holder(func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // where there is no connection, nothing waits
 	ctx := r.Context()
-	return StepOut(ctx, func() error { //nolint:contextcheck // it is that context
+	return StepOut(ctx, func() error {
 		return e.bodies.during(ctx, x.client(), h, func() error {
 			if t.take(x.op.bodyLimit); t.err != nil {
 				return incomplete()

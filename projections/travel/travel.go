@@ -267,7 +267,7 @@ func (t *Traveller) holder(k *kept) *semaphore.Holder {
 // keep builds a state once there is a place for it, and holds it until it may go.
 func (t *Traveller) keep(ctx context.Context, k *kept) {
 	h := t.holder(k)
-	var err error = tooBusy()
+	err := tooBusy()
 	if t.places.Hold(ctx, string(k.client), h) {
 		defer t.places.Drop(h)
 		err = t.hold(ctx, k)

@@ -175,14 +175,18 @@ func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []ag
 		return Restoring{}, err
 	}
 	done := Restoring{Epochs: len(named) - len(lost), Lost: len(lost), Erased: erased}
-	switch owner, missing := os.ReadFile(before.file(ownerFile)); {
-	case missing != nil: // it is not here
+	owner, err := os.ReadFile(before.file(ownerFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return done, nil
+	case err != nil:
+		return done, fmt.Errorf("read who owns the directory before: %w", err)
 	case string(owner) != database+"\n":
 		done.Stays = string(before)
-	default:
-		if err := before.remove(); err != nil {
-			return done, fmt.Errorf("remove the directory before: %w", err)
-		}
+		return done, nil
+	}
+	if err := before.remove(); err != nil {
+		return done, fmt.Errorf("remove the directory before: %w", err)
 	}
 	return done, nil
 }
