@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -46,6 +48,7 @@ type answer struct {
 	status     int
 	retryAfter bool
 	closed     bool // by the server, after this answer
+	problem    string
 }
 
 // do sends a request and reads the answer to its end.
@@ -97,7 +100,13 @@ func (c *conn) read() (a answer, err error) {
 	if chunked {
 		return a, c.skipChunks()
 	}
-	_, err = c.in.Discard(length)
+	if a.status < http.StatusBadRequest {
+		_, err = c.in.Discard(length)
+		return a, err
+	}
+	problem := make([]byte, length)
+	_, err = io.ReadFull(c.in, problem)
+	a.problem = string(problem)
 	return a, err
 }
 
@@ -218,7 +227,7 @@ func requests(ctx context.Context, addr string, w workload, p pace) (outcome, er
 			c.out = w.next(random, c.out[:0])
 			a, err := c.do(c.out)
 			if err == nil && (a.status != w.want || a.closed) {
-				err = fmt.Errorf("answered %d (closed: %t) instead of %d", a.status, a.closed, w.want)
+				err = fmt.Errorf("answered %d (closed: %t) instead of %d: %s", a.status, a.closed, w.want, a.problem)
 			}
 			return err
 		}
