@@ -612,6 +612,39 @@ func TestAFrequencyCapIsNeverExceeded(t *testing.T) {
 	}
 }
 
+func TestAClockThatWasAheadCapsNobodyForLonger(t *testing.T) {
+	w := newWorld(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	user, err := c.CreateUser(t.Context(), call, "u", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := euros
+	terms.FrequencyCap, terms.FrequencyWindow = 1, 1800
+	campaign := running(t, c, call, terms)
+	show := func() (eventstore.Recorded, error) {
+		return c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: commands.UserRef(user.ID)})
+	}
+	const year = 365 * 24 * time.Hour
+	w.jump(year)
+	if _, err := show(); err != nil {
+		t.Fatal(err)
+	}
+	w.jump(-year)
+	shown, err := show()
+	if now := w.clock(); err != nil || shown.RecordedAt.After(now) {
+		t.Fatalf("once the clock is right: recorded at %v, and it is %v; %v", shown.RecordedAt, now, err)
+	}
+	if _, err := show(); !fault.Is(err, "frequency_capped") {
+		t.Errorf("a second one within the window: %v", err)
+	}
+	w.later()
+	if _, err := show(); err != nil {
+		t.Errorf("after the window: %v", err)
+	}
+}
+
 func TestARepeatedEngagementCountsOnce(t *testing.T) {
 	w := newWorld(t)
 	_, call := w.client(t, "a@example.com")

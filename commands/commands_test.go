@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -564,6 +565,20 @@ func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
 	}
 	if n := len(noted()); n != 2+32 {
 		t.Errorf("%d logins are recorded; want 32 within an hour", n)
+	}
+}
+
+func TestALoginOfTheFutureHidesNone(t *testing.T) {
+	w := newWorld(t)
+	ada, call := w.client(t, "ada@example.com")
+	for _, jump := range []time.Duration{365 * 24 * time.Hour, -365 * 24 * time.Hour, 0} {
+		w.jump(jump)
+		if err := w.NoteLogin(t.Context(), call, ada.Member, "192.0.2.1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count(t, "member.logged_in"); n != 2 {
+		t.Errorf("%d logins are recorded; want one by the clock that was ahead, and one since it is right", n)
 	}
 }
 

@@ -251,15 +251,16 @@ func (c *Commands) newestLogins(ctx context.Context, stream eventstore.Stream, _
 // notedLogin says whether a login from a network need not be recorded, given the
 // last that were, in order.
 func (c *Commands) notedLogin(ctx context.Context, last []eventstore.Recorded, network string) (bool, error) {
-	since := c.Log.Now().Add(-loginsWithin)
+	now, counted := c.Log.Now(), 0
 	for _, r := range slices.Backward(last) {
-		if r.RecordedAt.Before(since) {
-			return false, nil
+		if !event.Recent(loginsWithin, r.RecordedAt, now) {
+			continue
 		}
+		counted++
 		before, err := c.open(ctx, r, "network")
 		if err != nil || string(before) == network {
 			return true, err
 		}
 	}
-	return len(last) == loginsMost, nil
+	return counted == loginsMost, nil
 }

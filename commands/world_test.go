@@ -192,6 +192,13 @@ func (w *world) later() {
 	w.now = w.now.Add(time.Hour)
 }
 
+// jump moves the clock on, or back.
+func (w *world) jump(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(by)
+}
+
 // client signs a company up.
 func (w *world) client(t *testing.T, email string) (commands.Account, commands.Call) {
 	t.Helper()

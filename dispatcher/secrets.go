@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"kindred/domain/event"
 	"kindred/domain/id"
 )
 
@@ -36,11 +37,12 @@ func newOpenedSecrets(vault Secrets) *openedSecrets {
 	return &openedSecrets{vault: vault, kept: map[openedKey]openedSecret{}}
 }
 
-// signing opens the secrets that sign a delivery at a time, the newest first.
+// signing opens the secrets that sign a delivery at a time, the newest first. One that
+// was replaced by a clock that was ahead does not sign until that time has come.
 func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]byte, error) {
 	var plain [][]byte
 	for _, sealed := range j.Secrets {
-		if sealed.Until != nil && !at.Before(*sealed.Until) {
+		if sealed.Until != nil && (!at.Before(*sealed.Until) || event.Ahead(sealed.Until.Add(-rotation), at)) {
 			continue
 		}
 		opened, err := s.open(ctx, j, sealed, at)

@@ -332,6 +332,27 @@ func TestAnOpenedStreamSaysWhatTheOnesBeforeSay(t *testing.T) {
 	}
 }
 
+func TestAnImpressionOfTheFutureCountsInNoWindow(t *testing.T) {
+	ahead := noon.Add(365 * 24 * time.Hour) // by a clock that was wrong
+	for _, c := range []struct {
+		what   string
+		window int
+		seen   []time.Time // the newest first
+		capped bool
+	}{
+		{"one of the future", 60, []time.Time{ahead}, false},
+		{"one of a clock that is a little ahead", 60, []time.Time{noon.Add(event.MaxDrift)}, true},
+		{"one before it", 60, []time.Time{ahead, noon.Add(-time.Second)}, true},
+		{"one after it", 60, []time.Time{noon.Add(-time.Second), ahead}, true},
+		{"one of the future, for the campaign's life", 0, []time.Time{ahead}, true},
+	} {
+		campaign := domain.Campaign{CampaignTerms: event.CampaignTerms{FrequencyCap: 1, FrequencyWindow: c.window}}
+		if got := campaign.Capped(c.seen, noon); got != c.capped {
+			t.Errorf("%s: capped is %t", c.what, got)
+		}
+	}
+}
+
 func TestAFrequencyCapCountsWithinItsWindow(t *testing.T) {
 	seen := []time.Time{noon.Add(-time.Second), noon.Add(-time.Minute), noon.Add(-time.Hour)} // the newest first
 	for _, c := range []struct {

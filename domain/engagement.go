@@ -19,14 +19,19 @@ const (
 const maxAnswers = 100
 
 // Capped says whether a user has seen the campaign as often as its frequency
-// cap allows. newest are the times of the user's newest impressions, the newest
-// first, as many as the cap counts.
+// cap allows. newest are the times of the user's newest impressions, as many as
+// the cap counts or more.
 func (c *Campaign) Capped(newest []time.Time, now time.Time) bool {
-	if c.FrequencyCap == 0 || len(newest) < c.FrequencyCap {
+	if c.FrequencyCap == 0 {
 		return false
 	}
-	window := time.Duration(c.FrequencyWindow) * time.Second
-	return window == 0 || now.Sub(newest[c.FrequencyCap-1]) < window
+	window, within := time.Duration(c.FrequencyWindow)*time.Second, 0
+	for _, at := range newest {
+		if window == 0 || event.Recent(window, at, now) {
+			within++
+		}
+	}
+	return within >= c.FrequencyCap
 }
 
 // ImpressionAnswers is the fold of what came of one impression.

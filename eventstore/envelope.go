@@ -14,7 +14,7 @@ import (
 type Meta struct {
 	Client      id.Client `json:"client,omitempty"`
 	Version     int       `json:"version"`
-	RecordedAt  time.Time `json:"recorded_at"`           // UTC, microseconds; never before the stream's previous event
+	RecordedAt  time.Time `json:"recorded_at"`           // UTC, microseconds; before the stream's previous event only where that is event.Ahead
 	Actor       string    `json:"actor"`                 // a member, an API key, or "policy:<name>"
 	Correlation string    `json:"correlation,omitempty"` // the request that it all began with
 	Causation   id.Event  `json:"causation,omitempty"`   // the event that a policy answered

@@ -291,7 +291,7 @@ func (l *Log) draft(ctx context.Context, tip Tip, entries []Entry, draw bool) (R
 	client := entries[0].Origin.Client
 	request := Request{Stream: tip.Stream, Expected: tip.Revision, Events: make([]Proposed, len(entries))}
 	now := l.Now().UTC().Truncate(time.Microsecond)
-	if now.Before(tip.RecordedAt) {
+	if now.Before(tip.RecordedAt) && !event.Ahead(tip.RecordedAt, now) {
 		now = tip.RecordedAt
 	}
 	recorded := make([]Recorded, len(entries))

@@ -226,7 +226,7 @@ func TestTheEnvelopeSaysWhoAndWhy(t *testing.T) {
 func TestTimeDoesNotGoBackInAStream(t *testing.T) {
 	d := newDesk(t)
 	last := d.mustAppend(t, created(`{}`))[0].RecordedAt
-	for _, step := range []time.Duration{-time.Hour, time.Nanosecond, -time.Microsecond, time.Second, -24 * time.Hour} {
+	for _, step := range []time.Duration{-event.MaxDrift / 2, time.Nanosecond, -time.Microsecond, time.Second, -time.Second} {
 		d.now = d.now.Add(step)
 		at := d.mustAppend(t, changed(`{}`))[0].RecordedAt
 		if at.Before(last) {
@@ -236,6 +236,19 @@ func TestTimeDoesNotGoBackInAStream(t *testing.T) {
 	}
 	if want := noon.Truncate(time.Microsecond); last.Before(want) {
 		t.Errorf("the last event is of %s", last)
+	}
+}
+
+func TestAClockThatWasAheadIsForgottenOnceItIsRight(t *testing.T) {
+	d := newDesk(t)
+	d.mustAppend(t, created(`{}`))
+	d.now = noon.Add(event.MaxDrift + time.Hour)
+	d.mustAppend(t, changed(`{}`))
+	d.now = noon.Add(time.Second)
+	for range 2 {
+		if at, want := d.mustAppend(t, changed(`{}`))[0].RecordedAt, d.now.UTC().Truncate(time.Microsecond); !at.Equal(want) {
+			t.Errorf("recorded at %s, and it is %s", at, want)
+		}
 	}
 }
 

@@ -30,9 +30,10 @@ SELECT c.id, c.terms, c.spent_minor, c.started_at, c.impressions, c.clicks, coal
 FROM campaigns c
 CROSS JOIN LATERAL (SELECT coalesce((c.terms::jsonb ->> 'frequency_cap')::int, 0) AS cap,
 	make_interval(secs => (c.terms::jsonb ->> 'frequency_window_seconds')::int) AS span, -- NULL: the campaign's life
+	$3::timestamptz + $7::interval AS ahead, -- see event.Ahead
 	(c.terms::jsonb ->> 'ends_at')::timestamptz AS ends) t
-LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > $4) AS unanswered,
-		count(*) FILTER (WHERE t.span IS NULL OR i.shown_at > $3::timestamptz - t.span) AS within
+LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > $4 AND i.shown_at <= t.ahead) AS unanswered,
+		count(*) FILTER (WHERE t.span IS NULL OR i.shown_at > $3 - t.span AND i.shown_at <= t.ahead) AS within
 	FROM campaign_impressions i WHERE i.client = c.client AND i.user_id = $2 AND i.campaign = c.id) seen ON true
 WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb ->> 'budget_minor')::bigint
 	AND ($6::text[] IS NULL OR c.terms::jsonb ->> 'audience' = 'all' OR c.terms::jsonb -> 'cluster_ids' ?| $6)
@@ -44,7 +45,7 @@ ORDER BY c.born LIMIT $5`
 // window of what was unanswered. in are the clusters that the user is in and
 // that campaigns for clusters must be for; nil: they may be for anybody.
 func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, in []id.Cluster) ([]Showable, error) {
-	args := []any{string(user), now, since, maxShowable, nil}
+	args := []any{string(user), now, since, maxShowable, nil, event.MaxDrift}
 	if in != nil {
 		args[4] = texts(in)
 	}

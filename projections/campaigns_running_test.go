@@ -52,6 +52,10 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 			what: "one whose window has passed", terms: event.CampaignTerms{FrequencyCap: 3, FrequencyWindow: 3600}, then: shown(3, 0),
 			later: 2 * time.Hour, may: true, unanswered: 3,
 		},
+		{
+			what: "one that was shown by a clock that was ahead", terms: event.CampaignTerms{FrequencyCap: 3, FrequencyWindow: 3600}, then: shown(3, 0),
+			later: -2 * time.Hour, may: true,
+		},
 	} {
 		client, campaign := id.Next[id.Client](w.ids), id.Next[id.Campaign](w.ids)
 		c.terms.Name, c.terms.BudgetMinor, c.terms.Currency, c.terms.Audience = c.what, 100, "EUR", "all"

@@ -40,10 +40,10 @@ func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual 
 
 // standing selects from users u with their popularity p. The users model may lag
 // behind this one, as for matches. $2 is whose feed it is, $3 the start of the
-// window.
+// window, which ends now, or event.MaxDrift later.
 func standing(from, where string) string {
 	return `
-SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE s.at > $3) AS unanswered,
+SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE s.at > $3 AND s.at <= now() + interval '1 minute') AS unanswered,
 	coalesce(p.impressions, 0) AS impressions, coalesce(p.clicks, 0) AS clicks
 FROM ` + from + `
 LEFT JOIN interactions i ON i.client = u.client AND i.user_id = $2 AND i.item = u.id

@@ -123,6 +123,22 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 	}
 }
 
+func TestAnImpressionOfTheFutureTiresNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Interactions{}, projections.Users{})
+	ada, bob := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`)
+	for _, ahead := range []time.Duration{365 * 24 * time.Hour, 0} {
+		w.log.Now = func() time.Time { return time.Now().Add(ahead) }
+		w.interact(w.acme, ada, bob, "impression", 1)
+	}
+	must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything()}))
+	found := must[[]projections.Standing](t)(projections.Interactions{Reader: w.reader}.Standings(t.Context(), w.acme, false, ada, time.Now().Add(-time.Hour), []id.User{bob}))
+	if len(found) != 1 || found[0].Unanswered != 1 {
+		t.Errorf("got %+v; want one impression, the one by the clock that is right", found)
+	}
+}
+
 // left says what stands in the tables.
 func left(t *testing.T, events []eventstore.Recorded) string {
 	t.Helper()
