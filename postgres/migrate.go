@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -17,10 +18,11 @@ import (
 var migrations embed.FS
 
 // Migrate brings the database at url to the schema of this binary: every embedded
-// migration once, in the order of its name, each in a transaction of its own. Any
-// number of processes may call it at the same time; one migrates, the others wait.
-// It changes nothing in a database that holds a migration this binary does not
-// have, or has in another wording.
+// migration once, in the order of its name, each in a transaction of its own, and
+// then the functions, whenever they have changed. Any number of processes may call
+// it at the same time; one migrates, the others wait. It changes nothing in a
+// database that holds a migration this binary does not have, or has in another
+// wording, or that was made before there was a release.
 func Migrate(ctx context.Context, url string) error {
 	return migrate(ctx, url, migrations)
 }
@@ -33,7 +35,7 @@ func Fingerprint() string {
 		panic(err) // an embedded file that cannot be read: the binary is broken
 	}
 	h := sha256.New()
-	for _, m := range known {
+	for _, m := range append(known.once, known.repeatable...) {
 		fmt.Fprintf(h, "%s %x\n", m.name, m.hash())
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
@@ -63,21 +65,30 @@ func (m migration) hash() []byte {
 	return sum[:]
 }
 
-// readMigrations returns the migrations in fsys, in order.
-func readMigrations(fsys fs.FS) ([]migration, error) {
+// migrationSet is what leads to a schema, each part in order.
+type migrationSet struct {
+	once       []migration // NNN_what.sql
+	repeatable []migration // the others: they run after those, whenever they have changed
+}
+
+func readMigrations(fsys fs.FS) (set migrationSet, err error) {
 	files, err := fs.Glob(fsys, "migrations/*.sql") // sorted
 	if err != nil {
-		return nil, err
+		return migrationSet{}, err
 	}
-	known := make([]migration, 0, len(files))
 	for _, file := range files {
 		sql, err := fs.ReadFile(fsys, file)
 		if err != nil {
-			return nil, err
+			return migrationSet{}, err
 		}
-		known = append(known, migration{path.Base(file), string(sql)})
+		m := migration{path.Base(file), string(sql)}
+		if numbered := m.name[0] >= '0' && m.name[0] <= '9'; numbered {
+			set.once = append(set.once, m)
+		} else {
+			set.repeatable = append(set.repeatable, m)
+		}
 	}
-	return known, nil
+	return set, nil
 }
 
 const (
@@ -91,7 +102,12 @@ CREATE TABLE IF NOT EXISTS schema_migration (
 	applied_at timestamptz NOT NULL DEFAULT now()
 )`
 	selectHistory = `SELECT name, sha256 FROM schema_migration ORDER BY name`
-	insertHistory = `INSERT INTO schema_migration (name, sha256) VALUES ($1, $2)`
+	insertHistory = `
+INSERT INTO schema_migration (name, sha256) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET sha256 = excluded.sha256, applied_at = excluded.applied_at`
+
+	// unreleased is a migration that no release has: the first of those before the first.
+	unreleased = "001_log.sql"
 )
 
 func migrate(ctx context.Context, url string, fsys fs.FS) error {
@@ -111,12 +127,12 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	if _, err := conn.Exec(ctx, createHistory); err != nil {
 		return fmt.Errorf("create migration history: %w", err)
 	}
-	applied, err := history(ctx, conn, known)
+	current, err := history(ctx, conn, known)
 	if err != nil {
 		return err
 	}
-	for _, m := range known {
-		if applied[m.name] {
+	for _, m := range append(known.once, known.repeatable...) {
+		if current[m.name] {
 			continue
 		}
 		if err := m.apply(ctx, conn); err != nil {
@@ -126,36 +142,42 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	return nil
 }
 
-// history returns the names of the applied migrations. It refuses a history that
-// the known migrations do not explain.
-func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string]bool, error) {
-	hashes := make(map[string][]byte, len(known))
-	for _, m := range known {
+// history returns the names of the migrations that the database holds as they are
+// here. It refuses a history that the known ones do not explain.
+func history(ctx context.Context, conn *pgx.Conn, known migrationSet) (map[string]bool, error) {
+	hashes, repeatable := map[string][]byte{}, map[string]bool{}
+	for _, m := range known.once {
 		hashes[m.name] = m.hash()
+	}
+	for _, m := range known.repeatable {
+		hashes[m.name], repeatable[m.name] = m.hash(), true
 	}
 	rows, err := conn.Query(ctx, selectHistory)
 	if err != nil {
 		return nil, fmt.Errorf("read migration history: %w", err)
 	}
-	applied := map[string]bool{}
+	current := map[string]bool{}
 	var (
 		name string
 		hash []byte
 	)
 	_, err = pgx.ForEachRow(rows, []any{&name, &hash}, func() error {
 		want, ok := hashes[name]
-		switch {
+		switch same := bytes.Equal(want, hash); {
+		case !ok && name == unreleased:
+			return errors.New("the database was made before the first release of kindred, whose schema is another; start with a new database")
 		case !ok:
 			return fmt.Errorf("the database was migrated by a newer version of kindred: "+
 				"it holds %s, which this version does not know; start that version, or a later one", name)
-		case !bytes.Equal(want, hash):
+		case !same && !repeatable[name]:
 			return fmt.Errorf("the database was migrated by a different build of kindred: "+
 				"its %s is not the one of this build; start the build that made it, or a new database", name)
+		default:
+			current[name] = same
+			return nil
 		}
-		applied[name] = true
-		return nil
 	})
-	return applied, err
+	return current, err
 }
 
 func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {

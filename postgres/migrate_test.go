@@ -139,6 +139,35 @@ func TestAMigrationThatFailsLeavesNothingOfItself(t *testing.T) {
 	}
 }
 
+func TestARepeatableMigrationRunsAfterTheOthersWheneverItHasChanged(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	one, two := []string{"001_a.sql", `CREATE TABLE steps (n int)`}, []string{"002_b.sql", `INSERT INTO steps VALUES (2)`}
+	first, second := []string{"functions.sql", `INSERT INTO steps VALUES (10)`}, []string{"functions.sql", `INSERT INTO steps VALUES (20)`}
+	for _, set := range [][]string{append(first, one...), append(first, one...), append(append(second, one...), two...), append(append(first, one...), two...)} {
+		if err := postgres.MigrateFrom(t.Context(), url, files(set...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]int{10, 2, 20, 10}, query[int](t, url, `SELECT n FROM steps ORDER BY ctid`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestADatabaseOfBeforeTheFirstReleaseIsRefused(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	if err := postgres.MigrateFrom(t.Context(), url, files("001_log.sql", `CREATE TABLE events (n int)`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.Migrate(t.Context(), url); err == nil || !strings.Contains(err.Error(), "before the first release") {
+		t.Errorf("the migration says: %v", err)
+	}
+	if diff := cmp.Diff([]string{"001_log.sql"}, applied(t, url)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestTheEmbeddedMigrationsApplyTwice(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t) // once

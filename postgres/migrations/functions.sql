@@ -1,5 +1,13 @@
--- Appends tell nobody: a commit that notifies holds a lock of the whole server while
--- it is flushed. The process that appends tells afterwards, for many commits at once.
+-- The functions of the schema. This file runs as a whole whenever it has changed,
+-- after the migrations. A process of the version before may still call what stands
+-- here: a function whose parameters or meaning change gets another name.
+
+-- Positions as text that orders as the log does.
+CREATE OR REPLACE FUNCTION position_text("position" bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
+	$$ SELECT lpad(to_hex($1), 16, '0') $$;
+
+-- Appends notify nobody: a commit that notifies holds a lock of the whole server while
+-- it is flushed. The process that appends notifies afterwards, once for many commits.
 
 -- append_stream appends events to one stream that is at the revision expected, or
 -- does nothing when actual, the stream's revision, is another. The first of them
@@ -43,13 +51,13 @@ END $$;
 -- belongs to request of[n] and is its nth[n]th, key n to request k_of[n]. actual holds
 -- the revision that each request met; the events of those that met the one they
 -- expected stand from base + 1 on, in the order of the requests. A request of which a
--- subject had a key already, or had one once, is not appended, and actual is -2; its
--- other keys may have been made.
+-- subject had a key already, or had one once, or whose lookup another subject has, is
+-- not appended, and actual is -2; its other keys may have been made. An empty lookup is none.
 CREATE OR REPLACE FUNCTION append_streams(
 	a_streams text[], expected bigint[], hopeful boolean,
 	of integer[], nth integer[], clients text[], ids uuid[], types text[], versions integer[],
 	datas bytea[], metas bytea[], times timestamptz[],
-	k_of integer[], k_clients text[], k_subjects text[], k_ids text[], k_roots text[], k_wrapped bytea[],
+	k_of integer[], k_clients text[], k_subjects text[], k_ids text[], k_roots text[], k_wrapped bytea[], k_lookups bytea[],
 	OUT base bigint, OUT actual bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,18 +79,20 @@ BEGIN
 	END IF;
 	IF cardinality(k_of) > 0 AND hopeful THEN
 		-- In one order, so that nobody who makes keys waits for another who waits.
-		INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped)
-		SELECT k.client, k.subject, k.id, k.root, k.wrapped
-		FROM unnest(k_of, k_clients, k_subjects, k_ids, k_roots, k_wrapped) AS k (request, client, subject, id, root, wrapped)
+		INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped, lookup)
+		SELECT k.client, k.subject, k.id, k.root, k.wrapped, nullif(k.lookup, '')
+		FROM unnest(k_of, k_clients, k_subjects, k_ids, k_roots, k_wrapped, k_lookups)
+			AS k (request, client, subject, id, root, wrapped, lookup)
 		WHERE actual[k.request] = expected[k.request]
-		ORDER BY k.client COLLATE "C", k.subject COLLATE "C";
+		ORDER BY k.lookup, k.client COLLATE "C", k.subject COLLATE "C";
 	ELSIF cardinality(k_of) > 0 THEN
-		INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped)
-		SELECT k.client, k.subject, k.id, k.root, k.wrapped
-		FROM unnest(k_of, k_clients, k_subjects, k_ids, k_roots, k_wrapped) AS k (request, client, subject, id, root, wrapped)
+		INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped, lookup)
+		SELECT k.client, k.subject, k.id, k.root, k.wrapped, nullif(k.lookup, '')
+		FROM unnest(k_of, k_clients, k_subjects, k_ids, k_roots, k_wrapped, k_lookups)
+			AS k (request, client, subject, id, root, wrapped, lookup)
 		WHERE actual[k.request] = expected[k.request]
-		ORDER BY k.client COLLATE "C", k.subject COLLATE "C"
-		ON CONFLICT (client, subject) DO NOTHING;
+		ORDER BY k.lookup, k.client COLLATE "C", k.subject COLLATE "C"
+		ON CONFLICT DO NOTHING;
 		GET DIAGNOSTICS made = ROW_COUNT;
 		IF made < (SELECT count(*) FROM unnest(k_of) AS k (request) WHERE actual[k.request] = expected[k.request]) THEN
 			FOR request IN
@@ -118,4 +128,88 @@ BEGIN
 		SELECT a.client, public.position_text(max(a.position)) FROM added a WHERE a.client <> '' GROUP BY a.client
 		ON CONFLICT (client) DO UPDATE SET position = excluded.position;
 	END IF;
+END $$;
+
+-- No key comes to stand under an epoch that is over, however late its statement
+-- comes: whoever ends an epoch locks its row against this one.
+CREATE OR REPLACE FUNCTION check_epochs() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	name text;
+	last text;
+BEGIN
+	-- Nearly always all rows name one epoch.
+	SELECT min(m.client_key), max(m.client_key) INTO name, last FROM made m WHERE m.client_key >= 'x';
+	name := left(name, 17);
+	last := left(last, 17);
+	WHILE name IS NOT NULL LOOP
+		PERFORM FROM public.epochs e WHERE e.id = name AND e.retired_at IS NULL FOR KEY SHARE;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION 'the epoch of a key is over' USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'subject_keys_epoch';
+		END IF;
+		EXIT WHEN name = last;
+		SELECT left(min(m.client_key), 17) INTO name FROM made m WHERE m.client_key >= name || '0'; -- which is next after the slash
+	END LOOP;
+	RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER subject_keys_epoch AFTER INSERT ON subject_keys
+REFERENCING NEW TABLE AS made FOR EACH STATEMENT EXECUTE FUNCTION check_epochs();
+
+-- note_revocation notes what a client has revoked, or the client's own id where
+-- most of its revocations are noted already.
+CREATE OR REPLACE FUNCTION note_revocation(a_client text, a_subject text, a_revoked_at timestamptz, most integer) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT EXISTS (SELECT FROM public.revocation_notes n WHERE n.subject = a_subject) AND (
+		SELECT count(*) FROM (
+			SELECT FROM public.revocation_notes n
+			WHERE n.client = a_client AND n.noted_at > now() - interval '25 hours' LIMIT most
+		) noted) >= most THEN
+		a_subject := a_client;
+	END IF;
+	INSERT INTO public.revocation_notes AS n (client, subject, revoked_at) VALUES (a_client, a_subject, a_revoked_at)
+	ON CONFLICT (subject) DO UPDATE SET noted_at = clock_timestamp(), client = excluded.client
+	-- Pollers look back for a minute longer than they need to.
+	WHERE n.noted_at < clock_timestamp() - interval '1 minute';
+END $$;
+
+-- throttle counts an attempt by each subject in turn, until one has to wait, and
+-- returns for how long; 0: none. After its free attempts, each opens a pause that
+-- doubles from a second to the longest; a try within it does not prolong it.
+-- 15 minutes of quiet are forgiven.
+CREATE OR REPLACE FUNCTION throttle(subjects bytea[], free integer[], longest interval[]) RETURNS interval
+LANGUAGE plpgsql AS $$
+DECLARE
+	quiet CONSTANT interval := interval '15 minutes';
+	made integer;
+	paused timestamptz;
+	at timestamptz;
+	over integer;
+BEGIN
+	DELETE FROM public.throttles WHERE ctid = ANY (ARRAY (
+		SELECT t.ctid FROM public.throttles t WHERE t.until < clock_timestamp() - quiet ORDER BY t.until LIMIT 16 FOR UPDATE SKIP LOCKED));
+	FOR i IN 1 .. cardinality(subjects) LOOP
+		INSERT INTO public.throttles (subject, attempts, until) VALUES (subjects[i], 0, clock_timestamp()) ON CONFLICT DO NOTHING;
+		SELECT t.attempts, t.until INTO made, paused FROM public.throttles t WHERE t.subject = subjects[i] FOR UPDATE;
+		at := clock_timestamp();
+		CONTINUE WHEN made IS NULL; -- forgotten just now
+		IF paused > at THEN
+			RETURN paused - at;
+		END IF;
+		made := CASE WHEN paused < at - quiet THEN 0 ELSE made END + 1;
+		over := made - free[i];
+		UPDATE public.throttles t SET attempts = made,
+			until = at + CASE WHEN over > 0 THEN least(longest[i], interval '1 second' * 2 ^ least(over - 1, 20)) ELSE interval '0' END
+		WHERE t.subject = subjects[i];
+	END LOOP;
+	RETURN interval '0';
+END $$;
+
+-- unthrottle takes back an attempt by each subject, and its pause.
+CREATE OR REPLACE FUNCTION unthrottle(subjects bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. cardinality(subjects) LOOP -- in the order in which throttle locks them
+		UPDATE public.throttles t SET attempts = greatest(0, t.attempts - 1), until = least(t.until, clock_timestamp())
+		WHERE t.subject = subjects[i];
+	END LOOP;
 END $$;
