@@ -120,7 +120,7 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 	ids := m.ids(seed, "test", string(webhook), eventType)
 	delivery, eventID := id.Next[id.Delivery](ids), id.Next[id.Event](ids)
 	at := m.Now().UTC().Truncate(time.Microsecond)
-	body, err := json.Marshal(testMessage{message{eventType, example(eventType, ids).Data(client), at.Format(bodyTime)}, true})
+	body, err := json.Marshal(testMessage{message{eventType, event.Example(eventType, ids).Data(client), at.Format(bodyTime)}, true})
 	if err != nil {
 		return Delivery{}, fmt.Errorf("write a test: %w", err)
 	}
@@ -131,25 +131,6 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 		tag, err := tx.Exec(ctx, insertTest, client, webhook, delivery, eventID, eventType, body, at)
 		return tag.RowsAffected(), err
 	})
-}
-
-// example is a made-up event of a type.
-func example(eventType string, ids *id.Source) event.Public {
-	switch eventType {
-	case "match.computed":
-		return event.MatchComputed{User: id.Next[id.User](ids), MatchedUser: id.Next[id.User](ids), Score: 0.5}
-	case "clustering.completed":
-		return event.ClusteringCompleted{
-			Layer: id.Next[id.ConsentLayer](ids), Run: id.Next[id.Run](ids),
-			Clusters: []event.ClusterSummary{{ID: id.Next[id.Cluster](ids), Size: 2, Label: "a test"}},
-		}
-	case "clustering.failed":
-		return event.ClusteringFailed{Layer: id.Next[id.ConsentLayer](ids), Details: "This is a test; no run has failed."}
-	case "campaign.budget_exhausted":
-		return event.CampaignBudgetExhausted{Campaign: id.Next[id.Campaign](ids)}
-	default: // cluster.drift_detected
-		return event.ClusterDriftDetected{Cluster: id.Next[id.Cluster](ids)}
-	}
 }
 
 // What is sent again for one that did not arrive will not be recovered as well.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +24,7 @@ func (d *Dispatcher) Version() int { return 1 }
 // of the subscriptions, and how a client has its users named.
 func (d *Dispatcher) Wants(eventType string) bool {
 	return strings.HasPrefix(eventType, "webhook.") || eventType == "client.settings_changed" ||
-		slices.Contains(event.PublicTypes(), eventType)
+		event.IsPublic(eventType)
 }
 
 // Prompt tells the feed that receivers wait.

@@ -81,7 +81,8 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 		at   time.Time
 		want int
 	}{
-		{at.Add(-time.Microsecond), 2}, {at, 1},
+		{at.Add(-time.Microsecond), 2},
+		{at, 1},
 		{rotated.RecordedAt.Add(-365 * 24 * time.Hour), 1}, // the clock was a year ahead at the rotation
 	} {
 		open, err := secrets.signing(t.Context(), jobs[0], tt.at)

@@ -149,7 +149,7 @@ func checkSubscription(types []string, secret *event.Personal) error {
 	for i, t := range types {
 		pointer := fmt.Sprintf("/event_types/%d", i)
 		switch {
-		case !slices.Contains(event.PublicTypes(), t):
+		case !event.IsPublic(t):
 			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is not an event type that can be subscribed to"})
 		case slices.Contains(types[:i], t):
 			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is named twice"})

@@ -59,7 +59,7 @@ func (APIKeys) Schema() string {
 CREATE TABLE api_keys (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	name        text NOT NULL,
 	hash        bytea NOT NULL, -- SHA-256 of the raw key
 	fingerprint text NOT NULL,

@@ -74,7 +74,7 @@ func (Campaigns) Schema() string {
 CREATE TABLE campaigns (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	terms       text NOT NULL, -- JSON
 	status      text NOT NULL,
 	spent_minor bigint NOT NULL,
@@ -111,7 +111,7 @@ CREATE TABLE campaign_impressions (
 	campaign text COLLATE "C" NOT NULL,
 	user_id  text COLLATE "C",
 	shown_at timestamptz NOT NULL,
-	position text COLLATE "C" NOT NULL,
+	position log_position NOT NULL,
 	answers  bigint NOT NULL DEFAULT 0, -- clicks and conversions
 	PRIMARY KEY (client, id)
 );

@@ -63,7 +63,7 @@ CREATE TABLE clients (
 CREATE TABLE members (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	email       bytea NOT NULL,
 	email_event text NOT NULL,
 	role        text NOT NULL,

@@ -41,7 +41,7 @@ CREATE TABLE runs (
 	client         text COLLATE "C" NOT NULL,
 	id             text COLLATE "C" NOT NULL,
 	layer          text COLLATE "C" NOT NULL,
-	born           text COLLATE "C" NOT NULL, -- position of the request
+	born           log_position NOT NULL, -- position of the request
 	trait_paths    text[] NOT NULL,
 	k              integer NOT NULL,
 	seed           bigint NOT NULL,
@@ -65,7 +65,7 @@ CREATE TABLE clusters (
 	client       text COLLATE "C" NOT NULL,
 	id           text COLLATE "C" NOT NULL,
 	layer        text COLLATE "C" NOT NULL,
-	born         text COLLATE "C" NOT NULL,
+	born         log_position NOT NULL,
 	run          text COLLATE "C" NOT NULL, -- the last that found it
 	first_run    text COLLATE "C" NOT NULL,
 	size         bigint NOT NULL,
@@ -96,7 +96,7 @@ CREATE TABLE cluster_drift (
 	client      text COLLATE "C" NOT NULL,
 	cluster     text COLLATE "C" NOT NULL,
 	run         text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	at          timestamptz NOT NULL,
 	severity    text NOT NULL DEFAULT 'none',
 	causes      text NOT NULL DEFAULT '[]', -- JSON of event.DriftCause

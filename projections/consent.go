@@ -34,7 +34,7 @@ func (Consent) Schema() string {
 CREATE TABLE consent_layers (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	name        text NOT NULL,
 	trait_paths text[] NOT NULL,
 	revision    bigint NOT NULL,
@@ -49,7 +49,7 @@ CREATE TABLE consents (
 	layer   text COLLATE "C" NOT NULL,
 	user_id text COLLATE "C" NOT NULL,
 	granted boolean NOT NULL,
-	changed text COLLATE "C" NOT NULL, -- position of the last change
+	changed log_position NOT NULL, -- position of the last change
 	changed_at timestamptz NOT NULL,
 	PRIMARY KEY (client, layer, user_id)
 );
@@ -59,7 +59,7 @@ CREATE TABLE consent_changes (
 	client       text COLLATE "C" NOT NULL,
 	layer        text COLLATE "C" NOT NULL,
 	user_id      text COLLATE "C" NOT NULL,
-	at           text COLLATE "C" NOT NULL,
+	at           log_position NOT NULL,
 	granted      boolean NOT NULL,
 	source       bytea,
 	source_event text,
@@ -70,7 +70,7 @@ CREATE TABLE consent_changes (
 CREATE TABLE consent_erased (
 	client  text COLLATE "C" NOT NULL,
 	user_id text COLLATE "C" NOT NULL,
-	at      text COLLATE "C" NOT NULL,
+	at      log_position NOT NULL,
 	PRIMARY KEY (client, user_id)
 );
 CREATE INDEX consent_erased_lately ON consent_erased (client, at);`

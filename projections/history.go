@@ -56,7 +56,7 @@ func (History) Schema() string {
 CREATE TABLE history_events (
 	client      text COLLATE "C" NOT NULL,
 	ordinal     bigint NOT NULL,
-	position    text COLLATE "C" NOT NULL,
+	position    log_position NOT NULL,
 	stream      text COLLATE "C" NOT NULL,
 	type        text COLLATE "C" NOT NULL,
 	actor       text COLLATE "C" NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE history_trees (
 	client      text COLLATE "C" PRIMARY KEY,
 	size        bigint NOT NULL,
 	peaks       bytea NOT NULL,
-	position    text COLLATE "C" NOT NULL,
+	position    log_position NOT NULL,
 	recorded_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);`
 }

@@ -44,7 +44,7 @@ CREATE TABLE matches (
 	client      text COLLATE "C" NOT NULL,
 	user_id     text COLLATE "C" NOT NULL,
 	matched     text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	score       double precision NOT NULL,
 	percentile  double precision NOT NULL,
 	explanation text NOT NULL, -- JSON

@@ -37,7 +37,7 @@ CREATE TABLE spends (
 	currency     text NOT NULL,
 	spent_minor  bigint NOT NULL, -- with this one
 	budget_minor bigint NOT NULL,
-	position     text COLLATE "C" NOT NULL,
+	position     log_position NOT NULL,
 	recorded_at  timestamptz NOT NULL,
 	PRIMARY KEY (client, campaign, id)
 );`

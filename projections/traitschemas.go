@@ -37,7 +37,7 @@ CREATE TABLE trait_schemas (
 	overridden int NOT NULL DEFAULT 0, -- the version of the last override
 	overrides  text NOT NULL DEFAULT '{}', -- JSON
 	learnt     int NOT NULL DEFAULT 0, -- the version that inference made
-	learnt_at  text COLLATE "C" NOT NULL DEFAULT '', -- its position
+	learnt_at  log_position NOT NULL DEFAULT '', -- its position
 	users      int NOT NULL DEFAULT 0, -- that there were then
 	inferred   bytea,
 	inferred_event text

@@ -54,8 +54,8 @@ func (Users) Schema() string {
 CREATE TABLE users (
 	client         text COLLATE "C" NOT NULL,
 	id             text COLLATE "C" NOT NULL,
-	born           text COLLATE "C" NOT NULL, -- position of the creation
-	changed        text COLLATE "C" NOT NULL, -- position of the last change
+	born           log_position NOT NULL, -- position of the creation
+	changed        log_position NOT NULL, -- position of the last change
 	revision       bigint NOT NULL,
 	erased         boolean NOT NULL,
 	external       bytea,

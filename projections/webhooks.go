@@ -44,7 +44,7 @@ func (Webhooks) Schema() string {
 CREATE TABLE webhooks (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        text COLLATE "C" NOT NULL,
+	born        log_position NOT NULL,
 	url         text NOT NULL,
 	event_types text[] NOT NULL,
 	paused      boolean NOT NULL DEFAULT false,

@@ -21,7 +21,7 @@ func (a *API) ListCampaigns(ctx context.Context, r httpapi.ListCampaignsRequestO
 	}
 	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Campaign, error) {
-			return a.Campaigns.List(ctx, client, eventual, status, page)
+			return projections.Campaigns{Reader: a.Reader}.List(ctx, client, eventual, status, page)
 		}, func(c projections.Campaign) eventstore.Position { return c.Born }, campaignBody)
 	return httpapi.ListCampaigns200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -44,7 +44,7 @@ func (a *API) campaign(ctx context.Context, named string) (projections.Campaign,
 	if err != nil {
 		return projections.Campaign{}, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
 	}
-	return a.Campaigns.Get(ctx, client, eventual, campaign)
+	return projections.Campaigns{Reader: a.Reader}.Get(ctx, client, eventual, campaign)
 }
 
 func errZoneUnknown() error {
@@ -65,14 +65,14 @@ func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAna
 		return nil, err
 	}
 	client, eventual := asked(ctx)
-	series, err := a.Campaigns.Series(ctx, client, eventual, c.ID, string(interval), zone)
+	series, err := projections.Campaigns{Reader: a.Reader}.Series(ctx, client, eventual, c.ID, string(interval), zone)
 	if errors.Is(err, projections.ErrZoneUnknown) {
 		return nil, errZoneUnknown()
 	}
 	if err != nil {
 		return nil, err
 	}
-	shares, err := a.Campaigns.Shares(ctx, client, eventual, c)
+	shares, err := projections.Campaigns{Reader: a.Reader}.Shares(ctx, client, eventual, c)
 	if err != nil {
 		return nil, err
 	}

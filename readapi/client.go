@@ -11,7 +11,7 @@ import (
 // GetClient shows the client.
 func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (httpapi.GetClientResponseObject, error) {
 	client, eventual := asked(ctx)
-	c, err := a.Clients.Get(ctx, client, eventual, a.DefaultSettings)
+	c, err := projections.Clients{Reader: a.Reader}.Get(ctx, client, eventual, a.DefaultSettings)
 	if err != nil {
 		return nil, err
 	}
@@ -31,14 +31,14 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 
 // ListMembers lists the members of the client.
 func (a *API) ListMembers(ctx context.Context, r httpapi.ListMembersRequestObject) (httpapi.ListMembersResponseObject, error) {
-	data, next, err := list(ctx, a, "members", r.Params.Limit, r.Params.Cursor, a.Clients.Members,
+	data, next, err := list(ctx, a, "members", r.Params.Limit, r.Params.Cursor, projections.Clients{Reader: a.Reader}.Members,
 		func(m projections.Member) eventstore.Position { return m.Born }, memberBody)
 	return httpapi.ListMembers200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // ListAPIKeys lists the API keys of the client, revoked ones too.
 func (a *API) ListAPIKeys(ctx context.Context, r httpapi.ListAPIKeysRequestObject) (httpapi.ListAPIKeysResponseObject, error) {
-	data, next, err := list(ctx, a, "api_keys", r.Params.Limit, r.Params.Cursor, a.APIKeys.List,
+	data, next, err := list(ctx, a, "api_keys", r.Params.Limit, r.Params.Cursor, projections.APIKeys{Reader: a.Reader}.List,
 		func(k projections.APIKey) eventstore.Position { return k.Born }, apiKeyBody)
 	return httpapi.ListAPIKeys200JSONResponse{Data: data, NextCursor: next}, err
 }

@@ -20,7 +20,7 @@ func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRu
 	data, next, err := list(ctx, a, filtered("clustering_runs", query.Status, string(query.Layer)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Run, error) {
 			query.Page = page
-			return a.Clusters.Runs(ctx, client, eventual, query)
+			return projections.Clusters{Reader: a.Reader}.Runs(ctx, client, eventual, query)
 		}, func(r projections.Run) eventstore.Position { return r.Born }, runBody)
 	return httpapi.ListClusteringRuns200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -32,7 +32,7 @@ func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRe
 	if err != nil {
 		return nil, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
 	}
-	found, err := a.Clusters.Run(ctx, client, eventual, run)
+	found, err := projections.Clusters{Reader: a.Reader}.Run(ctx, client, eventual, run)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObj
 	layer := id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, ""))
 	data, next, err := list(ctx, a, filtered("clusters", string(layer)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Cluster, error) {
-			return a.Clusters.List(ctx, client, eventual, layer, page)
+			return projections.Clusters{Reader: a.Reader}.List(ctx, client, eventual, layer, page)
 		}, func(c projections.Cluster) eventstore.Position { return c.Born }, clusterBody)
 	return httpapi.ListClusters200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -66,7 +66,7 @@ func (a *API) ListClusterMembers(ctx context.Context, r httpapi.ListClusterMembe
 	}
 	data, next, err := list(ctx, a, filtered("members", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterMember, error) {
-			return a.Clusters.Members(ctx, client, eventual, cluster.ID, page)
+			return projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, page)
 		}, func(m projections.ClusterMember) eventstore.Position { return eventstore.Position(m.User) }, clusterMemberBody)
 	return httpapi.ListClusterMembers200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -83,7 +83,7 @@ func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRe
 	}
 	data, next, err := list(ctx, a, filtered("drift", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterDrift, error) {
-			return a.Clusters.Drift(ctx, client, eventual, cluster.ID, page)
+			return projections.Clusters{Reader: a.Reader}.Drift(ctx, client, eventual, cluster.ID, page)
 		}, func(d projections.ClusterDrift) eventstore.Position { return d.Born }, driftBody)
 	return httpapi.ListClusterDrift200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -94,7 +94,7 @@ func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, err
 	if err != nil {
 		return projections.Cluster{}, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster.")
 	}
-	return a.Clusters.Get(ctx, client, eventual, cluster)
+	return projections.Clusters{Reader: a.Reader}.Get(ctx, client, eventual, cluster)
 }
 
 func runBody(r projections.Run) httpapi.ClusteringRun {

@@ -12,7 +12,7 @@ import (
 
 // ListConsentLayers lists the consent layers of the client.
 func (a *API) ListConsentLayers(ctx context.Context, r httpapi.ListConsentLayersRequestObject) (httpapi.ListConsentLayersResponseObject, error) {
-	data, next, err := list(ctx, a, "consent_layers", r.Params.Limit, r.Params.Cursor, a.Consent.Layers,
+	data, next, err := list(ctx, a, "consent_layers", r.Params.Limit, r.Params.Cursor, projections.Consent{Reader: a.Reader}.Layers,
 		func(l projections.ConsentLayer) eventstore.Position { return l.Born }, layerBody)
 	return httpapi.ListConsentLayers200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -38,7 +38,7 @@ func (a *API) ListConsents(ctx context.Context, r httpapi.ListConsentsRequestObj
 	status := httpapi.Or(r.Params.Status, httpapi.ConsentFilterGranted)
 	data, next, err := list(ctx, a, filtered("consents", string(layer.ID), string(status)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.UserConsent, error) {
-			return a.Consent.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)
+			return projections.Consent{Reader: a.Reader}.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)
 		}, func(c projections.UserConsent) eventstore.Position { return c.Changed }, consentingBody)
 	return httpapi.ListConsents200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -64,7 +64,7 @@ func (a *API) GetConsent(ctx context.Context, r httpapi.GetConsentRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	history, err := a.Consent.ConsentHistory(ctx, client, eventual, layer.ID, user)
+	history, err := projections.Consent{Reader: a.Reader}.ConsentHistory(ctx, client, eventual, layer.ID, user)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (a *API) layer(ctx context.Context, ref string) (projections.ConsentLayer, 
 	if err != nil {
 		return projections.ConsentLayer{}, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
 	}
-	return a.Consent.Layer(ctx, client, eventual, layer)
+	return projections.Consent{Reader: a.Reader}.Layer(ctx, client, eventual, layer)
 }
 
 func consentStatus(granted bool) httpapi.ConsentStatus {

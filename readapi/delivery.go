@@ -39,7 +39,7 @@ func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesReques
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Webhooks.Get(ctx, client, eventual, webhook); err != nil {
+	if _, err := (projections.Webhooks{Reader: a.Reader}).Get(ctx, client, eventual, webhook); err != nil {
 		return nil, err
 	}
 	found, skipped, err := a.Deliveries.List(ctx, client, eventual, webhook, status, page)

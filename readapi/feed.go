@@ -8,6 +8,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/projections"
 	"kindred/projections/feeds"
 )
 
@@ -45,7 +46,7 @@ func (a *API) within(ctx context.Context, layer *string) (event.Within, error) {
 		return event.Within{Layer: l.ID, TraitPaths: l.TraitPaths}, err
 	}
 	client, eventual := asked(ctx)
-	c, err := a.Clients.Get(ctx, client, eventual, a.DefaultSettings)
+	c, err := projections.Clients{Reader: a.Reader}.Get(ctx, client, eventual, a.DefaultSettings)
 	if err == nil && c.Settings.MatchingRequiresLayer {
 		err = fault.NewInvalid(fault.Field{Pointer: "consent_layer_id", Detail: "is required by the client's settings"})
 	}

@@ -21,17 +21,9 @@ import (
 
 // API is the reading half of the generated server interface.
 type API struct {
-	Clients     projections.Clients
-	APIKeys     projections.APIKeys
-	Webhooks    projections.Webhooks
-	Users       projections.Users
-	Matches     projections.Matches
-	Consent     projections.Consent
-	Clusters    projections.Clusters
+	Reader      projections.Reader // of all read models
+	Users       projections.Users  // which gathers requests for one user
 	Populations *projections.Populations
-	MatchQueue  projections.MatchQueue
-
-	Campaigns projections.Campaigns
 
 	History         *auditing.Auditor
 	States          *travel.Traveller

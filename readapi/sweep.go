@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"kindred/httpapi"
+	"kindred/projections"
 )
 
 // GetSweep shows how far automatic matching has come.
 func (a *API) GetSweep(ctx context.Context, _ httpapi.GetSweepRequestObject) (httpapi.GetSweepResponseObject, error) {
 	client, eventual := asked(ctx)
-	s, err := a.MatchQueue.Sweep(ctx, client, eventual)
+	s, err := projections.MatchQueue{Reader: a.Reader}.Sweep(ctx, client, eventual)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 	}
 	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Webhook, error) {
-			return a.Webhooks.List(ctx, client, eventual, paused, page)
+			return projections.Webhooks{Reader: a.Reader}.List(ctx, client, eventual, paused, page)
 		}, func(w projections.Webhook) eventstore.Position { return w.Born }, webhookBody)
 	return httpapi.ListWebhooks200JSONResponse{Data: data, NextCursor: next}, err
 }
@@ -30,7 +30,7 @@ func (a *API) GetWebhook(ctx context.Context, r httpapi.GetWebhookRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.Webhooks.Get(ctx, client, eventual, webhook)
+	found, err := projections.Webhooks{Reader: a.Reader}.Get(ctx, client, eventual, webhook)
 	if err != nil {
 		return nil, err
 	}

@@ -180,11 +180,8 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	models := readModels{f.rebuilds()}
 	reads := &readapi.API{
 		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()}, Projections: models,
-		Clients: projections.Clients{Reader: reader}, APIKeys: projections.APIKeys{Reader: reader},
-		Webhooks: projections.Webhooks{Reader: reader}, Users: projections.Users{Reader: reader}.Gathering(),
-		Matches: projections.Matches{Reader: reader}, Consent: projections.Consent{Reader: reader},
-		Campaigns: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
-		Populations: f.populations, Feeds: w.feeds, History: w.auditor, States: w.states, MatchQueue: projections.MatchQueue{Reader: reader},
+		Reader: reader, Users: projections.Users{Reader: reader}.Gathering(), Populations: f.populations,
+		Feeds: w.feeds, History: w.auditor, States: w.states, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{

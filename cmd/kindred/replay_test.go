@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"kindred/eventstore"
 	"kindred/eventstore/esdbstore/esdbtest"
+	"kindred/eventstore/feed"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
@@ -33,6 +35,9 @@ func replayed(t testing.TB, c Config, args ...string) (string, error) {
 // built from its log, and returns how that is configured.
 func checkReplayed(t testing.TB, c Config, args ...string) Config {
 	t.Helper()
+	if undeclared := undeclaredPositions(t, c.DatabaseURL); len(undeclared) > 0 {
+		t.Errorf("columns of read models hold positions and are no log_position: %q", undeclared)
+	}
 	second := c
 	second.DatabaseURL, second.EventStoreURL = pgtest.URL(t), ""
 	said, err := replayed(t, c, append([]string{"--into", second.DatabaseURL}, args...)...)
@@ -40,6 +45,41 @@ func checkReplayed(t testing.TB, c Config, args ...string) Config {
 		t.Fatalf("replayed: %v\n%s", err, said)
 	}
 	return second
+}
+
+// undeclaredPositions lists the columns of read models that hold positions of the
+// log, and are not declared as such: they would be compared as any text is.
+func undeclaredPositions(t testing.TB, database string) (found []string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	schemas := make([]string, 0, len(projections.All()))
+	for _, m := range projections.All() {
+		schemas = append(schemas, feed.Slot(m))
+	}
+	rows, err := conn.Query(t.Context(), `
+SELECT format('SELECT %L FROM %I.%I t JOIN events e ON position_text(e.position) = t.%I LIMIT 1', c.table_name || '.' || c.column_name, c.table_schema, c.table_name, c.column_name)
+FROM information_schema.columns c WHERE c.table_schema = ANY($1) AND c.data_type = 'text' AND c.domain_name IS NULL`, schemas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(look) == 0 {
+		t.Fatalf("the columns of the read models: %d, %v", len(look), err)
+	}
+	for _, sql := range look {
+		var column string
+		switch err := conn.QueryRow(t.Context(), sql).Scan(&column); {
+		case err == nil:
+			found = append(found, column)
+		case !errors.Is(err, pgx.ErrNoRows):
+			t.Fatal(err)
+		}
+	}
+	return found
 }
 
 // rest ends a service, and brings its read models to the end of its log, which

@@ -132,6 +132,11 @@ func (e CampaignBudgetExhausted) Data(client id.Client) any {
 	}{client, e.Campaign}
 }
 
+// Example is a campaign that never was.
+func (CampaignBudgetExhausted) Example(ids *id.Source) Public {
+	return CampaignBudgetExhausted{Campaign: id.Next[id.Campaign](ids)}
+}
+
 // Key: an impression is shown once. Its id, where it is derived, follows from the
 // request or the page of a feed that it was shown on.
 func (e CampaignEngagementRecorded) Key() (key id.Event, ok bool) {

@@ -101,6 +101,11 @@ func (e ClusterDriftDetected) Data(client id.Client) any {
 	}{client, e.Cluster}
 }
 
+// Example is a cluster that never was.
+func (ClusterDriftDetected) Example(ids *id.Source) Public {
+	return ClusterDriftDetected{Cluster: id.Next[id.Cluster](ids)}
+}
+
 var clusterEvents = []definition{
 	define[ClusterFormed]("cluster.formed", 1),
 	define[ClusterKept]("cluster.kept", 1),

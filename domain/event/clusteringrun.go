@@ -92,6 +92,14 @@ func (e ClusteringCompleted) Data(client id.Client) any {
 	}{client, e.Layer, e.Run, e.Clusters}
 }
 
+// Example is a run that never was.
+func (ClusteringCompleted) Example(ids *id.Source) Public {
+	return ClusteringCompleted{
+		Layer: id.Next[id.ConsentLayer](ids), Run: id.Next[id.Run](ids),
+		Clusters: []ClusterSummary{{ID: id.Next[id.Cluster](ids), Size: 2, Label: "a test"}},
+	}
+}
+
 // Data is the public form.
 func (e ClusteringFailed) Data(client id.Client) any {
 	return struct {
@@ -99,6 +107,11 @@ func (e ClusteringFailed) Data(client id.Client) any {
 		Layer   id.ConsentLayer `json:"consent_layer_id"`
 		Details string          `json:"error_details"`
 	}{client, e.Layer, e.Details}
+}
+
+// Example is a run that never was.
+func (ClusteringFailed) Example(ids *id.Source) Public {
+	return ClusteringFailed{Layer: id.Next[id.ConsentLayer](ids), Details: "This is a test; no run has failed."}
 }
 
 var clusteringEvents = []definition{

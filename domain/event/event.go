@@ -6,6 +6,11 @@
 package event
 
 import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
 	"kindred/domain/id"
 )
 
@@ -14,21 +19,40 @@ type Event interface {
 	event() // seals the set
 }
 
-// Public is an event that clients may subscribe to. Data is what a webhook
-// delivery carries as "data" (section 6 of the contract).
+// Public is an event that clients may subscribe to.
 type Public interface {
 	Event
+	// Data is what a webhook delivery carries as "data" (section 6 of the contract).
 	Data(client id.Client) any
+	// Example is one that never happened, for the test deliveries of a subscription.
+	Example(ids *id.Source) Public
 }
 
 // PublicTypes is the event catalog (section 6 of the contract): the types that
-// clients may subscribe to.
-func PublicTypes() []string {
-	return []string{
-		"match.computed", "clustering.completed", "clustering.failed",
-		"campaign.budget_exhausted", "cluster.drift_detected",
+// clients may subscribe to, sorted.
+func PublicTypes() []string { return slices.Sorted(maps.Keys(catalog())) }
+
+// IsPublic says whether a type is one of the catalog.
+func IsPublic(eventType string) bool { return catalog()[eventType] != nil }
+
+// Example is an event of a type of the catalog that never happened; nil: of none.
+func Example(eventType string, ids *id.Source) Public {
+	if shape := catalog()[eventType]; shape != nil {
+		return shape.Example(ids)
 	}
+	return nil
 }
+
+// catalog holds an empty event of each public type.
+var catalog = sync.OnceValue(func() map[string]Public {
+	found := map[string]Public{}
+	for name, d := range All().byName {
+		if p, ok := reflect.Zero(d.shape).Interface().(Public); ok {
+			found[name] = p
+		}
+	}
+	return found
+})
 
 // Bearer is an event that carries personal fields. They are sealed with the
 // key of Subject before they are stored.

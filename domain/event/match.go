@@ -74,6 +74,11 @@ func (e MatchComputed) Data(client id.Client) any {
 	}{client, e.User, e.MatchedUser, math.Round(e.Score*1e4) / 1e4}
 }
 
+// Example is a match of users who never were.
+func (MatchComputed) Example(ids *id.Source) Public {
+	return MatchComputed{User: id.Next[id.User](ids), MatchedUser: id.Next[id.User](ids), Score: 0.5}
+}
+
 var matchEvents = []definition{
 	define[MatchComputed]("match.computed", 2), // version 1 did not say which schema,
 }

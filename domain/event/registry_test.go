@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -225,5 +226,28 @@ func TestSettingsOfTheFirstVersionAreLifted(t *testing.T) {
 	want := Settings{WebhookUserIDs: "external_id", AutomaticMatching: DefaultAutomaticMatching()}
 	if diff := cmp.Diff(want, e.(ClientSettingsChanged).Settings); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestEachPublicEventHasAnExampleThatShowsAllOfItsData(t *testing.T) {
+	r := All()
+	types := PublicTypes()
+	if len(types) == 0 {
+		t.Fatal("the catalog is empty")
+	}
+	for _, name := range types {
+		e := Example(name, id.Derived("example", name))
+		if got, _, err := r.Name(e); err != nil || got != name || !IsPublic(name) {
+			t.Errorf("the example of %s is a %s: %v", name, got, err)
+		}
+		data := reflect.ValueOf(e.Data("cli_04hk8ls48pkqs04hk8ls48pkqs"))
+		for i := range data.NumField() {
+			if data.Field(i).IsZero() {
+				t.Errorf("the example of %s leaves %s empty", name, data.Type().Field(i).Name)
+			}
+		}
+	}
+	if Example("client.renamed", id.Derived("")) != nil || IsPublic("client.renamed") {
+		t.Error("what is not public has an example")
 	}
 }

@@ -116,15 +116,12 @@ func Compare(ctx context.Context, m ReadModel, here, there Side, found func(Diff
 }
 
 const selectColumns = `
-SELECT a.attname::text, a.atttypid = 'text'::regtype AND a.attname = ANY($2)
+SELECT a.attname::text, a.atttypid = 'public.log_position'::regtype
 FROM pg_attribute a WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
-
-// placed are the names of columns that hold positions, where they are text.
-func placed() []string { return []string{"born", "changed", "at", "position", "learnt_at"} }
 
 func (s Side) digests(ctx context.Context, schema, table string) (*digested, error) {
 	name := quote(schema) + "." + quote(table)
-	rows, err := s.tx.Query(ctx, selectColumns, name, placed())
+	rows, err := s.tx.Query(ctx, selectColumns, name)
 	if err != nil {
 		return nil, err
 	}

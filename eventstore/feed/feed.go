@@ -53,7 +53,9 @@ type Prompt interface{ Prompt() }
 // own, named by Slot.
 type ReadModel interface {
 	Projection
-	// Schema is the DDL of the tables, with unqualified names.
+	// Schema is the DDL of the tables, with unqualified names, of which no other model
+	// has one: models read each other's. Columns that hold positions are of the domain
+	// log_position.
 	Schema() string
 }
 

@@ -4,6 +4,11 @@
 -- The log: everything that happened. Whoever appends holds one advisory lock until its
 -- commit is complete, so that positions have no gap and become visible in their order.
 
+-- A position, as text that orders as the log does. Columns of read models that hold
+-- positions are declared so: where two databases are compared, it is the events there
+-- that have to be the same (package feed).
+CREATE DOMAIN log_position AS text COLLATE "C";
+
 CREATE TABLE log (
 	epoch text NOT NULL,
 	one   boolean PRIMARY KEY DEFAULT true CHECK (one)
