@@ -297,7 +297,7 @@ func (c *Commands) resolve(ctx context.Context, client id.Client, refs []UserRef
 	var wrong []fault.Field
 	for i := range refs {
 		if unknown[i] && len(wrong) < maxFields {
-			wrong = append(wrong, fault.Field{Pointer: fmt.Sprintf("/user_ids/%d", i), Detail: "is not a user"})
+			wrong = append(wrong, fault.Field{Pointer: fmt.Sprintf("/user_ids/%d", i), Detail: "is not a user, by its id or as ext: and your own"})
 		}
 	}
 	if len(wrong) > 0 {

@@ -296,7 +296,7 @@ func (c *Commands) findUser(ctx context.Context, client id.Client, ref UserRef, 
 	}
 	user, err := id.Parse[id.User](string(ref))
 	if err != nil {
-		return domain.ErrUserUnknown()
+		return domain.ErrNoUserName()
 	}
 	return do(user)
 }

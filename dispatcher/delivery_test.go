@@ -145,7 +145,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 		"a refused connection":   {"http://" + closed.Addr().String(), "connection refused", patient},
 		"a bad certificate":      {untrusted.URL, "certificate", patient},
 		"a cut connection":       {cutting.URL, "EOF", patient},
-		"a name without address": {"http://nowhere.invalid", "the host leads to no public address", patient},
+		"a name without address": {"http://nowhere.invalid", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows", patient},
 		"a reset connection":     {resetting.URL, "reset by peer", patient},
 		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls", patient},
 	} {
@@ -194,8 +194,8 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 		"a status":           {answering("HTTP/1.1 400 " + name + "\r\nContent-Length: 0\r\n\r\n"), "answered 400"},
 		"nobody there":       {closed.URL, "connection refused"},
 		"a bad certificate":  {untrusted.URL, "certificate"},
-		"a bad name":         {"http://nowhere.invalid", "the host leads to no public address"},
-		"no public address":  {"http://10.0.0.1", "the host leads to no public address"},
+		"a bad name":         {"http://nowhere.invalid", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows"},
+		"no public address":  {"http://10.0.0.1", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows"},
 		"TLS that is none":   {strings.Replace(answering(name), "http:", "https:", 1), "tls"},
 	} {
 		o := w.attempt(t.Context(), job{URL: tt.url, Body: body, External: true, read: w.Now()})

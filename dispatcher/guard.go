@@ -70,7 +70,7 @@ func contains(networks []netip.Prefix, a netip.Addr) bool {
 }
 
 // errRefused is in the chain of every refusal of an address.
-var errRefused = errors.New("is not a public address, and deliveries do not reach it")
+var errRefused = errors.New("is not a public address, and deliveries do not reach it unless the operator allows its network with KINDRED_WEBHOOK_ALLOW_NETWORKS")
 
 // CheckAddr refuses an address that is not public, unless it is allowed.
 func (g *Guard) CheckAddr(a netip.Addr) error {

@@ -131,7 +131,7 @@ var (
 	errURL = errors.New("the URL cannot be read")
 	// errNowhere says the same of a name that is not there and of one that leads to
 	// a private address: else deliveries would tell which names our own network has.
-	errNowhere  = errors.New("the host leads to no public address")
+	errNowhere  = errors.New("the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows")
 	errNoAnswer = errors.New("the connection ended without a valid answer")
 )
 

@@ -82,6 +82,11 @@ func ErrUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }
 
+// ErrNoUserName is ErrUserUnknown for what can name no user.
+func ErrNoUserName() error {
+	return fault.New(fault.Missing, "user_unknown", "There is no such user. A user is named by its id, usr_…, or by your own, as in ext:u1.")
+}
+
 // CheckExternalID refuses what cannot name a user: 1 to 256 characters, no
 // control characters.
 func CheckExternalID(external string) error {

@@ -23,8 +23,8 @@ func TestCredentials(t *testing.T) {
 		challenge string
 	}{
 		{"no token", nil, 401, "token_missing", `Bearer realm="kindred"`},
-		{"another scheme", []string{"Authorization", "Basic abc"}, 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The Authorization header is not a bearer token."`},
-		{"no word", []string{"Authorization", "Bearer "}, 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The Authorization header is not a bearer token."`},
+		{"another scheme", []string{"Authorization", "Basic abc"}, 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The Authorization header is not a bearer token. Send it as Bearer, a space and the token."`},
+		{"no word", []string{"Authorization", "Bearer "}, 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The Authorization header is not a bearer token. Send it as Bearer, a space and the token."`},
 		{"a wrong token", token("forged"), 401, "invalid_token", `Bearer realm="kindred", error="invalid_token", error_description="The token is not valid."`},
 		{"a token that cannot be judged", token("unknowable"), 503, "unverifiable", ""},
 	}
@@ -146,7 +146,7 @@ func TestPreconditions(t *testing.T) {
 	three, never := int64(3), int64(-1)
 	for tag, want := range map[string]*int64{
 		"": nil, "*": nil, `"3"`: &three, ` "3" `: &three,
-		`W/"3"`: &never, `3`: &never, `"03"`: &never, `"abc"`: &never, `"`: &never,
+		`W/"3"`: &never, `"03"`: &never, `"abc"`: &never, `""`: &never,
 	} {
 		headers := token("full")
 		if tag != "" {

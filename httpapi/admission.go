@@ -76,7 +76,7 @@ func (e *edge) admission(next http.Handler) *admission {
 		Detail: tooMuch, Code: "overloaded", RequestID: mark,
 	}))
 	before, after, _ := bytes.Cut(body, []byte(`"`+mark+`"`))
-	a.problem = [2][]byte{append(before, '"'), append([]byte{'"'}, after...)}
+	a.problem = [2][]byte{append(before, '"'), append(append([]byte{'"'}, after...), '\n')}
 	return a
 }
 

@@ -238,7 +238,7 @@ func TestARefusalIsWholeBeforeTheBody(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge || !strings.HasSuffix(string(body), "}") {
+		if err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge || !strings.HasSuffix(string(body), "}\n") {
 			t.Errorf("%d %s, %v", answer.StatusCode, body, err)
 		}
 		if took := time.Since(began); took > 0 {

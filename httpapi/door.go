@@ -3,6 +3,8 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"kindred/domain/id"
 )
 
 // door turns requests away before net/http has read them, which costs a third
@@ -118,6 +122,48 @@ func (c *doorConn) turnAway(request []byte) bool {
 	}
 	a.tell(context.Background())
 	return true
+}
+
+// unreadHead is how net/http goes on after the status where it refuses what it
+// cannot read as a request, without a handler.
+var unreadHead = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+
+// Write implements [net.Conn]. What net/http says of a request that it could not
+// read becomes a problem, as any other refusal.
+func (c *doorConn) Write(p []byte) (int, error) {
+	const version = "HTTP/1.1 "
+	if !bytes.HasPrefix(p, []byte(version)) {
+		return c.Conn.Write(p)
+	}
+	line, _, _ := bytes.Cut(p, crlf)
+	if !bytes.HasPrefix(p[len(line):], unreadHead) || len(line) < len(version)+3 {
+		return c.Conn.Write(p)
+	}
+	status, err := strconv.Atoi(string(line[len(version) : len(version)+3]))
+	if err != nil {
+		return c.Conn.Write(p)
+	}
+	if _, err := c.Conn.Write(unread(status, c.door.admission.edge.ownID(""))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// unread is the answer to a request that could not be read.
+func unread(status int, request id.Request) []byte {
+	detail := "The request is not HTTP as it should be: its first line, its path or a header cannot be read."
+	switch status {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		detail = "The header is larger than " + strconv.Itoa(maxHeader>>10) + " KiB."
+	case http.StatusNotImplemented:
+		detail = "The body has a Transfer-Encoding that is not known here. Send it as it is, or chunked."
+	}
+	body := append(must(json.Marshal(Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: detail, Code: "unreadable_request", RequestID: string(request),
+	})), '\n')
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n"+
+		"Content-Type: application/problem+json\r\n%s: %s\r\n\r\n%s", status, http.StatusText(status), len(body), headerRequestID, request, body)
 }
 
 var headEnd, crlf = []byte("\r\n\r\n"), []byte("\r\n")

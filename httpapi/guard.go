@@ -86,8 +86,8 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 		return nil, err
 	}
 	if x.op.streams {
-		if !mediaType(r.Header.Get("Content-Type"), "application/x-ndjson") || encoded(r) {
-			return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/x-ndjson, in UTF-8.")
+		if err := checkType(w, r, mediaLines); err != nil {
+			return nil, err
 		}
 		r.Body = e.stream(w.(*recorder), r)
 		return nil, nil
@@ -95,7 +95,7 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 	if x.op.body == nil {
 		return nil, nil
 	}
-	return e.readBody(r, x)
+	return e.readBody(w, r, x)
 }
 
 // plainPath takes the percent-encoding out of a route's variables, in place.
@@ -103,12 +103,15 @@ func plainPath(vars map[string]string) (map[string]string, error) {
 	for name, escaped := range vars {
 		plain, err := url.PathUnescape(escaped)
 		if err != nil || !clean(plain) {
-			return nil, fault.New(fault.Missing, "no_such_path", "There is no such path.")
+			return nil, fault.New(fault.Missing, "no_such_path", "There is no such path: %s must be UTF-8 without control characters.", name)
 		}
 		vars[name] = plain
 	}
 	return vars, nil
 }
+
+// APIKeyPrefix begins every API key, and no token.
+const APIKeyPrefix = "kin_live_"
 
 func (e *edge) authenticate(r *http.Request) (Principal, error) {
 	given := r.Header.Values("Authorization")
@@ -117,8 +120,13 @@ func (e *edge) authenticate(r *http.Request) (Principal, error) {
 			"Send a token from /auth/exchange as Authorization: Bearer …")
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
-	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return Principal{}, fault.New(fault.Unauthenticated, "invalid_token", "The Authorization header is not a bearer token.")
+	switch {
+	case strings.HasPrefix(token, APIKeyPrefix), strings.HasPrefix(scheme, APIKeyPrefix):
+		return Principal{}, fault.New(fault.Unauthenticated, "invalid_token",
+			"This is an API key, not a token. Exchange it for one at POST /auth/exchange.")
+	case len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "":
+		return Principal{}, fault.New(fault.Unauthenticated, "invalid_token",
+			"The Authorization header is not a bearer token. Send it as Bearer, a space and the token.")
 	}
 	return e.o.Authenticator.Authenticate(r.Context(), token)
 }
@@ -143,8 +151,8 @@ func permit(op *operation, p Principal) error {
 // readHeaders reads the headers that operations share.
 func readHeaders(r *http.Request, x *exchange) error {
 	if x.op.repeatable {
-		x.call.IdempotencyKey = r.Header.Get(headerIdempotencyKey)
-		if err := checkKey(x.call.IdempotencyKey); err != nil {
+		var err error
+		if x.call.IdempotencyKey, err = idempotencyKey(r.Header.Values(headerIdempotencyKey)); err != nil {
 			return err
 		}
 	}
@@ -182,6 +190,9 @@ func ifMatch(given []string) (*int64, error) {
 	if len(given) > 1 || strings.Contains(tag, ",") {
 		return nil, fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: "must be one entity tag"})
 	}
+	if opaque := strings.TrimPrefix(tag, "W/"); len(opaque) < 2 || opaque[0] != '"' || !strings.HasSuffix(opaque, `"`) {
+		return nil, fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: `must be an entity tag, in its quotes, as in "3"`})
+	}
 	revision, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
 	if err != nil || ETag(revision) != tag {
 		revision = -1
@@ -206,7 +217,7 @@ func (e *edge) receive(r *http.Request, x *exchange, t *taken) error {
 }
 
 // readBody reads, checks and validates a JSON body, and leaves it to be read again.
-func (e *edge) readBody(r *http.Request, x *exchange) ([]byte, error) {
+func (e *edge) readBody(w http.ResponseWriter, r *http.Request, x *exchange) ([]byte, error) {
 	op := x.op
 	if r.ContentLength > op.bodyLimit {
 		return nil, tooLarge(op)
@@ -228,8 +239,8 @@ func (e *edge) readBody(r *http.Request, x *exchange) ([]byte, error) {
 	case len(body) == 0:
 		return nil, nil
 	}
-	if !mediaType(r.Header.Get("Content-Type"), "application/json") || encoded(r) {
-		return nil, fault.New(fault.WrongType, "wrong_content_type", "Send application/json, in UTF-8.")
+	if err := checkType(w, r, "application/json"); err != nil {
+		return nil, err
 	}
 	if err := checkJSON(body); err != nil {
 		return nil, err
@@ -257,6 +268,21 @@ func (e *edge) letFinish(w http.ResponseWriter, r *http.Request) {
 
 func tooLarge(op *operation) error {
 	return fault.New(fault.TooLarge, "body_too_large", "The body is larger than %d bytes.", op.bodyLimit)
+}
+
+// checkType refuses a body of another type than want, or one that is compressed,
+// and says what is taken (RFC 9110, section 15.5.16). Every PATCH is a merge patch
+// (RFC 7396), and may be called that.
+func checkType(w http.ResponseWriter, r *http.Request, want string) error {
+	given := r.Header.Get("Content-Type")
+	switch {
+	case encoded(r):
+		w.Header().Set("Accept-Encoding", "identity")
+		return fault.New(fault.WrongType, "wrong_content_type", "The body is compressed. Send it without a Content-Encoding.")
+	case mediaType(given, want), r.Method == http.MethodPatch && mediaType(given, "application/merge-patch+json"):
+		return nil
+	}
+	return fault.New(fault.WrongType, "wrong_content_type", "Send %s, in UTF-8.", want)
 }
 
 // encoded says whether the body is compressed or the like, which nobody here

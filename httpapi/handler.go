@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path"
 	"strings"
 	"time"
 
@@ -125,7 +126,26 @@ func (e *edge) records(r *http.Request) bool {
 }
 
 func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
-	e.fail(w, r, fault.New(fault.Missing, "no_such_path", "There is no such path."))
+	escaped := path.Clean(r.URL.EscapedPath())
+	for _, near := range []string{escaped, "/api/v1" + escaped, "/api" + escaped} {
+		if template := e.template(near); template != "" {
+			e.fail(w, r, fault.New(fault.Missing, "no_such_path", "There is no such path, but there is %s.", template))
+			return
+		}
+	}
+	e.fail(w, r, fault.New(fault.Missing, "no_such_path", "There is no such path. /docs lists those there are."))
+}
+
+// template is the path in the contract that a path fits, or "". It repeats no
+// value of the caller's.
+func (e *edge) template(escaped string) (template string) {
+	for _, op := range e.operations {
+		// Of two that fit, such as /users/{user_id} and /users/import, the one that says more.
+		if fits(op.path, escaped) && (template == "" || strings.Count(op.path, "{") < strings.Count(template, "{")) {
+			template = op.path
+		}
+	}
+	return template
 }
 
 // methods are those that the contract may use.
@@ -145,10 +165,11 @@ func (e *edge) wrongMethod(w http.ResponseWriter, r *http.Request) {
 			allow = append(allow, http.MethodHead)
 		}
 	}
-	w.Header().Set("Allow", strings.Join(append(allow, http.MethodOptions), ", "))
+	allowed := strings.Join(append(allow, http.MethodOptions), ", ")
+	w.Header().Set("Allow", allowed)
 	if r.Method == http.MethodOptions {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	e.write(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "The path does not have this method.", nil)
+	e.write(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "The path does not have this method. It has "+allowed+".", nil)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"kindred/domain/fault"
@@ -27,17 +28,25 @@ type Settle func(ctx context.Context, succeeded bool) error
 // that another body has used and one whose request is still under way.
 type Reserve func(ctx context.Context, r Repeat) (Settle, error)
 
-// checkKey reads an Idempotency-Key.
-func checkKey(key string) error {
-	if len(key) > 255 {
-		return fault.NewInvalid(fault.Field{Pointer: headerIdempotencyKey, Detail: "must have at most 255 characters"})
+// idempotencyKey reads an Idempotency-Key; "": there is none.
+func idempotencyKey(given []string) (string, error) {
+	if len(given) == 0 {
+		return "", nil
 	}
-	for _, c := range []byte(key) {
-		if c < ' ' || c > '~' {
-			return fault.NewInvalid(fault.Field{Pointer: headerIdempotencyKey, Detail: "must be printable ASCII"})
-		}
+	key, wrong := given[0], ""
+	switch {
+	case len(given) > 1:
+		wrong = "is given more than once"
+	case key == "":
+		wrong = "must not be empty"
+	case len(key) > 255:
+		wrong = "must have at most 255 characters"
+	case strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }):
+		wrong = "must be printable ASCII"
+	default:
+		return key, nil
 	}
-	return nil
+	return "", fault.NewInvalid(fault.Field{Pointer: headerIdempotencyKey, Detail: wrong})
 }
 
 // once runs next for a request that carries an Idempotency-Key, while no other

@@ -190,7 +190,7 @@ func TestQueries(t *testing.T) {
 		"external_id=a%00":                   {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},
 		"external_id=%ff":                    {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},
 		"updated_since=tomorrow":             {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
-		"updated_since=2026-02-31T00:00:00Z": {Pointer: "updated_since", Detail: "does not have the right form"},
+		"updated_since=2026-02-31T00:00:00Z": {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=9999-12-31T23:59:59-01:00":   {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=0000-01-01T00:00:00%2B01:00": {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 	}

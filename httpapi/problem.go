@@ -104,6 +104,7 @@ func (e *edge) write(w http.ResponseWriter, r *http.Request, status int, code, d
 	if err != nil {
 		panic(err) // strings and numbers only
 	}
+	body = append(body, '\n')
 	header := w.Header()
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")

@@ -11,6 +11,9 @@ const writeTimeout = time.Minute
 // idleTimeout is how long a connection is kept on which nothing is asked.
 const idleTimeout = time.Minute
 
+// maxHeader bounds a request's first line and headers, in bytes.
+const maxHeader = 16 << 10
+
 // NewServer returns a server whose every wait is bounded. Streaming requests
 // move their deadlines themselves.
 func NewServer(addr string, handler http.Handler) *http.Server {
@@ -22,6 +25,6 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		ConnState:         between,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    maxHeader,
 	}
 }

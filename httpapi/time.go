@@ -22,10 +22,14 @@ func (t Time) append(b []byte) []byte { return t.UTC().AppendFormat(b, timeLayou
 
 var plainTime = openapi3.NewRegexpFormatValidator(openapi3.FormatOfStringDateTime)
 
-// checkTime refuses what is no time, and one whose year has not four digits in
-// UTC, so that no answer could tell it.
+// checkTime refuses what is no time, such as the 30th of February, and one whose
+// year has not four digits in UTC, so that no answer could tell it.
 func checkTime(text string) error {
-	if at, err := time.Parse(time.RFC3339, text); err == nil && (at.UTC().Year() < 0 || at.UTC().Year() > 9999) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return err
+	}
+	if at.UTC().Year() < 0 || at.UTC().Year() > 9999 {
 		return errors.New("the year is out of range")
 	}
 	return plainTime.Validate(text)

@@ -194,14 +194,15 @@ func units(schema *openapi3.Schema) string {
 func oneOf(values []any) string {
 	words := make([]string, len(values))
 	for i, v := range values {
-		words[i] = fmt.Sprint(v)
+		if words[i] = fmt.Sprint(v); v == nil {
+			words[i] = "null"
+		}
 	}
 	return strings.Join(words, ", ")
 }
 
 // unbound turns what the generated code could not decode into a fault. The
-// validation has passed it before, so it is a whole number written as 1e2, or a
-// day that no calendar has.
+// validation has passed it before, so it is a whole number written as 1e2.
 func unbound(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fault.NewInvalid(fault.Field{

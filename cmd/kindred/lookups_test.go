@@ -100,7 +100,7 @@ func TestAUserIsPutOverTheAPI(t *testing.T) {
 	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PUT", path, `{}`, header("If-None-Match", "*")))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("PUT", path, `{}`, header("If-None-Match", `"0"`)))
 	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PUT", "/api/v1/users/ext:nobody", `{}`, header("If-Match", "*")))
-	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PUT", "/api/v1/users/ext:nobody", `{}`, header("If-Match", "what")))
+	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PUT", "/api/v1/users/ext:nobody", `{}`, header("If-Match", `"what"`)))
 	if p := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("PUT", path, `{"external_id":"u2"}`)); len(p.Errors) != 1 || p.Errors[0].Pointer != "/external_id" {
 		t.Errorf("%+v", p)
 	}

@@ -7,13 +7,15 @@ import (
 	"hash/crc32"
 	"io"
 	"strings"
+
+	"kindred/httpapi"
 )
 
 // An API key is "kin_live_", 30 random base62 characters (178 bits) and the
 // CRC-32 (IEEE) of those 30 in 6 more: the scheme of GitHub's tokens, so that
 // secret scanners can find keys and tell them from look-alikes.
 const (
-	keyPrefix   = "kin_live_"
+	keyPrefix   = httpapi.APIKeyPrefix
 	keyRandom   = 30
 	keyChecksum = 6
 	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
