@@ -26,7 +26,7 @@ func TestClient(t *testing.T) {
 	const (
 		users   = "/api/v1/users"
 		list    = `{"data":[],"next_cursor":null}`
-		problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"","code":"x","request_id":"r"}`
+		problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"","code":"no_such_path","request_id":"r"}`
 	)
 	tests := []struct {
 		name, path, contentType, body string
