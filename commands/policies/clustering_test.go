@@ -37,6 +37,9 @@ type town struct {
 	log   *eventstore.Log
 	*commands.Commands
 
+	mu   sync.Mutex
+	read []eventstore.Recorded // of the log, so far
+
 	reading func(ctx context.Context) error // before traits are read; may be nil
 }
 
@@ -137,8 +140,16 @@ func (o *town) until(c *Clustering, done func() bool) {
 	working.Wait()
 }
 
-func (o *town) records() (all []eventstore.Recorded) {
-	records, err := o.store.ReadAll(o.Context(), eventstore.Start, 1_000_000)
+// records are the events of the log. Each is decoded once: the runs are asked for
+// some thousand times.
+func (o *town) records() []eventstore.Recorded {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := eventstore.Start
+	if n := len(o.read); n > 0 {
+		last = o.read[n-1].Position
+	}
+	records, err := o.store.ReadAll(o.Context(), last, 1_000_000)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -147,9 +158,9 @@ func (o *town) records() (all []eventstore.Recorded) {
 		if err != nil {
 			o.Fatal(err)
 		}
-		all = append(all, recorded)
+		o.read = append(o.read, recorded)
 	}
-	return all
+	return slices.Clip(o.read)
 }
 
 // facts are the events of a type, in order.
