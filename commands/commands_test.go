@@ -41,7 +41,7 @@ func TestSigningUpMakesAClientWithItsOwner(t *testing.T) {
 func TestASignUpThatIsRefusedReservesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.client(t, "ada@example.com")
-	before := len(w.records(t))
+	before := w.length(t)
 	for _, in := range []commands.SignUp{
 		{Email: "ADA@example.com", CompanyName: "Acme"},
 		{Email: "nobody", CompanyName: "Acme"},
@@ -51,7 +51,7 @@ func TestASignUpThatIsRefusedReservesNothing(t *testing.T) {
 			t.Errorf("%+v: %v", in, err)
 		}
 	}
-	if after := len(w.records(t)); after != before {
+	if after := w.length(t); after != before {
 		t.Errorf("%d events were recorded", after-before)
 	}
 }

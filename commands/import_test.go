@@ -210,13 +210,13 @@ func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
 		if _, err := w.EraseUser(t.Context(), call, "ext:erased"); err != nil {
 			t.Fatal(err)
 		}
-		recorded := len(w.records(t))
+		recorded := w.length(t)
 		again := run()
 		first.Position, again.Position = "", ""
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("in bulk %t: the repetition reports %s", bulk, diff)
 		}
-		if n := len(w.records(t)); n != recorded {
+		if n := w.length(t); n != recorded {
 			t.Errorf("in bulk %t: repeating recorded %d events", bulk, n-recorded)
 		}
 		for _, external := range changed {

@@ -74,7 +74,7 @@ func TestAnImpressionIsRecordedOnceHoweverRequestsInterleave(t *testing.T) {
 		for _, between := range []int{1, 20, 600} {
 			t.Run(fmt.Sprintf("%s, %d between", name, between), func(t *testing.T) {
 				w, call := worldWithUser(t)
-				one := w.spender(w.store, always(behind))
+				one, others := w.spender(w.store, always(behind)), w.spender(w.store, always(0))
 				campaign := running(t, one, call, euros)
 				show := func(c *commands.Commands, page string) eventstore.Recorded {
 					t.Helper()
@@ -90,7 +90,7 @@ func TestAnImpressionIsRecordedOnceHoweverRequestsInterleave(t *testing.T) {
 				store := &overtaken{Store: w.store, kind: "impressions", by: func() {
 					first = show(one, "X")
 					for i := range between {
-						show(one, fmt.Sprint("Y", i))
+						show(others, fmt.Sprint("Y", i))
 					}
 				}}
 				two := w.spender(store, always(behind))
@@ -140,13 +140,13 @@ func TestAnInteractionIsRecordedOnceHoweverManyFollow(t *testing.T) {
 			w.fill(t, call, stream, 1_000, func(int) event.Event {
 				return event.InteractionRecorded{User: first[0].User, Item: first[0].Item, Kind: "click"}
 			})
-			before := len(w.records(t))
+			before := w.length(t)
 			again := []commands.Interaction{record(seeded(call, "k1", "b1"), keyed), record(call, in), record(call, dismissed)}
 			first[1].Position, first[2].Position = "", "" // what was known is told without
 			if diff := cmp.Diff(first, again, exportEvents); diff != "" {
 				t.Errorf("the repetitions differ (-first +again):\n%s", diff)
 			}
-			if n := len(w.records(t)) - before; n != 0 {
+			if n := w.length(t) - before; n != 0 {
 				t.Errorf("the repetitions recorded %d events", n)
 			}
 			_, err := c.Interact(t.Context(), seeded(call, "k1", "b2"), keyed)
@@ -168,12 +168,12 @@ func TestMatchesAreFoundAgainHoweverManyFollow(t *testing.T) {
 			w.fill(t, call, eventstore.MatchStream(call.Client, first.User), 10_001, func(int) event.Event {
 				return event.MatchComputed{User: first.User, MatchedUser: "usr_0000000000000000000000000g", Score: 0.5}
 			})
-			before := len(w.records(t))
+			before := w.length(t)
 			again, err := c.ComputeMatches(t.Context(), seeded(call, "k1", "b1"), in)
 			if diff := cmp.Diff(shown(first), shown(again)); err != nil || diff != "" {
 				t.Errorf("the repetition: %v %s", err, diff)
 			}
-			if n := len(w.records(t)) - before; n != 0 {
+			if n := w.length(t) - before; n != 0 {
 				t.Errorf("the repetition recorded %d events", n)
 			}
 			_, err = c.ComputeMatches(t.Context(), seeded(call, "k1", "b2"), in)
@@ -236,12 +236,12 @@ func TestARepeatedConversionFindsItsImpressionBehindHundreds(t *testing.T) {
 			for range 700 {
 				see()
 			}
-			before := len(w.records(t))
+			before := w.length(t)
 			again, err := convert()
 			if err != nil || again != first {
 				t.Errorf("repeated %+v, %v; first %+v", again, err, first)
 			}
-			if n := len(w.records(t)) - before; n != 0 {
+			if n := w.length(t) - before; n != 0 {
 				t.Errorf("the repetition recorded %d events", n)
 			}
 		})

@@ -69,7 +69,7 @@ func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			recorded := len(w.records(t))
+			recorded := w.length(t)
 			w.later()
 			w.matcher.found = manyMatches(2, 10)
 			again, err := post(seeded(call, "k1", "b1"))
@@ -78,7 +78,7 @@ func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 			}
 			_, err = post(seeded(call, "k1", "b2"))
 			wantFault(t, err, "idempotency_key_reused")
-			if n := len(w.records(t)); n != recorded {
+			if n := w.length(t); n != recorded {
 				t.Errorf("repeating recorded %d events", n-recorded)
 			}
 			w.check(t)
@@ -223,9 +223,9 @@ func TestMatchesAreFoundAgainBehindManyOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	recorded := len(w.records(t))
+	recorded := w.length(t)
 	again, err := w.ComputeMatches(t.Context(), post, in)
-	if err != nil || len(w.records(t)) != recorded {
+	if err != nil || w.length(t) != recorded {
 		t.Errorf("the repetition gives %v", err)
 	}
 	if diff := cmp.Diff(shown(first), shown(again)); diff != "" {

@@ -110,7 +110,7 @@ type keysInLog struct{ store eventstore.Store }
 func (k keysInLog) inForce(ctx context.Context, client id.Client) (issued []event.APIKeyIssued, err error) {
 	records, err := k.store.ReadAll(ctx, eventstore.Start, 1_000_000)
 	for _, r := range records {
-		if r.Client != client {
+		if r.Client != client || r.Type != "api_key.issued" && r.Type != "api_key.revoked" {
 			continue
 		}
 		e, err := event.All().Decode(r.Type, r.Version, r.Data)
@@ -224,6 +224,16 @@ func (w *world) records(t *testing.T) (all []eventstore.Recorded) {
 		all = append(all, recorded)
 	}
 	return all
+}
+
+// length is how many events the log holds.
+func (w *world) length(t *testing.T) int {
+	t.Helper()
+	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(records)
 }
 
 // count says how many events of a type the log holds.
