@@ -3,6 +3,7 @@ package commands_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -565,6 +566,54 @@ func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
 	}
 	if n := len(noted()); n != 2+32 {
 		t.Errorf("%d logins are recorded; want 32 within an hour", n)
+	}
+}
+
+func TestTheAddressOfAWebhookIsSealedAndKept(t *testing.T) {
+	const url = "https://x.example/hunter2"
+	w := newWorld(t)
+	_, call := w.client(t, "ada@example.com")
+	hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: url, EventTypes: []string{"match.computed"}})
+	if err != nil || hook.URL != url {
+		t.Fatalf("subscribed to %q, %v", hook.URL, err)
+	}
+	// One of a release before, in whose event the address is in the clear.
+	old := id.Next[id.Webhook](id.Random(rand.Reader))
+	data := fmt.Sprintf(`{"webhook_id":%q,"url":"https://x.example/old","event_types":["match.computed"]}`, old)
+	meta, err := json.Marshal(eventstore.Meta{Client: call.Client, Version: 1, RecordedAt: w.clock(), Actor: call.Actor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Append(t.Context(), eventstore.WebhookStream(call.Client, old), eventstore.NoStream, []eventstore.Proposed{{
+		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "webhook.subscribed", Version: 1, Client: call.Client,
+		RecordedAt: w.clock(), Data: []byte(data), Meta: meta,
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	types := [][]string{{"match.computed"}, {"clustering.failed"}}
+	for n := range 210 { // beyond two snapshots
+		for _, of := range []struct {
+			webhook id.Webhook
+			url     string
+		}{{hook.ID, url}, {old, "https://x.example/old"}} {
+			c := w.process(w.store, w.keys)
+			changed, err := c.ChangeWebhook(t.Context(), seeded(call, fmt.Sprint(n), "b"), of.webhook, commands.ChangeWebhook{EventTypes: &types[(n+1)%2]})
+			if err != nil || changed.URL != of.url {
+				t.Fatalf("change %d: the address is %q, %v", n, changed.URL, err)
+			}
+			again, err := c.ChangeWebhook(t.Context(), seeded(call, fmt.Sprint(n), "b"), of.webhook, commands.ChangeWebhook{EventTypes: &types[(n+1)%2]})
+			if err != nil || again.URL != of.url || !again.Outcome.Repeated {
+				t.Fatalf("change %d, repeated: the address is %q, %v", n, again.URL, err)
+			}
+		}
+	}
+	if n := w.count(t, "webhook.snapshot_taken"); n < 2 {
+		t.Errorf("%d snapshots", n)
+	}
+	for _, r := range w.records(t) {
+		if bytes.Contains(r.Data, []byte("x.example")) && r.Version > 1 {
+			t.Errorf("%s shows the address: %s", r.Type, r.Data)
+		}
 	}
 }
 

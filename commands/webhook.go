@@ -1,10 +1,13 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"kindred/domain"
@@ -12,6 +15,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 )
 
 // Subscribe is what is said to be told about events.
@@ -53,7 +57,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 				return nil, err
 			}
 			return w.Subscribe(event.WebhookSubscribed{
-				Webhook: webhook, URL: in.URL, EventTypes: in.EventTypes, Secret: secret(in.Secret),
+				Webhook: webhook, WebhookAddress: event.At(in.URL), EventTypes: in.EventTypes, Secret: secret(in.Secret),
 			})
 		})
 	if err == nil && !outcome.Repeated {
@@ -154,11 +158,42 @@ func secret(s *string) *event.Personal {
 	return &event.Personal{Plain: []byte(*s)}
 }
 
-// webhook reads a subscription's stream as far back as needed.
-func (c *Commands) webhook() load { return c.backTo(statePage, isSnapshot) }
+// webhook reads a subscription's stream as far back as needed, and opens its address.
+func (c *Commands) webhook() load {
+	read := c.backTo(statePage, isSnapshot)
+	return func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (loaded, error) {
+		l, err := read(ctx, stream, upTo)
+		return l, cmp.Or(err, c.openAddress(ctx, l.history))
+	}
+}
+
+// openAddress opens the last address that a subscription's events carry. One whose
+// key was destroyed stays unknown.
+func (c *Commands) openAddress(ctx context.Context, history []eventstore.Recorded) error {
+	for _, r := range slices.Backward(history) {
+		carries, ok := r.Event.(interface{ Address() event.WebhookAddress })
+		if !ok {
+			continue
+		}
+		url := carries.Address().URL
+		if url == nil {
+			return nil
+		}
+		plain, err := c.open(ctx, r, "url")
+		if errors.Is(err, seal.ErrErased) {
+			return nil
+		}
+		url.Plain = plain
+		return err
+	}
+	return nil
+}
 
 func (c *Commands) webhookAfter(ctx context.Context, outcome Outcome, err error) (Webhook, error) {
 	if err != nil || len(outcome.History) == 0 {
+		return Webhook{Outcome: outcome}, err
+	}
+	if err := c.openAddress(ctx, outcome.History); err != nil {
 		return Webhook{Outcome: outcome}, err
 	}
 	after := Webhook{Webhook: *fold[domain.Webhook](outcome.History), Outcome: outcome}

@@ -198,7 +198,7 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 		"no public address":  {"http://10.0.0.1", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows"},
 		"TLS that is none":   {strings.Replace(answering(name), "http:", "https:", 1), "tls"},
 	} {
-		o := w.attempt(t.Context(), job{URL: tt.url, Body: body, External: true, read: w.Now()})
+		o := w.attempt(t.Context(), job{Address: address{Clear: tt.url}, Body: body, External: true, read: w.Now()})
 		if o.verdict != failed || !strings.Contains(o.err, tt.error) || strings.Contains(o.err, name) {
 			t.Errorf("%s: %s with %q", what, o.verdict, o.err)
 		}
@@ -258,7 +258,7 @@ func TestATypeThatIsNotSubscribedAnyMoreIsNotTriedAgain(t *testing.T) {
 	r.apply(r.matches(client, 20)...)
 	r.start(r.Dispatcher)
 	r.eventually("20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
-	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, URL: rx.URL, EventTypes: []string{"clustering.failed"}}))
+	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At(rx.URL), EventTypes: []string{"clustering.failed"}}))
 	r.ended("cancelled", 20)
 	if n := len(rx.got); n != 20 {
 		t.Errorf("%d attempts, not 20", n)
@@ -278,7 +278,7 @@ func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
 	for i := range jobs {
 		jobs[i].read = w.Now().Add(-freshFor)
 	}
-	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, URL: now.URL, EventTypes: []string{matchType}}))
+	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At(now.URL), EventTypes: []string{matchType}}))
 	if o := w.attempt(t.Context(), jobs[0]); o.verdict != delivered || len(old.got) != 0 || len(now.got) != 1 {
 		t.Errorf("%s: %d to the old address, %d to the new one", o.verdict, len(old.got), len(now.got))
 	}
@@ -422,7 +422,7 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 	fail := func() outcome {
 		w.agenda.expect(firstLane, waiting{Webhook: "w", Client: "c"}, now)
 		w.agenda.claimed(w.agenda.turns(now), []job{{Webhook: "w"}})
-		w.deliver(t.Context(), job{Webhook: "w", Client: "c", URL: "http://user:hunter2@127.0.0.1/hunter2?hunter2", Body: []byte("hunter2"), read: now})
+		w.deliver(t.Context(), job{Webhook: "w", Client: "c", Address: address{Clear: "http://user:hunter2@127.0.0.1/hunter2?hunter2"}, Body: []byte("hunter2"), read: now})
 		return <-w.outcomes
 	}
 	fail()

@@ -141,7 +141,7 @@ func (r *rig) client() id.Client { return id.Next[id.Client](r.ids) }
 // subscribe is the fact of a subscription to matches; no secret means none.
 func (r *rig) subscribe(client id.Client, url, secret string) (id.Webhook, eventstore.Recorded) {
 	webhook := id.Next[id.Webhook](r.ids)
-	e := event.WebhookSubscribed{Webhook: webhook, URL: url, EventTypes: []string{matchType}}
+	e := event.WebhookSubscribed{Webhook: webhook, WebhookAddress: event.At(url), EventTypes: []string{matchType}}
 	if secret != "" {
 		e.Secret = event.Private([]byte(secret))
 	}

@@ -12,14 +12,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/seal"
 )
 
 // endpoint is the dispatcher's copy of a subscription.
 type endpoint struct {
 	Webhook          id.Webhook
 	Client           id.Client
-	URL              string
+	Address          address
 	EventTypes       []string
 	State            string
 	Secrets          []secret // the newest first
@@ -35,16 +34,30 @@ const (
 	removed = "removed"
 )
 
-// secret is a signing secret: where it was sealed, and until when it signs.
-type secret struct {
+// sealed is a sealed field of a subscription, and where it was sealed.
+type sealed struct {
 	Stream string     `json:"stream"`
 	Event  id.Event   `json:"event"`
-	Until  *time.Time `json:"until,omitempty"` // nil: it is the newest
 	Box    *event.Box `json:"box"`
 }
 
-func (s secret) place(client id.Client) seal.Place {
-	return seal.Place{Client: client, Stream: s.Stream, Event: s.Event, Field: "secret"}
+// secret is a signing secret, and until when it signs.
+type secret struct {
+	sealed
+	Until *time.Time `json:"until,omitempty"` // nil: it is the newest
+}
+
+// address is where deliveries go: sealed, or in the clear as old events have it.
+type address struct {
+	Sealed *sealed
+	Clear  string
+}
+
+func addressOf(rec eventstore.Recorded, a event.WebhookAddress) address {
+	if a.URL == nil {
+		return address{Clear: a.ClearURL}
+	}
+	return address{Sealed: &sealed{Stream: string(rec.Stream), Event: rec.ID, Box: a.URL.Box}}
 }
 
 const (
@@ -59,7 +72,7 @@ func (e *endpoint) rotate(rec eventstore.Recorded, p *event.Personal) {
 		return
 	}
 	until := rec.RecordedAt.Add(rotation)
-	kept := []secret{{Stream: string(rec.Stream), Event: rec.ID, Box: p.Box}}
+	kept := []secret{{sealed: sealed{Stream: string(rec.Stream), Event: rec.ID, Box: p.Box}}}
 	for _, old := range e.Secrets {
 		if old.Until == nil {
 			old.Until = &until
@@ -80,22 +93,22 @@ func (e *endpoint) stop(rec eventstore.Recorded, state string) {
 func (e *endpoint) wants(eventType string) bool { return slices.Contains(e.EventTypes, eventType) }
 
 const selectEndpoints = `
-SELECT webhook, client, url, event_types, state, secrets, cancelled_through, 0::bigint
+SELECT webhook, client, sealed_url, url, event_types, state, secrets, cancelled_through, 0::bigint
 FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
 
 func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 	e := new(endpoint)
-	err := row.Scan(&e.Webhook, &e.Client, &e.URL, &e.EventTypes, &e.State, &e.Secrets, &e.CancelledThrough, &e.Skipped)
+	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.CancelledThrough, &e.Skipped)
 	return e, err
 }
 
 const upsertEndpoint = `
-INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9)
+INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10)
 ON CONFLICT (webhook) DO UPDATE SET
-	url = excluded.url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
+	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
 	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
 	cancelled_through = excluded.cancelled_through,
 	skipped = dispatch_endpoints.skipped + excluded.skipped, changed_at = excluded.changed_at`
@@ -121,7 +134,7 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 			continue
 		}
 		if e.State == removed {
-			e.URL, e.Secrets = "", nil
+			e.Address, e.Secrets = address{}, nil
 		}
 		if e.Secrets == nil {
 			e.Secrets = []secret{}
@@ -130,8 +143,8 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 		if err != nil {
 			return fmt.Errorf("write endpoint %s: %w", e.Webhook, err)
 		}
-		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.URL, e.EventTypes, e.State, secrets,
-			e.CancelledThrough, e.Skipped, e.changedAt)
+		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.Address.Clear, e.EventTypes, e.State, secrets,
+			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed)
 	}
 	if len(idle) > 0 {
 		batch.Queue(addSkipped, idle, skipped)

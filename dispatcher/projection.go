@@ -181,7 +181,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	if subscribed, ok := rec.Event.(event.WebhookSubscribed); ok && e == nil {
 		e = &endpoint{
 			Webhook: webhook, Client: rec.Client, State: active,
-			URL: subscribed.URL, EventTypes: subscribed.EventTypes, changedAt: rec.RecordedAt,
+			Address: addressOf(rec, subscribed.WebhookAddress), EventTypes: subscribed.EventTypes, changedAt: rec.RecordedAt,
 		}
 		e.rotate(rec, subscribed.Secret)
 		b.add(e)
@@ -193,7 +193,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	e.changedAt = rec.RecordedAt
 	switch changed := rec.Event.(type) {
 	case event.WebhookChanged:
-		e.URL, e.EventTypes = changed.URL, changed.EventTypes
+		e.Address, e.EventTypes = addressOf(rec, changed.WebhookAddress), changed.EventTypes
 	case event.WebhookPaused:
 		e.stop(rec, paused)
 		b.stopped = true

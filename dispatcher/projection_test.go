@@ -115,7 +115,7 @@ func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
 	wants, a := r.subscribe(client, "http://a.example", "")
 	other, b := r.subscribe(client, "http://b.example", "")
 	_, c := r.subscribe(stranger, "http://c.example", "")
-	other2 := r.recorded(client, event.WebhookChanged{Webhook: other, URL: "http://b.example", EventTypes: []string{"cluster.drift_detected"}})
+	other2 := r.recorded(client, event.WebhookChanged{Webhook: other, WebhookAddress: event.At("http://b.example"), EventTypes: []string{"cluster.drift_detected"}})
 	match := r.match(client)
 	r.apply(a, b, c, other2, match)
 	r.apply(match) // as after a lost checkpoint

@@ -45,7 +45,8 @@ type job struct {
 	Test      bool
 	Cancelled bool // see isCancelled
 	External  bool // its users are to be named by the client's own ids
-	URL       string
+	Address   address
+	URL       string // once its address is opened
 	Secrets   []secret
 	Age       time.Duration // since the event was recorded
 	Made      int64         // its place among all that were queued
@@ -81,15 +82,15 @@ UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, hold
 FROM picked p, dispatch_endpoints e
 WHERE q.delivery = p.delivery AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
-	` + isCancelled + `, q.external_ids, e.url, e.secrets, now() - q.occurred_at, q.made, q.event`
+	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, now() - q.occurred_at, q.made, q.event`
 
 const rereadQueue = `
-SELECT ` + isCancelled + `, e.url, e.secrets FROM dispatch_queue q JOIN dispatch_endpoints e ON e.webhook = q.webhook
+SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets FROM dispatch_queue q JOIN dispatch_endpoints e ON e.webhook = q.webhook
 WHERE q.delivery = $1 AND q.token = $2`
 
 // reread reads the state of a job's subscription again.
 func (q *queue) reread(ctx context.Context, j job) (job, error) {
-	err := q.pool.QueryRow(ctx, rereadQueue, j.Delivery, j.Token).Scan(&j.Cancelled, &j.URL, &j.Secrets)
+	err := q.pool.QueryRow(ctx, rereadQueue, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets)
 	return j, err
 }
 
@@ -125,7 +126,7 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
 	err = row.Scan(&j.Delivery, &j.Token, &j.Lane, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.URL, &j.Secrets, &j.Age, &j.Made, &j.Event)
+		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Age, &j.Made, &j.Event)
 	return j, err
 }
 

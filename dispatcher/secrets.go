@@ -8,6 +8,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore/seal"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	maxOpened = 1_024
 )
 
-// openedSecrets keeps the secrets that are in use, for a short while.
+// openedSecrets keeps the secrets and addresses that are in use, for a short while.
 type openedSecrets struct {
 	vault Secrets
 
@@ -26,6 +27,7 @@ type openedSecrets struct {
 type openedKey struct {
 	webhook id.Webhook
 	event   id.Event
+	field   string
 }
 
 type openedSecret struct {
@@ -45,7 +47,7 @@ func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]b
 		if sealed.Until != nil && (!at.Before(*sealed.Until) || event.Ahead(sealed.Until.Add(-rotation), at)) {
 			continue
 		}
-		opened, err := s.open(ctx, j, sealed, at)
+		opened, err := s.open(ctx, j, "secret", sealed.sealed, at)
 		if err != nil {
 			return nil, fmt.Errorf("open a signing secret: %w", err)
 		}
@@ -54,15 +56,28 @@ func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]b
 	return plain, nil
 }
 
-func (s *openedSecrets) open(ctx context.Context, j job, sealed secret, at time.Time) ([]byte, error) {
-	key := openedKey{j.Webhook, sealed.Event}
+// url opens the address of a delivery.
+func (s *openedSecrets) url(ctx context.Context, j job, at time.Time) (string, error) {
+	if j.Address.Sealed == nil {
+		return j.Address.Clear, nil
+	}
+	opened, err := s.open(ctx, j, "url", *j.Address.Sealed, at)
+	if err != nil {
+		return "", fmt.Errorf("open the address: %w", err)
+	}
+	return string(opened), nil
+}
+
+func (s *openedSecrets) open(ctx context.Context, j job, field string, of sealed, at time.Time) ([]byte, error) {
+	key := openedKey{j.Webhook, of.Event, field}
 	s.mu.Lock()
 	kept, found := s.kept[key]
 	s.mu.Unlock()
 	if age := at.Sub(kept.at); found && age >= 0 && age < secretTTL {
 		return kept.plain, nil
 	}
-	plain, err := s.vault.Open(ctx, string(j.Webhook), sealed.place(j.Client), sealed.Box)
+	place := seal.Place{Client: j.Client, Stream: of.Stream, Event: of.Event, Field: field}
+	plain, err := s.vault.Open(ctx, string(j.Webhook), place, of.Box)
 	if err != nil {
 		return nil, err
 	}

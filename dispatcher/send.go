@@ -75,7 +75,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 	switch {
 	case errors.Is(err, seal.ErrErased):
 		// Never send unsigned what was to be signed.
-		o.err = "the signing secret does not exist any more"
+		o.err = "the signing secret or the address does not exist any more"
 	case err != nil:
 		return w.putBack(ctx, o, "subscription cannot be read", err)
 	case j.Cancelled:
@@ -107,11 +107,14 @@ func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) 
 	return o
 }
 
-// current returns a job as its subscription is now, and opens the secrets that
-// sign it at a time.
+// current returns a job as its subscription is now, and opens its address and the
+// secrets that sign it at a time.
 func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byte, error) {
 	for range maxRereads {
 		secrets, err := w.secrets.signing(ctx, j, at)
+		if err == nil {
+			j.URL, err = w.secrets.url(ctx, j, at)
+		}
 		if err != nil {
 			return j, nil, err
 		}

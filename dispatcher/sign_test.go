@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/eventstore/seal"
 )
 
@@ -89,6 +90,30 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 		if err != nil || len(open) != tt.want || string(open[0]) != "second" {
 			t.Errorf("at %s: %d secrets (%v), want %d", tt.at, len(open), err, tt.want)
 		}
+	}
+}
+
+func TestAnAddressIsKeptSealedAndAnOldOneStillReached(t *testing.T) {
+	r := newRig(t, Config{})
+	sealed, clear := newReceiver(t, nil), newReceiver(t, nil)
+	client, old := r.client(), id.Next[id.Webhook](r.ids)
+	_, first := r.subscribe(client, sealed.URL+"/hunter2", "")
+	second := r.recorded(client, event.WebhookSubscribed{
+		Webhook: old, WebhookAddress: event.WebhookAddress{ClearURL: clear.URL + "/old"}, EventTypes: []string{matchType},
+	})
+	r.apply(first, second, r.match(client))
+	r.start(r.Dispatcher)
+	sealed.next(t)
+	clear.next(t)
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints e WHERE e::text LIKE '%hunter2%' OR e.url = '' AND e.sealed_url IS NULL`); n != 0 {
+		t.Error("the table shows an address")
+	}
+	moved := r.recorded(client, event.WebhookChanged{Webhook: old, WebhookAddress: event.At(sealed.URL + "/moved"), EventTypes: []string{matchType}})
+	r.apply(moved, r.match(client))
+	sealed.next(t)
+	sealed.next(t)
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints e WHERE e.url <> ''`); n != 0 {
+		t.Error("the address in the clear is kept")
 	}
 }
 

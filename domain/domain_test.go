@@ -308,13 +308,13 @@ func TestEndUser(t *testing.T) {
 
 func TestWebhook(t *testing.T) {
 	match, drift := []string{"match.computed"}, []string{"cluster.drift_detected", "match.computed"}
-	subscribed := event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: match}
+	subscribed := event.WebhookSubscribed{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: match}
 	paused, resumed := event.WebhookPaused{Webhook: hook}, event.WebhookResumed{Webhook: hook}
 	rotated := event.WebhookSecretRotated{Webhook: hook, Secret: private("new")}
 	removed := event.WebhookRemoved{Webhook: hook}
 	subscribe := func(secret *event.Personal, types ...string) func(*domain.Webhook) ([]event.Event, error) {
 		return func(w *domain.Webhook) ([]event.Event, error) {
-			return w.Subscribe(event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: types, Secret: secret})
+			return w.Subscribe(event.WebhookSubscribed{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: types, Secret: secret})
 		}
 	}
 	change := func(c domain.WebhookChange) func(*domain.Webhook) ([]event.Event, error) {
@@ -328,16 +328,16 @@ func TestWebhook(t *testing.T) {
 	url, all := "https://b.example", domain.WebhookPaused
 	tell(t, map[string]story[*domain.Webhook]{
 		"a subscription is opened":                  {when: subscribe(nil, match...), then: given()},
-		"all five public events can be subscribed":  {when: subscribe(nil, event.PublicTypes()...), then: []event.Event{event.WebhookSubscribed{Webhook: hook, URL: "https://a.example", EventTypes: event.PublicTypes()}}},
+		"all five public events can be subscribed":  {when: subscribe(nil, event.PublicTypes()...), then: []event.Event{event.WebhookSubscribed{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: event.PublicTypes()}}},
 		"an internal event cannot be subscribed":    {when: subscribe(nil, "match.computed", "end_user.created"), fault: "invalid", at: "/event_types/1"},
 		"an event type is named once":               {when: subscribe(nil, "match.computed", "match.computed"), fault: "invalid", at: "/event_types/1"},
 		"no event types are refused":                {when: subscribe(nil), fault: "invalid", at: "/event_types"},
 		"an empty secret is refused":                {when: subscribe(&event.Personal{Plain: []byte{}}, match...), fault: "invalid", at: "/secret"},
 		"a secret of 1,025 bytes is refused":        {when: subscribe(private(strings.Repeat("x", 1025)), match...), fault: "invalid", at: "/secret"},
-		"another address is recorded":               {given: given(), when: change(domain.WebhookChange{URL: &url}), then: []event.Event{event.WebhookChanged{Webhook: hook, URL: url, EventTypes: match}}},
-		"other types keep the address":              {given: given(), when: change(domain.WebhookChange{EventTypes: &drift}), then: []event.Event{event.WebhookChanged{Webhook: hook, URL: "https://a.example", EventTypes: drift}}},
+		"another address is recorded":               {given: given(), when: change(domain.WebhookChange{URL: &url}), then: []event.Event{event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(url), EventTypes: match}}},
+		"other types keep the address":              {given: given(), when: change(domain.WebhookChange{EventTypes: &drift}), then: []event.Event{event.WebhookChanged{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: drift}}},
 		"a change that changes nothing":             {given: given(), when: change(domain.WebhookChange{EventTypes: &match})},
-		"everything can change at once":             {given: given(), when: change(domain.WebhookChange{URL: &url, Secret: private("new"), Status: &all}), then: []event.Event{event.WebhookChanged{Webhook: hook, URL: url, EventTypes: match}, rotated, paused}},
+		"everything can change at once":             {given: given(), when: change(domain.WebhookChange{URL: &url, Secret: private("new"), Status: &all}), then: []event.Event{event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(url), EventTypes: match}, rotated, paused}},
 		"an active one is paused":                   {given: given(), when: status("paused"), then: []event.Event{paused}},
 		"pausing twice adds nothing":                {given: given(paused), when: status("paused")},
 		"a paused one is resumed":                   {given: given(paused), when: status("active"), then: []event.Event{resumed}},
@@ -349,7 +349,7 @@ func TestWebhook(t *testing.T) {
 		"a subscription is removed":                 {given: given(), when: remove, then: []event.Event{removed}},
 		"a subscription is removed once":            {given: given(removed), when: remove, fault: "webhook_unknown"},
 		"what is not there is not removed":          {when: remove, fault: "webhook_unknown"},
-		"a change of address is told from the last": {given: given(event.WebhookChanged{Webhook: hook, URL: url, EventTypes: drift}), when: change(domain.WebhookChange{URL: &url, EventTypes: &drift})},
+		"a change of address is told from the last": {given: given(event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(url), EventTypes: drift}), when: change(domain.WebhookChange{URL: &url, EventTypes: &drift})},
 	})
 }
 
@@ -359,7 +359,7 @@ func TestASecretOfStandardWebhooksIsBase64(t *testing.T) {
 		"whsec_c2VjcmU": false, "whsec_not base64!": false, "whsec_": false, "": false, strings.Repeat("x", 1025): false,
 	} {
 		_, err := new(domain.Webhook).Subscribe(event.WebhookSubscribed{
-			Webhook: "whk_1", URL: "https://example.com", EventTypes: []string{"match.computed"}, Secret: event.Private([]byte(secret)),
+			Webhook: "whk_1", WebhookAddress: event.At("https://example.com"), EventTypes: []string{"match.computed"}, Secret: event.Private([]byte(secret)),
 		})
 		if right != (err == nil) {
 			t.Errorf("%.20q: %v", secret, err)

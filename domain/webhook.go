@@ -34,9 +34,9 @@ type Webhook struct {
 func (w *Webhook) Apply(e event.Event) {
 	switch e := e.(type) {
 	case event.WebhookSubscribed:
-		*w = Webhook{ID: e.Webhook, URL: e.URL, EventTypes: e.EventTypes, Signed: e.Secret != nil}
+		*w = Webhook{ID: e.Webhook, URL: e.Plain(), EventTypes: e.EventTypes, Signed: e.Secret != nil}
 	case event.WebhookChanged:
-		w.URL, w.EventTypes = e.URL, e.EventTypes
+		w.URL, w.EventTypes = e.Plain(), e.EventTypes
 	case event.WebhookPaused:
 		w.Paused = true
 	case event.WebhookResumed:
@@ -46,13 +46,13 @@ func (w *Webhook) Apply(e event.Event) {
 	case event.WebhookRemoved:
 		w.Removed = true
 	case event.WebhookSnapshotTaken:
-		*w = Webhook{ID: e.Webhook, URL: e.URL, EventTypes: e.EventTypes, Paused: e.Paused, Signed: e.Signed}
+		*w = Webhook{ID: e.Webhook, URL: e.Plain(), EventTypes: e.EventTypes, Paused: e.Paused, Signed: e.Signed}
 	}
 }
 
 // Snapshot is how the subscription stands, for the end of its stream.
 func (w *Webhook) Snapshot() event.Event {
-	return event.WebhookSnapshotTaken{Webhook: w.ID, URL: w.URL, EventTypes: w.EventTypes, Paused: w.Paused, Signed: w.Signed}
+	return event.WebhookSnapshotTaken{Webhook: w.ID, WebhookAddress: event.At(w.URL), EventTypes: w.EventTypes, Paused: w.Paused, Signed: w.Signed}
 }
 
 // Status is "active" or "paused".
@@ -92,10 +92,11 @@ func (w *Webhook) Change(change WebhookChange) ([]event.Event, error) {
 	if err := w.exists(); err != nil {
 		return nil, err
 	}
-	changed := event.WebhookChanged{Webhook: w.ID, URL: w.URL, EventTypes: w.EventTypes}
+	url := w.URL
 	if change.URL != nil {
-		changed.URL = *change.URL
+		url = *change.URL
 	}
+	changed := event.WebhookChanged{Webhook: w.ID, WebhookAddress: event.At(url), EventTypes: w.EventTypes}
 	if change.EventTypes != nil {
 		changed.EventTypes = *change.EventTypes
 	}
@@ -103,7 +104,7 @@ func (w *Webhook) Change(change WebhookChange) ([]event.Event, error) {
 		return nil, err
 	}
 	var events []event.Event
-	if changed.URL != w.URL || !slices.Equal(changed.EventTypes, w.EventTypes) {
+	if url != w.URL || !slices.Equal(changed.EventTypes, w.EventTypes) {
 		events = append(events, changed)
 	}
 	if change.Secret != nil {

@@ -181,7 +181,7 @@ func eventful(w *world, random *rand.Rand, events int) {
 			w.webhook(w.acme, hook, []event.Event{
 				event.WebhookPaused{Webhook: hook},
 				event.WebhookResumed{Webhook: hook},
-				event.WebhookChanged{Webhook: hook, URL: fmt.Sprint("https://example.com/", n), EventTypes: []string{"match.computed"}},
+				event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(fmt.Sprint("https://example.com/", n)), EventTypes: []string{"match.computed"}},
 				event.WebhookSecretRotated{Webhook: hook, Secret: event.Private([]byte("other"))},
 				event.WebhookRemoved{Webhook: hook},
 			}[random.IntN(5)])

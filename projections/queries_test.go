@@ -561,7 +561,7 @@ func TestWebhooks(t *testing.T) {
 	one, two, gone := w.subscribe(w.acme, "https://one"), w.subscribe(w.acme, "https://two"), w.subscribe(w.acme, "https://gone")
 	w.webhook(w.acme, two, event.WebhookPaused{Webhook: two})
 	w.webhook(w.acme, one, event.WebhookPaused{Webhook: one}, event.WebhookResumed{Webhook: one},
-		event.WebhookChanged{Webhook: one, URL: "https://changed", EventTypes: []string{"clustering.failed"}})
+		event.WebhookChanged{Webhook: one, WebhookAddress: event.At("https://changed"), EventTypes: []string{"clustering.failed"}})
 	w.webhook(w.acme, gone, event.WebhookRemoved{Webhook: gone})
 	yes, no := true, false
 	for name, test := range map[string]struct {
@@ -649,6 +649,33 @@ func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 	}
 }
 
+func TestTheAddressOfAWebhookIsShownAndKeptSealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Webhooks{})
+	webhooks := projections.Webhooks{Reader: w.reader}
+	one, two := w.subscribe(w.acme, "https://hunter2"), w.subscribe(w.acme, "https://two")
+	w.webhook(w.acme, two, event.WebhookChanged{Webhook: two, WebhookAddress: event.At("https://hunter2/two"), EventTypes: []string{"clustering.failed"}})
+	old := id.Next[id.Webhook](w.ids)
+	w.webhook(w.acme, old, event.WebhookSubscribed{Webhook: old, WebhookAddress: event.WebhookAddress{ClearURL: "https://old"}, EventTypes: []string{"match.computed"}})
+	want := map[id.Webhook]string{one: "https://hunter2", two: "https://hunter2/two", old: "https://old"}
+	for _, found := range must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.acme, false, nil, everything())) {
+		got := must[projections.Webhook](t)(webhooks.Get(t.Context(), w.acme, false, found.ID))
+		if found.URL != want[found.ID] || got.URL != want[found.ID] {
+			t.Errorf("listed with %q, read with %q, want %q", found.URL, got.URL, want[found.ID])
+		}
+		delete(want, found.ID)
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
+	}
+	var shown int
+	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM webhooks w
+WHERE w::text LIKE '%hunter2%' OR position('hunter2'::bytea IN w.url) > 0`).Scan(&shown); err != nil || shown > 0 {
+		t.Errorf("%d rows show an address, %v", shown, err)
+	}
+}
+
 func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -660,7 +687,7 @@ func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	}
 	// What no command records, and no column takes.
 	other := w.subscribe(w.acme, "https://two")
-	w.webhook(w.acme, other, event.WebhookChanged{Webhook: other, URL: "https://\x00", EventTypes: []string{}})
+	w.webhook(w.acme, other, event.WebhookChanged{Webhook: other, WebhookAddress: event.At("https://two"), EventTypes: []string{"\x00"}})
 	w.subscribe(w.bolt, "https://two")
 	webhooks := projections.Webhooks{Reader: w.reader}
 	_, err := webhooks.List(t.Context(), w.acme, false, nil, everything())

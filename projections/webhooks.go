@@ -11,6 +11,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 )
 
 // Webhooks is the read model of webhook subscriptions.
@@ -36,7 +37,7 @@ func (Webhooks) Name() string { return "webhooks" }
 func (Webhooks) Wants(t string) bool { return strings.HasPrefix(t, "webhook.") }
 
 // Version of the read model's tables.
-func (Webhooks) Version() int { return 1 }
+func (Webhooks) Version() int { return 2 }
 
 // Schema of the read model.
 func (Webhooks) Schema() string {
@@ -45,7 +46,9 @@ CREATE TABLE webhooks (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
 	born        log_position NOT NULL,
-	url         text NOT NULL,
+	url         bytea, -- sealed, by the event that carried it
+	url_event   text COLLATE "C" NOT NULL,
+	clear_url   text NOT NULL, -- where the log has it in the clear
 	event_types text[] NOT NULL,
 	paused      boolean NOT NULL DEFAULT false,
 	signed      boolean NOT NULL,
@@ -59,9 +62,9 @@ CREATE INDEX webhooks_listed ON webhooks (client, born);`
 
 const (
 	insertWebhook = `
-INSERT INTO webhooks (client, id, born, url, event_types, signed, revision, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING`
-	changeWebhook = `UPDATE webhooks SET url = $3, event_types = $4 WHERE client = $1 AND id = $2`
+INSERT INTO webhooks (client, id, born, url, url_event, clear_url, event_types, signed, revision, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10) ON CONFLICT DO NOTHING`
+	changeWebhook = `UPDATE webhooks SET url = $3, url_event = $4, clear_url = $5, event_types = $6 WHERE client = $1 AND id = $2`
 	pauseWebhook  = `UPDATE webhooks SET paused = $3 WHERE client = $1 AND id = $2`
 	signWebhook   = `UPDATE webhooks SET signed = true WHERE client = $1 AND id = $2`
 	reviseWebhook = `UPDATE webhooks SET revision = $3, updated_at = $4 WHERE client = $1 AND id = $2`
@@ -72,24 +75,31 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING`
 func (Webhooks) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	var b pgx.Batch
 	for _, r := range batch {
-		applyWebhook(&b, r)
+		if err := applyWebhook(&b, r); err != nil {
+			return err
+		}
 	}
 	return send(ctx, tx, "webhooks", &b)
 }
 
-func applyWebhook(b *pgx.Batch, r eventstore.Recorded) {
+func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 	var webhook id.Webhook
 	switch e := r.Event.(type) {
 	case event.WebhookSubscribed:
-		b.Queue(insertWebhook, string(r.Client), string(e.Webhook), string(r.Position), e.URL, e.EventTypes,
+		url, err := sealedOf(r, e.URL)
+		b.Queue(insertWebhook, string(r.Client), string(e.Webhook), string(r.Position), url.Box, string(url.Event), e.ClearURL, e.EventTypes,
 			e.Secret != nil, int64(r.Revision), r.RecordedAt)
-		return
+		return err
 	case event.WebhookRemoved:
 		b.Queue(deleteWebhook, string(r.Client), string(e.Webhook))
-		return
+		return nil
 	case event.WebhookChanged:
+		url, err := sealedOf(r, e.URL)
+		if err != nil {
+			return err
+		}
 		webhook = e.Webhook
-		b.Queue(changeWebhook, string(r.Client), string(webhook), e.URL, e.EventTypes)
+		b.Queue(changeWebhook, string(r.Client), string(webhook), url.Box, string(url.Event), e.ClearURL, e.EventTypes)
 	case event.WebhookPaused:
 		webhook = e.Webhook
 		b.Queue(pauseWebhook, string(r.Client), string(webhook), true)
@@ -100,13 +110,16 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) {
 		webhook = e.Webhook
 		b.Queue(signWebhook, string(r.Client), string(webhook))
 	default:
-		return
+		return nil
 	}
 	b.Queue(reviseWebhook, string(r.Client), string(webhook), int64(r.Revision), r.RecordedAt)
+	return nil
 }
 
 const webhookColumns = `
-SELECT w.id, w.url, w.event_types, w.paused, w.signed, w.revision, w.created_at, w.updated_at, w.born FROM webhooks w `
+SELECT w.id, w.url, w.url_event, w.clear_url, w.event_types, w.paused, w.signed, w.revision, w.created_at, w.updated_at, w.born,
+	k.id AS key, k.client_key, k.wrapped
+FROM webhooks w LEFT JOIN subject_keys k ON k.client = w.client AND k.subject = w.id `
 
 const (
 	listWebhooks = webhookColumns + `
@@ -114,22 +127,50 @@ WHERE w.client = $1 AND w.born > $2 AND ($4::boolean IS NULL OR w.paused = $4) O
 	getWebhook = webhookColumns + `WHERE w.client = $1 AND w.id = $2`
 )
 
-func scanWebhook(w *Webhook) []any {
+// storedWebhook is a subscription as it is read.
+type storedWebhook struct {
+	Webhook
+	url sealed
+	key seal.WrappedKey
+}
+
+func scanWebhook(w *storedWebhook) []any {
 	return []any{
-		text(&w.ID), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Revision,
-		&w.CreatedAt, &w.UpdatedAt, text(&w.Born),
+		text(&w.ID), &w.url.Box, text(&w.url.Event), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Revision,
+		&w.CreatedAt, &w.UpdatedAt, text(&w.Born), text(&w.key.ID), text(&w.key.Under), &w.key.Wrapped,
 	}
+}
+
+// read queries subscriptions, and opens their addresses. One whose key was
+// destroyed is empty.
+func (m Webhooks) read(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Webhook, error) {
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, scanWebhook)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]Webhook, len(rows))
+	for i, r := range rows {
+		if r.url.Box != nil {
+			url, err := m.open(ctx, r.key, string(r.ID), r.url, client, eventstore.WebhookStream(client, r.ID), "url")
+			if err != nil {
+				return nil, err
+			}
+			r.URL = string(url)
+		}
+		found[i] = r.Webhook
+	}
+	return found, nil
 }
 
 // List returns the subscriptions of a client in order of creation; paused
 // selects those that are paused or are not, nil both.
 func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, paused *bool, page Page) ([]Webhook, error) {
-	return query(ctx, m.Reader, m, client, eventual, listWebhooks, []any{string(page.After), page.Limit, paused}, scanWebhook)
+	return m.read(ctx, client, eventual, listWebhooks, string(page.After), page.Limit, paused)
 }
 
 // Get returns one subscription, or fails with a fault of kind Missing.
 func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (Webhook, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, getWebhook, []any{string(webhook)}, scanWebhook)
+	found, err := m.read(ctx, client, eventual, getWebhook, string(webhook))
 	return only(found, err, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription."))
 }
 

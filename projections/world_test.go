@@ -232,7 +232,7 @@ func (w *world) subscribe(client id.Client, url string) id.Webhook {
 	w.Helper()
 	webhook := id.Next[id.Webhook](w.ids)
 	w.webhook(client, webhook, event.WebhookSubscribed{
-		Webhook: webhook, URL: url, EventTypes: []string{"match.computed"}, Secret: event.Private([]byte("secret")),
+		Webhook: webhook, WebhookAddress: event.At(url), EventTypes: []string{"match.computed"}, Secret: event.Private([]byte("secret")),
 	})
 	return webhook
 }

@@ -107,13 +107,13 @@ func samples() []Event {
 		}}},
 		ClusterRetired{Cluster: cluster, Layer: layer, Run: run, Descendants: []id.Cluster{cluster}},
 		ClusterDriftDetected{Cluster: cluster, Layer: layer, Run: run, Severity: "major", Causes: []DriftCause{cause}},
-		WebhookSubscribed{Webhook: webhook, URL: "https://x.example/?a=1&b=2", EventTypes: types, Secret: box(1)},
-		WebhookChanged{Webhook: webhook, URL: "https://x.example", EventTypes: types},
+		WebhookSubscribed{Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(2), ClearURL: "https://x.example/?a=1&b=2"}, EventTypes: types, Secret: box(1)},
+		WebhookChanged{Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types},
 		WebhookPaused{Webhook: webhook},
 		WebhookResumed{Webhook: webhook},
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
-		WebhookSnapshotTaken{Webhook: webhook, URL: "https://x.example", EventTypes: types, Paused: true, Signed: true},
+		WebhookSnapshotTaken{Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types, Paused: true, Signed: true},
 		DeliveriesEnded{Webhook: webhook, Deliveries: []Ending{{
 			Delivery: "dlv_04hk8ls48pkqs04hk8ls48pkqs", Event: "evt_04hk8ls48pkqs04hk8ls48pkqs", State: "dropped", Attempts: 6,
 		}}},
@@ -267,10 +267,9 @@ func TestPersonalFieldsAreListedUnderTheirJSONNames(t *testing.T) {
 	for _, e := range samples() {
 		want := map[string]*Personal{}
 		v := reflect.ValueOf(e)
-		for i := range v.NumField() {
-			f := v.Type().Field(i)
+		for _, f := range reflect.VisibleFields(v.Type()) {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Type == reflect.TypeFor[*Personal]() {
-				want[name] = v.Field(i).Interface().(*Personal)
+				want[name] = v.FieldByIndex(f.Index).Interface().(*Personal)
 			}
 		}
 		got := map[string]*Personal{}

@@ -1,22 +1,49 @@
 package event
 
-import "kindred/domain/id"
+import (
+	"encoding/json"
+
+	"kindred/domain/id"
+)
+
+// WebhookAddress is where deliveries go. It is sealed, for a URL often has a secret
+// in it.
+type WebhookAddress struct {
+	URL *Personal `json:"url,omitempty"`
+	// ClearURL is that of an event of version 1, which was not sealed.
+	ClearURL string `json:"clear_url,omitempty"`
+}
+
+// At makes the address of a URL.
+func At(url string) WebhookAddress { return WebhookAddress{URL: Private([]byte(url))} }
+
+// Address is that of an event that carries one.
+func (a WebhookAddress) Address() WebhookAddress { return a }
+
+// Plain is the URL as far as it is known: empty where it was sealed, and is not
+// opened yet.
+func (a WebhookAddress) Plain() string {
+	if a.URL == nil {
+		return a.ClearURL
+	}
+	return string(a.URL.Plain)
+}
 
 type (
 	// WebhookSubscribed: the client wants these events at this address.
 	WebhookSubscribed struct {
 		fact
-		Webhook    id.Webhook `json:"webhook_id"`
-		URL        string     `json:"url"`
-		EventTypes []string   `json:"event_types"`
-		Secret     *Personal  `json:"secret,omitempty"` // nil: deliveries are not signed
+		Webhook id.Webhook `json:"webhook_id"`
+		WebhookAddress
+		EventTypes []string  `json:"event_types"`
+		Secret     *Personal `json:"secret,omitempty"` // nil: deliveries are not signed
 	}
 	// WebhookChanged carries the address and the types as they are from now on.
 	WebhookChanged struct {
 		fact
-		Webhook    id.Webhook `json:"webhook_id"`
-		URL        string     `json:"url"`
-		EventTypes []string   `json:"event_types"`
+		Webhook id.Webhook `json:"webhook_id"`
+		WebhookAddress
+		EventTypes []string `json:"event_types"`
 	}
 	// WebhookPaused: nothing that follows is delivered or queued.
 	WebhookPaused struct {
@@ -44,25 +71,40 @@ type (
 	// who reads the stream backwards can stop here.
 	WebhookSnapshotTaken struct {
 		fact
-		Webhook    id.Webhook `json:"webhook_id"`
-		URL        string     `json:"url"`
-		EventTypes []string   `json:"event_types"`
-		Paused     bool       `json:"paused"`
-		Signed     bool       `json:"signed"` // a secret was set
+		Webhook id.Webhook `json:"webhook_id"`
+		WebhookAddress
+		EventTypes []string `json:"event_types"`
+		Paused     bool     `json:"paused"`
+		Signed     bool     `json:"signed"` // a secret was set
 	}
 )
 
 func (e WebhookSubscribed) Subject() string      { return string(e.Webhook) }
-func (e WebhookSubscribed) Personal() []Field    { return []Field{{"secret", e.Secret}} }
+func (e WebhookSubscribed) Personal() []Field    { return []Field{{"url", e.URL}, {"secret", e.Secret}} }
+func (e WebhookChanged) Subject() string         { return string(e.Webhook) }
+func (e WebhookChanged) Personal() []Field       { return []Field{{"url", e.URL}} }
+func (e WebhookSnapshotTaken) Subject() string   { return string(e.Webhook) }
+func (e WebhookSnapshotTaken) Personal() []Field { return []Field{{"url", e.URL}} }
 func (e WebhookSecretRotated) Subject() string   { return string(e.Webhook) }
 func (e WebhookSecretRotated) Personal() []Field { return []Field{{"secret", e.Secret}} }
 
 var webhookEvents = []definition{
-	define[WebhookSubscribed]("webhook.subscribed", 1),
-	define[WebhookChanged]("webhook.changed", 1),
+	define[WebhookSubscribed]("webhook.subscribed", 2, lift(1, liftClearURL)),
+	define[WebhookChanged]("webhook.changed", 2, lift(1, liftClearURL)),
 	define[WebhookPaused]("webhook.paused", 1),
 	define[WebhookResumed]("webhook.resumed", 1),
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 1),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 2, lift(1, liftClearURL)),
+}
+
+// liftClearURL: version 1 kept the address in the clear.
+func liftClearURL(data json.RawMessage) (json.RawMessage, error) {
+	var old map[string]json.RawMessage
+	if err := json.Unmarshal(data, &old); err != nil {
+		return nil, err
+	}
+	old["clear_url"] = old["url"]
+	delete(old, "url")
+	return json.Marshal(old)
 }
