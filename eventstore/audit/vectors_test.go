@@ -1,0 +1,78 @@
+package audit_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred"
+	"kindred/domain/id"
+	"kindred/eventstore/audit"
+)
+
+// vector reads a block of docs/history.md.
+func vector[T any](t *testing.T, name string) T {
+	t.Helper()
+	page, err := kindred.Documentation.ReadFile("docs/history.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```json " + name + "\n(.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatalf("docs/history.md has no block %q", name)
+	}
+	var v T
+	if err := json.Unmarshal(block[1], &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestTheVectorsOfTheSpecificationHold holds docs/history.md against the code
+// that signs histories.
+func TestTheVectorsOfTheSpecificationHold(t *testing.T) {
+	t.Parallel()
+	type hashed struct {
+		audit.Event
+		IDBytes string `json:"id_bytes"`
+	}
+	one := vector[hashed](t, "hash")
+	got, err := one.Recompute()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != one.Hash {
+		t.Errorf("the event's hash is %x", got)
+	}
+	if raw, err := id.Bytes(one.ID); err != nil || fmt.Sprintf("%x", raw) != one.IDBytes {
+		t.Errorf("the id's bytes are %x, %v", raw, err)
+	}
+
+	var events []audit.Hash
+	var roots []audit.Hash
+	for i := range 7 {
+		events = append(events, sha256.Sum256(fmt.Append(nil, i)))
+		roots = append(roots, reference(events))
+	}
+	if diff := cmp.Diff(texts(t, roots), texts(t, vector[[]audit.Hash](t, "roots"))); diff != "" {
+		t.Errorf("roots (-real +written):\n%s", diff)
+	}
+	_, nodes := grown(events[:5])
+	want := map[string][]audit.Hash{"inclusion": audit.Inclusion(nodes, 2, 5), "consistency": audit.Consistency(nodes, 3, 5)}
+	if diff := cmp.Diff(texts(t, want), texts(t, vector[map[string][]audit.Hash](t, "proofs"))); diff != "" {
+		t.Errorf("proofs (-real +written):\n%s", diff)
+	}
+}
+
+func texts(t *testing.T, hashes any) string {
+	t.Helper()
+	out, err := json.MarshalIndent(hashes, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
