@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/domain/id"
+	"kindred/httpapi/docsite"
 )
 
 const (
@@ -126,7 +127,8 @@ func (a *admission) long(method, path string, accept []string) bool {
 // ofAPI tells a path that costs something from one of the service's own pages,
 // and from the keys of tokens, which are at hand.
 func ofAPI(path string) bool {
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/") || path == "/.well-known/audit-jwks.json"
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/") ||
+		path == "/.well-known/audit-jwks.json" || path == docsite.SearchPath
 }
 
 func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {

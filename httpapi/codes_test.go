@@ -17,6 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
+	"kindred"
 	"kindred/domain/fault"
 	"kindred/httpapi"
 )
@@ -56,6 +57,9 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(named))); diff != "" {
 		t.Errorf("(-made +named):\n%s", diff)
 	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(made)), explained(t)); diff != "" {
+		t.Errorf("docs/errors.md (-made +explained):\n%s", diff)
+	}
 	codes, listed := map[string]bool{}, map[string]bool{}
 	for code := range made {
 		_, word, _ := strings.Cut(code, " ")
@@ -67,6 +71,31 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(codes)), slices.Sorted(maps.Keys(listed))); diff != "" {
 		t.Errorf("Problem.code (-made +listed):\n%s", diff)
 	}
+}
+
+// explained lists the codes that docs/errors.md has a paragraph about, each behind
+// the status that it stands under.
+func explained(t *testing.T) []string {
+	t.Helper()
+	page, err := kindred.Documentation.ReadFile("docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []string
+	for status := range strings.SplitSeq(string(page), "\n## ") {
+		for code := range strings.SplitSeq(status, "\n### ") {
+			name, text, _ := strings.Cut(code, "\n")
+			if strings.Contains(name, " ") || strings.HasPrefix(name, "#") {
+				continue // what stands before the first code
+			}
+			codes = append(codes, status[:3]+" "+name)
+			if len(strings.TrimSpace(text)) < 20 {
+				t.Errorf("docs/errors.md says nothing about %s", name)
+			}
+		}
+	}
+	slices.Sort(codes)
+	return codes
 }
 
 // collectCodes finds the calls of fault.New in the service.

@@ -9,7 +9,9 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"kindred"
 	"kindred/domain/fault"
+	"kindred/httpapi/docsite"
 )
 
 // registerService adds the pages of the service's own. A route's name is its
@@ -24,7 +26,11 @@ func (e *edge) registerService(doc *openapi3.T) {
 		get("/metrics", Metrics(e.o.Metrics, e.o.Now))
 	}
 	get("/openapi.json", fixed("application/json", func() ([]byte, error) { return publicContract(doc) }))
-	get("/docs", fixed("text/html; charset=utf-8", func() ([]byte, error) { return renderDocs(doc) }))
+	site := sync.OnceValue(func() *docsite.Site { return must(docsite.New(kindred.Documentation, doc)) })
+	for _, path := range must(docsite.Paths(kindred.Documentation)) {
+		get(path, documentation(site, path))
+	}
+	get(docsite.SearchPath, search(site))
 	get("/", http.RedirectHandler("/docs", http.StatusFound))
 }
 
@@ -51,14 +57,35 @@ func answerState(w http.ResponseWriter, state string) {
 }
 
 // fixed serves what never changes while the process lives; it is made when it
-// is first asked for. Pages may load nothing from anywhere.
+// is first asked for.
 func fixed(contentType string, page func() ([]byte, error)) http.Handler {
 	body := sync.OnceValue(func() []byte { return must(page()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		header := w.Header()
-		header.Set("Content-Type", contentType)
-		header.Set("Cache-Control", "public, max-age=300")
-		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'")
-		_, _ = w.Write(body())
+		answerPage(w, contentType, body())
 	})
+}
+
+// documentation serves one file of the site, which is drawn when its first one
+// is asked for.
+func documentation(site func() *docsite.Site, path string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		file, _ := site().File(path)
+		answerPage(w, file.Type, file.Content)
+	})
+}
+
+func search(site func() *docsite.Site) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answerPage(w, "text/html; charset=utf-8", must(site().Search(r.URL.Query().Get("q"))))
+	})
+}
+
+// answerPage answers with what may be kept for five minutes. Pages may load
+// nothing from anywhere else.
+func answerPage(w http.ResponseWriter, contentType string, content []byte) {
+	header := w.Header()
+	header.Set("Content-Type", contentType)
+	header.Set("Cache-Control", "public, max-age=300")
+	header.Set("Content-Security-Policy", docsite.Policy)
+	_, _ = w.Write(content) // a caller that has gone away is not our trouble
 }

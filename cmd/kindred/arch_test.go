@@ -54,7 +54,7 @@ var rules = map[string][]string{
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/feed", "eventstore/seal", "postgres", "pgx"},
-	"httpapi":      {"domain/id", "domain/fault", "mux", "semaphore"},
+	"httpapi":      {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
 	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose", "semaphore"},
 	"postgres":     {"pgx"},
 
@@ -69,6 +69,8 @@ var rules = map[string][]string{
 	"postgres/pgtest":               {"postgres", "pgx"},
 	"httpapi/httpapitest":           {"httpapi"},
 	"httpapi/pipetest":              {},
+	"httpapi/docsite":               {},
+	".":                             {},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
 	"scripts/benchwebhooks":         {"postgres", "pgx"},

@@ -14,7 +14,7 @@ import (
 	"kindred/httpapi"
 )
 
-// TestTheExamplesOfTheReferenceAreTaken sends each body that /docs shows as it
+// TestTheExamplesOfTheReferenceAreTaken sends each body that /docs/api shows as it
 // stands there: none may be refused for what it says. What it shows of answers
 // is what the contract says.
 func TestTheExamplesOfTheReferenceAreTaken(t *testing.T) {
@@ -31,14 +31,14 @@ func TestTheExamplesOfTheReferenceAreTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(s.send("GET", "/docs", nil).Body)
+	page := string(s.send("GET", "/docs/api", nil).Body)
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			_, section, _ := strings.Cut(page, `<section id="`+op.OperationID+`">`)
+			_, section, _ := strings.Cut(page, `<section class="operation" id="`+op.OperationID+`">`)
 			section, _, _ = strings.Cut(section, `</section>`)
-			request, answers, _ := strings.Cut(section, `<h4>Answers</h4>`)
+			request, answers, _ := strings.Cut(section, `<div data-status=`)
 			if op.RequestBody != nil && op.RequestBody.Value.Content["application/json"] != nil {
-				body := firstExample(request)
+				body := bodyOf(firstExample(request))
 				if got := a.send(method, names.Replace(path), body); got.Status == http.StatusBadRequest || got.Status == http.StatusUnprocessableEntity {
 					t.Errorf("%s: %d %s\nof the example %s", op.OperationID, got.Status, got.Body, body)
 				}
@@ -48,7 +48,7 @@ func TestTheExamplesOfTheReferenceAreTaken(t *testing.T) {
 				if content == nil || status[0] != '2' {
 					continue
 				}
-				_, answer, _ := strings.Cut(answers, `<code>`+status+`</code>`)
+				_, answer, _ := strings.Cut(`<div data-status=`+answers, `<div data-status="`+status+`">`)
 				var value any
 				err := json.Unmarshal([]byte(firstExample(answer)), &value)
 				if err == nil {
@@ -64,11 +64,17 @@ func TestTheExamplesOfTheReferenceAreTaken(t *testing.T) {
 
 // firstExample is what a part of the page shows first.
 func firstExample(part string) string {
-	found := regexp.MustCompile(`(?s)<pre>(.*?)</pre>`).FindStringSubmatch(part)
+	found := regexp.MustCompile(`(?s)<pre tabindex="0"><code>(.*?)</code></pre>`).FindStringSubmatch(part)
 	if found == nil {
 		return ""
 	}
 	return html.UnescapeString(found[1])
+}
+
+// bodyOf is the body that a command sends.
+func bodyOf(command string) string {
+	_, body, _ := strings.Cut(command, "\n  -d '")
+	return strings.ReplaceAll(strings.TrimSuffix(body, "'"), `'\''`, "'")
 }
 
 // wantDelivery checks a body that a receiver got against what the contract says

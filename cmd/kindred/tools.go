@@ -23,7 +23,7 @@ kindred serves on %[1]s. Try, in another terminal:
   curl -s %[1]s/auth/signup -H 'Content-Type: application/json' -d '{"email":"ada@example.com","password":"correct horse battery","company_name":"Acme"}'
   curl -s %[1]s/.well-known/jwks.json
 
-The API reference is at %[1]s/docs. Ctrl-C stops everything.
+The documentation is at %[1]s/docs. Ctrl-C stops everything.
 `, c.PublicURL)
 }
 

@@ -40,7 +40,7 @@ func (s *story) summarize() {
 	s.page.table(nil, figures)
 	fmt.Fprintf(s.page.to, "\n%s\n", s.page.styled(strong, "    To try next"))
 	next := [][]string{
-		{s.options.URL + "/docs", "the API reference"},
+		{s.options.URL + "/docs", "the documentation"},
 		{s.options.URL + "/metrics", "what the service counts"},
 	}
 	if s.options.CSV == "" {

@@ -1,0 +1,180 @@
+package docsite_test
+
+import (
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"kindred"
+	"kindred/httpapi"
+	"kindred/httpapi/docsite"
+)
+
+func draw(t testing.TB, files fs.FS) *docsite.Site {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	site, err := docsite.New(files, doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return site
+}
+
+// pages returns all pages of the documentation, by path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	site := draw(t, kindred.Documentation)
+	paths, err := docsite.Paths(kindred.Documentation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, path := range paths {
+		file, found := site.File(path)
+		if !found {
+			t.Errorf("%s is listed and not drawn", path)
+		}
+		if strings.HasPrefix(file.Type, "text/html") {
+			all[path] = string(file.Content)
+		}
+	}
+	return all
+}
+
+func TestEveryLinkLeadsSomewhere(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	if len(all) < 16 {
+		t.Fatalf("only %d pages", len(all))
+	}
+	site := draw(t, kindred.Documentation)
+	for path, page := range all {
+		for _, link := range regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+			to, anchor, _ := strings.Cut(link[1], "#")
+			if strings.HasPrefix(to, "https://") || to == "/openapi.json" {
+				continue
+			}
+			if to == "" {
+				to = path
+			}
+			if _, found := site.File(to); !found {
+				t.Errorf("%s leads to %s, which is not there", path, link[1])
+			}
+			if anchor != "" && strings.Count(all[to], `id="`+anchor+`"`) != 1 {
+				t.Errorf("%s leads to %s, of which there are %d", path, link[1], strings.Count(all[to], `id="`+anchor+`"`))
+			}
+		}
+	}
+}
+
+func TestEveryPageIsInTheMenuOrAmongTheDecisions(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for path := range all {
+		if from := map[bool]string{true: all["/docs/adr"], false: all["/docs"]}[strings.HasPrefix(path, "/docs/adr/")]; !strings.Contains(from, `href="`+path+`"`) {
+			t.Errorf("nothing leads to %s", path)
+		}
+	}
+}
+
+func TestPagesLoadNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	for path, page := range pages(t) {
+		if outside := regexp.MustCompile(`(?i)src="?(https?:)?//|<link[^>]*href="?(https?:)?//|style="|<style|<script>| on\w+="|@import|url\(`).FindString(page); outside != "" {
+			t.Errorf("%s loads or runs %s", path, outside)
+		}
+	}
+}
+
+// TestTheHomePageHasTheAnchorsOfTheReference holds links such as
+// /docs#createUser, from when the reference stood there.
+func TestTheHomePageHasTheAnchorsOfTheReference(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for _, section := range regexp.MustCompile(`<section class="operation" id="(\w+)">`).FindAllStringSubmatch(all["/docs/api"], -1) {
+		if !strings.Contains(all["/docs"], fmt.Sprintf(`<li id="%s"><a href="/docs/api#%[1]s">`, section[1])) {
+			t.Errorf("/docs#%s leads nowhere", section[1])
+		}
+	}
+}
+
+func search(t testing.TB, site *docsite.Site, query string) string {
+	t.Helper()
+	page, err := site.Search(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, results, _ := strings.Cut(string(page), "<main")
+	return results
+}
+
+func TestASearchFindsSectionsBestFirst(t *testing.T) {
+	t.Parallel()
+	site := draw(t, kindred.Documentation)
+	for query, want := range map[string]string{
+		"in_flight":           `/docs/errors#in_flight`,
+		"KINDRED_EPOCH_DIR":   `/docs/configuration`,
+		"sign a company up":   `/docs/api#signup`,
+		"REDELIVER deliv":     `/docs/api#redeliver`,
+		"receiver node":       `/docs/webhooks`,
+		"PgBouncer":           `/docs/operations`,
+		"consistency proof":   `/docs/history`,
+		"X-Kindred-Position ": `/docs`,
+	} {
+		results := search(t, site, query)
+		first := regexp.MustCompile(`<li><a href="([^"]*)"`).FindStringSubmatch(results)
+		if first == nil || !strings.HasPrefix(first[1], want) {
+			t.Errorf("%s: found %v first, want %s", query, first, want)
+		}
+		if !strings.Contains(results, "<mark>") {
+			t.Errorf("%s: nothing is marked", query)
+		}
+	}
+}
+
+func TestASearchIsBoundedAndShowsNoMarkupOfOthers(t *testing.T) {
+	t.Parallel()
+	site := draw(t, kindred.Documentation)
+	for query, want := range map[string]string{
+		"":                             "Type a word",
+		"  &!? ":                       "Type a word",
+		"zzyzx":                        "Nothing is said about",
+		"<script>alert(1)</script>":    "&lt;script&gt;",
+		strings.Repeat("a b c ", 4000): "<main",
+		"\xff\xfe zzyzx":               "Nothing is said about",
+	} {
+		page, err := site.Search(query)
+		if err != nil || !strings.Contains(string(page), want) || strings.Contains(string(page), "<script>alert") {
+			t.Errorf("%.20q: %v, %.4000s", query, err, page)
+		}
+	}
+	if n := strings.Count(search(t, site, "a"), "<li><a"); n != 20 {
+		t.Errorf("%d results of a word that is everywhere, want 20", n)
+	}
+}
+
+func TestAPageThatIsMissingIsTold(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := docsite.New(fstest.MapFS{"README.md": {Data: []byte("# kindred\n")}}, doc); err == nil || !strings.Contains(err.Error(), "docs/guide.md") {
+		t.Errorf("missing pages are not told: %v", err)
+	}
+}
+
+func BenchmarkSearch(b *testing.B) {
+	site := draw(b, kindred.Documentation)
+	for b.Loop() {
+		search(b, site, "webhook delivery signature secret")
+	}
+}

@@ -1,0 +1,156 @@
+package docsite
+
+import (
+	"cmp"
+	"html/template"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Bounds of a search: what it takes is a scan of all sections for each word.
+const (
+	maxQuery   = 200 // bytes
+	maxWords   = 8
+	maxResults = 20
+	maxExcerpt = 220 // characters
+)
+
+// section is what stands under one heading, and what a search finds.
+type section struct {
+	page, title, url, text string
+	titleWords, textWords  string // as words writes them
+}
+
+// result is a section that holds all words of a query.
+type result struct {
+	Page, Title, URL string
+	Excerpt          template.HTML
+	score            float64
+}
+
+// words writes the words of a text in lower case, each behind a space, so that
+// " log" finds words that begin with it.
+func words(text string) string {
+	var out strings.Builder
+	for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		out.WriteByte(' ')
+		out.WriteString(word)
+	}
+	return out.String()
+}
+
+// Search answers a query with a page of at most 20 sections that hold words
+// beginning with each of its words, the best first. It looks at the first 200
+// bytes and 8 words of the query.
+func (s *Site) Search(query string) ([]byte, error) {
+	query = strings.ToValidUTF8(query[:min(len(query), maxQuery)], "")
+	v := view{Title: "Search", Path: SearchPath, Query: query}
+	asked := strings.Fields(words(query))
+	asked = asked[:min(len(asked), maxWords)]
+	var out strings.Builder
+	err := searchPage.Execute(&out, map[string]any{"Query": query, "Asked": len(asked) > 0, "Results": s.find(asked)})
+	if err != nil {
+		return nil, err
+	}
+	v.Body = template.HTML(out.String()) //nolint:gosec // escaped by the template
+	return s.drawn(v)
+}
+
+var searchPage = template.Must(template.New("search").Parse(`<h1>Search</h1>
+{{- if .Results}}
+<ol class="results">
+{{- range .Results}}
+<li><a href="{{.URL}}">{{with .Page}}<span>{{.}}</span> {{end}}<strong>{{.Title}}</strong></a><p>{{.Excerpt}}</p></li>
+{{- end}}
+</ol>
+{{- else if .Asked}}
+<p>Nothing is said about <strong>{{.Query}}</strong>. Fewer words, or the beginning of one, find more.</p>
+{{- else}}
+<p>Type a word into the field at the top: an operation, an error code, a setting.</p>
+{{- end}}
+`))
+
+// find ranks by how often the words stand in a section, rare ones and those of
+// titles before others, as BM25 does without its length.
+func (s *Site) find(asked []string) []result {
+	if len(asked) == 0 {
+		return nil
+	}
+	counts := make([][2]int, len(s.sections)*len(asked)) // in the title and in the text
+	holding := make([]int, len(asked))
+	for i := range s.sections {
+		for j, word := range asked {
+			n := [2]int{strings.Count(s.sections[i].titleWords, " "+word), strings.Count(s.sections[i].textWords, " "+word)}
+			counts[i*len(asked)+j] = n
+			if n != [2]int{} {
+				holding[j]++
+			}
+		}
+	}
+	var found []result
+	for i := range s.sections {
+		score := 0.0
+		for j := range asked {
+			n := counts[i*len(asked)+j]
+			if n == [2]int{} {
+				score = 0
+				break
+			}
+			often := 4*float64(n[0]) + float64(n[1])
+			score += often / (often + 1.5) * math.Log(1+float64(len(s.sections))/float64(holding[j]))
+		}
+		if score > 0 {
+			one := &s.sections[i]
+			found = append(found, result{Page: one.page, Title: one.title, URL: one.url, score: score})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b result) int { return cmp.Compare(b.score, a.score) })
+	found = found[:min(len(found), maxResults)]
+	for i := range found {
+		at := slices.IndexFunc(s.sections, func(one section) bool { return one.url == found[i].URL })
+		found[i].Excerpt = excerpt(s.sections[at].text, asked)
+	}
+	return found
+}
+
+// excerpt shows the text around the first word that was asked for, with all of
+// them marked.
+func excerpt(text string, asked []string) template.HTML {
+	text = strings.Join(strings.Fields(text), " ")
+	quoted := make([]string, len(asked))
+	for i, word := range asked {
+		quoted[i] = regexp.QuoteMeta(word)
+	}
+	mark := regexp.MustCompile(`(?i)(?:^|[^\pL\pN])(` + strings.Join(quoted, "|") + `)[\pL\pN]*`)
+	from := 0
+	if at := mark.FindStringIndex(text); at != nil {
+		from = max(0, at[0]-maxExcerpt/3)
+	}
+	for from > 0 && text[from-1] != ' ' {
+		from--
+	}
+	shown := []rune(text[from:])
+	more := len(shown) > maxExcerpt
+	shown = shown[:min(len(shown), maxExcerpt)]
+	var out strings.Builder
+	if from > 0 {
+		out.WriteString("… ")
+	}
+	last, part := 0, string(shown)
+	if end := strings.LastIndexByte(part, ' '); more && end > 0 {
+		part = part[:end]
+	}
+	for _, at := range mark.FindAllStringSubmatchIndex(part, -1) {
+		out.WriteString(template.HTMLEscapeString(part[last:at[2]]))
+		out.WriteString("<mark>" + template.HTMLEscapeString(part[at[2]:at[1]]) + "</mark>")
+		last = at[1]
+	}
+	out.WriteString(template.HTMLEscapeString(part[last:]))
+	if more {
+		out.WriteString(" …")
+	}
+	return template.HTML(out.String()) //nolint:gosec // escaped above
+}
