@@ -2503,6 +2503,9 @@ type Projection struct {
 	// Led A process applies events to it now.
 	Led bool `json:"led"`
 
+	// LeftOutEvents Events of yours that could not be applied, and that it goes on without; reads are served, and lack what they tell.
+	LeftOutEvents int64 `json:"left_out_events"`
+
 	// Name Example: users
 	Name string `json:"name"`
 

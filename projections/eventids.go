@@ -38,6 +38,9 @@ func (EventIDs) Wants(t string) bool {
 // Verbatim: of most events the id is all that counts.
 func (EventIDs) Verbatim() {}
 
+// Gapless implements [feed.Gapless]: an event that is missing would be recorded again.
+func (EventIDs) Gapless() {}
+
 // Version of the read model's tables.
 func (EventIDs) Version() int { return 1 }
 

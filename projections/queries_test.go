@@ -15,6 +15,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/feed"
 	"kindred/projections"
 )
 
@@ -674,6 +675,34 @@ func TestTheAddressOfAWebhookIsShownAndKeptSealed(t *testing.T) {
 WHERE w::text LIKE '%hunter2%' OR position('hunter2'::bytea IN w.url) > 0`).Scan(&shown); err != nil || shown > 0 {
 		t.Errorf("%d rows show an address, %v", shown, err)
 	}
+}
+
+func TestAModelThatSaysWhatNeverHappenedStopsAtAnEventThatItLacks(t *testing.T) {
+	t.Parallel()
+	for _, m := range []feed.Projection{projections.Spends{}, projections.EventIDs{}} {
+		if _, ok := m.(feed.Gapless); !ok {
+			t.Errorf("%s goes on without an event", m.Name())
+		}
+	}
+	w := newWorld(t)
+	spends, campaign := projections.Spends{Reader: w.reader}, id.Next[id.Campaign](w.ids)
+	w.follow(spends)
+	if _, err := w.pool.Exec(t.Context(), `ALTER TABLE spends_1.spends ADD CHECK (id <> 'bad')`); err != nil {
+		t.Fatal(err)
+	}
+	spend := func(name string) event.Event {
+		return event.CampaignSpendRecorded{Campaign: campaign, SpendID: name, AmountMinor: 1, Currency: "EUR", SpentMinor: 1, BudgetMinor: 100}
+	}
+	w.record(w.acme, "spends-acme", spend("good"), spend("bad"))
+	w.record(w.bolt, "spends-bolt", spend("good"))
+	for found := 0; found == 0; time.Sleep(time.Millisecond) { // until it has passed the last
+		known, _, err := spends.Recorded(t.Context(), w.bolt, campaign, []string{"good"})
+		if found = len(known); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err := spends.Recorded(t.Context(), w.acme, campaign, []string{"bad"})
+	wantFault(t, "quarantined", err)
 }
 
 func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {

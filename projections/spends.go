@@ -23,6 +23,9 @@ func (Spends) Name() string { return "spends" }
 // Wants tells the feed which events concern the read model.
 func (Spends) Wants(t string) bool { return t == "campaign.spend_recorded" }
 
+// Gapless implements [feed.Gapless]: a spend that is missing would be recorded again.
+func (Spends) Gapless() {}
+
 // Version of the read model's tables.
 func (Spends) Version() int { return 1 }
 

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"kindred/eventstore/feed"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
+	"kindred/projections"
 )
 
 // spoilUsers changes each row of a client's users behind the service's back.
@@ -79,9 +81,15 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 		t.Errorf("%d users", len(users))
 	}
 
+	for n, of := range []account{a, a, other} {
+		if _, err := f.pool.Exec(t.Context(), `INSERT INTO left_out (projection, client, position, event_id, type, reason) VALUES ($1, $2, $3, 'evt_1', 'end_user.created', 'a test')`,
+			feed.Slot(projections.Users{}), of.Client.ID, fmt.Sprintf("%016x", n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	listed := want[httpapi.ProjectionList](t, http.StatusOK, a.get("/api/v1/projections")).Data
 	i := slices.IndexFunc(listed, func(p httpapi.Projection) bool { return p.Name == "users" })
-	if len(listed) != len(modelNames()) || i < 0 || listed[i].Rebuild == nil || listed[i].Rebuild.ID != first.ID || !listed[0].Led || listed[i].Position == "" || listed[i].Quarantined != nil {
+	if len(listed) != len(modelNames()) || i < 0 || listed[i].Rebuild == nil || listed[i].Rebuild.ID != first.ID || !listed[0].Led || listed[i].Position == "" || listed[i].Quarantined != nil || listed[i].LeftOutEvents != 2 || listed[0].LeftOutEvents != 0 {
 		t.Errorf("%+v", listed)
 	}
 	if theirs := other.get("/api/v1/projections"); bytes.Contains(theirs.Body, []byte(first.ID)) {

@@ -32,13 +32,17 @@ func (m readModels) List(ctx context.Context, client id.Client) ([]httpapi.Proje
 	if err != nil {
 		return nil, err
 	}
+	leftOut, err := feed.LeftOutOf(ctx, m.jobs.Runner.Pool, client)
+	if err != nil {
+		return nil, err
+	}
 	newest, err := m.jobs.Newest(ctx, client)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]httpapi.Projection, 0, len(m.jobs.Models))
 	for _, model := range m.jobs.Models {
-		p := httpapi.Projection{Name: model.Name()}
+		p := httpapi.Projection{Name: model.Name(), LeftOutEvents: leftOut[feed.Slot(model)]}
 		var at eventstore.Position
 		if i := slices.IndexFunc(statuses, func(s feed.Status) bool { return s.Name == feed.Slot(model) }); i >= 0 {
 			at, p.Led = statuses[i].Position, statuses[i].Leader != ""

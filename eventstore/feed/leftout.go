@@ -16,8 +16,9 @@ import (
 // maxLeftOut bounds the events that a projection leaves out of one client.
 const maxLeftOut = 1000
 
-// Gapless is a projection in which each row rests on every event before it: a
-// client's part stops at the first event that cannot be applied.
+// Gapless is a projection that is wrong where one event is missing, because each row
+// rests on every event before it, or because what is not there counts as never
+// recorded: a client's part stops at the first event that cannot be applied.
 type Gapless interface{ Gapless() }
 
 // LeftOut is an event that a projection could not apply, and went on without.

@@ -61,3 +61,32 @@ func TestMetricsNameNoClient(t *testing.T) {
 		}
 	}
 }
+
+func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	runner := w.lenient("live", 0)
+	runner.Metrics = feed.NewMetrics(registry)
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, ledger{cannot: "bad"}) })
+	told := func() float64 {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "kindred_projection_left_out_events" {
+				return f.Metric[0].GetGauge().GetValue()
+			}
+		}
+		return 0
+	}
+	w.passed(t, "ledger", w.rename(t, acme, "good", "bad", "better"))
+	until(t, "one is told", func() bool { return told() == 1 })
+	if err := w.lenient("other", 0).Resume(t.Context(), ledger{}, acme); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "none is told", func() bool { return told() == 0 })
+}

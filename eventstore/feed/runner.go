@@ -225,6 +225,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 
 // follow applies what the log has and gets, until ctx ends.
 func (l *leader) follow(ctx context.Context) (err error) {
+	l.Metrics.refused(l.slot, len(l.skip), l.leftOut) // another process may have changed that
 	sub, err := l.Log.Store.Subscribe(ctx, l.at.position)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)

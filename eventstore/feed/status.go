@@ -53,6 +53,26 @@ func QuarantinesOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (m
 	return found, nil
 }
 
+const countLeftOutOf = `SELECT projection, count(*) FROM left_out WHERE client = $1 GROUP BY projection`
+
+// LeftOutOf counts the events that were left out of one client, by slot.
+func LeftOutOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]int64, error) {
+	counts := map[string]int64{}
+	rows, err := pool.Query(ctx, countLeftOutOf, client)
+	if err == nil {
+		var slot string
+		var n int64
+		_, err = pgx.ForEachRow(rows, []any{&slot, &n}, func() error {
+			counts[slot] = n
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count what was left out of %s: %w", client, err)
+	}
+	return counts, nil
+}
+
 const selectStatus = `
 SELECT c.name, c.position, c.events, c.updated_at,
 	coalesce((SELECT holder FROM leases l WHERE l.name = c.name AND l.expires_at > clock_timestamp()), '')
