@@ -3326,7 +3326,8 @@ type ListUsersParams struct {
 	// Ids Up to 200 `usr_…` ids, separated by commas. Unknown ones are left out.
 	Ids []string `form:"ids,omitempty" json:"ids,omitempty"`
 
-	// UpdatedSince Only users that were created or changed at this time or later.
+	// UpdatedSince Only users that were created or changed at this time or later, in the order of their last change. Who changes
+	// while you read is listed once more.
 	UpdatedSince *time.Time `form:"updated_since,omitempty" json:"updated_since,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.

@@ -40,11 +40,25 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+func TestWhatTakesTooLongToReadTellsHowToAskForLess(t *testing.T) {
+	e := serve(t, func(o *httpapi.Options) {
+		o.Classify = func(ctx context.Context, _ error) *fault.Fault {
+			return fault.New(fault.Unavailable, "read_too_slow", "Too slow.%s", httpapi.Narrower(ctx))
+		}
+	})
+	e.service.listUsers = func(context.Context, httpapi.ListUsersRequestObject) error { return errors.New("ended") }
+	answer, body := e.send("GET", users, nil, token("full")...)
+	if answer.StatusCode != 503 || answer.Header.Get("Retry-After") == "" ||
+		!strings.Contains(body, "Too slow. Ask for less by ") || !strings.Contains(body, "updated_since") || strings.Contains(body, "cursor") {
+		t.Errorf("%d %s", answer.StatusCode, body)
+	}
+}
+
 func TestOurOwnTrouble(t *testing.T) {
 	lost := errors.New("the store is away")
 	e := serve(t, func(o *httpapi.Options) {
 		o.Timeout = 20 * time.Millisecond
-		o.Classify = func(err error) *fault.Fault {
+		o.Classify = func(_ context.Context, err error) *fault.Fault {
 			if errors.Is(err, lost) {
 				return fault.New(fault.Unavailable, "unavailable", "Try again.")
 			}
@@ -102,7 +116,9 @@ func (hungUp) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 func TestWhoHangsUpIsNoTroubleOfOurs(t *testing.T) {
 	e := newEdge(t, func(o *httpapi.Options) {
-		o.Classify = func(error) *fault.Fault { return fault.New(fault.Unavailable, "unavailable", "Try again.") }
+		o.Classify = func(context.Context, error) *fault.Fault {
+			return fault.New(fault.Unavailable, "unavailable", "Try again.")
+		}
 	})
 	e.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
 		return errors.Join(errors.New("read the users"), ctx.Err())

@@ -34,7 +34,7 @@ type Options struct {
 
 	// Classify makes a fault of an error that is none but should be shown, or
 	// returns nil.
-	Classify func(error) *fault.Fault
+	Classify func(context.Context, error) *fault.Fault
 	Ready    func(context.Context) error // nil: always
 
 	Logger  *slog.Logger

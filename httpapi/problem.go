@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"kindred/domain/fault"
@@ -65,7 +66,7 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	f := fault.As(err)
 	if f == nil && e.o.Classify != nil {
-		if f = e.o.Classify(err); f != nil {
+		if f = e.o.Classify(ctx, err); f != nil {
 			e.o.Logger.WarnContext(ctx, "request not answered", slog.Any("error", err), requestAttr(ctx))
 		}
 	}
@@ -91,6 +92,25 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		fields[i] = FieldError{Pointer: field.Pointer, Detail: field.Detail}
 	}
 	e.write(w, r, status(f.Kind), f.Code, f.Detail, fields)
+}
+
+// Narrower says how to ask for less: by the filters and the limit that the
+// operation of a request takes. It is empty where it takes none.
+func Narrower(ctx context.Context) string {
+	op := exchangeFrom(ctx).op
+	if op == nil {
+		return ""
+	}
+	var names []string
+	for _, p := range op.query {
+		if p.Name != "cursor" && p.Name != "personal" {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Ask for less by " + strings.Join(names, ", ") + "."
 }
 
 // write sends a problem.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ type Options struct {
 	MaxConns   int32    // 0 means 16
 	SearchPath []string // schemas that are searched before public
 	AppName    string   // seen in pg_stat_activity; empty means "kindred"
+
+	// StatementTimeout is when the server ends a statement; 0: it does not.
+	StatementTimeout time.Duration
 }
 
 // Open opens a pool on url and makes sure that the database answers. Statements
@@ -50,6 +54,9 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	configure(config.ConnConfig, cmp.Or(o.AppName, "kindred"))
 	if len(o.SearchPath) > 0 {
 		Set(config.ConnConfig, Settings{"search_path": searchPath(o.SearchPath)})
+	}
+	if o.StatementTimeout > 0 {
+		Set(config.ConnConfig, Settings{"statement_timeout": strconv.FormatInt(o.StatementTimeout.Milliseconds(), 10)})
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

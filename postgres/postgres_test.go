@@ -1,9 +1,12 @@
 package postgres_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
@@ -64,5 +67,18 @@ func TestADatabaseThatIsNotThereIsToldAtOnce(t *testing.T) {
 	}
 	if took := time.Since(started); took > 10*time.Second {
 		t.Errorf("it took %s", took)
+	}
+}
+
+func TestAStatementThatTakesTooLongIsEnded(t *testing.T) {
+	t.Parallel()
+	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{StatementTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var ended *pgconn.PgError
+	if _, err := pool.Exec(t.Context(), `SELECT pg_sleep(600)`); !errors.As(err, &ended) || ended.Code != "57014" {
+		t.Errorf("got %v", err)
 	}
 }

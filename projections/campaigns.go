@@ -132,6 +132,11 @@ CREATE TABLE campaign_erased (
 );`
 }
 
+// Indexes of the read model (feed.LateIndexed).
+func (Campaigns) Indexes() []string {
+	return []string{`CREATE INDEX IF NOT EXISTS campaigns_in ON campaigns (client, status, born);`}
+}
+
 const campaignColumns = `
 SELECT c.id, c.born, c.terms, c.status, c.spent_minor, c.revision, c.started_at, c.created_at, c.updated_at,
 	c.spends, c.impressions, c.engaged, c.clicks, c.conversions, c.reach
@@ -139,14 +144,21 @@ FROM campaigns c `
 
 const (
 	listCampaigns = campaignColumns + `
-WHERE c.client = $1 AND c.born > $2 AND ($4::text IS NULL OR c.status = $4) ORDER BY c.born LIMIT $3`
-	getCampaign = campaignColumns + `WHERE c.client = $1 AND c.id = $2`
+WHERE c.client = $1 AND c.born > $2`
+	campaignsIn   = ` AND c.status = $%d`
+	campaignsPage = ` ORDER BY c.born LIMIT $%d`
+	getCampaign   = campaignColumns + `WHERE c.client = $1 AND c.id = $2`
 )
 
 // List returns the campaigns of a client in order of creation; status selects
 // those that have it, nil all.
 func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, status *string, page Page) ([]Campaign, error) {
-	return m.campaigns(ctx, client, eventual, listCampaigns, string(page.After), page.Limit, status)
+	w := where{listCampaigns, []any{string(page.After)}}
+	if status != nil {
+		w.and(campaignsIn, *status)
+	}
+	w.and(campaignsPage, page.Limit)
+	return m.campaigns(ctx, client, eventual, w.sql, w.args...)
 }
 
 // Get returns one campaign, or fails with a fault of kind Missing.

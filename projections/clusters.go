@@ -121,6 +121,15 @@ CREATE TABLE cluster_layers_retired (
 );`
 }
 
+// Indexes of the read model (feed.LateIndexed).
+func (Clusters) Indexes() []string {
+	return []string{
+		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, born);`,
+		`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, born);`,
+		`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, born) WHERE NOT retired;`,
+	}
+}
+
 const (
 	insertRun = `
 INSERT INTO runs (client, id, layer, born, trait_paths, k, seed, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

@@ -41,9 +41,11 @@ FROM runs r LEFT JOIN clustering_progress p ON p.client = r.client AND p.run = r
 WHERE r.client = $1`
 
 const (
-	listRuns = runColumns + `
-	AND r.born > $2 AND ($4 = '' OR r.status = $4) AND ($5 = '' OR r.layer = $5) ORDER BY r.born LIMIT $3`
-	getRun = runColumns + ` AND r.id = $2`
+	runsAfter = runColumns + ` AND r.born > $2`
+	runsIn    = ` AND r.status = $%d`
+	runsOf    = ` AND r.layer = $%d`
+	runsPage  = ` ORDER BY r.born LIMIT $%d`
+	getRun    = runColumns + ` AND r.id = $2`
 )
 
 func scanRun(r *Run) []any {
@@ -63,7 +65,11 @@ type RunQuery struct {
 
 // Runs returns the clustering runs of a client in order of their request.
 func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q RunQuery) ([]Run, error) {
-	return m.runs(ctx, client, eventual, listRuns, string(q.Page.After), q.Page.Limit, q.Status, string(q.Layer))
+	w := where{runsAfter, []any{string(q.Page.After)}}
+	w.andText(runsIn, q.Status)
+	w.andText(runsOf, string(q.Layer))
+	w.and(runsPage, q.Page.Limit)
+	return m.runs(ctx, client, eventual, w.sql, w.args...)
 }
 
 // Run returns one run, or fails with a fault of kind Missing.
@@ -103,8 +109,9 @@ FROM clusters c LEFT JOIN runs r ON r.client = c.client AND r.id = c.run
 WHERE c.client = $1`
 
 const (
-	listClusters = clusterColumns + `
-	AND NOT c.retired AND c.born > $2 AND ($4 = '' OR c.layer = $4) ORDER BY c.born LIMIT $3`
+	clustersAfter  = clusterColumns + ` AND NOT c.retired AND c.born > $2`
+	clustersIn     = ` AND c.layer = $%d`
+	clustersPage   = ` ORDER BY c.born LIMIT $%d`
 	getCluster     = clusterColumns + ` AND c.id = $2`
 	clustersOfUser = clusterColumns + `
 	AND NOT c.retired AND EXISTS (SELECT FROM cluster_members m
@@ -121,7 +128,10 @@ func scanCluster(c *Cluster) []any {
 // List returns the clusters that the last runs found, of a layer or of all, in
 // order of their forming.
 func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, page Page) ([]Cluster, error) {
-	return m.clusters(ctx, client, eventual, listClusters, string(page.After), page.Limit, string(layer))
+	w := where{clustersAfter, []any{string(page.After)}}
+	w.andText(clustersIn, string(layer))
+	w.and(clustersPage, page.Limit)
+	return m.clusters(ctx, client, eventual, w.sql, w.args...)
 }
 
 // OfUser returns the clusters that a user is in now.

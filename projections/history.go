@@ -85,6 +85,8 @@ func (History) Indexes() []string {
 	return []string{
 		`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (hashtextextended(stream, 0), ordinal);`,
 		`CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`,
+		`CREATE INDEX IF NOT EXISTS history_events_type ON history_events (client, type, ordinal);`,
+		`CREATE INDEX IF NOT EXISTS history_events_actor ON history_events (client, actor, ordinal);`,
 	}
 }
 
@@ -239,25 +241,37 @@ type Filter struct {
 	Below               int64     // ordinal; 0: to the end
 }
 
-const listEntries = `
-SELECT e.ordinal, e.position, e.hash FROM history_events e
-WHERE e.client = $1 AND e.ordinal > $2 AND ($3 = '' OR hashtextextended(e.stream, 0) = hashtextextended($3, 0) AND e.stream = $3) AND ($4 = '' OR e.type = $4)
-	AND ($5 = '' OR e.actor = $5) AND ($6::timestamptz IS NULL OR e.recorded_at >= $6)
-	AND ($7::timestamptz IS NULL OR e.recorded_at < $7) AND ($8::bigint = 0 OR e.ordinal < $8)
-ORDER BY e.ordinal LIMIT $9`
+const (
+	entriesOf     = `SELECT e.ordinal, e.position, e.hash FROM history_events e WHERE e.client = $1`
+	entriesAfter  = ` AND e.ordinal > $%d`
+	entriesBelow  = ` AND e.ordinal < $%d`
+	entriesStream = ` AND hashtextextended(e.stream, 0) = hashtextextended($%[1]d, 0) AND e.stream = $%[1]d`
+	entriesType   = ` AND e.type = $%d`
+	entriesActor  = ` AND e.actor = $%d`
+	entriesFrom   = ` AND e.recorded_at >= $%d`
+	entriesTo     = ` AND e.recorded_at < $%d`
+	entriesPage   = ` ORDER BY e.ordinal LIMIT $%d`
+)
 
 // List returns entries of a client in order.
 func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) ([]Entry, error) {
-	return query(ctx, m.Reader, m, client, eventual, listEntries,
-		[]any{f.After, f.Stream, f.Type, f.Actor, timeOrNull(f.From), timeOrNull(f.To), f.Below, limit},
-		func(e *Entry) []any { return []any{&e.Ordinal, text(&e.Position), hashInto{&e.Hash}} })
-}
-
-func timeOrNull(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
+	w := where{sql: entriesOf}
+	w.and(entriesAfter, f.After)
+	if f.Below != 0 {
+		w.and(entriesBelow, f.Below)
 	}
-	return &t
+	w.andText(entriesStream, f.Stream)
+	w.andText(entriesType, f.Type)
+	w.andText(entriesActor, f.Actor)
+	if !f.From.IsZero() {
+		w.and(entriesFrom, f.From)
+	}
+	if !f.To.IsZero() {
+		w.and(entriesTo, f.To)
+	}
+	w.and(entriesPage, limit)
+	return query(ctx, m.Reader, m, client, eventual, w.sql, w.args,
+		func(e *Entry) []any { return []any{&e.Ordinal, text(&e.Position), hashInto{&e.Hash}} })
 }
 
 const getTree = `SELECT t.size, t.peaks, t.position, t.recorded_at FROM history_trees t WHERE t.client = $1`

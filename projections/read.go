@@ -43,6 +43,27 @@ FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON tru
 	return found, nil
 }
 
+// where is the condition of a statement, with its arguments from $2 on. Each
+// combination of filters is a statement of its own: one for all could not be
+// planned for the index of one.
+type where struct {
+	sql  string
+	args []any
+}
+
+// and adds a condition, which names its one argument as $%d, or $%[1]d.
+func (w *where) and(condition string, arg any) {
+	w.args = append(w.args, arg)
+	w.sql += fmt.Sprintf(condition, len(w.args)+1)
+}
+
+// andText is and where a filter is set.
+func (w *where) andText(condition, arg string) {
+	if arg != "" {
+		w.and(condition, arg)
+	}
+}
+
 // freshRows reads the rows of a statement that query has composed: how fresh
 // they are, whether there is a row at all, and the row.
 func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fields func(*R) []any, size func(*R) int) (

@@ -78,6 +78,7 @@ func (Users) Indexes() []string {
 	return []string{
 		`CREATE INDEX IF NOT EXISTS users_listed ON users (client, born) WHERE NOT erased;`,
 		`CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`,
+		`CREATE INDEX IF NOT EXISTS users_updated ON users (client, updated_at, born) WHERE NOT erased;`,
 	}
 }
 
@@ -209,11 +210,34 @@ func (b *userBatch) note(r eventstore.Recorded, user id.User, u *userRow) {
 	u.client, u.id, u.changed, u.revision, u.updatedAt = r.Client, user, r.Position, r.Revision, r.RecordedAt
 }
 
-// UserQuery selects users. An empty field selects all.
+// UserQuery selects users. An empty field selects all. They are listed in order
+// of creation, or of their last change where that is what selects them.
 type UserQuery struct {
 	IDs          []id.User
 	UpdatedSince time.Time
 	Page         Page
+}
+
+// Place is where a user stands in the list.
+func (q UserQuery) Place(u User) eventstore.Position {
+	if q.UpdatedSince.IsZero() {
+		return u.Born
+	}
+	return eventstore.Position(strconv.FormatInt(u.UpdatedAt.UnixMicro(), 10) + "/" + string(u.Born))
+}
+
+// updatedAfter is the time and the place at which a list in order of the last
+// change goes on.
+func (q UserQuery) updatedAfter(after eventstore.Position) (time.Time, eventstore.Position, error) {
+	if after == eventstore.Start {
+		return q.UpdatedSince, eventstore.Start, nil
+	}
+	micros, born, _ := strings.Cut(string(after), "/")
+	at, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil {
+		return time.Time{}, "", fmt.Errorf("read the place of a user: %w", err)
+	}
+	return time.UnixMicro(at), eventstore.Position(born), nil
 }
 
 // What storedUser.columns reads: a user u, and the key k that opens it.
@@ -246,13 +270,16 @@ func selectUsers(where string) string {
 const (
 	usersAmong = `u.id = ANY($2::text[])`
 	usersAfter = `u.born > $2`
+	usersSince = `(u.updated_at, u.born) > ($2::timestamptz, $3)`
 	usersIn    = ` AND u.id = ANY($%d::text[])`
-	usersSince = ` AND u.updated_at >= $%d::timestamptz`
+
+	byCreation = `u.born`
+	byChange   = `u.updated_at, u.born`
 )
 
-// usersPage selects a page of users in order of creation.
-func usersPage(where string, limit int) string {
-	return selectUsers(where+` ORDER BY u.born LIMIT `+strconv.Itoa(pageSize(limit))) + ` ORDER BY u.born`
+// usersPage selects a page of users in an order.
+func usersPage(where, order string, limit int) string {
+	return selectUsers(where+` ORDER BY `+order+` LIMIT `+strconv.Itoa(pageSize(limit))) + ` ORDER BY ` + order
 }
 
 // pageSizes are those that statements have: a plan that did not know how large
@@ -270,8 +297,8 @@ func pageSize(limit int) int {
 	return limit
 }
 
-// List returns users in order of creation: as many as are asked for where there
-// are, or more than fit on a page.
+// List returns users in the order of the query: as many as are asked for where
+// there are, or more than fit on a page.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
 	return filled(q.Page, UserSize, func(page Page) ([]User, bool, eventstore.Position, error) {
 		found, err := m.selected(ctx, client, eventual, q, page)
@@ -279,7 +306,7 @@ func (m Users) List(ctx context.Context, client id.Client, eventual bool, q User
 			return nil, false, "", err
 		}
 		more := len(found) == page.Limit || Fitting(found, UserSize) < len(found)
-		last := found[len(found)-1].Born
+		last := q.Place(found[len(found)-1])
 		return readable(found), more, last, nil
 	})
 }
@@ -295,18 +322,19 @@ func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q 
 	if q.IDs == nil && q.UpdatedSince.IsZero() {
 		return m.page(ctx, client, eventual, page.After, page.Limit)
 	}
-	where, args := usersAfter, []any{string(page.After)}
-	filter := func(condition string, arg any) {
-		args = append(args, arg)
-		where += fmt.Sprintf(condition, len(args)+1)
+	where, order := where{sql: usersAfter, args: []any{string(page.After)}}, byCreation
+	if !q.UpdatedSince.IsZero() {
+		at, born, err := q.updatedAfter(page.After)
+		if err != nil {
+			return nil, err
+		}
+		where.sql, where.args, order = usersSince, []any{at, string(born)}, byChange
 	}
 	if q.IDs != nil {
-		filter(usersIn, texts(q.IDs))
+		where.and(usersIn, texts(q.IDs))
 	}
-	if !q.UpdatedSince.IsZero() {
-		filter(usersSince, q.UpdatedSince)
-	}
-	rows, err := queryPage(ctx, m.Reader, m, client, eventual, usersPage(where, page.Limit), args, (*storedUser).columns, (*storedUser).size)
+	sql := usersPage(where.sql, order, page.Limit)
+	rows, err := queryPage(ctx, m.Reader, m, client, eventual, sql, where.args, (*storedUser).columns, (*storedUser).size)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (
 		return nil, err
 	}
 	found, next := cut(a, client, name, query.Page, found, projections.UserSize,
-		func(u projections.User) eventstore.Position { return u.Born })
+		query.Place)
 	return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, nil
 }
 
@@ -61,7 +61,7 @@ func (a *API) userQuery(ctx context.Context, p httpapi.ListUsersParams) (query p
 	}
 	if p.UpdatedSince != nil {
 		query.UpdatedSince = *p.UpdatedSince
-		since = query.UpdatedSince.UTC().Format(time.RFC3339Nano)
+		since = "in order from " + query.UpdatedSince.UTC().Format(time.RFC3339Nano)
 	}
 	return query, filtered("users", strings.Join(p.Ids, ","), external, since), nil
 }

@@ -161,6 +161,8 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 		return nil, err
 	}
 	reader := f.reader()
+	shown := reader // to those who only read
+	shown.Pool = f.reads
 	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: f.pool, Leases: f.control}}
 	w.revocations = &auth.Revocations{
 		Source:   revocationSource{noted: f.revocations(), model: projections.Revocations{Reader: reader}},
@@ -179,8 +181,8 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
 	models := readModels{f.rebuilds()}
 	reads := &readapi.API{
-		Deliveries: deliveryLog{deliveries}, Imports: spooled{f.spool()}, Projections: models,
-		Reader: reader, Users: projections.Users{Reader: reader}.Gathering(), Populations: f.populations,
+		Deliveries: deliveryLog{dispatcher.Log{Pool: f.reads, Progress: f.progress}}, Imports: spooled{f.spool()}, Projections: models,
+		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: f.populations,
 		Feeds: w.feeds, History: w.auditor, States: w.states, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
@@ -213,14 +215,22 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 }
 
 // classify makes a refusal of what is not the caller's fault, but will pass.
-func classify(err error) *fault.Fault {
+func classify(ctx context.Context, err error) *fault.Fault {
 	switch {
+	case timedOut(err):
+		return fault.New(fault.Unavailable, "read_too_slow", "Reading this took longer than %s.%s", readWithin, httpapi.Narrower(ctx)).After(time.Second)
 	case isUnavailable(err):
 		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
 	case errors.Is(err, eventstore.ErrTooLarge):
 		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")
 	}
 	return nil
+}
+
+// timedOut says that the server has ended a statement at its time-out.
+func timedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "57014" // cancelled: where a caller goes away, that is seen first
 }
 
 // pgUnavailable: the database cannot be reached, has gone away in the middle,

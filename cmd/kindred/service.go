@@ -38,6 +38,7 @@ type foundation struct {
 	memory   int64           // bytes that the process may use: what is large takes a share of it
 	local    *postgres.Local // nil where a database is configured
 	pool     *pgxpool.Pool
+	reads    *pgxpool.Pool // for what requests only read
 	control  *pgxpool.Pool // for what must not wait behind the work: leases, revocations
 	vault    *seal.Vault
 	epochs   *epochs.Epochs
@@ -55,6 +56,8 @@ type foundation struct {
 
 const (
 	controlConns    = 4
+	readConns       = 12
+	readWithin      = 5 * time.Second // a statement that only reads, for a request
 	giveBackTimeout = 2 * time.Second
 )
 
@@ -119,6 +122,15 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 	}
 	f.closers = append(f.closers, f.pool.Close)
 	registerPool(f.metrics, "work", f.pool)
+	// Reads have connections of their own, so that slow ones keep no write waiting.
+	f.reads, err = postgres.Open(ctx, url, postgres.Options{
+		SearchPath: path, MaxConns: readConns, AppName: "kindred reads", StatementTimeout: readWithin,
+	})
+	if err != nil {
+		return err
+	}
+	f.closers = append(f.closers, f.reads.Close)
+	registerPool(f.metrics, "reads", f.reads)
 	f.control, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, MaxConns: controlConns, AppName: "kindred control"})
 	if err != nil {
 		return err

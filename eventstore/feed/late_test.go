@@ -140,3 +140,27 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '
 }
 
 const selectRoll = `SELECT 'roll_1.roll'::regclass::oid::bigint`
+
+func TestAnIndexThatIsNewIsMadeForTablesThatStand(t *testing.T) {
+	w := newWorld(t)
+	w.enrol(t, 0, 3)
+	m := roll{keyed: func([]string, bool) {}}
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `DROP INDEX roll_1.roll_both`); err != nil { // as an older program left it
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.runner("later").Run(ctx, m) }()
+	w.enrol(t, 3, 4)
+	w.passed(t, feed.Slot(m), w.append(t, "cli_last", "client.signed_up", 1, []byte(`{}`)))
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := w.one(t, withKeys); n != 3 {
+		t.Errorf("%d indexes, want the key and two", n)
+	}
+}

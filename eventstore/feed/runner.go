@@ -200,7 +200,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		return err
 	}
 	if exists && l.at.position != eventstore.Start {
-		return nil
+		return l.addIndexes(ctx, tx, m)
 	}
 	l.at = checkpoint{epoch: l.at.epoch}
 	schema, rest := quote(l.slot), noVacuum
@@ -218,6 +218,24 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
 		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// addIndexes makes the indexes that the live model has come to have since its
+// tables were made.
+func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	if l.slot != Slot(m) {
+		return nil
+	}
+	for _, index := range indexesOf(m) {
+		for _, ddl := range []string{
+			`SET LOCAL search_path TO ` + quote(l.slot) + `, public`, index, `SET LOCAL search_path TO public`,
+		} {
+			if _, err := tx.Exec(ctx, ddl); err != nil {
+				return fmt.Errorf("add the indexes of %s: %w", l.slot, err)
+			}
 		}
 	}
 	return nil

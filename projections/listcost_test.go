@@ -1,0 +1,205 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+	"kindred/projections"
+)
+
+// statements are those that a pool has run.
+type statements struct {
+	mu   sync.Mutex
+	sql  string
+	args []any
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sql, s.args = q.SQL, q.Args
+	return ctx
+}
+
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// plan is a node of EXPLAIN's.
+type plan struct {
+	Rows      float64 `json:"Actual Rows"`
+	Loops     float64 `json:"Actual Loops"`
+	Dropped   float64 `json:"Rows Removed by Filter"`
+	Rechecked float64 `json:"Rows Removed by Index Recheck"`
+	Plans     []plan
+}
+
+// most is how many rows any node of the plan has looked at.
+func (p plan) most() float64 {
+	rows := (p.Rows + p.Dropped + p.Rechecked) * p.Loops
+	for _, below := range p.Plans {
+		rows = max(rows, below.most())
+	}
+	return rows
+}
+
+// What is listed: 100,000 of each, of which the last is of a rare kind. The
+// filters are asked for from the beginning, where nothing of that kind is.
+var manyOfEach = []string{`
+INSERT INTO users (client, id, born, changed, revision, erased, created_at, updated_at)
+SELECT $1, 'usr_' || n, lpad(n::text, 20, '0'), lpad(n::text, 20, '0'), 0, false, 'epoch'::timestamptz + n * interval '1 s', 'epoch'::timestamptz + n * interval '1 s'
+FROM generate_series(1, 100000) n`, `
+INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
+SELECT $1, n, lpad(n::text, 20, '0'), 'user-' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END,
+	'epoch'::timestamptz + n * interval '1 s', decode(repeat('00', 32), 'hex')
+FROM generate_series(1, 100000) n`, `
+INSERT INTO campaigns (client, id, born, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
+SELECT $1, 'cmp_' || n, lpad(n::text, 20, '0'), '{}', CASE n WHEN 100000 THEN 'running' ELSE 'completed' END, 0, 0, 'epoch', 'epoch', 0, 0, 0, 0, 0, 0
+FROM generate_series(1, 100000) n`, `
+INSERT INTO runs (client, id, layer, born, trait_paths, k, seed, status, created_at)
+SELECT $1, 'run_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, lpad(n::text, 20, '0'), '{}', 0, 0, CASE n WHEN 100000 THEN 'failed' ELSE 'completed' END, 'epoch'
+FROM generate_series(1, 100000) n`, `
+INSERT INTO clusters (client, id, layer, run, first_run, size, label, spread, distinctions, ancestors, descendants, retired, revision, formed_at, updated_at, born)
+SELECT $1, 'clu_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, 'run_1', 'run_1', 0, '', 0, '[]', '{}', '{}', false, 0, 'epoch', 'epoch', lpad(n::text, 20, '0')
+FROM generate_series(1, 100000) n`,
+	`ANALYZE users, history_events, campaigns, runs, clusters`,
+}
+
+func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{}, projections.History{}, projections.Campaigns{}, projections.Clusters{})()
+	for _, sql := range manyOfEach {
+		args := []any{string(w.acme)}
+		if sql[0] == 'A' {
+			args = nil
+		}
+		if _, err := w.pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := &statements{}
+	config := w.pool.Config()
+	config.ConnConfig.Tracer = seen
+	traced := must[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
+	t.Cleanup(traced.Close)
+	reader := w.reader
+	reader.Pool = traced
+	users, history := projections.Users{Reader: reader}, projections.History{Reader: reader}
+	campaigns, clusters := projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}
+
+	page, running := projections.Page{Limit: 101}, "running"
+	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	ids := make([]id.User, 200)
+	for i := range ids {
+		ids[i] = id.User("usr_" + string(rune('1'+i%9)))
+	}
+	entries := func(f projections.Filter) func() (int, error) {
+		return func() (int, error) {
+			found, err := history.List(t.Context(), w.acme, true, f, page.Limit)
+			return len(found), err
+		}
+	}
+	chosen := func(q projections.UserQuery) func() (int, error) {
+		q.Page.Limit = page.Limit
+		return func() (int, error) {
+			found, err := users.List(t.Context(), w.acme, true, q)
+			return len(found), err
+		}
+	}
+	for name, list := range map[string]func() (int, error){
+		"users who changed lately":    chosen(projections.UserQuery{UpdatedSince: at(100_000)}),
+		"users who changed ever":      chosen(projections.UserQuery{UpdatedSince: at(0)}),
+		"of which the middle":         chosen(projections.UserQuery{UpdatedSince: at(0), Page: projections.Page{After: "50000000000/00000000000000050000"}}),
+		"users named, of all changes": chosen(projections.UserQuery{UpdatedSince: at(0), IDs: ids}),
+		"events of a rare type":       entries(projections.Filter{After: -1, Type: "rare"}),
+		"events of no type":           entries(projections.Filter{After: -1, Type: "none"}),
+		"events of a common type":     entries(projections.Filter{After: -1, Type: "often"}),
+		"events of a rare actor":      entries(projections.Filter{After: -1, Actor: "rare"}),
+		"a rare actor's common type":  entries(projections.Filter{After: -1, Actor: "rare", Type: "often"}),
+		"events of a stream":          entries(projections.Filter{After: -1, Stream: "user-100000"}),
+		"all events":                  entries(projections.Filter{After: 5}),
+		"campaigns of a rare status": func() (int, error) {
+			found, err := campaigns.List(t.Context(), w.acme, true, &running, page)
+			return len(found), err
+		},
+		"runs of a rare status": func() (int, error) {
+			found, err := clusters.Runs(t.Context(), w.acme, true, projections.RunQuery{Status: "failed", Page: page})
+			return len(found), err
+		},
+		"runs of a rare layer": func() (int, error) {
+			found, err := clusters.Runs(t.Context(), w.acme, true, projections.RunQuery{Layer: "rare", Page: page})
+			return len(found), err
+		},
+		"clusters of a rare layer": func() (int, error) {
+			found, err := clusters.List(t.Context(), w.acme, true, "rare", page)
+			return len(found), err
+		},
+	} {
+		_, err := list()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		seen.mu.Lock()
+		sql, args := seen.sql, seen.args
+		seen.mu.Unlock()
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			if looked := rowsLookedAt(t, w.pool, mode, sql, args); looked > 500 {
+				t.Errorf("%s: a page looks at %v rows (%s)\n%s", name, looked, mode, sql)
+			}
+		}
+	}
+}
+
+// rowsLookedAt runs a statement as one that is prepared, and counts.
+func rowsLookedAt(t *testing.T, pool *pgxpool.Pool, mode, sql string, args []any) float64 {
+	t.Helper()
+	tx := must[pgx.Tx](t)(pool.Begin(t.Context()))
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // nothing was written
+	if _, err := tx.Exec(t.Context(), `SET LOCAL plan_cache_mode TO `+mode); err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	if err := tx.QueryRow(t.Context(), `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct{ Plan plan }
+	if err := json.Unmarshal([]byte(text), &explained); err != nil {
+		t.Fatal(err)
+	}
+	return explained[0].Plan.most()
+}
+
+func TestUsersAreListedByTheirLastChangeInPagesThatMissNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Users{})
+	began := time.Now().Add(-time.Hour)
+	var users []id.User
+	for _, external := range []string{"a", "b", "c", "d", "e"} {
+		users = append(users, w.create(w.acme, external, `{}`))
+	}
+	w.change(w.acme, users[1], `{"n":1}`) // a c d e b
+	query := projections.UserQuery{UpdatedSince: began, Page: projections.Page{Limit: 2}}
+	var got []string
+	for page := range 5 {
+		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, query))
+		got = append(got, externalIDs(found)...)
+		if len(found) < query.Page.Limit {
+			break
+		}
+		query.Page.After = query.Place(found[len(found)-1])
+		if page == 0 {
+			w.change(w.acme, users[0], `{"n":2}`) // was listed, and changes: it is listed again
+		}
+	}
+	if want := []string{"a", "c", "d", "e", "b", "a"}; !slices.Equal(got, want) {
+		t.Errorf("listed %v, want %v", got, want)
+	}
+}
