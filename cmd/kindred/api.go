@@ -177,13 +177,15 @@ func (f *foundation) web(ctx context.Context, c *commands.Commands, passwords *a
 	if w.auditor, err = f.auditor(ctx); err != nil {
 		return nil, err
 	}
+	history := *w.auditor
+	history.History.Reader = shown
 	w.states = f.traveller()
 	deliveries := dispatcher.Log{Pool: f.pool, Progress: f.progress}
 	models := readModels{f.rebuilds()}
 	reads := &readapi.API{
 		Deliveries: deliveryLog{dispatcher.Log{Pool: f.reads, Progress: f.progress}}, Imports: spooled{f.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: f.populations,
-		Feeds: w.feeds, History: w.auditor, States: w.states, Now: time.Now,
+		Feeds: w.feeds, History: &history, States: w.states, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{

@@ -189,7 +189,7 @@ func TestUsers(t *testing.T) {
 		}
 		wantUsers(t, a, since(changed.UpdatedAt), "one")
 		wantUsers(t, a, since(httpapi.Time{Time: changed.UpdatedAt.Add(time.Microsecond)}))
-		wantUsers(t, a, since(two.CreatedAt), "one", "two", "three")
+		wantUsers(t, a, since(two.CreatedAt), "two", "three", "one") // in the order of the last change
 		wantUsers(t, s.signUp(), "") // another client's are another's
 	})
 
