@@ -93,7 +93,7 @@ func build(t *testing.T, pool *pgxpool.Pool, schema string, model feed.ReadModel
 	within := func(work func(ctx context.Context, tx pgx.Tx) error) {
 		t.Helper()
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(t.Context(), `SET LOCAL search_path = `+schema); err != nil {
+			if _, err := tx.Exec(t.Context(), `SET LOCAL search_path = `+schema+`, public`); err != nil {
 				return err
 			}
 			return work(t.Context(), tx)
