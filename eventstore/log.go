@@ -38,7 +38,7 @@ type Log struct {
 	Confirm func(ctx context.Context) error
 }
 
-// Recorded is an event as it was recorded, lifted to its newest shape. Its
+// Recorded is an event as it was recorded, upcast to its newest shape. Its
 // personal fields are still sealed.
 type Recorded struct {
 	Record
@@ -464,7 +464,7 @@ func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry En
 	}, nil
 }
 
-// Open opens a personal field of a recorded event and lifts it to its newest
+// Open opens a personal field of a recorded event and upcasts it to its newest
 // shape. It fails with seal.ErrErased once the subject's key is destroyed. A
 // field that the event does not carry is nil.
 func (l *Log) Open(ctx context.Context, r Recorded, field string) ([]byte, error) {

@@ -30,8 +30,8 @@ type (
 	}
 )
 
-// liftIssued1: in version 1, who could write managed webhooks too.
-func liftIssued1(data json.RawMessage) (json.RawMessage, error) {
+// upcastIssued1: in version 1, who could write managed webhooks too.
+func upcastIssued1(data json.RawMessage) (json.RawMessage, error) {
 	var old map[string]any
 	if err := json.Unmarshal(data, &old); err != nil {
 		return nil, err
@@ -43,6 +43,6 @@ func liftIssued1(data json.RawMessage) (json.RawMessage, error) {
 }
 
 var apiKeyEvents = []definition{
-	define[APIKeyIssued]("api_key.issued", 2, lift(1, liftIssued1)),
+	define[APIKeyIssued]("api_key.issued", 2, upcast(1, upcastIssued1)),
 	define[APIKeyRevoked]("api_key.revoked", 1),
 }

@@ -107,8 +107,8 @@ type AutomaticMatching struct {
 // DefaultAutomaticMatching is what counts where nothing was chosen.
 func DefaultAutomaticMatching() AutomaticMatching { return AutomaticMatching{K: 10, MinScore: 0.7} }
 
-// liftSettings1: version 1 knew no automatic matching.
-func liftSettings1(data json.RawMessage) (json.RawMessage, error) {
+// upcastSettings1: version 1 knew no automatic matching.
+func upcastSettings1(data json.RawMessage) (json.RawMessage, error) {
 	var old struct {
 		Client   id.Client      `json:"client_id"`
 		Settings map[string]any `json:"settings"`
@@ -132,7 +132,7 @@ var clientEvents = []definition{
 	define[ClientSignedUp]("client.signed_up", 1),
 	define[ClientAbandoned]("client.abandoned", 1),
 	define[ClientRenamed]("client.renamed", 1),
-	define[ClientSettingsChanged]("client.settings_changed", 3, lift(1, liftSettings1)),
+	define[ClientSettingsChanged]("client.settings_changed", 3, upcast(1, upcastSettings1)),
 	define[MemberAdded]("member.added", 1),
 	define[MemberRemoved]("member.removed", 2), // version 1 did not say where the member was added
 	define[MemberLoggedIn]("member.logged_in", 1),

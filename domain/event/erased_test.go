@@ -47,8 +47,8 @@ func (m moves) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 	return nil
 }
 
-// The note of version 1 is lifted twice, also one that is empty, which fails;
-// of the same event with a destroyed key the rest is still lifted.
+// The note of version 1 is upcast twice, also one that is empty, which fails;
+// of the same event with a destroyed key the rest is still upcast.
 func TestARebuildLiftsWhatIsLeftOfAnErasedSubject(t *testing.T) {
 	pool := pgtest.New(t)
 	generated, err := seal.GenerateMasterKey(rand.Reader)

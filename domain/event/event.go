@@ -2,7 +2,7 @@
 //
 // The set is sealed: only this package can add to it, so this folder is the
 // whole history that an auditor can meet. Events are data. A shape that was
-// once written is lifted to the newest one when it is read, never edited.
+// once written is upcast to the newest one when it is read, never edited.
 package event
 
 import (

@@ -17,7 +17,7 @@ func (MovedFirst) Subject() string { return moved{}.Subject() }
 func (e MovedFirst) Personal() []Field { return []Field{{"note", e.Note}} }
 
 // FirstRegistry is that of the release that wrote version 1, NewestRegistry
-// lifts it.
+// upcasts it.
 func FirstRegistry() *Registry {
 	return newRegistry([]definition{define[MovedFirst]("test.moved", 1)})
 }

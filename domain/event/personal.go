@@ -15,7 +15,7 @@ type Personal struct {
 	Plain []byte
 	Box   *Box
 
-	lifts []func([]byte) ([]byte, error)
+	upcasters []func([]byte) ([]byte, error)
 }
 
 // Box is a sealed field, as it is stored.
@@ -86,12 +86,12 @@ func (b *Box) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(b))
 }
 
-// Opened takes the plaintext of the box, as it was sealed, and lifts it to
+// Opened takes the plaintext of the box, as it was sealed, and upcasts it to
 // the newest shape.
 func (p *Personal) Opened(plain []byte) ([]byte, error) {
-	for _, lift := range p.lifts {
+	for _, upcast := range p.upcasters {
 		var err error
-		if plain, err = lift(plain); err != nil {
+		if plain, err = upcast(plain); err != nil {
 			return nil, err
 		}
 	}

@@ -17,35 +17,35 @@ type definition struct {
 	name    string
 	version int // the version that is written
 	shape   reflect.Type
-	lifts   map[int]func(json.RawMessage) (json.RawMessage, error)
-	sealed  []sealedLift
+	upcasters   map[int]func(json.RawMessage) (json.RawMessage, error)
+	sealed  []sealedUpcaster
 	decode  func(json.RawMessage) (Event, error)
 }
 
-type sealedLift struct {
+type sealedUpcaster struct {
 	from  int
 	field string
-	lift  func([]byte) ([]byte, error)
+	upcast  func([]byte) ([]byte, error)
 }
 
 type option func(*definition)
 
-// lift turns the stored JSON of version from into that of version from+1.
-func lift(from int, f func(json.RawMessage) (json.RawMessage, error)) option {
-	return func(d *definition) { d.lifts[from] = f }
+// upcast turns the stored JSON of version from into that of version from+1.
+func upcast(from int, f func(json.RawMessage) (json.RawMessage, error)) option {
+	return func(d *definition) { d.upcasters[from] = f }
 }
 
-// liftSealed turns the plaintext of a personal field of version from into that
+// upcastSealed turns the plaintext of a personal field of version from into that
 // of version from+1. It runs after opening; a field that was erased never is.
-func liftSealed(from int, field string, f func([]byte) ([]byte, error)) option {
-	return func(d *definition) { d.sealed = append(d.sealed, sealedLift{from, field, f}) }
+func upcastSealed(from int, field string, f func([]byte) ([]byte, error)) option {
+	return func(d *definition) { d.sealed = append(d.sealed, sealedUpcaster{from, field, f}) }
 }
 
 // define registers E under its name, with the version that is written.
 func define[E Event](name string, version int, options ...option) definition {
 	d := definition{
 		name: name, version: version, shape: reflect.TypeFor[E](),
-		lifts: map[int]func(json.RawMessage) (json.RawMessage, error){},
+		upcasters: map[int]func(json.RawMessage) (json.RawMessage, error){},
 		decode: func(data json.RawMessage) (Event, error) {
 			var e E
 			if r, ok := any(&e).(interface{ readFrom(data []byte) bool }); ok && r.readFrom(data) {
@@ -61,7 +61,7 @@ func define[E Event](name string, version int, options ...option) definition {
 	for _, o := range options {
 		o(&d)
 	}
-	slices.SortStableFunc(d.sealed, func(a, b sealedLift) int { return a.from - b.from })
+	slices.SortStableFunc(d.sealed, func(a, b sealedUpcaster) int { return a.from - b.from })
 	return d
 }
 
@@ -121,7 +121,7 @@ func (r *Registry) Types() map[string]int {
 	return types
 }
 
-// Decode reads what was stored as name and version, lifted to the newest
+// Decode reads what was stored as name and version, upcast to the newest
 // shape. It fails with ErrUnknown for what a newer release wrote.
 func (r *Registry) Decode(name string, version int, data []byte) (Event, error) {
 	d, found := r.byName[name]
@@ -129,13 +129,13 @@ func (r *Registry) Decode(name string, version int, data []byte) (Event, error) 
 		return nil, fmt.Errorf("%w: %s version %d", ErrUnknown, name, version)
 	}
 	for v := version; v < d.version; v++ {
-		up, found := d.lifts[v]
+		up, found := d.upcasters[v]
 		if !found {
 			continue // only a sealed field changed
 		}
 		var err error
 		if data, err = up(data); err != nil {
-			return nil, fmt.Errorf("lift %s from version %d: %w", name, v, err)
+			return nil, fmt.Errorf("upcast %s from version %d: %w", name, v, err)
 		}
 	}
 	e, err := d.decode(data)
@@ -149,7 +149,7 @@ func (r *Registry) Decode(name string, version int, data []byte) (Event, error) 
 	for _, field := range bearer.Personal() {
 		for _, s := range d.sealed {
 			if field.Value != nil && s.field == field.Name && s.from >= version {
-				field.Value.lifts = append(field.Value.lifts, s.lift)
+				field.Value.upcasters = append(field.Value.upcasters, s.upcast)
 			}
 		}
 	}

@@ -28,8 +28,8 @@ func (e moved) Personal() []Field { return []Field{{"note", e.Note}} }
 
 func movedRegistry() *Registry {
 	return newRegistry([]definition{define[moved]("test.moved", 3,
-		liftSealed(2, "note", func(plain []byte) ([]byte, error) { return append([]byte("> "), plain...), nil }),
-		lift(1, func(old json.RawMessage) (json.RawMessage, error) {
+		upcastSealed(2, "note", func(plain []byte) ([]byte, error) { return append([]byte("> "), plain...), nil }),
+		upcast(1, func(old json.RawMessage) (json.RawMessage, error) {
 			var v map[string]json.RawMessage
 			if err := json.Unmarshal(old, &v); err != nil {
 				return nil, err
@@ -37,7 +37,7 @@ func movedRegistry() *Registry {
 			v["place"] = v["city"]
 			return json.Marshal(v)
 		}),
-		liftSealed(1, "note", func(plain []byte) ([]byte, error) {
+		upcastSealed(1, "note", func(plain []byte) ([]byte, error) {
 			if len(plain) == 0 {
 				return nil, errors.New("an empty note")
 			}
@@ -65,7 +65,7 @@ func TestOldShapesAreLifted(t *testing.T) {
 			t.Errorf("version %d is read as %+v", old.version, m)
 		}
 		if note, err := m.Note.Opened([]byte("HI")); err != nil || string(note) != old.note {
-			t.Errorf("the note of version %d is lifted to %q, %v; want %q", old.version, note, err, old.note)
+			t.Errorf("the note of version %d is upcast to %q, %v; want %q", old.version, note, err, old.note)
 		}
 	}
 }

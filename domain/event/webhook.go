@@ -89,17 +89,17 @@ func (e WebhookSecretRotated) Subject() string   { return string(e.Webhook) }
 func (e WebhookSecretRotated) Personal() []Field { return []Field{{"secret", e.Secret}} }
 
 var webhookEvents = []definition{
-	define[WebhookSubscribed]("webhook.subscribed", 2, lift(1, liftClearURL)),
-	define[WebhookChanged]("webhook.changed", 2, lift(1, liftClearURL)),
+	define[WebhookSubscribed]("webhook.subscribed", 2, upcast(1, upcastClearURL)),
+	define[WebhookChanged]("webhook.changed", 2, upcast(1, upcastClearURL)),
 	define[WebhookPaused]("webhook.paused", 1),
 	define[WebhookResumed]("webhook.resumed", 1),
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 2, lift(1, liftClearURL)),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 2, upcast(1, upcastClearURL)),
 }
 
-// liftClearURL: version 1 kept the address in the clear.
-func liftClearURL(data json.RawMessage) (json.RawMessage, error) {
+// upcastClearURL: version 1 kept the address in the clear.
+func upcastClearURL(data json.RawMessage) (json.RawMessage, error) {
 	var old map[string]json.RawMessage
 	if err := json.Unmarshal(data, &old); err != nil {
 		return nil, err
