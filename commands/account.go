@@ -39,7 +39,7 @@ const (
 	maxRoundSize = eventstore.MaxAppendSize * 2 / 3
 )
 
-// account is how a campaign stands: the fold of its newest stream up to a tip.
+// account is how a campaign stands: the fold of its newest stream up to a version.
 //
 // A spend id counts once for the campaign's life, which may be millions of
 // spends and many streams. To load them all for each record, or to keep all ids
@@ -47,22 +47,22 @@ const (
 // would not be atomic with the budget. So an id is looked up in two places that
 // overlap: a read model, which holds every spend up to the position that it
 // says in the same statement, and recent, which holds every spend after the
-// position floor up to the tip. Where the model has reached floor, nothing can
+// position floor up to that version. Where the model has reached floor, nothing can
 // lie between the two; where it has not, floor is moved back, by reading the
-// streams backwards, until it has. What is new after the tip, from whatever
+// streams backwards, until it has. What is new after it, from whatever
 // process, is told by the append, which then conflicts. So the answer is exact
 // however far the model lags behind, and what recent has to hold is only that
 // lag.
 type account struct {
 	domain.Campaign
-	tip    eventstore.Tip
-	at     eventstore.Position            // of the last event
-	recent map[string]eventstore.Recorded // by spend id; positions may be rounded up within an append
-	floor  eventstore.Position
-	trimAt int // how many recent ones are worth a look
+	version eventstore.StreamVersion
+	at      eventstore.Position            // of the last event
+	recent  map[string]eventstore.Recorded // by spend id; positions may be rounded up within an append
+	floor   eventstore.Position
+	trimAt  int // how many recent ones are worth a look
 }
 
-func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.Tip) {
+func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.StreamVersion) {
 	for _, r := range recorded {
 		a.at = r.Position
 		a.Apply(r.Event, r.RecordedAt)
@@ -70,7 +70,7 @@ func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.Tip) {
 			a.remember(e.SpendID, r)
 		}
 	}
-	a.tip = tip
+	a.version = tip
 }
 
 // remember keeps of a spend what an answer needs.
@@ -142,8 +142,8 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 type plan struct {
 	entries []*entry
 	before  domain.Campaign
-	state   domain.Campaign // as it will be, but for the times of its changes
-	tip     eventstore.Tip  // what the events are appended to
+	state   domain.Campaign          // as it will be, but for the times of its changes
+	version eventstore.StreamVersion // what the events are appended to
 	events  []eventstore.Entry
 	size    int               // of the events, in bytes, by estimate
 	spends  map[string]*spend // that were or will be recorded
@@ -165,7 +165,7 @@ type spend struct {
 
 func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *plan {
 	p := &plan{
-		entries: entries, before: l.account.Campaign, state: l.account.Campaign, tip: l.account.tip,
+		entries: entries, before: l.account.Campaign, state: l.account.Campaign, version: l.account.version,
 		spends: make(map[string]*spend, len(found)),
 	}
 	for spendID, r := range found {
@@ -199,10 +199,10 @@ func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *p
 func (l *ledger) record(p *plan, e *entry, events []event.Event, now time.Time) {
 	if p.state.Closed {
 		opened := p.state.Open()
-		p.tip = eventstore.NewTip(eventstore.CampaignStream(l.client, l.campaign, opened.Part))
+		p.version = eventstore.NewStreamVersion(eventstore.CampaignStream(l.client, l.campaign, opened.Part))
 		p.add(e, l.derived("opened", opened.Part), now, opened)
 	}
-	ids := l.commands.ids(e.call, string(p.tip.Stream))
+	ids := l.commands.ids(e.call, string(p.version.Stream))
 	if e.spend != "" {
 		ids = id.Derived("spend", string(l.client), string(l.campaign), e.spend)
 	}
@@ -266,12 +266,12 @@ func (p *plan) recordedAs(recorded []eventstore.Recorded) bool {
 
 // append records a plan and folds it.
 func (l *ledger) append(ctx context.Context, p *plan) ([]eventstore.Recorded, error) {
-	recorded, err := l.commands.Log.AppendEntries(ctx, p.tip, p.events)
+	recorded, err := l.commands.Log.AppendEntries(ctx, p.version, p.events)
 	if err != nil {
 		return nil, err
 	}
 	last := recorded[len(recorded)-1]
-	tip, err := last.Tip()
+	tip, err := last.StreamVersion()
 	if err != nil {
 		return nil, err
 	}
@@ -374,14 +374,14 @@ func (l *ledger) load(ctx context.Context) (*account, error) {
 // failover can lose what it had acknowledged.
 var errSetBack = errors.New("the log was set back")
 
-// follow folds a stream, from the account's tip on where that is its stream. That
-// the tip still stands there is looked at as well: by the chain of hashes, so does
+// follow folds a stream, from the account's version on where that is its stream. That
+// the version still stands there is looked at as well: by the chain of hashes, so does
 // all that the account says, and nothing is answered from memory alone.
 func (l *ledger) follow(ctx context.Context, a *account, part int) error {
-	tip := a.tip
+	tip := a.version
 	stream := eventstore.CampaignStream(l.client, l.campaign, part)
 	if tip.Stream != stream {
-		tip = eventstore.NewTip(stream)
+		tip = eventstore.NewStreamVersion(stream)
 	}
 	known, before := tip, tip.Revision != eventstore.NoStream
 	if before {
@@ -395,7 +395,7 @@ func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 		if len(history) == 0 {
 			return errSetBack
 		}
-		there, err := history[0].Tip()
+		there, err := history[0].StreamVersion()
 		if err != nil {
 			return err
 		}
@@ -407,7 +407,7 @@ func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 	if a.ID == "" && len(history) > 0 {
 		a.floor = history[0].Position // the event that opens a stream is no spend
 	}
-	if len(history) > 0 || a.tip.Stream == "" {
+	if len(history) > 0 || a.version.Stream == "" {
 		a.fold(history, tip)
 	}
 	return nil
@@ -417,7 +417,7 @@ func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 // errSetBack where the log is older.
 func (l *ledger) refresh(ctx context.Context) (was bool, err error) {
 	a := l.account
-	before := a.tip
+	before := a.version
 	for range maxParts {
 		if err := l.follow(ctx, a, a.Part); err != nil {
 			return false, err
@@ -433,7 +433,7 @@ func (l *ledger) refresh(ctx context.Context) (was bool, err error) {
 			break
 		}
 	}
-	return a.tip == before, nil
+	return a.version == before, nil
 }
 
 // newestPart finds the last of the campaign's streams, which have numbers

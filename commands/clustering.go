@@ -149,7 +149,7 @@ type Assigned struct {
 // returns the position of the last event.
 func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer, of event.RunAttempt, clusters []Assigned) (at eventstore.Position, err error) {
 	stream := eventstore.AssignedStream(call.Client, of)
-	tip, ids := eventstore.NewTip(stream), c.ids(call, string(stream))
+	tip, ids := eventstore.NewStreamVersion(stream), c.ids(call, string(stream))
 	for _, cluster := range clusters {
 		for users := range slices.Chunk(cluster.Users, usersAssigned) {
 			recorded, err := c.Log.Append(ctx, tip, call.origin(), ids, event.ClusteringAssigned{
@@ -158,7 +158,7 @@ func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer,
 			if err != nil {
 				return at, err
 			}
-			if tip, err = recorded[0].Tip(); err != nil {
+			if tip, err = recorded[0].StreamVersion(); err != nil {
 				return at, err
 			}
 			at = recorded[0].Position
@@ -175,7 +175,7 @@ func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.Clusteri
 	}
 	of.Profile = event.Private(plain)
 	stream := eventstore.ProfileStream(call.Client, event.RunAttempt{Run: of.Run, Attempt: of.Attempt}, of.Cluster)
-	_, err = c.Log.Append(ctx, eventstore.NewTip(stream), call.origin(), c.ids(call, string(stream)), of)
+	_, err = c.Log.Append(ctx, eventstore.NewStreamVersion(stream), call.origin(), c.ids(call, string(stream)), of)
 	return err
 }
 

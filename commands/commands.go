@@ -192,7 +192,7 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	assumeNew bool, load load, decide decide[T],
 ) (Outcome, error) {
 	return retry(ctx, "changes to the same thing", func() (Outcome, error) {
-		l := loaded{tip: eventstore.NewTip(stream)}
+		l := loaded{version: eventstore.NewStreamVersion(stream)}
 		if !assumeNew {
 			var err error
 			if l, err = load(ctx, stream, eventstore.End); err != nil {
@@ -239,7 +239,7 @@ func errBusy(of string) error {
 
 func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, l loaded, decide decide[T]) (Outcome, error) {
 	state, log := fold[T, A](l.history), c.log(call)
-	if call.IfMatch != nil && l.tip.Revision != *call.IfMatch {
+	if call.IfMatch != nil && l.version.Revision != *call.IfMatch {
 		return Outcome{}, errStale()
 	}
 	snapshot := snapshotOf(l, state)
@@ -247,14 +247,14 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	if err != nil { // what stands there is the answer
 		return Outcome{}, cmp.Or(log.NoteHead(ctx, call.Client, end(l.history)), err)
 	}
-	outcome := Outcome{Revision: l.tip.Revision, History: l.history}
+	outcome := Outcome{Revision: l.version.Revision, History: l.history}
 	if len(events) > 0 {
-		ids := c.ids(call, string(l.tip.Stream))
+		ids := c.ids(call, string(l.version.Stream))
 		entries := snapshot.entries(call)
 		for _, e := range events {
 			entries = append(entries, eventstore.Entry{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: e})
 		}
-		recorded, err := log.AppendEntries(ctx, l.tip, entries)
+		recorded, err := log.AppendEntries(ctx, l.version, entries)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -283,17 +283,17 @@ func end(stretch []eventstore.Recorded) eventstore.Position {
 }
 
 // tipOf is the end of a stream whose newest events are given, the last first.
-func tipOf(stream eventstore.Stream, newest []eventstore.Recorded) (eventstore.Tip, error) {
+func versionOf(stream eventstore.Stream, newest []eventstore.Recorded) (eventstore.StreamVersion, error) {
 	if len(newest) == 0 {
-		return eventstore.NewTip(stream), nil
+		return eventstore.NewStreamVersion(stream), nil
 	}
-	return newest[0].Tip()
+	return newest[0].StreamVersion()
 }
 
 // open returns a personal field of an event that this command recorded or
 // loaded.
 func (c *Commands) open(ctx context.Context, r eventstore.Recorded, field string) ([]byte, error) {
-	if bearer, ok := r.Event.(event.Bearer); ok {
+	if bearer, ok := r.Event.(event.PersonalData); ok {
 		for _, f := range bearer.Personal() {
 			if f.Name == field && f.Value != nil && f.Value.Plain != nil {
 				return f.Value.Plain, nil

@@ -197,8 +197,8 @@ func (c *Commands) declare(ctx context.Context, call Call, stream eventstore.Str
 	load := c.whole // a stream of its own
 	if call.Seed == nil {
 		load = func(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
-			tip, err := c.Log.Tip(ctx, stream)
-			return loaded{tip: tip}, err
+			tip, err := c.Log.Version(ctx, stream)
+			return loaded{version: tip}, err
 		}
 	}
 	return execute[nothing](ctx, c, call, stream, false, load,

@@ -14,7 +14,7 @@ import (
 // EndingsTip is where the stream of a webhook's day ends. Whoever records a batch
 // there keeps it from before the first try, for RecordEndings.
 func (c *Commands) EndingsTip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
-	tip, err := c.Log.Tip(ctx, eventstore.EndingsStream(client, webhook, day))
+	tip, err := c.Log.Version(ctx, eventstore.EndingsStream(client, webhook, day))
 	return tip.Revision, err
 }
 
@@ -29,7 +29,7 @@ func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time
 		seed = append(seed, string(e.Delivery))
 	}
 	eventID := id.Next[id.Event](id.Derived(seed...))
-	tip, err := c.tipAt(ctx, stream, after)
+	tip, err := c.versionAt(ctx, stream, after)
 	if err != nil {
 		return err
 	}
@@ -45,9 +45,9 @@ func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time
 	return err
 }
 
-// tipAt is the tip that a stream had at a revision.
-func (c *Commands) tipAt(ctx context.Context, stream eventstore.Stream, at eventstore.Revision) (eventstore.Tip, error) {
-	tip := eventstore.NewTip(stream)
+// versionAt is the version that a stream had at a revision.
+func (c *Commands) versionAt(ctx context.Context, stream eventstore.Stream, at eventstore.Revision) (eventstore.StreamVersion, error) {
+	tip := eventstore.NewStreamVersion(stream)
 	if at == tip.Revision {
 		return tip, nil
 	}
@@ -58,5 +58,5 @@ func (c *Commands) tipAt(ctx context.Context, stream eventstore.Stream, at event
 	if len(last) == 0 || last[0].Revision != at {
 		return tip, fmt.Errorf("%s holds no revision %d", stream, at)
 	}
-	return last[0].Tip()
+	return last[0].StreamVersion()
 }

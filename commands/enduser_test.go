@@ -14,7 +14,7 @@ import (
 // changed appends n changes to a user's stream; the last one counts.
 func (w *world) changed(t *testing.T, call commands.Call, user id.User, n int) {
 	t.Helper()
-	tip, err := w.log.Tip(t.Context(), eventstore.UserStream(call.Client, user))
+	tip, err := w.log.Version(t.Context(), eventstore.UserStream(call.Client, user))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func (w *world) changed(t *testing.T, call commands.Call, user id.User, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tip, err = recorded[len(recorded)-1].Tip(); err != nil {
+		if tip, err = recorded[len(recorded)-1].StreamVersion(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -246,7 +246,7 @@ func (c *Commands) impress(ctx context.Context, call Call, campaign domain.Campa
 		if campaign.Capped(times(l.seen), now) {
 			return eventstore.Recorded{}, fault.New(fault.Conflict, "frequency_capped", "The user has seen this campaign as often as its frequency_cap allows.")
 		}
-		recorded, err := c.Log.Append(ctx, l.tip, call.origin(), c.ids(call, string(stream)), shown)
+		recorded, err := c.Log.Append(ctx, l.version, call.origin(), c.ids(call, string(stream)), shown)
 		if err != nil {
 			return eventstore.Recorded{}, err
 		}

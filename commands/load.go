@@ -13,7 +13,7 @@ import (
 
 // loaded is what a command has read of a stream.
 type loaded struct {
-	tip     eventstore.Tip
+	version eventstore.StreamVersion
 	history []eventstore.Recorded // what its aggregate folds, in order
 	// seen is the end of the stream without a gap, in order; the whole where its
 	// first event is the stream's first.
@@ -52,14 +52,14 @@ func isSnapshot(e event.Event) bool {
 
 // snapshot is what is recorded before the next events, or nothing.
 type snapshot struct {
-	event event.Event
-	tip   eventstore.Tip
+	event   event.Event
+	version eventstore.StreamVersion
 }
 
 // snapshotOf takes a snapshot where it is time for one.
 func snapshotOf(l loaded, state any) snapshot {
 	if of, ok := state.(snapshotter); ok && len(l.history) >= snapshotAfter {
-		return snapshot{of.Snapshot(), l.tip}
+		return snapshot{of.Snapshot(), l.version}
 	}
 	return snapshot{}
 }
@@ -70,7 +70,7 @@ func (s snapshot) entries(call Call) []eventstore.Entry {
 	if s.event == nil {
 		return nil
 	}
-	ids := id.Derived("snapshot", string(s.tip.Stream), strconv.FormatInt(int64(s.tip.Revision)+1, 10))
+	ids := id.Derived("snapshot", string(s.version.Stream), strconv.FormatInt(int64(s.version.Revision)+1, 10))
 	return []eventstore.Entry{{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: s.event}}
 }
 
@@ -93,11 +93,11 @@ func (c *Commands) ends(ctx context.Context, stream eventstore.Stream, _ eventst
 func (c *Commands) backTo(page int, saysAll func(event.Event) bool) load {
 	return func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (loaded, error) {
 		var newest []eventstore.Recorded
-		first, tip := -1, eventstore.NewTip(stream)
+		first, tip := -1, eventstore.NewStreamVersion(stream)
 		for size := page; first < 0; size = max(page, longPage) {
 			back, err := c.Log.ReadBack(ctx, stream, upTo, size)
 			if err != nil || len(back) == 0 {
-				return loaded{tip: tip}, err
+				return loaded{version: tip}, err
 			}
 			if first = slices.IndexFunc(back, func(r eventstore.Recorded) bool { return saysAll(r.Event) }); first >= 0 {
 				first += len(newest)
@@ -107,10 +107,10 @@ func (c *Commands) backTo(page int, saysAll func(event.Event) bool) load {
 				first = len(newest) - 1
 			}
 			if len(newest) > maxHistory {
-				return loaded{tip: tip}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
+				return loaded{version: tip}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
 			}
 		}
-		tip, err := tipOf(stream, newest)
+		tip, err := versionOf(stream, newest)
 		slices.Reverse(newest)
 		return loaded{tip, newest[len(newest)-1-first:], newest}, err
 	}

@@ -20,7 +20,7 @@ import (
 func (w *world) fill(t *testing.T, call commands.Call, stream eventstore.Stream, n int, each func(i int) event.Event) {
 	t.Helper()
 	for done := 0; done < n; {
-		tip, err := w.log.Tip(t.Context(), stream)
+		tip, err := w.log.Version(t.Context(), stream)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -172,7 +172,7 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 	if err != nil {
 		return err
 	}
-	tip := l.tip
+	tip := l.version
 	if call.Seed != nil {
 		if err := c.ownMatches(ctx, call, l, answer); err != nil {
 			return err
@@ -201,7 +201,7 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 		answer.Matches = append(answer.Matches, left[:len(chunk)]...)
 		answer.Position = recorded[len(recorded)-1].Position
 		left = left[len(chunk):]
-		if tip, err = recorded[len(recorded)-1].Tip(); err != nil {
+		if tip, err = recorded[len(recorded)-1].StreamVersion(); err != nil {
 			return err
 		}
 	}
@@ -247,7 +247,7 @@ func firstAppend[E event.Event](found []E) ([]event.Event, error) {
 // in several appends with others between them.
 func (c *Commands) ownMatches(ctx context.Context, call Call, l loaded, answer *Matches) error {
 	answer.Matches = nil
-	ids := c.ids(call, string(l.tip.Stream))
+	ids := c.ids(call, string(l.version.Stream))
 	for next := id.Next[id.Event](ids); ; {
 		first, ok, err := c.own(ctx, call, l.seen, next)
 		if err != nil || !ok {

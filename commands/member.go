@@ -53,7 +53,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	}
 	outcome, err := execute(ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
 		func(client *domain.Client, history []eventstore.Recorded) ([]event.Event, error) {
-			if len(history) > 0 && history[0].Revision > before.tip.Revision+1 {
+			if len(history) > 0 && history[0].Revision > before.version.Revision+1 {
 				return nil, domain.ErrAddAgain() // it may have been barred before the snapshot
 			}
 			return client.AddMember(call.Member, added)
@@ -243,7 +243,7 @@ func (c *Commands) newestLogins(ctx context.Context, stream eventstore.Stream, _
 	if err != nil {
 		return loaded{}, err
 	}
-	tip, err := tipOf(stream, last)
+	tip, err := versionOf(stream, last)
 	slices.Reverse(last)
 	return loaded{tip, last, last}, err
 }

@@ -131,7 +131,7 @@ func (c *Commands) repetition(ctx context.Context, call Call, l loaded, load loa
 	if call.Seed == nil || len(l.seen) == 0 {
 		return Outcome{}, false, nil
 	}
-	ids := c.ids(call, string(l.tip.Stream))
+	ids := c.ids(call, string(l.version.Stream))
 	first, ok, err := c.own(ctx, call, l.seen, id.Next[id.Event](ids))
 	if err != nil || !ok {
 		return Outcome{}, false, err
@@ -142,7 +142,7 @@ func (c *Commands) repetition(ctx context.Context, call Call, l loaded, load loa
 	}
 	last := recorded[len(recorded)-1]
 	if len(l.history) == 0 || l.history[0].Revision > last.Revision { // how things stood then
-		if l, err = load(ctx, l.tip.Stream, last.Revision); err != nil {
+		if l, err = load(ctx, l.version.Stream, last.Revision); err != nil {
 			return Outcome{}, false, err
 		}
 	}

@@ -49,7 +49,7 @@ func (c *Commands) decisions(client id.Client) load {
 				break
 			}
 		}
-		if l.tip, err = tipOf(stream, l.history); len(l.history) > 0 {
+		if l.version, err = versionOf(stream, l.history); len(l.history) > 0 {
 			l.seen = l.history[:1]
 		}
 		slices.Reverse(l.history)

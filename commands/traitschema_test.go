@@ -114,12 +114,12 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	w := newWorld(t)
 	call := commands.Call{Client: id.Next[id.Client](id.Derived("acme")), Actor: "test"}
 	stream := eventstore.Stream("traitschema-" + string(call.Client))
-	var tip eventstore.Tip
+	var tip eventstore.StreamVersion
 	learn := func(times int) {
 		t.Helper()
 		var err error
 		for range times {
-			if tip, err = w.log.Tip(t.Context(), stream); err != nil {
+			if tip, err = w.log.Version(t.Context(), stream); err != nil {
 				t.Fatal(err)
 			}
 			_, err = w.log.Append(t.Context(), tip, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(rand.Reader),
@@ -164,7 +164,7 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	if counted.events > 100 {
 		t.Errorf("%d events are read for a decision", counted.events)
 	}
-	if tip, err := w.log.Tip(t.Context(), stream); err != nil || tip.Revision != 703 {
+	if tip, err := w.log.Version(t.Context(), stream); err != nil || tip.Revision != 703 {
 		t.Errorf("the stream ends at %d, %v", tip.Revision, err)
 	}
 	learn(600)

@@ -105,7 +105,7 @@ func (r *rig) recorded(client id.Client, e event.Event) eventstore.Recorded {
 		Stream:   eventstore.Stream("webhook-" + client),
 		Proposed: eventstore.Proposed{ID: id.Next[id.Event](r.ids), Type: name, Version: version, Client: client, RecordedAt: r.at},
 	}}
-	if bearer, ok := e.(event.Bearer); ok {
+	if bearer, ok := e.(event.PersonalData); ok {
 		for _, field := range bearer.Personal() {
 			if field.Value == nil {
 				continue

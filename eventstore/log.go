@@ -45,16 +45,16 @@ type Recorded struct {
 	Event event.Event
 }
 
-// Tip is where a stream ends.
-type Tip struct {
+// StreamVersion is where a stream ends.
+type StreamVersion struct {
 	Stream     Stream
 	Revision   Revision
 	RecordedAt time.Time
 	Hash       [32]byte // of the last event; zero where there is none
 }
 
-// NewTip is the tip of a stream that has no event yet.
-func NewTip(s Stream) Tip { return Tip{Stream: s, Revision: NoStream} }
+// NewStreamVersion is that of a stream that has no event yet.
+func NewStreamVersion(s Stream) StreamVersion { return StreamVersion{Stream: s, Revision: NoStream} }
 
 // Origin says on whose behalf events are recorded.
 type Origin struct {
@@ -82,12 +82,12 @@ func (l *Log) Decode(r Record) (Recorded, error) {
 }
 
 // Load reads a whole stream and where it ends.
-func (l *Log) Load(ctx context.Context, stream Stream) ([]Recorded, Tip, error) {
-	return l.LoadAfter(ctx, NewTip(stream))
+func (l *Log) Load(ctx context.Context, stream Stream) ([]Recorded, StreamVersion, error) {
+	return l.LoadAfter(ctx, NewStreamVersion(stream))
 }
 
-// LoadAfter reads what a stream holds after a tip, and where it ends.
-func (l *Log) LoadAfter(ctx context.Context, tip Tip) ([]Recorded, Tip, error) {
+// LoadAfter reads what a stream holds after a version, and where it ends.
+func (l *Log) LoadAfter(ctx context.Context, tip StreamVersion) ([]Recorded, StreamVersion, error) {
 	stream := tip.Stream
 	var history []Recorded
 	for len(history) < maxStream {
@@ -97,7 +97,7 @@ func (l *Log) LoadAfter(ctx context.Context, tip Tip) ([]Recorded, Tip, error) {
 		}
 		history = append(history, page...)
 		if len(page) > 0 {
-			if tip, err = page[len(page)-1].Tip(); err != nil {
+			if tip, err = page[len(page)-1].StreamVersion(); err != nil {
 				return nil, tip, err
 			}
 		}
@@ -110,12 +110,12 @@ func (l *Log) LoadAfter(ctx context.Context, tip Tip) ([]Recorded, Tip, error) {
 
 // LoadEnds reads the first and the last event of a stream, and where it ends:
 // at a cost that does not grow with its length.
-func (l *Log) LoadEnds(ctx context.Context, stream Stream) ([]Recorded, Tip, error) {
+func (l *Log) LoadEnds(ctx context.Context, stream Stream) ([]Recorded, StreamVersion, error) {
 	ends, err := l.ReadBack(ctx, stream, End, 1)
 	if err != nil || len(ends) == 0 {
-		return nil, NewTip(stream), err
+		return nil, NewStreamVersion(stream), err
 	}
-	tip, err := ends[0].Tip()
+	tip, err := ends[0].StreamVersion()
 	if err != nil || tip.Revision == 0 {
 		return ends, tip, err
 	}
@@ -177,32 +177,32 @@ func (l *Log) decodeAll(page []Record) ([]Recorded, error) {
 	return decoded, nil
 }
 
-// Tip reads where a stream ends, without the rest of it.
-func (l *Log) Tip(ctx context.Context, stream Stream) (Tip, error) {
+// Version reads where a stream ends, without the rest of it.
+func (l *Log) Version(ctx context.Context, stream Stream) (StreamVersion, error) {
 	last, err := l.Store.ReadBack(ctx, stream, End, 1)
 	if err != nil {
-		return Tip{}, fmt.Errorf("read the end of %s: %w", stream, err)
+		return StreamVersion{}, fmt.Errorf("read the end of %s: %w", stream, err)
 	}
 	if len(last) == 0 {
-		return NewTip(stream), nil
+		return NewStreamVersion(stream), nil
 	}
-	return last[0].Tip()
+	return last[0].StreamVersion()
 }
 
-// Tip is the end of a stream whose last event is r.
-func (r Record) Tip() (Tip, error) {
+// StreamVersion is the end of a stream whose last event is r.
+func (r Record) StreamVersion() (StreamVersion, error) {
 	hash, err := Hash(r)
-	return Tip{Stream: r.Stream, Revision: r.Revision, RecordedAt: r.RecordedAt, Hash: hash}, err
+	return StreamVersion{Stream: r.Stream, Revision: r.Revision, RecordedAt: r.RecordedAt, Hash: hash}, err
 }
 
-// Append records events after a tip, all or none, and returns them as they
+// Append records events after a version, all or none, and returns them as they
 // stand in the stream; the last one carries its position. The ids of the
 // events are drawn from ids in order; where these ids stand there already, a
 // repetition, it returns what was recorded then. It fails with a
 // *ConflictError where the stream has moved on, with seal.ErrErased where the key
 // of a subject was destroyed, and with seal.ErrTaken where another subject has the
 // name that one is to have (event.Named).
-func (l *Log) Append(ctx context.Context, tip Tip, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
+func (l *Log) Append(ctx context.Context, tip StreamVersion, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
 	entries := make([]Entry, len(events))
 	for i, e := range events {
 		entries[i] = Entry{ID: id.Next[id.Event](ids), Origin: origin, Event: e}
@@ -218,7 +218,7 @@ type Entry struct {
 }
 
 // AppendEntries is Append for events of one client that have several origins.
-func (l *Log) AppendEntries(ctx context.Context, tip Tip, entries []Entry) ([]Recorded, error) {
+func (l *Log) AppendEntries(ctx context.Context, tip StreamVersion, entries []Entry) ([]Recorded, error) {
 	recorded, err := l.append(ctx, tip, entries)
 	if err != nil {
 		return nil, fmt.Errorf("append to %s: %w", tip.Stream, err)
@@ -226,7 +226,7 @@ func (l *Log) AppendEntries(ctx context.Context, tip Tip, entries []Entry) ([]Re
 	return recorded, nil
 }
 
-func (l *Log) append(ctx context.Context, tip Tip, entries []Entry) ([]Recorded, error) {
+func (l *Log) append(ctx context.Context, tip StreamVersion, entries []Entry) ([]Recorded, error) {
 	if len(entries) == 0 {
 		return nil, errors.New("nothing to append")
 	}
@@ -261,7 +261,7 @@ func (l *Log) stands(ctx context.Context, client id.Client) error {
 }
 
 // try appends with keys that are made before, or drawn for this append.
-func (l *Log) try(ctx context.Context, tip Tip, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
+func (l *Log) try(ctx context.Context, tip StreamVersion, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
 	if !draw {
 		if err := l.prepareKeys(ctx, entries[0].Origin.Client, entries); err != nil {
 			return Request{}, nil, Appended{}, err
@@ -287,7 +287,7 @@ func (l *Log) count(events int, err error) {
 }
 
 // draft seals and chains entries, with keys that it draws or that are there.
-func (l *Log) draft(ctx context.Context, tip Tip, entries []Entry, draw bool) (Request, []Recorded, error) {
+func (l *Log) draft(ctx context.Context, tip StreamVersion, entries []Entry, draw bool) (Request, []Recorded, error) {
 	client := entries[0].Origin.Client
 	request := Request{Stream: tip.Stream, Expected: tip.Revision, Events: make([]Proposed, len(entries))}
 	now := l.Now().UTC().Truncate(time.Microsecond)
@@ -368,7 +368,7 @@ func (l *Log) prepareKeys(ctx context.Context, client id.Client, entries []Entry
 // wanted is the subject whose key seals an event, and what is to find it. It is
 // empty where nothing in the event is personal.
 func (l *Log) wanted(ctx context.Context, client id.Client, e event.Event) (w seal.Wanted, err error) {
-	bearer, ok := e.(event.Bearer)
+	bearer, ok := e.(event.PersonalData)
 	if !ok || !slices.ContainsFunc(bearer.Personal(), func(f event.Field) bool { return f.Value != nil }) {
 		return w, nil
 	}
@@ -400,7 +400,7 @@ func (l *Log) LookUp(ctx context.Context, client id.Client, kind string, names .
 
 // seal seals what is personal in an event, and returns the key that it drew.
 func (l *Log) seal(ctx context.Context, stream Stream, entry Entry, draw bool) ([]seal.SubjectKey, error) {
-	bearer, ok := entry.Event.(event.Bearer)
+	bearer, ok := entry.Event.(event.PersonalData)
 	if !ok {
 		return nil, nil
 	}
@@ -468,7 +468,7 @@ func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry En
 // shape. It fails with seal.ErrErased once the subject's key is destroyed. A
 // field that the event does not carry is nil.
 func (l *Log) Open(ctx context.Context, r Recorded, field string) ([]byte, error) {
-	bearer, ok := r.Event.(event.Bearer)
+	bearer, ok := r.Event.(event.PersonalData)
 	if !ok {
 		return nil, nil
 	}

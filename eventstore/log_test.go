@@ -58,7 +58,7 @@ var origin = eventstore.Origin{Client: acme, Actor: "mem_1", Correlation: "req_1
 // mustAppend appends at the end of the stream.
 func (d *desk) mustAppend(t *testing.T, events ...event.Event) []eventstore.Recorded {
 	t.Helper()
-	tip, err := d.Tip(t.Context(), stream)
+	tip, err := d.Version(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestEachStreamIsAChain(t *testing.T) {
 		}
 	}
 	_, loaded, err := d.Load(t.Context(), stream)
-	tip, tipErr := d.Tip(t.Context(), stream)
+	tip, tipErr := d.Version(t.Context(), stream)
 	if err := errors.Join(err, tipErr); err != nil || loaded != tip || hex.EncodeToString(tip.Hash[:]) != previous {
 		t.Errorf("the stream ends with %+v or %+v, %v; want %s", loaded, tip, err, previous)
 	}
@@ -254,7 +254,7 @@ func TestAClockThatWasAheadIsForgottenOnceItIsRight(t *testing.T) {
 
 func TestARepetitionReturnsWhatWasRecordedThen(t *testing.T) {
 	d := newDesk(t)
-	tip := eventstore.NewTip(stream)
+	tip := eventstore.NewStreamVersion(stream)
 	request := func() ([]eventstore.Recorded, error) {
 		return d.Append(t.Context(), tip, origin, id.Derived("key"), created(`{"a":1}`), changed(`{"a":2}`))
 	}
@@ -298,7 +298,7 @@ func TestTheHeadIsNotedBeforeTheAnswer(t *testing.T) {
 		t.Errorf("noted %v, recorded up to %s", noted, recorded[1].Position)
 	}
 	failure = errors.New("no database")
-	tip, err := d.Tip(t.Context(), stream)
+	tip, err := d.Version(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestTheHeadIsNotedBeforeTheAnswer(t *testing.T) {
 		t.Errorf("a head that was not noted was acknowledged: %v", err)
 	}
 	nobodys := eventstore.Origin{Actor: "policy:x"}
-	if _, err := d.Append(t.Context(), eventstore.NewTip("x-1"), nobodys, id.Random(rand.Reader), event.ClientRenamed{}); err != nil {
+	if _, err := d.Append(t.Context(), eventstore.NewStreamVersion("x-1"), nobodys, id.Random(rand.Reader), event.ClientRenamed{}); err != nil {
 		t.Errorf("what belongs to no client: %v", err)
 	}
 }
@@ -341,14 +341,14 @@ func TestLongStreamsAreLoadedWhole(t *testing.T) {
 func TestAnAppendIsAllOrNothing(t *testing.T) {
 	d := newDesk(t)
 	huge := event.ClientRenamed{Client: acme, Name: strings.Repeat("x", eventstore.MaxEventSize)}
-	_, err := d.Append(t.Context(), eventstore.NewTip(stream), origin, id.Random(rand.Reader), created(`{}`), huge)
+	_, err := d.Append(t.Context(), eventstore.NewStreamVersion(stream), origin, id.Random(rand.Reader), created(`{}`), huge)
 	if !errors.Is(err, eventstore.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := d.Append(t.Context(), eventstore.NewTip(stream), origin, id.Random(rand.Reader)); err == nil {
+	if _, err := d.Append(t.Context(), eventstore.NewStreamVersion(stream), origin, id.Random(rand.Reader)); err == nil {
 		t.Error("nothing was appended, and acknowledged")
 	}
-	if history, tip, err := d.Load(t.Context(), stream); len(history) != 0 || tip != eventstore.NewTip(stream) || err != nil {
+	if history, tip, err := d.Load(t.Context(), stream); len(history) != 0 || tip != eventstore.NewStreamVersion(stream) || err != nil {
 		t.Errorf("the stream has %d events up to %+v, %v", len(history), tip, err)
 	}
 }
@@ -366,7 +366,7 @@ func TestWhatANewerReleaseWroteStopsTheReader(t *testing.T) {
 	if _, _, err := d.Load(t.Context(), stream); !errors.Is(err, event.ErrUnknown) {
 		t.Errorf("loading says %v", err)
 	}
-	if tip, err := d.Tip(t.Context(), stream); err != nil || tip.Revision != 1 {
+	if tip, err := d.Version(t.Context(), stream); err != nil || tip.Revision != 1 {
 		t.Errorf("the stream ends with %+v, %v", tip, err)
 	}
 }

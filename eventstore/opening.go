@@ -44,7 +44,7 @@ func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Ope
 	}
 	for i, o := range openings {
 		if s := &sealed[i]; s.err == nil {
-			s.request, s.recorded, s.err = l.draft(ctx, NewTip(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
+			s.request, s.recorded, s.err = l.draft(ctx, NewStreamVersion(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
 		}
 		runtime.Gosched() // whoever asks for little comes before what is left
 	}
@@ -172,8 +172,8 @@ func (l *Log) AtOnce() int {
 }
 
 // opens says whether a stream begins with the first that is known of a subject.
-func (l *Log) opens(tip Tip, entries []Entry) bool {
-	first, ok := entries[0].Event.(event.Opener)
+func (l *Log) opens(tip StreamVersion, entries []Entry) bool {
+	first, ok := entries[0].Event.(event.FirstOfSubject)
 	return ok && l.Bulk != nil && tip.Revision == NoStream && len(entries) == 1 &&
 		!l.Vault.Known(entries[0].Origin.Client, first.Subject())
 }

@@ -48,7 +48,7 @@ func newHistory(t *testing.T) *history {
 // record appends facts to a stream.
 func (h *history) record(stream string, events ...event.Event) {
 	h.Helper()
-	tip, err := h.log.Tip(h.Context(), eventstore.Stream(stream))
+	tip, err := h.log.Version(h.Context(), eventstore.Stream(stream))
 	if err == nil {
 		_, err = h.log.Append(h.Context(), tip, eventstore.Origin{Client: h.client, Actor: "test"}, h.ids, events...)
 	}

@@ -49,7 +49,7 @@ func (w *world) populations() *projections.Populations {
 	p.Logger = slog.New(slog.DiscardHandler)
 	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 		stream := eventstore.Stream("traitschema-" + string(client))
-		tip, err := w.log.Tip(ctx, stream)
+		tip, err := w.log.Version(ctx, stream)
 		if err != nil || int(tip.Revision)+1 != under {
 			return err
 		}

@@ -130,7 +130,7 @@ func (c carried) sealed() (sealed, error) {
 type subject struct {
 	client id.Client
 	stream eventstore.Stream
-	key    seal.Opener
+	key    seal.SubjectCipher
 	gone   bool
 }
 

@@ -117,7 +117,7 @@ func (w *world) await(m feed.ReadModel) {
 
 // append appends facts to the end of a stream. Any goroutine may call it.
 func (w *world) append(client id.Client, stream string, events ...event.Event) ([]eventstore.Recorded, error) {
-	tip, err := w.log.Tip(w.Context(), eventstore.Stream(stream))
+	tip, err := w.log.Version(w.Context(), eventstore.Stream(stream))
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func TestEverySealedFieldIsShownOpened(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bearer, ok := e.(event.Bearer)
+		bearer, ok := e.(event.PersonalData)
 		if !ok {
 			continue
 		}

@@ -27,7 +27,7 @@ func BenchmarkHistory(b *testing.B) {
 		for i := range batch {
 			batch[i] = event.ClientRenamed{Client: client, Name: fmt.Sprintf("name %d of what is renamed over and over", n*len(batch)+i)}
 		}
-		tip := eventstore.NewTip(eventstore.Stream(fmt.Sprintf("client-%s-%d", client, n)))
+		tip := eventstore.NewStreamVersion(eventstore.Stream(fmt.Sprintf("client-%s-%d", client, n)))
 		if _, err := f.log.Append(b.Context(), tip, eventstore.Origin{Client: client, Actor: string(id.Next[id.Key](ids))}, ids, batch...); err != nil {
 			b.Fatal(err)
 		}

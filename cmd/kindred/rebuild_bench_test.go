@@ -39,11 +39,11 @@ func fillWithUsers(b *testing.B, f *foundation, events int) {
 			ids := id.Random(rand.Reader)
 			origin := eventstore.Origin{Client: client, Actor: string(id.Next[id.Key](ids)), Correlation: string(id.Next[id.Request](ids))}
 			var users []id.User
-			var tips []eventstore.Tip
+			var tips []eventstore.StreamVersion
 			record := func(i int, e event.Event) error {
 				recorded, err := f.log.Append(b.Context(), tips[i], origin, ids, e)
 				if err == nil {
-					tips[i], err = recorded[0].Tip()
+					tips[i], err = recorded[0].StreamVersion()
 				}
 				return err
 			}
@@ -51,7 +51,7 @@ func fillWithUsers(b *testing.B, f *foundation, events int) {
 				if i < own/2/writers {
 					user := id.Next[id.User](ids)
 					users = append(users, user)
-					tips = append(tips, eventstore.NewTip(eventstore.Stream(fmt.Sprintf("end_user-%s-%s", client, user))))
+					tips = append(tips, eventstore.NewStreamVersion(eventstore.Stream(fmt.Sprintf("end_user-%s-%s", client, user))))
 					external := event.Private(fmt.Appendf(nil, "user-%d-%d", writer, i))
 					if err := record(i, event.EndUserCreated{User: user, ExternalID: external, Traits: traits(i)}); err != nil {
 						return err

@@ -162,7 +162,7 @@ func checkErased(t testing.TB, f *foundation, all []eventstore.Recorded) {
 	t.Helper()
 	subjects, erased := map[string]bool{}, map[string]bool{}
 	for _, r := range all {
-		if bearer, ok := r.Event.(event.Bearer); ok && slices.ContainsFunc(bearer.Personal(), isSet) {
+		if bearer, ok := r.Event.(event.PersonalData); ok && slices.ContainsFunc(bearer.Personal(), isSet) {
 			subjects[bearer.Subject()] = true
 		}
 		if e, ok := r.Event.(event.EndUserErased); ok {

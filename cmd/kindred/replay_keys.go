@@ -144,7 +144,7 @@ func (r *replaying) buryKeys(ctx context.Context, export replay.Source) error {
 			if err != nil {
 				return err
 			}
-			bearer, ok := recorded.Event.(event.Bearer)
+			bearer, ok := recorded.Event.(event.PersonalData)
 			if !ok {
 				continue
 			}

@@ -106,7 +106,7 @@ func required(cmd *cobra.Command, into *string, name, usage string) {
 
 // knows says whether there is a client, be it that the log has lost its stream.
 func (f *foundation) knows(ctx context.Context, client id.Client) (bool, error) {
-	tip, err := f.log.Tip(ctx, eventstore.ClientStream(client))
+	tip, err := f.log.Version(ctx, eventstore.ClientStream(client))
 	if err != nil || tip.Revision != eventstore.NoStream {
 		return err == nil, err
 	}

@@ -37,7 +37,7 @@ func BenchmarkPast(b *testing.B) {
 			for i := 1; i < each; i++ {
 				happened = append(happened, event.EndUserTraitsChanged{User: user, Traits: event.Private(fmt.Appendf(nil, `{"age":%d}`, i))})
 			}
-			tip := eventstore.NewTip(eventstore.Stream("user-" + string(client) + "-" + string(user)))
+			tip := eventstore.NewStreamVersion(eventstore.Stream("user-" + string(client) + "-" + string(user)))
 			_, err := f.log.Append(ctx, tip, eventstore.Origin{Client: client, Actor: "bench"}, id.Random(rand.Reader), happened...)
 			return err
 		})

@@ -64,7 +64,7 @@ func TestARebuildLiftsWhatIsLeftOfAnErasedSubject(t *testing.T) {
 		Registry: event.FirstRegistry(), Now: time.Now,
 	}
 	for client, note := range map[id.Client]string{"cli_here": "HI", "cli_gone": "SECRET", "cli_empty": ""} {
-		_, err := log.Append(t.Context(), eventstore.NewTip(eventstore.Stream("move-"+client)),
+		_, err := log.Append(t.Context(), eventstore.NewStreamVersion(eventstore.Stream("move-"+client)),
 			eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
 			event.MovedFirst{City: "Bern", Note: event.Private([]byte(note))})
 		if err != nil {

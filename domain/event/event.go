@@ -54,9 +54,9 @@ var catalog = sync.OnceValue(func() map[string]Public {
 	return found
 })
 
-// Bearer is an event that carries personal fields. They are sealed with the
+// PersonalData is an event that carries personal fields. They are sealed with the
 // key of Subject before they are stored.
-type Bearer interface {
+type PersonalData interface {
 	Event
 	// Subject names whose key seals the fields: a user, a member or a webhook.
 	Subject() string
@@ -65,9 +65,9 @@ type Bearer interface {
 	Personal() []Field
 }
 
-// Opener is the first event of a subject, which had no key before.
-type Opener interface {
-	Bearer
+// FirstOfSubject is the first event of a subject, which had no key before.
+type FirstOfSubject interface {
+	PersonalData
 	Opens()
 }
 
@@ -83,7 +83,7 @@ type Single interface {
 // Named is the first event of a subject that is found by a personal field, which
 // no two subjects of a client have in common.
 type Named interface {
-	Opener
+	FirstOfSubject
 	// Name is what kind of name it is, and the name.
 	Name() (kind string, name *Personal)
 }

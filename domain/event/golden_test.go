@@ -273,7 +273,7 @@ func TestPersonalFieldsAreListedUnderTheirJSONNames(t *testing.T) {
 			}
 		}
 		got := map[string]*Personal{}
-		if b, ok := e.(Bearer); ok {
+		if b, ok := e.(PersonalData); ok {
 			if b.Subject() == "" {
 				t.Errorf("%T has no subject", e)
 			}

@@ -14,18 +14,18 @@ var ErrUnknown = errors.New("an event of a type or version that this release doe
 
 // definition is how one type of event is named, written and read.
 type definition struct {
-	name    string
-	version int // the version that is written
-	shape   reflect.Type
-	upcasters   map[int]func(json.RawMessage) (json.RawMessage, error)
-	sealed  []sealedUpcaster
-	decode  func(json.RawMessage) (Event, error)
+	name      string
+	version   int // the version that is written
+	shape     reflect.Type
+	upcasters map[int]func(json.RawMessage) (json.RawMessage, error)
+	sealed    []sealedUpcaster
+	decode    func(json.RawMessage) (Event, error)
 }
 
 type sealedUpcaster struct {
-	from  int
-	field string
-	upcast  func([]byte) ([]byte, error)
+	from   int
+	field  string
+	upcast func([]byte) ([]byte, error)
 }
 
 type option func(*definition)
@@ -142,7 +142,7 @@ func (r *Registry) Decode(name string, version int, data []byte) (Event, error) 
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", name, err)
 	}
-	bearer, ok := e.(Bearer)
+	bearer, ok := e.(PersonalData)
 	if !ok || len(d.sealed) == 0 {
 		return e, nil
 	}

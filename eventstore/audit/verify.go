@@ -46,7 +46,7 @@ const (
 // wrong, and fails only where the export cannot be read. It needs about a
 // hundred bytes of memory for each stream.
 func Verify(export io.Reader, keys Keys, kept []string, found func(Finding)) (Verified, error) {
-	v := verifier{keys: keys, found: found, tips: map[[16]byte]tip{}, kept: map[int64][]Head{}}
+	v := verifier{keys: keys, found: found, tips: map[[16]byte]streamVersion{}, kept: map[int64][]Head{}}
 	if len(kept) > maxHeads {
 		return Verified{}, fmt.Errorf("%d heads are given, %d are allowed", len(kept), maxHeads)
 	}
@@ -85,7 +85,7 @@ func Verify(export io.Reader, keys Keys, kept []string, found func(Finding)) (Ve
 	return v.Verified, nil //nolint:nilerr // the end of the export is no failure
 }
 
-type tip struct {
+type streamVersion struct {
 	revision eventstore.Revision
 	hash     Hash
 }
@@ -95,7 +95,7 @@ type verifier struct {
 	keys     Keys
 	found    func(Finding)
 	tree     Tree
-	tips     map[[16]byte]tip
+	tips     map[[16]byte]streamVersion
 	kept     map[int64][]Head
 	keptMost int64
 	at       int64 // line
@@ -220,7 +220,7 @@ func (v *verifier) chain(e *Event, hash Hash, previous string) {
 	if previous != want {
 		v.tell(e, "revision %d of %s, before it, is not what it was when this was recorded", before.revision, e.Stream)
 	}
-	v.tips[key] = tip{e.Revision, hash}
+	v.tips[key] = streamVersion{e.Revision, hash}
 }
 
 func (v *verifier) end() {

@@ -83,7 +83,7 @@ type world struct {
 	log      *eventstore.Log
 	progress *feed.Progress
 	ids      *id.Source
-	tips     map[id.Client]eventstore.Tip
+	tips     map[id.Client]eventstore.StreamVersion
 }
 
 func newWorld(t testing.TB) *world {
@@ -108,7 +108,7 @@ func newWorldOn(pool *pgxpool.Pool, store eventstore.Store) *world {
 		pool: pool, progress: feed.NewProgress(pool, slog.New(slog.DiscardHandler)),
 		log:  &eventstore.Log{Store: store, Registry: event.All(), Now: time.Now},
 		ids:  id.Random(rand.Reader),
-		tips: map[id.Client]eventstore.Tip{},
+		tips: map[id.Client]eventstore.StreamVersion{},
 	}
 }
 
@@ -146,7 +146,7 @@ func (w *world) append(t testing.TB, client id.Client, name string, version int,
 	t.Helper()
 	tip, found := w.tips[client]
 	if !found {
-		tip = eventstore.NewTip(eventstore.Stream("client-" + string(client)))
+		tip = eventstore.NewStreamVersion(eventstore.Stream("client-" + string(client)))
 	}
 	appended, err := w.log.Store.Append(t.Context(), tip.Stream, tip.Revision, []eventstore.Proposed{{
 		ID: id.Next[id.Event](w.ids), Type: name, Version: version, Client: client,

@@ -121,22 +121,22 @@ func (v *Vault) Open(ctx context.Context, subject string, p Place, b *event.Box)
 	return key.open(p, b)
 }
 
-// Opener opens the fields of one subject.
-type Opener struct{ key subjectKey }
+// SubjectCipher opens the fields of one subject.
+type SubjectCipher struct{ key subjectKey }
 
-// With makes an Opener of a row of the key table that the caller has just read
+// With makes a SubjectCipher of a row of the key table that the caller has just read
 // in a statement of its own, so that no further one is needed. It fails with
 // ErrErased where the key was destroyed.
-func (v *Vault) With(ctx context.Context, row WrappedKey, client id.Client, subject string) (Opener, error) {
+func (v *Vault) With(ctx context.Context, row WrappedKey, client id.Client, subject string) (SubjectCipher, error) {
 	key, err := v.unwrapSubject(ctx, SubjectKey{Client: client, Subject: subject, WrappedKey: row})
 	if err != nil {
-		return Opener{}, fmt.Errorf("open with a key: %w", err)
+		return SubjectCipher{}, fmt.Errorf("open with a key: %w", err)
 	}
-	return Opener{key}, nil
+	return SubjectCipher{key}, nil
 }
 
 // Open opens a field, or fails with ErrRefused.
-func (o Opener) Open(p Place, b *event.Box) ([]byte, error) { return o.key.open(p, b) }
+func (c SubjectCipher) Open(p Place, b *event.Box) ([]byte, error) { return c.key.open(p, b) }
 
 // Destroy removes the key of a subject for good: here at once, and within a
 // second in every other process. What was written of it before opens with the

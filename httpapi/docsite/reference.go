@@ -275,6 +275,7 @@ func fields(rows []field, prefix string, schema *openapi3.Schema) []field {
 	}
 	return rows
 }
+
 func typeName(schema *openapi3.Schema) string {
 	switch {
 	case len(schema.Enum) > 0:

@@ -104,7 +104,7 @@ type fixture struct {
 	log     *eventstore.Log
 	history projections.History
 	auditor *auditing.Auditor
-	tips    []eventstore.Tip // of the clients
+	tips    []eventstore.StreamVersion // of the clients
 }
 
 func begin(t testing.TB) *fixture {
@@ -138,7 +138,7 @@ func (f *fixture) rename(t testing.TB, n int) []id.Client {
 	for i := range clients {
 		clients[i] = id.Client(fmt.Sprintf("cli_%05d", i))
 		if i == len(f.tips) {
-			f.tips = append(f.tips, eventstore.NewTip(eventstore.ClientStream(clients[i])))
+			f.tips = append(f.tips, eventstore.NewStreamVersion(eventstore.ClientStream(clients[i])))
 		}
 	}
 	group, ctx := errgroup.WithContext(t.Context())
@@ -148,7 +148,7 @@ func (f *fixture) rename(t testing.TB, n int) []id.Client {
 			recorded, err := f.log.Append(ctx, f.tips[i], eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
 				event.ClientRenamed{Client: client, Name: "A"})
 			if err == nil {
-				f.tips[i], err = recorded[0].Tip()
+				f.tips[i], err = recorded[0].StreamVersion()
 			}
 			return err
 		})

@@ -256,7 +256,7 @@ func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Rec
 	if err != nil {
 		return nil //nolint:nilerr // shown as it is stored; what cannot be read has nothing to open
 	}
-	bearer, ok := recorded.Event.(event.Bearer)
+	bearer, ok := recorded.Event.(event.PersonalData)
 	if !ok {
 		return nil
 	}
