@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -181,7 +179,7 @@ func runReceiver(t *testing.T, b block, secret string) (url string, printed func
 	}
 	_, port, _ := net.SplitHostPort(free.Addr().String())
 	_ = free.Close()
-	out := new(outputBuffer)
+	out := new(logBuffer)
 	command = append(command, file)
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...) //nolint:gosec // what the page says
 	cmd.Env = append(os.Environ(), "SECRET="+secret, "PORT="+port)
@@ -201,22 +199,4 @@ func runReceiver(t *testing.T, b block, secret string) (url string, printed func
 		return err == nil
 	})
 	return "http://127.0.0.1:" + port + "/hooks", out.String
-}
-
-// outputBuffer keeps what a process prints.
-type outputBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *outputBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *outputBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
