@@ -16,8 +16,8 @@ const (
 
 // retryIn returns how long after its latest failure a delivery is tried again;
 // failed counts its failures, that one included. It is the delay of the
-// schedule (section 8 of the interface specification) and up to 1 % or 0.3 s
-// more, whichever is less: never early. False: the schedule is exhausted.
+// schedule (docs/contract.md#retries) and up to 1 % or 0.3 s more, whichever is
+// less: never early. False: the schedule is exhausted.
 //
 // The jitter follows from the delivery, so that what failed together does not
 // return together and needs no source of randomness.

@@ -19,8 +19,8 @@ import (
 // Webhook-Id is the event's: the same at every attempt, redelivery and
 // subscription, so that a receiver knows what it has had.
 //
-// X-Service-Signature is section 6 of the interface specification: lowercase
-// hex HMAC-SHA256 of the body, keyed with the UTF-8 bytes of the newest secret.
+// X-Service-Signature is that of docs/contract.md#signature: lowercase hex
+// HMAC-SHA256 of the body, keyed with the UTF-8 bytes of the newest secret.
 // The others are Standard Webhooks 1.0: one "v1," signature per secret over
 // "<id>.<unix seconds>.<body>".
 func sign(h http.Header, of id.Event, at time.Time, body []byte, secrets [][]byte) {

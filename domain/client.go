@@ -11,7 +11,7 @@ import (
 	"kindred/domain/id"
 )
 
-// What a new client is, as section 2 of the contract shows it.
+// What a new client is, by docs/contract.md#what-a-client-is.
 const (
 	ClientStatus = "active"
 	ClientTier   = "graph"

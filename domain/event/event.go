@@ -22,13 +22,14 @@ type Event interface {
 // Public is an event that clients may subscribe to.
 type Public interface {
 	Event
-	// Data is what a webhook delivery carries as "data" (section 6 of the contract).
+	// Data is what a webhook delivery carries as "data"
+	// (docs/contract.md#event-catalog).
 	Data(client id.Client) any
 	// Example is one that never happened, for the test deliveries of a subscription.
 	Example(ids *id.Source) Public
 }
 
-// PublicTypes is the event catalog (section 6 of the contract): the types that
+// PublicTypes is the event catalog (docs/contract.md#event-catalog): the types that
 // clients may subscribe to, sorted.
 func PublicTypes() []string { return slices.Sorted(maps.Keys(catalog())) }
 

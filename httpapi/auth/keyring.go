@@ -28,8 +28,8 @@ const (
 
 var algorithms = []jose.SignatureAlgorithm{exchangeAlgorithm, loginAlgorithm}
 
-// JWKSMaxAge is how long verifiers may keep the published key set (section 8
-// of the specification: at least five minutes).
+// JWKSMaxAge is how long verifiers may keep the published key set
+// (docs/contract.md#jwks: at least five minutes).
 const JWKSMaxAge = 5 * time.Minute
 
 const (

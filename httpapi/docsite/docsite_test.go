@@ -3,6 +3,8 @@ package docsite_test
 import (
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -176,5 +178,36 @@ func BenchmarkSearch(b *testing.B) {
 	site := draw(b, kindred.Documentation)
 	for b.Loop() {
 		search(b, site, "webhook delivery signature secret")
+	}
+}
+
+// TestCitationsOfTheContractLeadSomewhere holds what comments cite of
+// docs/contract.md against its headings, and finds none of another document.
+func TestCitationsOfTheContractLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	contract, cited := pages(t)["/docs/contract"], 0
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && len(entry.Name()) > 2 {
+			return fs.SkipDir
+		}
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		source, err := os.ReadFile(path) //nolint:gosec // a file of the tree
+		if err != nil {
+			return err
+		}
+		for _, anchor := range regexp.MustCompile(`docs/contract\.md#([a-z-]+)`).FindAllSubmatch(source, -1) {
+			if cited++; !strings.Contains(contract, fmt.Sprintf(`id="%s"`, anchor[1])) {
+				t.Errorf("%s cites docs/contract.md#%s, which is not there", path, anchor[1])
+			}
+		}
+		if strings.Contains(string(source), "interface "+"specification") {
+			t.Errorf("%s cites a document that is not in this repository", path)
+		}
+		return nil
+	})
+	if err != nil || cited < 8 {
+		t.Errorf("%d citations, %v", cited, err)
 	}
 }

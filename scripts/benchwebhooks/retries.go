@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// schedule is the contract's, of section 8 of the interface specification.
+// schedule is that of docs/contract.md#retries.
 func schedule() []time.Duration {
 	return []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// catalog names the event types and the fields of their data (specification,
-// section 6).
+// catalog names the event types and the fields of their data
+// (docs/contract.md#event-catalog).
 var catalog = map[string][]string{
 	"match.computed":            {"client_id", "user_id", "matched_user_id", "score"},
 	"clustering.completed":      {"client_id", "consent_layer_id", "clustering_run_id", "clusters"},
@@ -35,8 +35,8 @@ func (s subject) String() string {
 	return s.kind + " of " + s.id
 }
 
-// delivery is an event that arrived, and was found to be as the interface
-// specification says (section 6).
+// delivery is an event that arrived, and was found to be as the contract
+// says (docs/contract.md#delivery).
 type delivery struct {
 	subject
 	client   string

@@ -3,7 +3,7 @@
 //
 // What is printed happened: the demo speaks to the service over its public
 // HTTP API alone, and stops with an error at the first answer or delivery that
-// is not as the interface specification says.
+// is not as the contract (docs/contract.md) says.
 package demo
 
 import (

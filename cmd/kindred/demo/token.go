@@ -12,16 +12,16 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// claims are the ones that the interface specification names, and the API key
-// that a token was exchanged for.
+// claims are those of docs/contract.md#tokens: "azp" is the API key that a token
+// was exchanged for.
 type claims struct {
 	jwt.Claims
 	Key   string `json:"azp"`
 	Scope string `json:"scope"`
 }
 
-// verifyToken checks both tokens against the published keys (specification,
-// section 5, point 7).
+// verifyToken checks both tokens against the published keys
+// (docs/contract.md#tokens).
 func (s *story) verifyToken(ctx context.Context) error {
 	var published jose.JSONWebKeySet
 	if err := s.api.do(ctx, request{method: "GET", path: "/.well-known/jwks.json", open: true, want: 200}, &published); err != nil {
