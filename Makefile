@@ -8,7 +8,7 @@ BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
-.PHONY: help run build test bench bench-compare bench-webhooks check lint vet generate generated fmt clean
+.PHONY: help run build test golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -26,6 +26,11 @@ test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATAB
 	@scripts/install-pgbouncer
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -timeout 30m ./...
+
+golden: ## add what is new to golden/*.txt, the names and bytes that others rely on; nothing is taken away
+	@scripts/install-postgres
+	@$(BUILD) -o bin/testpg ./scripts/testpg
+	bin/testpg go test -vet=off -count=1 -run 'Stay$$' $$(grep -rl --include=*_test.go '"kindred/golden"' . | xargs -n1 dirname | sort -u) -args -update
 
 bench: build ## measure bin/kindred beside its ceilings; BENCH="--quick" for less
 	@scripts/install-postgres

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
 	"kindred"
@@ -40,20 +39,7 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 		delete(made, internal)
 	}
 
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := map[string]bool{}
-	for paragraph := range strings.SplitSeq(doc.Info.Description, "\n\n") {
-		status, text, _ := strings.Cut(strings.TrimSpace(paragraph), " ")
-		if _, err := strconv.Atoi(status); err != nil {
-			continue
-		}
-		for _, code := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(text, -1) {
-			named[status+" "+code[1]] = true
-		}
-	}
+	doc, named := contractDoc(t), namedCodes(t)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(named))); diff != "" {
 		t.Errorf("(-made +named):\n%s", diff)
 	}
@@ -96,6 +82,22 @@ func explained(t *testing.T) []string {
 	}
 	slices.Sort(codes)
 	return codes
+}
+
+// namedCodes are those that the contract's paragraphs name, behind their status.
+func namedCodes(t *testing.T) map[string]bool {
+	t.Helper()
+	named := map[string]bool{}
+	for paragraph := range strings.SplitSeq(contractDoc(t).Info.Description, "\n\n") {
+		status, text, _ := strings.Cut(strings.TrimSpace(paragraph), " ")
+		if _, err := strconv.Atoi(status); err != nil {
+			continue
+		}
+		for _, code := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(text, -1) {
+			named[status+" "+code[1]] = true
+		}
+	}
+	return named
 }
 
 // collectCodes finds the calls of fault.New in the service.

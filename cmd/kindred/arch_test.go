@@ -21,6 +21,7 @@ var rules = map[string][]string{
 	"domain/traits":     {},
 	"domain/splitmix":   {},
 	"semaphore":         {},
+	"golden":            {},
 	"domain/matching":   {"domain/splitmix", "domain/traits"},
 	"domain/ranking":    {"domain/splitmix"},
 	"domain/pacing":     {},

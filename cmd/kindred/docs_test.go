@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,10 +16,9 @@ import (
 	"time"
 
 	"kindred"
+	"kindred/golden"
 	"kindred/httpapi"
 )
-
-var update = flag.Bool("update", false, "write docs/configuration.md anew")
 
 // block is a fenced block of a page.
 type block struct{ Language, Info, Text string }
@@ -64,7 +62,7 @@ func TestTheConfigurationPageIsTheTableOfSettings(t *testing.T) {
 	if wanted == string(text) {
 		return
 	}
-	if !*update {
+	if !*golden.Update {
 		t.Fatalf("%s is not what cmd/kindred/config.go says: go test ./cmd/kindred -run ConfigurationPage -update", page)
 	}
 	if err := os.WriteFile(filepath.Join("..", "..", page), []byte(wanted), 0o644); err != nil { //nolint:gosec // a page for everybody

@@ -14,7 +14,7 @@ import (
 
 // registerProcess adds what tells of the process itself: its build, the Go
 // runtime, the system's accounts of it.
-func registerProcess(registry *prometheus.Registry) {
+func registerProcess(registry prometheus.Registerer) {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kindred_build_info", Help: "1; the labels say what was built.",
 	}, []string{"version", "go"})
@@ -23,7 +23,7 @@ func registerProcess(registry *prometheus.Registry) {
 }
 
 // registerPool adds how many connections to the database are in use.
-func registerPool(registry *prometheus.Registry, name string, pool *pgxpool.Pool) {
+func registerPool(registry prometheus.Registerer, name string, pool *pgxpool.Pool) {
 	labels := prometheus.Labels{"pool": name}
 	gauge := func(metric, help string, value func(*pgxpool.Stat) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -44,7 +44,7 @@ func registerPool(registry *prometheus.Registry, name string, pool *pgxpool.Pool
 }
 
 // countAppends counts the events that this process appends.
-func countAppends(registry *prometheus.Registry) func(events int, err error) {
+func countAppends(registry prometheus.Registerer) func(events int, err error) {
 	appended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kindred_appended_events_total",
 		Help: "Events that this process offered to the log, by what came of it: ok, conflict or error.",
@@ -63,7 +63,7 @@ func countAppends(registry *prometheus.Registry) func(events int, err error) {
 }
 
 // countImports counts the lines of imports that this process applies.
-func countImports(registry *prometheus.Registry) func(commands.ImportReport) {
+func countImports(registry prometheus.Registerer) func(commands.ImportReport) {
 	lines := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kindred_imported_lines_total", Help: "Lines of imports that were applied, by what came of them.",
 	}, []string{"result"})

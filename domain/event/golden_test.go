@@ -3,7 +3,6 @@ package event
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -22,9 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"kindred/domain/id"
+	"kindred/golden"
 )
-
-var update = flag.Bool("update", false, "write the samples that are missing; never those that exist")
 
 // samples are one event of each type with every field set, as it is written
 // today. What was written before stays in testdata for ever.
@@ -169,7 +167,7 @@ func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, err := os.ReadFile(sampleFile(name, version))
-		if errors.Is(err, os.ErrNotExist) && *update {
+		if errors.Is(err, os.ErrNotExist) && *golden.Update {
 			if err := os.WriteFile(sampleFile(name, version), append(got, '\n'), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,85 @@
+package eventstore_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"testing"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/golden"
+)
+
+// What stands in a log is found by the names of its streams, bound to them, and
+// hashed over its bytes.
+func TestStreamsAndEnvelopesStay(t *testing.T) {
+	const (
+		client   id.Client       = "cli_1"
+		user     id.User         = "usr_1"
+		webhook  id.Webhook      = "whk_1"
+		campaign id.Campaign     = "cam_1"
+		layer    id.ConsentLayer = "lay_1"
+	)
+	attempt := event.RunAttempt{Run: "run_1", Attempt: 2}
+	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	streams := []eventstore.Stream{
+		eventstore.ClientStream(client), eventstore.LoginsStream(client, "mem_1"), eventstore.APIKeyStream(client, "key_1"),
+		eventstore.UserStream(client, user), eventstore.MatchStream(client, user), eventstore.InteractionStream(client, user, "usr_2"),
+		eventstore.TraitSchemaStream(client), eventstore.WebhookStream(client, webhook), eventstore.EndingsStream(client, webhook, day),
+		eventstore.CampaignStream(client, campaign, 0), eventstore.ImpressionsStream(client, campaign, user),
+		eventstore.EngagementStream(client, "ipr_1"), eventstore.LayerStream(client, layer), eventstore.ConsentStream(client, layer, user),
+		eventstore.AllConsentsStream(client, layer), eventstore.ConsentRequestStream(client, layer, "req_1"), eventstore.RunsStream(client, layer),
+		eventstore.AssignedStream(client, attempt), eventstore.ProfileStream(client, attempt, "clu_1"), eventstore.ClaimStream("email", [32]byte{7}),
+	}
+	if n := returningStreams(t); n != len(streams) {
+		t.Errorf("%d functions name streams, %d are listed here", n, len(streams))
+	}
+	streams = append(streams, eventstore.CampaignStream(client, campaign, 2))
+	var lines []string
+	for _, s := range streams {
+		lines = append(lines, "stream "+string(s))
+	}
+
+	meta := eventstore.Meta{
+		Client: client, Version: 2, RecordedAt: noon.UTC(), Actor: "mem_1", Correlation: "req_1", Causation: "evt_1", Request: "mac", Previous: "00",
+	}
+	for i := range reflect.TypeFor[eventstore.Meta]().NumField() {
+		if reflect.ValueOf(meta).Field(i).IsZero() {
+			t.Error("the envelope leaves a field empty")
+		}
+	}
+	written, err := json.Marshal(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := eventstore.Hash(eventstore.Record{
+		Stream: "user-1", Revision: 3,
+		Proposed: eventstore.Proposed{ID: id.From[id.Event]([16]byte{7}), Type: "end_user.erased", Data: []byte(`{"user_id":"usr_1"}`), Meta: written},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines = append(lines, "meta "+string(written), fmt.Sprintf("hash of that at user-1 revision 3 %x", hash))
+	golden.Check(t, "log.txt", lines)
+}
+
+// returningStreams counts the exported functions that return a stream.
+func returningStreams(t *testing.T) (n int) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "streams.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Name.IsExported() && fmt.Sprint(f.Type.Results.List[0].Type) == "Stream" {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,48 @@
+package auth
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kindred/golden"
+)
+
+// Callers hold API keys, and verify tokens by themselves.
+func TestAPIKeysAndTokensStay(t *testing.T) {
+	key, err := Generate(bytes.NewReader(bytes.Repeat([]byte{7}, 128)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{
+		"API key " + key, fmt.Sprintf("what is stored of it %x", Hash(key)), "its fingerprint " + Fingerprint(key),
+	}
+	w := newWorld(t)
+	w.record.Implied = []string{"webhooks"}
+	for of, token := range map[string]string{"login": w.login(t), "exchange": w.exchanged(t)} {
+		for i, part := range strings.Split(token, ".")[:2] {
+			raw, err := base64.RawURLEncoding.DecodeString(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fields map[string]any
+			if err := json.Unmarshal(raw, &fields); err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range fields {
+				switch name {
+				case "kid", "jti", "iat", "exp", "sub", "aud", "azp":
+					value = fmt.Sprintf("%T", value)
+				}
+				lines = append(lines, fmt.Sprintf("token of %s, %s %s: %v", of, []string{"header", "claim"}[i], name, value))
+			}
+		}
+	}
+	for _, role := range []string{"owner", "admin", "viewer"} {
+		lines = append(lines, fmt.Sprintf("scopes of role %s: %v", role, roleScopes(role)))
+	}
+	golden.Check(t, "tokens.txt", lines)
+}
