@@ -358,36 +358,6 @@ func (e EventType) Valid() bool {
 	}
 }
 
-// Defines values for FeedItemReason.
-const (
-	FeedItemReasonCampaign FeedItemReason = "campaign"
-	FeedItemReasonExplore  FeedItemReason = "explore"
-	FeedItemReasonNewUser  FeedItemReason = "new_user"
-	FeedItemReasonNewest   FeedItemReason = "newest"
-	FeedItemReasonPopular  FeedItemReason = "popular"
-	FeedItemReasonSimilar  FeedItemReason = "similar"
-)
-
-// Valid indicates whether the value is a known member of the FeedItemReason enum.
-func (e FeedItemReason) Valid() bool {
-	switch e {
-	case FeedItemReasonCampaign:
-		return true
-	case FeedItemReasonExplore:
-		return true
-	case FeedItemReasonNewUser:
-		return true
-	case FeedItemReasonNewest:
-		return true
-	case FeedItemReasonPopular:
-		return true
-	case FeedItemReasonSimilar:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for FeedItemType.
 const (
 	FeedItemTypeCampaign FeedItemType = "campaign"
@@ -406,6 +376,36 @@ func (e FeedItemType) Valid() bool {
 	case FeedItemTypeNewest:
 		return true
 	case FeedItemTypePopular:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FeedReason.
+const (
+	FeedReasonCampaign FeedReason = "campaign"
+	FeedReasonExplore  FeedReason = "explore"
+	FeedReasonNewUser  FeedReason = "new_user"
+	FeedReasonNewest   FeedReason = "newest"
+	FeedReasonPopular  FeedReason = "popular"
+	FeedReasonSimilar  FeedReason = "similar"
+)
+
+// Valid indicates whether the value is a known member of the FeedReason enum.
+func (e FeedReason) Valid() bool {
+	switch e {
+	case FeedReasonCampaign:
+		return true
+	case FeedReasonExplore:
+		return true
+	case FeedReasonNewUser:
+		return true
+	case FeedReasonNewest:
+		return true
+	case FeedReasonPopular:
+		return true
+	case FeedReasonSimilar:
 		return true
 	default:
 		return false
@@ -805,15 +805,21 @@ func (e ImportUsersParamsMode) Valid() bool {
 	}
 }
 
-// APIKey defines model for APIKey.
+// APIKey An API key, without the key itself.
 type APIKey struct {
-	// ClientID Example: cli_0123456789abcdefghijklmnop
+	// ClientID The client's id, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
 	ClientID ClientID `json:"client_id"`
 
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// CreatedBy Example: mem_0123456789abcdefghijklmnop
+	// CreatedBy The dashboard user's id, `mem_…`.
+	//
+	// Example: mem_0123456789abcdefghijklmnop
 	CreatedBy MemberID `json:"created_by"`
 
 	// ExpiresAt No token outlives it.
@@ -822,63 +828,87 @@ type APIKey struct {
 	// Fingerprint Tells keys apart without showing them.
 	Fingerprint string `json:"fingerprint"`
 
-	// ID Example: key_0123456789abcdefghijklmnop
+	// ID The key's id, `key_…`.
+	//
+	// Example: key_0123456789abcdefghijklmnop
 	ID KeyID `json:"id"`
 
 	// LastUsedAt The hour in which it was last exchanged.
 	LastUsedAt *Time `json:"last_used_at"`
 
-	// Name Example: backend
-	Name    string `json:"name"`
-	Revoked bool   `json:"revoked"`
+	// Name What you call it.
+	//
+	// Example: backend
+	Name string `json:"name"`
 
-	// Scopes Example: ["read","write"]
+	// Revoked A revoked key opens nothing any more.
+	Revoked bool `json:"revoked"`
+
+	// Scopes What the token or the key may do.
+	//
+	// Example: ["read","write"]
 	Scopes Scopes `json:"scopes"`
 }
 
-// APIKeyCreated defines model for APIKeyCreated.
+// APIKeyCreated A new API key, with the key itself.
 type APIKeyCreated struct {
 	// RawKey Shown once; keep it.
 	//
 	// Example: kin_live_…
 	RawKey string `json:"raw_key"`
+
+	// Record An API key, without the key itself.
 	Record APIKey `json:"record"`
 }
 
 // APIKeyList defines model for APIKeyList.
 type APIKeyList struct {
+	// Data The API keys of this page.
 	Data []APIKey `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// AnalyticsCluster defines model for AnalyticsCluster.
+// AnalyticsCluster What came of a campaign in one cluster.
 type AnalyticsCluster struct {
-	// ClusterID Example: clu_0123456789abcdefghijklmnop
+	// ClusterID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
 	ClusterID ClusterID `json:"cluster_id"`
 
 	// ClusterSize How many members it has now.
 	ClusterSize int64 `json:"cluster_size"`
 
-	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
-	Engaged        int64          `json:"engaged"`
+
+	// Engaged Their impressions with a click or a conversion.
+	Engaged int64 `json:"engaged"`
 
 	// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
 	EngagementRate EngagementRate `json:"engagement_rate"`
-	Impressions    int64          `json:"impressions"`
 
-	// Label Example: plan=pro (82 % v. 31 %), high age
+	// Impressions How often it was shown to them.
+	Impressions int64 `json:"impressions"`
+
+	// Label What sets it apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), high age
 	Label string `json:"label"`
 
 	// Reach How many of them have seen the campaign.
 	Reach int64 `json:"reach"`
 }
 
-// AnalyticsInterval defines model for AnalyticsInterval.
+// AnalyticsInterval What came of a campaign in one interval.
 type AnalyticsInterval struct {
-	Clicks      int64 `json:"clicks"`
+	// Clicks How many clicks.
+	Clicks int64 `json:"clicks"`
+
+	// Conversions How many conversions.
 	Conversions int64 `json:"conversions"`
 
 	// Engaged Of the impressions of this interval.
@@ -886,11 +916,19 @@ type AnalyticsInterval struct {
 
 	// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
 	EngagementRate EngagementRate `json:"engagement_rate"`
-	Impressions    int64          `json:"impressions"`
-	Spends         int64          `json:"spends"`
-	SpentMinor     int64          `json:"spent_minor"`
 
-	// Start Example: 2026-01-31T12:00:00.123456Z
+	// Impressions How often it was shown.
+	Impressions int64 `json:"impressions"`
+
+	// Spends How many spends.
+	Spends int64 `json:"spends"`
+
+	// SpentMinor What was spent, in minor units.
+	SpentMinor int64 `json:"spent_minor"`
+
+	// Start A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	Start Timestamp `json:"start"`
 }
 
@@ -911,33 +949,56 @@ type AutomaticMatching struct {
 
 // AutomaticMatchingChange What is not named stays.
 type AutomaticMatchingChange struct {
-	K        *int     `json:"k,omitempty"`
+	// K Among how many of the best a match must come.
+	K *int `json:"k,omitempty"`
+
+	// MinScore The least score of a match.
 	MinScore *float64 `json:"min_score,omitempty"`
-	On       *bool    `json:"on,omitempty"`
+
+	// On Whether users are matched in the background.
+	On *bool `json:"on,omitempty"`
 }
 
-// Campaign defines model for Campaign.
+// Campaign A campaign with its budget.
 type Campaign struct {
 	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 	Audience Audience `json:"audience"`
 
-	// BudgetMinor Example: 500000
-	BudgetMinor int64       `json:"budget_minor"`
-	ClusterIDs  []ClusterID `json:"cluster_ids"`
+	// BudgetMinor What may be spent, in minor units.
+	//
+	// Example: 500000
+	BudgetMinor int64 `json:"budget_minor"`
 
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// ClusterIDs The clusters of its audience; empty for `all`.
+	ClusterIDs []ClusterID `json:"cluster_ids"`
+
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Currency Example: EUR
-	Currency               string `json:"currency"`
-	EndsAt                 *Time  `json:"ends_at"`
-	FrequencyCap           *int   `json:"frequency_cap"`
-	FrequencyWindowSeconds *int   `json:"frequency_window_seconds"`
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
+	Currency string `json:"currency"`
 
-	// ID Example: cam_0123456789abcdefghijklmnop
+	// EndsAt When it ends at the latest; null where it has no end.
+	EndsAt *Time `json:"ends_at"`
+
+	// FrequencyCap How often one user may see it, within the window or else in all; null without a limit.
+	FrequencyCap *int `json:"frequency_cap"`
+
+	// FrequencyWindowSeconds The window of `frequency_cap`, in seconds; null where that counts for ever.
+	FrequencyWindowSeconds *int `json:"frequency_window_seconds"`
+
+	// ID The campaign's id, `cam_…`.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
 	ID CampaignID `json:"id"`
 
-	// Name Example: Spring
+	// Name What you call it.
+	//
+	// Example: Spring
 	Name string `json:"name"`
 
 	// RemainingMinor What is left of the budget, never below 0.
@@ -947,27 +1008,42 @@ type Campaign struct {
 	SpentMinor int64 `json:"spent_minor"`
 
 	// StartedAt When it really started.
-	StartedAt *Time          `json:"started_at"`
-	StartsAt  *Time          `json:"starts_at"`
-	Status    CampaignStatus `json:"status"`
+	StartedAt *Time `json:"started_at"`
 
-	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	// StartsAt When it starts; null where at once.
+	StartsAt *Time `json:"starts_at"`
+
+	// Status `scheduled` runs once `starts_at` is reached; `completed` by its budget or `ends_at`.
+	Status CampaignStatus `json:"status"`
+
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
-// CampaignAnalytics defines model for CampaignAnalytics.
+// CampaignAnalytics What came of a campaign.
 type CampaignAnalytics struct {
+	// BudgetMinor What may be spent, in minor units.
 	BudgetMinor int64 `json:"budget_minor"`
 
-	// CampaignID Example: cam_0123456789abcdefghijklmnop
+	// CampaignID The campaign's id, `cam_…`.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
 	CampaignID CampaignID `json:"campaign_id"`
-	Clicks     int64      `json:"clicks"`
+
+	// Clicks How many clicks.
+	Clicks int64 `json:"clicks"`
 
 	// Clusters By the clusters that those who have seen it are in now, the most impressions first; those it is aimed at also without any; at most 200. Who is in clusters of several layers counts in each, who is in none in none.
-	Clusters    []AnalyticsCluster `json:"clusters"`
-	Conversions int64              `json:"conversions"`
+	Clusters []AnalyticsCluster `json:"clusters"`
 
-	// Currency Example: EUR
+	// Conversions How many conversions.
+	Conversions int64 `json:"conversions"`
+
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
 	Currency string `json:"currency"`
 
 	// Engaged Impressions with a click or a conversion.
@@ -975,31 +1051,43 @@ type CampaignAnalytics struct {
 
 	// EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
 	EngagementRate EngagementRate `json:"engagement_rate"`
-	Impressions    int64          `json:"impressions"`
 
-	// Interval Example: day
+	// Impressions How often it was shown.
+	Impressions int64 `json:"impressions"`
+
+	// Interval What the series is divided by.
+	//
+	// Example: day
 	Interval string `json:"interval"`
 
 	// Pacing Where `ends_at` is set, the budget is spread evenly over the time until then.
 	Pacing Pacing `json:"pacing"`
 
 	// Reach How many users have seen it.
-	Reach          int64 `json:"reach"`
+	Reach int64 `json:"reach"`
+
+	// RemainingMinor What is left of the budget, never below 0.
 	RemainingMinor int64 `json:"remaining_minor"`
 
 	// Series In order of time; intervals without anything are left out, and all but the newest 1,000.
 	Series []AnalyticsInterval `json:"series"`
 
 	// Spends How many records.
-	Spends     int64          `json:"spends"`
-	SpentMinor int64          `json:"spent_minor"`
-	Status     CampaignStatus `json:"status"`
+	Spends int64 `json:"spends"`
 
-	// Timezone Example: UTC
+	// SpentMinor What was spent, in minor units.
+	SpentMinor int64 `json:"spent_minor"`
+
+	// Status `scheduled` runs once `starts_at` is reached; `completed` by its budget or `ends_at`.
+	Status CampaignStatus `json:"status"`
+
+	// Timezone Where days begin, by its name in the IANA database.
+	//
+	// Example: UTC
 	Timezone string `json:"timezone"`
 }
 
-// CampaignBudgetExhaustedData defines model for CampaignBudgetExhaustedData.
+// CampaignBudgetExhaustedData The campaign.
 type CampaignBudgetExhaustedData struct {
 	// CampaignID The campaign, `cam_…`.
 	//
@@ -1014,6 +1102,7 @@ type CampaignBudgetExhaustedData struct {
 
 // CampaignBudgetExhaustedDelivery A spend has reached the budget of a campaign, which is completed; told once.
 type CampaignBudgetExhaustedDelivery struct {
+	// Data The campaign.
 	Data CampaignBudgetExhaustedData `json:"data"`
 
 	// EventType What happened.
@@ -1041,46 +1130,65 @@ type CampaignChange struct {
 	// BudgetMinor Money in minor units of the currency, such as cents.
 	//
 	// Example: 500000
-	BudgetMinor *Minor      `json:"budget_minor,omitempty"`
-	ClusterIDs  []ClusterID `json:"cluster_ids,omitempty"`
+	BudgetMinor *Minor `json:"budget_minor,omitempty"`
+
+	// ClusterIDs The clusters of the audience `clusters`.
+	ClusterIDs []ClusterID `json:"cluster_ids,omitempty"`
 
 	// Currency A code of ISO 4217.
 	//
 	// Example: EUR
-	Currency               *Currency           `json:"currency,omitempty"`
-	EndsAt                 Nullable[time.Time] `json:"ends_at,omitempty"`
-	FrequencyCap           Nullable[int]       `json:"frequency_cap,omitempty"`
-	FrequencyWindowSeconds Nullable[int]       `json:"frequency_window_seconds,omitempty"`
+	Currency *Currency `json:"currency,omitempty"`
+
+	// EndsAt When to end at the latest.
+	EndsAt Nullable[time.Time] `json:"ends_at,omitempty"`
+
+	// FrequencyCap How often one user may see the campaign.
+	FrequencyCap Nullable[int] `json:"frequency_cap,omitempty"`
+
+	// FrequencyWindowSeconds The window of `frequency_cap`, in seconds.
+	FrequencyWindowSeconds Nullable[int] `json:"frequency_window_seconds,omitempty"`
 
 	// Name A name without control characters.
 	//
 	// Example: Acme
-	Name     *Name               `json:"name,omitempty"`
+	Name *Name `json:"name,omitempty"`
+
+	// StartsAt When to start.
 	StartsAt Nullable[time.Time] `json:"starts_at,omitempty"`
-	Status   *CampaignCommand    `json:"status,omitempty"`
+
+	// Status What the campaign shall be from now on.
+	Status *CampaignCommand `json:"status,omitempty"`
 }
 
-// CampaignCommand defines model for CampaignCommand.
+// CampaignCommand What the campaign shall be from now on.
 type CampaignCommand string
 
-// CampaignID Example: cam_0123456789abcdefghijklmnop
+// CampaignID The campaign's id, `cam_…`.
+//
+// Example: cam_0123456789abcdefghijklmnop
 type CampaignID = id.Campaign
 
-// CampaignImpressionID Example: ipr_0123456789abcdefghijklmnop
+// CampaignImpressionID The impression's id, `ipr_…`.
+//
+// Example: ipr_0123456789abcdefghijklmnop
 type CampaignImpressionID = id.Impression
 
 // CampaignList defines model for CampaignList.
 type CampaignList struct {
+	// Data The campaigns of this page.
 	Data []Campaign `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// CampaignStatus defines model for CampaignStatus.
+// CampaignStatus `scheduled` runs once `starts_at` is reached; `completed` by its budget or `ends_at`.
 type CampaignStatus string
 
-// ClientChange Example: {"settings":{"automatic_matching":{"k":10,"min_score":0.7,"on":true}}}
+// ClientChange A new name, settings or both.
+//
+// Example: {"settings":{"automatic_matching":{"k":10,"min_score":0.7,"on":true}}}
 type ClientChange struct {
 	// Name A name without control characters.
 	//
@@ -1091,40 +1199,62 @@ type ClientChange struct {
 	Settings *ClientSettingsChange `json:"settings,omitempty"`
 }
 
-// ClientDetails defines model for ClientDetails.
+// ClientDetails A client with its settings.
 type ClientDetails struct {
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// ID Example: cli_0123456789abcdefghijklmnop
+	// ID The client's id, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
 	ID ClientID `json:"id"`
 
-	// Name Example: Acme
-	Name     string         `json:"name"`
-	Settings ClientSettings `json:"settings"`
-
-	// Slug Example: acme
-	Slug   string       `json:"slug"`
-	Status ClientStatus `json:"status"`
-	Tier   ClientTier   `json:"tier"`
-}
-
-// ClientID Example: cli_0123456789abcdefghijklmnop
-type ClientID = id.Client
-
-// ClientName defines model for ClientName.
-type ClientName struct {
-	// ID Example: cli_0123456789abcdefghijklmnop
-	ID ClientID `json:"id"`
-
-	// Name Example: Acme
+	// Name The company's name.
+	//
+	// Example: Acme
 	Name string `json:"name"`
 
-	// Slug Example: acme
+	// Settings What the client has decided.
+	Settings ClientSettings `json:"settings"`
+
+	// Slug Derived from the company name; stays when the client is renamed.
+	//
+	// Example: acme
+	Slug string `json:"slug"`
+
+	// Status What state the client is in.
+	Status ClientStatus `json:"status"`
+
+	// Tier What the client has subscribed to.
+	Tier ClientTier `json:"tier"`
+}
+
+// ClientID The client's id, `cli_…`.
+//
+// Example: cli_0123456789abcdefghijklmnop
+type ClientID = id.Client
+
+// ClientName A client, in short.
+type ClientName struct {
+	// ID The client's id, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ID ClientID `json:"id"`
+
+	// Name The company's name.
+	//
+	// Example: Acme
+	Name string `json:"name"`
+
+	// Slug Derived from the company name; stays when the client is renamed.
+	//
+	// Example: acme
 	Slug string `json:"slug"`
 }
 
-// ClientSettings defines model for ClientSettings.
+// ClientSettings What the client has decided.
 type ClientSettings struct {
 	// AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
 	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
@@ -1148,41 +1278,53 @@ type ClientSettingsChange struct {
 	WebhookUserIds *WebhookUserIDs `json:"webhook_user_ids,omitempty"`
 }
 
-// ClientStatus defines model for ClientStatus.
+// ClientStatus What state the client is in.
 type ClientStatus string
 
-// ClientSummary defines model for ClientSummary.
+// ClientSummary A client without its settings.
 type ClientSummary struct {
-	// ID Example: cli_0123456789abcdefghijklmnop
+	// ID The client's id, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
 	ID ClientID `json:"id"`
 
-	// Name Example: Acme
+	// Name The company's name.
+	//
+	// Example: Acme
 	Name string `json:"name"`
 
 	// Slug Derived from the company name; stays when the client is renamed.
 	//
 	// Example: acme
-	Slug   string       `json:"slug"`
+	Slug string `json:"slug"`
+
+	// Status What state the client is in.
 	Status ClientStatus `json:"status"`
-	Tier   ClientTier   `json:"tier"`
+
+	// Tier What the client has subscribed to.
+	Tier ClientTier `json:"tier"`
 }
 
-// ClientTier defines model for ClientTier.
+// ClientTier What the client has subscribed to.
 type ClientTier string
 
 // ClientUser A dashboard user.
 type ClientUser struct {
-	// Email Example: ada@example.com
+	// Email The e-mail address.
+	//
+	// Example: ada@example.com
 	Email string `json:"email"`
 
-	// ID Example: mem_0123456789abcdefghijklmnop
+	// ID The dashboard user's id, `mem_…`.
+	//
+	// Example: mem_0123456789abcdefghijklmnop
 	ID MemberID `json:"id"`
 
 	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 	Role Role `json:"role"`
 }
 
-// Cluster defines model for Cluster.
+// Cluster Users who are alike.
 type Cluster struct {
 	// Ancestors Clusters that it was split off from, or that were merged into it, in the last run.
 	Ancestors []ClusterID `json:"ancestors"`
@@ -1190,28 +1332,40 @@ type Cluster struct {
 	// ClusterSize Its members now.
 	ClusterSize int64 `json:"cluster_size"`
 
-	// ClusteringRunID Example: run_0123456789abcdefghijklmnop
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
-	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
 	// Descendants Of a retired cluster: those that a large part of it has gone to.
 	Descendants []ClusterID `json:"descendants"`
 
-	// FirstRunID Example: run_0123456789abcdefghijklmnop
+	// FirstRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
 	FirstRunID RunID `json:"first_run_id"`
 
-	// ID Example: clu_0123456789abcdefghijklmnop
+	// ID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
 	ID ClusterID `json:"id"`
 
 	// Label What sets it apart.
 	//
 	// Example: plan=pro (82 % v. 31 %), high age
-	Label   string         `json:"label"`
+	Label string `json:"label"`
+
+	// Quality How well the cluster holds together.
 	Quality ClusterQuality `json:"quality"`
 
 	// Status `retired` once a run has not found it again.
@@ -1220,27 +1374,35 @@ type Cluster struct {
 	// Traits The traits that distinguish it, the most telling first.
 	Traits []ClusterTrait `json:"traits"`
 
-	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
-// ClusterDrift defines model for ClusterDrift.
+// ClusterDrift What a run changed in a cluster.
 type ClusterDrift struct {
-	// At Example: 2026-01-31T12:00:00.123456Z
+	// At A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	At Timestamp `json:"at"`
 
 	// Causes What was told as drift of this run.
 	Causes []DriftCause `json:"causes"`
 
-	// ClusteringRunID Example: run_0123456789abcdefghijklmnop
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// Comparisons The figures, told or not.
 	Comparisons []DriftComparison `json:"comparisons"`
-	Severity    DriftSeverity     `json:"severity"`
+
+	// Severity How much has changed.
+	Severity DriftSeverity `json:"severity"`
 }
 
-// ClusterDriftDetectedData defines model for ClusterDriftDetectedData.
+// ClusterDriftDetectedData The cluster.
 type ClusterDriftDetectedData struct {
 	// ClientID Your client, `cli_…`.
 	//
@@ -1255,6 +1417,7 @@ type ClusterDriftDetectedData struct {
 
 // ClusterDriftDetectedDelivery A cluster has changed; its drift tells how.
 type ClusterDriftDetectedDelivery struct {
+	// Data The cluster.
 	Data ClusterDriftDetectedData `json:"data"`
 
 	// EventType What happened.
@@ -1274,41 +1437,50 @@ type ClusterDriftDetectedDeliveryEventType string
 
 // ClusterDriftList defines model for ClusterDriftList.
 type ClusterDriftList struct {
+	// Data The runs of this page.
 	Data []ClusterDrift `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// ClusterID Example: clu_0123456789abcdefghijklmnop
+// ClusterID The cluster's id, `clu_…`.
+//
+// Example: clu_0123456789abcdefghijklmnop
 type ClusterID = id.Cluster
 
 // ClusterList defines model for ClusterList.
 type ClusterList struct {
+	// Data The clusters of this page.
 	Data []Cluster `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// ClusterMember defines model for ClusterMember.
+// ClusterMember A user in a cluster.
 type ClusterMember struct {
-	// ExternalID Example: customer-4711
+	// ExternalID Your own identifier of the user.
+	//
+	// Example: customer-4711
 	ExternalID string `json:"external_id"`
 
-	// UserID Example: usr_0123456789abcdefghijklmnop
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	UserID UserID `json:"user_id"`
 }
 
 // ClusterMemberList defines model for ClusterMemberList.
 type ClusterMemberList struct {
+	// Data The members of this page.
 	Data []ClusterMember `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// ClusterQuality defines model for ClusterQuality.
+// ClusterQuality How well the cluster holds together.
 type ClusterQuality struct {
 	// Silhouette That of its run.
 	Silhouette float64 `json:"silhouette"`
@@ -1320,19 +1492,25 @@ type ClusterQuality struct {
 // ClusterStatus `retired` once a run has not found it again.
 type ClusterStatus string
 
-// ClusterSummary defines model for ClusterSummary.
+// ClusterSummary A cluster, in short.
 type ClusterSummary struct {
-	// ID Example: clu_0123456789abcdefghijklmnop
+	// ID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
 	ID ClusterID `json:"id"`
 
-	// Label Example: plan=pro (82 % v. 31 %), high age
+	// Label What sets it apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), high age
 	Label string `json:"label"`
 
-	// Size Example: 1204
+	// Size How many members the run found.
+	//
+	// Example: 1204
 	Size int `json:"size"`
 }
 
-// ClusterTrait defines model for ClusterTrait.
+// ClusterTrait A trait that sets a cluster apart.
 type ClusterTrait struct {
 	// ClusterValue The median, as the rounded mean of the ten users in the middle, or the share that has the level, within the cluster.
 	ClusterValue float64 `json:"cluster_value"`
@@ -1348,14 +1526,18 @@ type ClusterTrait struct {
 	// OverallValue The same among all users of the run.
 	OverallValue float64 `json:"overall_value"`
 
-	// Path Example: plan
+	// Path Keys from the root, joined by dots.
+	//
+	// Example: plan
 	Path string `json:"path"`
 
-	// Type Example: category
+	// Type How its values are compared.
+	//
+	// Example: category
 	Type string `json:"type"`
 }
 
-// ClusteringCompletedData defines model for ClusteringCompletedData.
+// ClusteringCompletedData The run and its clusters.
 type ClusteringCompletedData struct {
 	// ClientID Your client, `cli_…`.
 	//
@@ -1378,6 +1560,7 @@ type ClusteringCompletedData struct {
 
 // ClusteringCompletedDelivery A clustering run has ended with clusters.
 type ClusteringCompletedDelivery struct {
+	// Data The run and its clusters.
 	Data ClusteringCompletedData `json:"data"`
 
 	// EventType What happened.
@@ -1395,7 +1578,7 @@ type ClusteringCompletedDelivery struct {
 // ClusteringCompletedDeliveryEventType What happened.
 type ClusteringCompletedDeliveryEventType string
 
-// ClusteringFailedData defines model for ClusteringFailedData.
+// ClusteringFailedData Why the run failed.
 type ClusteringFailedData struct {
 	// ClientID Your client, `cli_…`.
 	//
@@ -1415,6 +1598,7 @@ type ClusteringFailedData struct {
 
 // ClusteringFailedDelivery A clustering run has ended without clusters; the last good ones stay.
 type ClusteringFailedDelivery struct {
+	// Data Why the run failed.
 	Data ClusteringFailedData `json:"data"`
 
 	// EventType What happened.
@@ -1432,21 +1616,27 @@ type ClusteringFailedDelivery struct {
 // ClusteringFailedDeliveryEventType What happened.
 type ClusteringFailedDeliveryEventType string
 
-// ClusteringRun defines model for ClusteringRun.
+// ClusteringRun A clustering run.
 type ClusteringRun struct {
 	// Clusters What a completed run has found, the largest first.
 	Clusters []ClusterSummary `json:"clusters,omitempty"`
 
-	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	// EndedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	EndedAt *Timestamp `json:"ended_at,omitempty"`
 
-	// ErrorCode Of a failed run: not_enough_users, no_usable_traits, too_few_distinct, consent_layer_gone, time_or_memory_limit or internal.
+	// ErrorCode Of a failed run, why.
 	//
 	// Example: not_enough_users
 	ErrorCode *string `json:"error_code,omitempty"`
@@ -1454,24 +1644,36 @@ type ClusteringRun struct {
 	// ErrorDetails Of a failed run: why, in a sentence that names the run.
 	ErrorDetails *string `json:"error_details,omitempty"`
 
-	// ID Example: run_0123456789abcdefghijklmnop
+	// ID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
 	ID RunID `json:"id"`
 
 	// InputPosition Everything before this position of the event log was looked at.
 	InputPosition string `json:"input_position"`
 
 	// K As it was asked for; absent where the run chooses.
-	K        *int         `json:"k,omitempty"`
+	K *int `json:"k,omitempty"`
+
+	// Progress How far the run has come; of a pending, running or completed one.
 	Progress *RunProgress `json:"progress,omitempty"`
-	Quality  *RunQuality  `json:"quality,omitempty"`
+
+	// Quality How well the clusters are apart; of a completed run.
+	Quality *RunQuality `json:"quality,omitempty"`
 
 	// SchemaVersion Counts the changes in the shape of the layer's traits from run to run.
-	SchemaVersion *int  `json:"schema_version,omitempty"`
-	Seed          int64 `json:"seed"`
+	SchemaVersion *int `json:"schema_version,omitempty"`
 
-	// StartedAt Example: 2026-01-31T12:00:00.123456Z
+	// Seed The same users, traits and seed give the same clusters.
+	Seed int64 `json:"seed"`
+
+	// StartedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	StartedAt *Timestamp `json:"started_at,omitempty"`
-	Status    RunStatus  `json:"status"`
+
+	// Status `failed` left no clusters: `error_code` says why.
+	Status RunStatus `json:"status"`
 
 	// TraitPaths What the layer permitted when the run was requested.
 	TraitPaths []string `json:"trait_paths"`
@@ -1482,13 +1684,14 @@ type ClusteringRun struct {
 
 // ClusteringRunList defines model for ClusteringRunList.
 type ClusteringRunList struct {
+	// Data The runs of this page.
 	Data []ClusteringRun `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// ComputedMatch defines model for ComputedMatch.
+// ComputedMatch A match that was just computed.
 type ComputedMatch struct {
 	// Explanation The contributions add up to the score.
 	Explanation []Term `json:"explanation"`
@@ -1496,7 +1699,9 @@ type ComputedMatch struct {
 	// ExternalID The matched user's.
 	ExternalID string `json:"external_id"`
 
-	// MatchedUserID Example: usr_0123456789abcdefghijklmnop
+	// MatchedUserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	MatchedUserID UserID `json:"matched_user_id"`
 
 	// Percentile How many of 100 random pairs of your users are less alike.
@@ -1512,15 +1717,18 @@ type ComputedMatch struct {
 
 // ComputedMatches defines model for ComputedMatches.
 type ComputedMatches struct {
+	// Data Matches, the best first.
 	Data []ComputedMatch `json:"data"`
 }
 
-// ConsentEntry defines model for ConsentEntry.
+// ConsentEntry What a user said once.
 type ConsentEntry struct {
 	// Actor Who recorded it: an API key or a dashboard user.
 	Actor string `json:"actor"`
 
-	// At Example: 2026-01-31T12:00:00.123456Z
+	// At A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	At Timestamp `json:"at"`
 
 	// Source Where the user said so.
@@ -1530,10 +1738,10 @@ type ConsentEntry struct {
 	Status ConsentStatus `json:"status"`
 }
 
-// ConsentFilter defines model for ConsentFilter.
+// ConsentFilter What the users have said last.
 type ConsentFilter string
 
-// ConsentGrant defines model for ConsentGrant.
+// ConsentGrant Where the user said so.
 type ConsentGrant struct {
 	// Source Where the users said so, for the history of their consent.
 	//
@@ -1541,25 +1749,35 @@ type ConsentGrant struct {
 	Source *ConsentSource `json:"source,omitempty"`
 }
 
-// ConsentLayer defines model for ConsentLayer.
+// ConsentLayer A purpose, with the traits that it permits.
 type ConsentLayer struct {
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// ID Example: lay_0123456789abcdefghijklmnop
+	// ID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
 	ID ConsentLayerID `json:"id"`
 
-	// Name Example: Personalisation
+	// Name What you call it.
+	//
+	// Example: Personalisation
 	Name string `json:"name"`
 
-	// TraitPaths Example: ["plan","age","interests"]
+	// TraitPaths The traits that it permits, by dotted path, with what is below.
+	//
+	// Example: ["plan","age","interests"]
 	TraitPaths []string `json:"trait_paths"`
 
-	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
-// ConsentLayerChange defines model for ConsentLayerChange.
+// ConsentLayerChange What to change of a layer; the rest stays.
 type ConsentLayerChange struct {
 	// Name A name without control characters.
 	//
@@ -1572,11 +1790,14 @@ type ConsentLayerChange struct {
 	TraitPaths *TraitPaths `json:"trait_paths,omitempty"`
 }
 
-// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+// ConsentLayerID The layer's id, `lay_…`.
+//
+// Example: lay_0123456789abcdefghijklmnop
 type ConsentLayerID = id.ConsentLayer
 
 // ConsentLayerList defines model for ConsentLayerList.
 type ConsentLayerList struct {
+	// Data The layers of this page.
 	Data []ConsentLayer `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -1591,23 +1812,30 @@ type ConsentSource = string
 // ConsentStatus `none` where the user never said anything.
 type ConsentStatus string
 
-// ConsentingUser defines model for ConsentingUser.
+// ConsentingUser A user and what it said of a layer.
 type ConsentingUser struct {
-	// ChangedAt Example: 2026-01-31T12:00:00.123456Z
+	// ChangedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	ChangedAt Timestamp `json:"changed_at"`
 
-	// ExternalID Example: customer-4711
+	// ExternalID Your own identifier of the user.
+	//
+	// Example: customer-4711
 	ExternalID string `json:"external_id"`
 
 	// Status `none` where the user never said anything.
 	Status ConsentStatus `json:"status"`
 
-	// UserID Example: usr_0123456789abcdefghijklmnop
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	UserID UserID `json:"user_id"`
 }
 
 // ConsentingUserList defines model for ConsentingUserList.
 type ConsentingUserList struct {
+	// Data The users of this page.
 	Data []ConsentingUser `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -1633,7 +1861,7 @@ type ConsentsChange struct {
 // ConsentsChangeAll Every user there is now.
 type ConsentsChangeAll bool
 
-// ConsentsChanged defines model for ConsentsChanged.
+// ConsentsChanged What came of it.
 type ConsentsChanged struct {
 	// Changed Users whose consent changed.
 	Changed int `json:"changed"`
@@ -1647,27 +1875,42 @@ type ConsentsChanged struct {
 // Example: EUR
 type Currency = string
 
-// Delivery defines model for Delivery.
+// Delivery One event on its way to one subscription.
 type Delivery struct {
+	// Attempts The requests made, in their order.
 	Attempts []DeliveryAttempt `json:"attempts"`
 
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	// EndedAt A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	EndedAt *TimestampOrNull `json:"ended_at"`
 
-	// EventID Example: evt_0123456789abcdefghijklmnop
-	EventID   string    `json:"event_id"`
+	// EventID The event, `evt_…`, which is also the header `webhook-id`.
+	//
+	// Example: evt_0123456789abcdefghijklmnop
+	EventID string `json:"event_id"`
+
+	// EventType What happened.
 	EventType EventType `json:"event_type"`
 
-	// ID Example: dlv_0123456789abcdefghijklmnop
+	// ID The delivery's id, `dlv_…`.
+	//
+	// Example: dlv_0123456789abcdefghijklmnop
 	ID DeliveryID `json:"id"`
 
-	// NextAttemptAt Example: 2026-01-31T12:00:00.123456Z
+	// NextAttemptAt A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	NextAttemptAt *TimestampOrNull `json:"next_attempt_at"`
 
-	// OccurredAt Example: 2026-01-31T12:00:00.123456Z
+	// OccurredAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	OccurredAt Timestamp `json:"occurred_at"`
 
 	// RedeliveryOf The delivery that this one repeats, after a redelivery or a recovery.
@@ -1675,29 +1918,37 @@ type Delivery struct {
 
 	// Status `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
 	Status DeliveryStatus `json:"status"`
-	Test   bool           `json:"test"`
 
-	// WebhookID Example: whk_0123456789abcdefghijklmnop
+	// Test Of an event that was made up for a test.
+	Test bool `json:"test"`
+
+	// WebhookID The subscription's id, `whk_…`.
+	//
+	// Example: whk_0123456789abcdefghijklmnop
 	WebhookID WebhookID `json:"webhook_id"`
 }
 
-// DeliveryAttempt defines model for DeliveryAttempt.
+// DeliveryAttempt One request to the subscriber.
 type DeliveryAttempt struct {
 	// Answer The first 4 KiB of the answer's body; what is not UTF-8 is replaced.
 	Answer string `json:"answer"`
 
-	// At Example: 2026-01-31T12:00:00.123456Z
+	// At A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	At Timestamp `json:"at"`
 
 	// Error Why it failed; null where it was accepted.
-	Error     *string `json:"error"`
+	Error *string `json:"error"`
+
+	// LatencyMs How long the request took, in milliseconds.
 	LatencyMs float64 `json:"latency_ms"`
 
 	// Status Of the answer; null where there was none.
 	Status *int `json:"status"`
 }
 
-// DeliveryCluster defines model for DeliveryCluster.
+// DeliveryCluster A cluster that the run found.
 type DeliveryCluster struct {
 	// ID The cluster, `clu_…`.
 	//
@@ -1715,7 +1966,9 @@ type DeliveryCluster struct {
 	Size int `json:"size"`
 }
 
-// DeliveryID Example: dlv_0123456789abcdefghijklmnop
+// DeliveryID The delivery's id, `dlv_…`.
+//
+// Example: dlv_0123456789abcdefghijklmnop
 type DeliveryID = id.Delivery
 
 // DeliveryIsTest Of an event that was made up for a test; absent otherwise.
@@ -1723,6 +1976,7 @@ type DeliveryIsTest bool
 
 // DeliveryList defines model for DeliveryList.
 type DeliveryList struct {
+	// Data The deliveries of this page.
 	Data []Delivery `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -1740,20 +1994,21 @@ type DeliveryStatus string
 // Example: 2026-01-31T12:00:00.123456Z
 type DeliveryTime = time.Time
 
-// DriftCause defines model for DriftCause.
+// DriftBaseline What it is compared with: the `previous` run, or the `first` that found the cluster.
+type DriftBaseline = string
+
+// DriftCause What has changed.
 type DriftCause struct {
 	// Amount The population stability index of a trait; 1 less the Jaccard index of the members; the relative change of the share.
 	Amount float64 `json:"amount"`
 
-	// Baseline Compared with the `previous` run, or the `first` that found the cluster.
-	//
-	// Example: previous
-	Baseline string `json:"baseline"`
+	// Baseline What it is compared with: the `previous` run, or the `first` that found the cluster.
+	Baseline DriftBaseline `json:"baseline"`
 
 	// Kind `trait`: a trait is spread otherwise; `members`: others are in it; `size`: it is another share of all users.
-	//
-	// Example: trait
-	Kind     string        `json:"kind"`
+	Kind string `json:"kind"`
+
+	// Severity How much has changed.
 	Severity DriftSeverity `json:"severity"`
 
 	// Trait Its path.
@@ -1762,11 +2017,13 @@ type DriftCause struct {
 	Trait *string `json:"trait,omitempty"`
 }
 
-// DriftComparison defines model for DriftComparison.
+// DriftComparison A comparison of the cluster with an earlier run.
 type DriftComparison struct {
-	// Baseline Example: previous
-	Baseline string       `json:"baseline"`
-	Causes   []DriftCause `json:"causes"`
+	// Baseline What it is compared with: the `previous` run, or the `first` that found the cluster.
+	Baseline DriftBaseline `json:"baseline"`
+
+	// Causes What has changed beyond its limit.
+	Causes []DriftCause `json:"causes"`
 
 	// CentroidShift In pooled standard deviations; for information.
 	CentroidShift float64 `json:"centroid_shift"`
@@ -1775,18 +2032,24 @@ type DriftComparison struct {
 	Jaccard float64 `json:"jaccard"`
 
 	// Judged false where either run has fewer than 50 members to tell by.
-	Judged      bool    `json:"judged"`
-	ShareAfter  float64 `json:"share_after"`
+	Judged bool `json:"judged"`
+
+	// ShareAfter Its share of all users of this run, 0 to 1.
+	ShareAfter float64 `json:"share_after"`
+
+	// ShareBefore Its share of all users of the earlier run, 0 to 1.
 	ShareBefore float64 `json:"share_before"`
 
 	// Traits The 20 that come nearest to their limits.
 	Traits []TraitDrift `json:"traits"`
 
-	// WithRunID Example: run_0123456789abcdefghijklmnop
+	// WithRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
 	WithRunID RunID `json:"with_run_id"`
 }
 
-// DriftSeverity defines model for DriftSeverity.
+// DriftSeverity How much has changed.
 type DriftSeverity string
 
 // Email An e-mail address.
@@ -1794,26 +2057,36 @@ type DriftSeverity string
 // Example: ada@example.com
 type Email = string
 
-// Engagement defines model for Engagement.
+// Engagement A recorded engagement.
 type Engagement struct {
-	// CampaignID Example: cam_0123456789abcdefghijklmnop
+	// CampaignID The campaign's id, `cam_…`.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
 	CampaignID CampaignID `json:"campaign_id"`
 
-	// ImpressionID Example: ipr_0123456789abcdefghijklmnop
+	// ImpressionID The impression's id, `ipr_…`.
+	//
+	// Example: ipr_0123456789abcdefghijklmnop
 	ImpressionID CampaignImpressionID `json:"impression_id"`
 
-	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
-	RecordedAt Timestamp      `json:"recorded_at"`
-	Type       EngagementType `json:"type"`
+	// RecordedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt Timestamp `json:"recorded_at"`
 
-	// UserID Example: usr_0123456789abcdefghijklmnop
+	// Type What the user did with the campaign.
+	Type EngagementType `json:"type"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	UserID UserID `json:"user_id"`
 }
 
 // EngagementRate The share of the impressions with a click or a conversion; 0 where there is none.
 type EngagementRate = float64
 
-// EngagementType defines model for EngagementType.
+// EngagementType What the user did with the campaign.
 type EngagementType string
 
 // EventDelivery The body of a delivery; `event_type` says which it is.
@@ -1821,20 +2094,23 @@ type EventDelivery struct {
 	union json.RawMessage
 }
 
-// EventType defines model for EventType.
+// EventType What happened.
 type EventType string
 
-// EventTypes defines model for EventTypes.
+// EventTypes The events to deliver.
 type EventTypes = []EventType
 
-// ExchangeRequest defines model for ExchangeRequest.
+// ExchangeRequest An API key to exchange.
 type ExchangeRequest struct {
-	// APIKey Example: kin_live_…
+	// APIKey The `raw_key` that the creation of the key answered.
+	//
+	// Example: kin_live_…
 	APIKey string `json:"api_key"`
 }
 
-// Exchanged defines model for Exchanged.
+// Exchanged A token, in `data`.
 type Exchanged struct {
+	// Data A token for an API key.
 	Data SessionToken `json:"data"`
 }
 
@@ -1850,6 +2126,7 @@ type ExternalID = string
 
 // Feed defines model for Feed.
 type Feed struct {
+	// Data Items in the order to show them.
 	Data []FeedItem `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -1859,36 +2136,45 @@ type Feed struct {
 // FeedImpressionID Names this item at this place of this feed. Opaque; it does not expire.
 type FeedImpressionID = string
 
-// FeedItem A user, with `user_id` and `external_id`, or a campaign, with `campaign_id`.
+// FeedItem A user or a campaign; `type` says which.
+//
+// Example: {"external_id":"customer-4711","impression_id":"AbCdEf","reason":"similar","score":0.8731,"type":"match","user_id":"usr_0123456789abcdefghijklmnop"}
 type FeedItem struct {
-	// CampaignID Example: cam_4o7k1fjgq8l7p0m2v3n5r6s9t0
 	CampaignID *string `json:"campaign_id,omitempty"`
-
-	// ExternalID The shown user's.
 	ExternalID *string `json:"external_id,omitempty"`
 
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
 	ImpressionID FeedImpressionID `json:"impression_id"`
 
 	// Reason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
-	Reason FeedItemReason `json:"reason"`
+	Reason FeedReason `json:"reason"`
 
 	// Score What the item was ranked by among those of its type.
-	Score float64      `json:"score"`
+	//
+	// Example: 0.8731
+	Score FeedScore    `json:"score"`
 	Type  FeedItemType `json:"type"`
 
-	// UserID Example: usr_0123456789abcdefghijklmnop
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	UserID *UserID `json:"user_id,omitempty"`
 }
-
-// FeedItemReason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
-type FeedItemReason string
 
 // FeedItemType defines model for FeedItem.Type.
 type FeedItemType string
 
-// FieldError defines model for FieldError.
+// FeedReason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
+type FeedReason string
+
+// FeedScore What the item was ranked by among those of its type.
+//
+// Example: 0.8731
+type FeedScore = float64
+
+// FieldError One thing that is wrong, and where.
 type FieldError struct {
+	// Detail What is wrong there.
 	Detail string `json:"detail"`
 
 	// Pointer A JSON Pointer (RFC 6901) into the body, or a parameter's name.
@@ -1897,8 +2183,9 @@ type FieldError struct {
 	Pointer string `json:"pointer"`
 }
 
-// HistoryEvent defines model for HistoryEvent.
+// HistoryEvent An event as it is stored.
 type HistoryEvent struct {
+	// Actor Who caused it: a member, an API key, or `policy:` and its name.
 	Actor *string `json:"actor,omitempty"`
 
 	// CausationID The event that a policy answered.
@@ -1917,7 +2204,9 @@ type HistoryEvent struct {
 	//
 	// Example: 7f9c9e31ac8256ca2f258583df262dbc7d6f68f2a03043d5c99a4ae5a7396ce9
 	Hash HistoryHash `json:"hash"`
-	ID   *string     `json:"id,omitempty"`
+
+	// ID The event's id, `evt_…`.
+	ID *string `json:"id,omitempty"`
 
 	// Meta The stored envelope, JSON as text.
 	Meta string `json:"meta"`
@@ -1930,16 +2219,28 @@ type HistoryEvent struct {
 
 	// Personal What is sealed in the event, opened; by field.
 	Personal *HistoryPersonal `json:"personal,omitempty"`
-	Position string           `json:"position"`
 
-	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	// Position Where it stands in the event log; later positions compare greater as text.
+	Position string `json:"position"`
+
+	// RecordedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	RecordedAt *Timestamp `json:"recorded_at,omitempty"`
-	Revision   int64      `json:"revision"`
-	Stream     *string    `json:"stream,omitempty"`
 
-	// Type Example: end_user.created
-	Type    *string `json:"type,omitempty"`
-	Version *int    `json:"version,omitempty"`
+	// Revision Its place in the stream, from 0.
+	Revision int64 `json:"revision"`
+
+	// Stream The stream that the event belongs to.
+	Stream *string `json:"stream,omitempty"`
+
+	// Type What happened; new types may be added.
+	//
+	// Example: end_user.created
+	Type *string `json:"type,omitempty"`
+
+	// Version Of the shape of `data`, from 1.
+	Version *int `json:"version,omitempty"`
 }
 
 // HistoryHash A SHA-256 in hex.
@@ -1949,6 +2250,7 @@ type HistoryHash = string
 
 // HistoryPage defines model for HistoryPage.
 type HistoryPage struct {
+	// Data Events in the order of the log.
 	Data []HistoryEvent `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -1957,18 +2259,25 @@ type HistoryPage struct {
 
 // HistoryPersonal What is sealed in the event, opened; by field.
 type HistoryPersonal struct {
-	Email      *string `json:"email,omitempty"`
+	// Email The member's e-mail address.
+	Email *string `json:"email,omitempty"`
+
+	// ExternalID Your own identifier of the user.
 	ExternalID *string `json:"external_id,omitempty"`
 
 	// Network Where a member logged in from: an IPv4 address, or the /64 of an IPv6 one.
 	Network *string `json:"network,omitempty"`
-	Note    *string `json:"note,omitempty"`
+
+	// Note A campaign's name, a reason, or other free text.
+	Note *string `json:"note,omitempty"`
 
 	// Profile What a later run compares a cluster with, JSON as text.
 	Profile *string `json:"profile,omitempty"`
 
 	// Schema What was learnt about the traits, JSON as text.
 	Schema *string `json:"schema,omitempty"`
+
+	// Source Where a user said what it consents to.
 	Source *string `json:"source,omitempty"`
 
 	// Traits Free-form attributes.
@@ -1977,32 +2286,40 @@ type HistoryPersonal struct {
 	Traits Traits `json:"traits,omitempty"`
 }
 
-// HistoryProof defines model for HistoryProof.
+// HistoryProof A signed head, and what was asked to be proven under it.
 type HistoryProof struct {
+	// Consistency The path from the earlier tree to the root; with `from_size`.
 	Consistency []HistoryHash `json:"consistency,omitempty"`
 
 	// Hash Of the event at `ordinal`.
 	Hash *string `json:"hash,omitempty"`
 
 	// Head A JWS (compact, EdDSA) of `{client, size, root, signed_at}`.
-	Head      string        `json:"head"`
+	Head string `json:"head"`
+
+	// Inclusion The path from the event to the root; with `ordinal`.
 	Inclusion []HistoryHash `json:"inclusion,omitempty"`
 
 	// Root A SHA-256 in hex.
 	//
 	// Example: 7f9c9e31ac8256ca2f258583df262dbc7d6f68f2a03043d5c99a4ae5a7396ce9
 	Root HistoryHash `json:"root"`
-	Size int64       `json:"size"`
+
+	// Size How many events the head covers.
+	Size int64 `json:"size"`
 }
 
-// HistoryState defines model for HistoryState.
+// HistoryState A page of what the client had.
 type HistoryState struct {
+	// Data The objects, kind by kind.
 	Data []HistoryStateItem `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 
-	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	// RecordedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	RecordedAt *Timestamp `json:"recorded_at,omitempty"`
 
 	// Size How many events the client had.
@@ -2011,28 +2328,43 @@ type HistoryState struct {
 
 // HistoryStateItem One of these.
 type HistoryStateItem struct {
-	APIKey       *APIKey       `json:"api_key,omitempty"`
-	Campaign     *Campaign     `json:"campaign,omitempty"`
-	Cluster      *Cluster      `json:"cluster,omitempty"`
+	// APIKey An API key, without the key itself.
+	APIKey *APIKey `json:"api_key,omitempty"`
+
+	// Campaign A campaign with its budget.
+	Campaign *Campaign `json:"campaign,omitempty"`
+
+	// Cluster Users who are alike.
+	Cluster *Cluster `json:"cluster,omitempty"`
+
+	// ConsentLayer A purpose, with the traits that it permits.
 	ConsentLayer *ConsentLayer `json:"consent_layer,omitempty"`
 
 	// User A user as it was. Of one who was erased since, nothing personal is left.
-	User    *HistoryUser `json:"user,omitempty"`
-	Webhook *Webhook     `json:"webhook,omitempty"`
+	User *HistoryUser `json:"user,omitempty"`
+
+	// Webhook A subscription to events.
+	Webhook *Webhook `json:"webhook,omitempty"`
 }
 
 // HistoryUser A user as it was. Of one who was erased since, nothing personal is left.
 type HistoryUser struct {
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
 	// Erased Since.
 	Erased *bool `json:"erased,omitempty"`
 
-	// ExternalID Example: customer-4711
+	// ExternalID Your own identifier of the user.
+	//
+	// Example: customer-4711
 	ExternalID *string `json:"external_id,omitempty"`
 
-	// ID Example: usr_0123456789abcdefghijklmnop
+	// ID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	ID UserID `json:"id"`
 
 	// Traits Free-form attributes.
@@ -2040,29 +2372,46 @@ type HistoryUser struct {
 	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
 	Traits Traits `json:"traits,omitempty"`
 
-	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
 // Import An import that is applied in the background.
 type Import struct {
+	// Created Users that were created.
 	Created int64 `json:"created"`
 
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	// EndedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	EndedAt *Timestamp `json:"ended_at,omitempty"`
 
 	// Errors The first 1,000.
 	Errors []ImportError `json:"errors"`
-	Failed int64         `json:"failed"`
 
-	// ID Example: imp_0123456789abcdefghijklmnop
-	ID        id.Import  `json:"id"`
-	Lines     int64      `json:"lines"`
-	LinesDone int64      `json:"lines_done"`
-	Mode      ImportMode `json:"mode"`
+	// Failed Lines that were refused.
+	Failed int64 `json:"failed"`
+
+	// ID The import's id, `imp_…`.
+	//
+	// Example: imp_0123456789abcdefghijklmnop
+	ID id.Import `json:"id"`
+
+	// Lines How many lines were received.
+	Lines int64 `json:"lines"`
+
+	// LinesDone How many of them are applied or refused.
+	LinesDone int64 `json:"lines_done"`
+
+	// Mode `merge` changes the traits that a line names, `replace` all of them.
+	Mode ImportMode `json:"mode"`
 
 	// Progress How much is done.
 	Progress float64 `json:"progress"`
@@ -2074,35 +2423,45 @@ type Import struct {
 	Updated int64 `json:"updated"`
 }
 
-// ImportMode defines model for Import.Mode.
+// ImportMode `merge` changes the traits that a line names, `replace` all of them.
 type ImportMode string
 
 // ImportStatus `failed`: it was given up after repeated failures; what was applied until then stays.
 type ImportStatus string
 
-// ImportError defines model for ImportError.
+// ImportError A line that was refused.
 type ImportError struct {
-	Code   string       `json:"code"`
-	Detail string       `json:"detail"`
+	// Code A stable machine word.
+	//
+	// Example: invalid
+	Code ProblemCode `json:"code"`
+
+	// Detail The same in a sentence.
+	Detail string `json:"detail"`
+
+	// Errors The fields that are wrong, where `code` is `invalid`.
 	Errors []FieldError `json:"errors,omitempty"`
 
 	// Line The line, from 1.
 	Line int64 `json:"line"`
 }
 
-// ImportResult defines model for ImportResult.
+// ImportResult What came of an import.
 type ImportResult struct {
+	// Created Users that were created.
 	Created int64 `json:"created"`
 
 	// Errors The first 1,000.
 	Errors []ImportError `json:"errors"`
-	Failed int64         `json:"failed"`
+
+	// Failed Lines that were refused.
+	Failed int64 `json:"failed"`
 
 	// Updated Users that were there already; also those whose traits stayed the same.
 	Updated int64 `json:"updated"`
 }
 
-// Interaction defines model for Interaction.
+// Interaction A recorded interaction.
 type Interaction struct {
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
 	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
@@ -2110,48 +2469,72 @@ type Interaction struct {
 	// ItemID The user, `usr_…`, or the campaign, `cam_…`.
 	ItemID string `json:"item_id"`
 
-	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
-	RecordedAt Timestamp       `json:"recorded_at"`
-	Type       InteractionType `json:"type"`
+	// RecordedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt Timestamp `json:"recorded_at"`
 
-	// UserID Example: usr_0123456789abcdefghijklmnop
+	// Type What the user did with the item.
+	Type InteractionType `json:"type"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	UserID UserID `json:"user_id"`
 }
 
-// InteractionType defines model for InteractionType.
+// InteractionType What the user did with the item.
 type InteractionType string
 
-// JWK defines model for JWK.
+// JWK A public key (RFC 7517).
 type JWK struct {
-	// Alg Example: ES256
+	// Alg The algorithm that the key signs with.
+	//
+	// Example: ES256
 	Alg string `json:"alg"`
 
-	// Crv Example: P-256
+	// Crv The curve.
+	//
+	// Example: P-256
 	Crv string `json:"crv"`
+
+	// Kid The `kid` in the header of what it signs.
 	Kid string `json:"kid"`
 
-	// Kty Example: EC
+	// Kty The type of the key.
+	//
+	// Example: EC
 	Kty string `json:"kty"`
 
-	// Use Example: sig
-	Use string  `json:"use"`
-	X   string  `json:"x"`
-	Y   *string `json:"y,omitempty"`
+	// Use What the key is for.
+	//
+	// Example: sig
+	Use string `json:"use"`
+
+	// X The x coordinate, or the public key of `OKP`, in base64url.
+	X string `json:"x"`
+
+	// Y The y coordinate of `EC`, in base64url.
+	Y *string `json:"y,omitempty"`
 }
 
-// JWKS defines model for JWKS.
+// JWKS A JSON Web Key Set (RFC 7517).
 type JWKS struct {
+	// Keys The keys that verify now.
 	Keys []JWK `json:"keys"`
 }
 
-// KeyID Example: key_0123456789abcdefghijklmnop
+// KeyID The key's id, `key_…`.
+//
+// Example: key_0123456789abcdefghijklmnop
 type KeyID = id.Key
 
-// KeyScope defines model for KeyScope.
+// KeyScope What a token may do; `admin` implies `read`, `write` and `webhooks`.
 type KeyScope string
 
-// LoggedIn defines model for LoggedIn.
+// LoggedIn A token for a dashboard user.
 type LoggedIn struct {
+	// Client A client, in short.
 	Client ClientName `json:"client"`
 
 	// ExpiresIn Seconds.
@@ -2159,7 +2542,9 @@ type LoggedIn struct {
 	// Example: 900
 	ExpiresIn ExpiresIn `json:"expires_in"`
 
-	// Scopes Example: ["read","write"]
+	// Scopes What the token or the key may do.
+	//
+	// Example: ["read","write"]
 	Scopes Scopes `json:"scopes"`
 
 	// Token A JWT. `sub` is the user, `aud` the client.
@@ -2171,9 +2556,11 @@ type LoggedIn struct {
 	User ClientUser `json:"user"`
 }
 
-// Match defines model for Match.
+// Match A recorded match.
 type Match struct {
-	// ComputedAt Example: 2026-01-31T12:00:00.123456Z
+	// ComputedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	ComputedAt Timestamp `json:"computed_at"`
 
 	// Explanation The contributions add up to the score.
@@ -2182,7 +2569,9 @@ type Match struct {
 	// ExternalID The matched user's.
 	ExternalID string `json:"external_id"`
 
-	// MatchedUserID Example: usr_0123456789abcdefghijklmnop
+	// MatchedUserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	MatchedUserID UserID `json:"matched_user_id"`
 
 	// Percentile How many of 100 random pairs of your users are less alike.
@@ -2196,7 +2585,7 @@ type Match struct {
 	Score Score `json:"score"`
 }
 
-// MatchComputedData defines model for MatchComputedData.
+// MatchComputedData The two users and their score.
 type MatchComputedData struct {
 	// ClientID Your client, `cli_…`.
 	//
@@ -2221,6 +2610,7 @@ type MatchComputedData struct {
 
 // MatchComputedDelivery Two users were compared, and the match recorded.
 type MatchComputedDelivery struct {
+	// Data The two users and their score.
 	Data MatchComputedData `json:"data"`
 
 	// EventType What happened.
@@ -2240,13 +2630,14 @@ type MatchComputedDeliveryEventType string
 
 // MatchList defines model for MatchList.
 type MatchList struct {
+	// Data The matches of this page.
 	Data []Match `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// MatchRequest defines model for MatchRequest.
+// MatchRequest Which matches to compute.
 type MatchRequest struct {
 	// ConsentLayerID Looks only at users who have granted this layer, and only at its traits. The user itself must have granted it: else 409 `consent_missing`.
 	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
@@ -2266,24 +2657,33 @@ type MatchingRequiresLayer = bool
 
 // Member A dashboard user.
 type Member struct {
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Email Example: ada@example.com
+	// Email The e-mail address.
+	//
+	// Example: ada@example.com
 	Email string `json:"email"`
 
-	// ID Example: mem_0123456789abcdefghijklmnop
+	// ID The dashboard user's id, `mem_…`.
+	//
+	// Example: mem_0123456789abcdefghijklmnop
 	ID MemberID `json:"id"`
 
 	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 	Role Role `json:"role"`
 }
 
-// MemberID Example: mem_0123456789abcdefghijklmnop
+// MemberID The dashboard user's id, `mem_…`.
+//
+// Example: mem_0123456789abcdefghijklmnop
 type MemberID = id.Member
 
 // MemberList defines model for MemberList.
 type MemberList struct {
+	// Data The members of this page.
 	Data []Member `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -2300,7 +2700,7 @@ type Minor = int64
 // Example: Acme
 type Name = string
 
-// NewAPIKey defines model for NewAPIKey.
+// NewAPIKey An API key to make.
 type NewAPIKey struct {
 	// ExpiresAt From then on it opens nothing; never where it is left out.
 	//
@@ -2316,7 +2716,9 @@ type NewAPIKey struct {
 	Scopes []KeyScope `json:"scopes,omitempty"`
 }
 
-// NewCampaign Example: {"budget_minor":500000,"currency":"EUR","frequency_cap":3,"frequency_window_seconds":86400,"name":"Spring"}
+// NewCampaign A campaign to create, as a draft.
+//
+// Example: {"budget_minor":500000,"currency":"EUR","frequency_cap":3,"frequency_window_seconds":86400,"name":"Spring"}
 type NewCampaign struct {
 	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 	Audience *Audience `json:"audience,omitempty"`
@@ -2324,8 +2726,10 @@ type NewCampaign struct {
 	// BudgetMinor Money in minor units of the currency, such as cents.
 	//
 	// Example: 500000
-	BudgetMinor Minor       `json:"budget_minor"`
-	ClusterIDs  []ClusterID `json:"cluster_ids,omitempty"`
+	BudgetMinor Minor `json:"budget_minor"`
+
+	// ClusterIDs The clusters of the audience `clusters`.
+	ClusterIDs []ClusterID `json:"cluster_ids,omitempty"`
 
 	// Currency A code of ISO 4217.
 	//
@@ -2338,7 +2742,9 @@ type NewCampaign struct {
 	// FrequencyCap How often one user may see the campaign, within `frequency_window_seconds`, or else in all.
 	FrequencyCap *int `json:"frequency_cap,omitempty"`
 
-	// FrequencyWindowSeconds Example: 86400
+	// FrequencyWindowSeconds The window of `frequency_cap`, in seconds.
+	//
+	// Example: 86400
 	FrequencyWindowSeconds *int `json:"frequency_window_seconds,omitempty"`
 
 	// Name A name without control characters.
@@ -2350,9 +2756,11 @@ type NewCampaign struct {
 	StartsAt *time.Time `json:"starts_at,omitempty"`
 }
 
-// NewClusteringRun defines model for NewClusteringRun.
+// NewClusteringRun A clustering run to start.
 type NewClusteringRun struct {
-	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	// ConsentLayerID The layer whose users and traits are looked at, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID string `json:"consent_layer_id"`
 
 	// K How many clusters; chosen by the run where it is left out. Clusters that are too small are merged into others.
@@ -2362,7 +2770,7 @@ type NewClusteringRun struct {
 	Seed *int64 `json:"seed,omitempty"`
 }
 
-// NewConsentLayer defines model for NewConsentLayer.
+// NewConsentLayer A layer to create.
 type NewConsentLayer struct {
 	// Name A name without control characters.
 	//
@@ -2375,26 +2783,35 @@ type NewConsentLayer struct {
 	TraitPaths TraitPaths `json:"trait_paths"`
 }
 
-// NewEngagement Example: {"type":"impression","user_id":"ext:u1"}
+// NewEngagement An engagement to record.
+//
+// Example: {"type":"impression","user_id":"ext:u1"}
 type NewEngagement struct {
-	ImpressionID *string        `json:"impression_id,omitempty"`
-	Type         EngagementType `json:"type"`
+	// ImpressionID The impression that it is about, `ipr_…`; of a click or a conversion.
+	ImpressionID *string `json:"impression_id,omitempty"`
+
+	// Type What the user did with the campaign.
+	Type EngagementType `json:"type"`
 
 	// UserID `usr_…` or `ext:…`.
 	UserID *string `json:"user_id,omitempty"`
 }
 
-// NewInteraction Example: {"item_id":"ext:u2","type":"click"}
+// NewInteraction An interaction to record; name the item by `impression_id` or `item_id`.
+//
+// Example: {"item_id":"ext:u2","type":"click"}
 type NewInteraction struct {
 	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
 	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
 
 	// ItemID The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about.
-	ItemID *string         `json:"item_id,omitempty"`
-	Type   InteractionType `json:"type"`
+	ItemID *string `json:"item_id,omitempty"`
+
+	// Type What the user did with the item.
+	Type InteractionType `json:"type"`
 }
 
-// NewMember defines model for NewMember.
+// NewMember A dashboard user to add.
 type NewMember struct {
 	// Email An e-mail address.
 	//
@@ -2415,7 +2832,7 @@ type NewMember struct {
 // Example: correct horse battery staple
 type NewPassword = string
 
-// NewSpend defines model for NewSpend.
+// NewSpend Money that was spent.
 type NewSpend struct {
 	// AmountMinor Money in minor units of the currency, such as cents.
 	//
@@ -2426,7 +2843,7 @@ type NewSpend struct {
 	SpendID *string `json:"spend_id,omitempty"`
 }
 
-// NewUser defines model for NewUser.
+// NewUser A user to create.
 type NewUser struct {
 	// ExternalID Your own identifier, without control characters.
 	//
@@ -2439,8 +2856,9 @@ type NewUser struct {
 	Traits Traits `json:"traits,omitempty"`
 }
 
-// NewWebhook defines model for NewWebhook.
+// NewWebhook A subscription to make.
 type NewWebhook struct {
+	// EventTypes The events to deliver.
 	EventTypes EventTypes `json:"event_types"`
 
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
@@ -2476,26 +2894,41 @@ type Problem struct {
 	// Code A stable machine word.
 	//
 	// Example: invalid
-	Code string `json:"code"`
+	Code ProblemCode `json:"code"`
 
-	// Detail Example: The request is not valid.
-	Detail string       `json:"detail"`
+	// Detail What is wrong, in a sentence.
+	//
+	// Example: The request is not valid.
+	Detail string `json:"detail"`
+
+	// Errors All that is wrong, where `code` is `invalid`.
 	Errors []FieldError `json:"errors,omitempty"`
 
-	// RequestID Example: req_0123456789abcdefghijklmnop
+	// RequestID Names the request in our logs, `req_…`; also the header `X-Request-Id`.
+	//
+	// Example: req_0123456789abcdefghijklmnop
 	RequestID string `json:"request_id"`
 
-	// Status Example: 422
+	// Status The HTTP status.
+	//
+	// Example: 422
 	Status int `json:"status"`
 
-	// Title Example: Unprocessable Entity
+	// Title The name of the status.
+	//
+	// Example: Unprocessable Entity
 	Title string `json:"title"`
 
-	// Type Example: about:blank
+	// Type Always `about:blank`: `code` says what it is.
 	Type string `json:"type"`
 }
 
-// Projection defines model for Projection.
+// ProblemCode A stable machine word.
+//
+// Example: invalid
+type ProblemCode = string
+
+// Projection A read model, as your client sees it.
 type Projection struct {
 	// LagSeconds The age of the oldest event that is yet to be applied; 0 where there is none.
 	LagSeconds float64 `json:"lag_seconds"`
@@ -2506,7 +2939,9 @@ type Projection struct {
 	// LeftOutEvents Events of yours that could not be applied, and that it goes on without; reads are served, and lack what they tell.
 	LeftOutEvents int64 `json:"left_out_events"`
 
-	// Name Example: users
+	// Name The name of the read model.
+	//
+	// Example: users
 	Name string `json:"name"`
 
 	// Position Of the last event that was applied, to compare with `X-Kindred-Position`; empty before the first.
@@ -2514,25 +2949,34 @@ type Projection struct {
 
 	// Quarantined Your part stopped at this event; reads of it answer 503 `quarantined`.
 	Quarantined *ProjectionQuarantine `json:"quarantined,omitempty"`
-	Rebuild     *Rebuild              `json:"rebuild,omitempty"`
+
+	// Rebuild A rebuild of your part of a read model.
+	Rebuild *Rebuild `json:"rebuild,omitempty"`
 }
 
 // ProjectionList defines model for ProjectionList.
 type ProjectionList struct {
+	// Data All read models, by name.
 	Data []Projection `json:"data"`
 }
 
 // ProjectionQuarantine Your part stopped at this event; reads of it answer 503 `quarantined`.
 type ProjectionQuarantine struct {
-	// EventID Example: evt_0123456789abcdefghijklmnop
-	EventID  string `json:"event_id"`
+	// EventID The event that could not be applied, `evt_…`.
+	//
+	// Example: evt_0123456789abcdefghijklmnop
+	EventID string `json:"event_id"`
+
+	// Position Where that event stands in the log.
 	Position string `json:"position"`
 
-	// Since Example: 2026-01-31T12:00:00.123456Z
+	// Since A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	Since Timestamp `json:"since"`
 }
 
-// PutUser defines model for PutUser.
+// PutUser A user as it shall be.
 type PutUser struct {
 	// ExternalID May be left out; else that of the user in the path.
 	ExternalID *string `json:"external_id,omitempty"`
@@ -2543,41 +2987,53 @@ type PutUser struct {
 	Traits Traits `json:"traits,omitempty"`
 }
 
-// Rebuild defines model for Rebuild.
+// Rebuild A rebuild of your part of a read model.
 type Rebuild struct {
 	// Done Events of yours that are applied.
 	Done int64 `json:"done"`
 
-	// EndedAt Example: 2026-01-31T12:00:00.123456Z
+	// EndedAt A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	EndedAt *TimestampOrNull `json:"ended_at"`
 
 	// Error Why the last attempt failed.
 	Error *string `json:"error"`
 
 	// EtaSeconds How long it will still take, by its speed so far.
-	EtaSeconds      float64 `json:"eta_seconds"`
+	EtaSeconds float64 `json:"eta_seconds"`
+
+	// EventsPerSecond How many events it applies a second.
 	EventsPerSecond float64 `json:"events_per_second"`
 
-	// ID Example: rbd_0123456789abcdefghijklmnop
+	// ID The rebuild's id, `rbd_…`.
+	//
+	// Example: rbd_0123456789abcdefghijklmnop
 	ID string `json:"id"`
 
-	// Phase `waiting`, `building` or `replacing`; at the end `done` or `failed`.
+	// Phase `replacing` at the end of `building`; when it has ended, `done` or `failed`.
 	//
 	// Example: building
 	Phase string `json:"phase"`
 
-	// Projection Example: users
+	// Projection The name of the read model.
+	//
+	// Example: users
 	Projection string `json:"projection"`
 
-	// RequestedAt Example: 2026-01-31T12:00:00.123456Z
+	// RequestedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	RequestedAt Timestamp `json:"requested_at"`
-	RequestedBy string    `json:"requested_by"`
+
+	// RequestedBy Who asked for it: a member or an API key.
+	RequestedBy string `json:"requested_by"`
 
 	// Total Events of yours that there are; 0 before it has begun.
 	Total int64 `json:"total"`
 }
 
-// Recovery defines model for Recovery.
+// Recovery What a recovery queued.
 type Recovery struct {
 	// More Whether another request would find more.
 	More bool `json:"more"`
@@ -2586,24 +3042,28 @@ type Recovery struct {
 	Recovered int `json:"recovered"`
 }
 
-// RecoveryRequest defines model for RecoveryRequest.
+// RecoveryRequest From when on to deliver again.
 type RecoveryRequest struct {
-	// Since Example: 2026-01-31T12:00:00.123456Z
+	// Since A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	Since Timestamp `json:"since"`
 }
 
 // Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
 type Role string
 
-// RunID Example: run_0123456789abcdefghijklmnop
+// RunID The run's id, `run_…`.
+//
+// Example: run_0123456789abcdefghijklmnop
 type RunID = id.Run
 
-// RunProgress defines model for RunProgress.
+// RunProgress How far the run has come; of a pending, running or completed one.
 type RunProgress struct {
 	// EtaSeconds How long it will still take, by experience; absent where that is not known yet.
 	EtaSeconds *int `json:"eta_seconds,omitempty"`
 
-	// Phase What it is at: waiting, reading, starting, refining, settling, describing or publishing; completed in the end.
+	// Phase What it is at, in this order; a short run skips some.
 	//
 	// Example: refining
 	Phase string `json:"phase"`
@@ -2612,7 +3072,7 @@ type RunProgress struct {
 	Share float64 `json:"share"`
 }
 
-// RunQuality defines model for RunQuality.
+// RunQuality How well the clusters are apart; of a completed run.
 type RunQuality struct {
 	// Silhouette -1 to 1, on a sample of the users: near 0 where the clusters are hardly apart.
 	//
@@ -2620,10 +3080,12 @@ type RunQuality struct {
 	Silhouette float64 `json:"silhouette"`
 }
 
-// RunStatus defines model for RunStatus.
+// RunStatus `failed` left no clusters: `error_code` says why.
 type RunStatus string
 
-// Scopes Example: ["read","write"]
+// Scopes What the token or the key may do.
+//
+// Example: ["read","write"]
 type Scopes = []string
 
 // Score How alike the two are; in webhooks, and once it is recorded, with four decimals.
@@ -2631,14 +3093,16 @@ type Scopes = []string
 // Example: 0.8731
 type Score = float64
 
-// SessionToken defines model for SessionToken.
+// SessionToken A token for an API key.
 type SessionToken struct {
 	// ExpiresIn Seconds.
 	//
 	// Example: 900
 	ExpiresIn ExpiresIn `json:"expires_in"`
 
-	// Scopes Example: ["read","write"]
+	// Scopes What the token or the key may do.
+	//
+	// Example: ["read","write"]
 	Scopes Scopes `json:"scopes"`
 
 	// Token A JWT. `sub` is the user, `aud` the client.
@@ -2647,8 +3111,9 @@ type SessionToken struct {
 	Token Token `json:"token"`
 }
 
-// SignedUp defines model for SignedUp.
+// SignedUp A new client, its owner and a token.
 type SignedUp struct {
+	// Client A client without its settings.
 	Client ClientSummary `json:"client"`
 
 	// ExpiresIn Seconds.
@@ -2656,7 +3121,9 @@ type SignedUp struct {
 	// Example: 900
 	ExpiresIn ExpiresIn `json:"expires_in"`
 
-	// Scopes Example: ["read","write"]
+	// Scopes What the token or the key may do.
+	//
+	// Example: ["read","write"]
 	Scopes Scopes `json:"scopes"`
 
 	// Token A JWT. `sub` is the user, `aud` the client.
@@ -2668,7 +3135,7 @@ type SignedUp struct {
 	User ClientUser `json:"user"`
 }
 
-// SignupRequest defines model for SignupRequest.
+// SignupRequest A company and its first dashboard user.
 type SignupRequest struct {
 	// CompanyName A name without control characters.
 	//
@@ -2686,34 +3153,47 @@ type SignupRequest struct {
 	Password NewPassword `json:"password"`
 }
 
-// Spend defines model for Spend.
+// Spend A recorded spend, and the budget after it.
 type Spend struct {
+	// AmountMinor What was spent, in minor units.
 	AmountMinor int64 `json:"amount_minor"`
 
-	// CampaignID Example: cam_0123456789abcdefghijklmnop
+	// CampaignID The campaign's id, `cam_…`.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
 	CampaignID CampaignID `json:"campaign_id"`
 
-	// Currency Example: EUR
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
 	Currency string `json:"currency"`
 
-	// RecordedAt Example: 2026-01-31T12:00:00.123456Z
+	// RecordedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	RecordedAt Timestamp `json:"recorded_at"`
 
 	// RemainingMinor What was left of the budget then, never below 0.
-	RemainingMinor int64  `json:"remaining_minor"`
-	SpendID        string `json:"spend_id"`
+	RemainingMinor int64 `json:"remaining_minor"`
+
+	// SpendID Your own id of what was spent, or the `Idempotency-Key`.
+	SpendID string `json:"spend_id"`
 
 	// SpentMinor What the campaign had spent with this record.
-	SpentMinor int64          `json:"spent_minor"`
-	Status     CampaignStatus `json:"status"`
+	SpentMinor int64 `json:"spent_minor"`
+
+	// Status `scheduled` runs once `starts_at` is reached; `completed` by its budget or `ends_at`.
+	Status CampaignStatus `json:"status"`
 }
 
-// StateKind defines model for StateKind.
+// StateKind What kind of object.
 type StateKind string
 
-// Sweep defines model for Sweep.
+// Sweep How far automatic matching has come.
 type Sweep struct {
-	// BeganAt Example: 2026-01-31T12:00:00.123456Z
+	// BeganAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	BeganAt *Timestamp `json:"began_at,omitempty"`
 
 	// Done Users who were matched since it began.
@@ -2726,27 +3206,40 @@ type Sweep struct {
 	Pending int64 `json:"pending"`
 
 	// Recorded Matches that were recorded since it began.
-	Recorded int64      `json:"recorded"`
-	State    SweepState `json:"state"`
+	Recorded int64 `json:"recorded"`
+
+	// State `running` while users wait.
+	State SweepState `json:"state"`
 }
 
-// SweepState defines model for Sweep.State.
+// SweepState `running` while users wait.
 type SweepState string
 
 // Term What one trait adds to the score. Once it is recorded, the similarity has two decimals.
 type Term struct {
+	// Contribution What it adds to the score.
 	Contribution float64 `json:"contribution"`
-	Similarity   float64 `json:"similarity"`
 
-	// Trait Example: plan
-	Trait  string  `json:"trait"`
+	// Similarity How alike the two are in it.
+	Similarity float64 `json:"similarity"`
+
+	// Trait The trait's path.
+	//
+	// Example: plan
+	Trait string `json:"trait"`
+
+	// Weight How much the trait counts.
 	Weight float64 `json:"weight"`
 }
 
-// Timestamp Example: 2026-01-31T12:00:00.123456Z
+// Timestamp A time in UTC with microseconds (RFC 3339).
+//
+// Example: 2026-01-31T12:00:00.123456Z
 type Timestamp = Time
 
-// TimestampOrNull Example: 2026-01-31T12:00:00.123456Z
+// TimestampOrNull A time in UTC with microseconds (RFC 3339); null where there is none.
+//
+// Example: 2026-01-31T12:00:00.123456Z
 type TimestampOrNull = Time
 
 // Token A JWT. `sub` is the user, `aud` the client.
@@ -2758,24 +3251,31 @@ type Token = string
 //
 // Example: {"email":"ada@example.com","password":"correct horse battery"}
 type TokenRequest struct {
+	// ClientID The client's id, `cli_…`.
 	ClientID *string `json:"client_id,omitempty"`
 
-	// Email Example: ada@example.com
-	Email    *string `json:"email,omitempty"`
-	Password string  `json:"password"`
+	// Email The e-mail address of a dashboard user.
+	//
+	// Example: ada@example.com
+	Email *string `json:"email,omitempty"`
+
+	// Password The password of the dashboard user.
+	Password string `json:"password"`
 
 	// UserID The dashboard user, `mem_…`.
 	UserID *string `json:"user_id,omitempty"`
 }
 
-// Trait defines model for Trait.
+// Trait A trait that users have.
 type Trait struct {
 	// Coverage The share of the users who have it.
 	Coverage float64 `json:"coverage"`
 
 	// Declared Whether you have decided about the type.
 	Declared bool `json:"declared"`
-	Ignored  bool `json:"ignored"`
+
+	// Ignored You have decided that it takes part in nothing.
+	Ignored bool `json:"ignored"`
 
 	// Levels The values of a category or set that at least ten users share, the most frequent first; none of a sensitive path.
 	Levels []string `json:"levels"`
@@ -2806,21 +3306,26 @@ type Trait struct {
 // TraitReason Why it takes no part.
 type TraitReason string
 
-// TraitDrift defines model for TraitDrift.
+// TraitDrift How much one trait has changed.
 type TraitDrift struct {
 	// Limit Above which it has drifted.
 	Limit float64 `json:"limit"`
 
-	// Path Example: age
+	// Path Keys from the root, joined by dots.
+	//
+	// Example: age
 	Path string `json:"path"`
 
 	// Psi Population stability index.
 	Psi float64 `json:"psi"`
 }
 
-// TraitOverride defines model for TraitOverride.
+// TraitOverride A decision about a trait.
 type TraitOverride struct {
-	Ignore    *bool `json:"ignore,omitempty"`
+	// Ignore It takes part in nothing.
+	Ignore *bool `json:"ignore,omitempty"`
+
+	// Sensitive It is data of a special category: it takes part in nothing, and its values are shown nowhere.
 	Sensitive *bool `json:"sensitive,omitempty"`
 
 	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.
@@ -2837,7 +3342,7 @@ type TraitOverride struct {
 // Example: ["plan","age","interests"]
 type TraitPaths = []string
 
-// TraitSchema defines model for TraitSchema.
+// TraitSchema What was learnt and decided about the traits.
 type TraitSchema struct {
 	// Overrides What you have decided, by path.
 	Overrides map[string]TraitOverride `json:"overrides"`
@@ -2868,7 +3373,7 @@ type TraitWeight = float64
 // Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
 type Traits = json.RawMessage
 
-// TraitsChange defines model for TraitsChange.
+// TraitsChange Decisions about traits.
 type TraitsChange struct {
 	// Traits By path, at most 256; `null` takes a decision back.
 	//
@@ -2878,13 +3383,19 @@ type TraitsChange struct {
 
 // User `traits` is left out for a token that may not `read`.
 type User struct {
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
-	// ExternalID Example: customer-4711
+	// ExternalID Your own identifier of the user.
+	//
+	// Example: customer-4711
 	ExternalID string `json:"external_id"`
 
-	// ID Example: usr_0123456789abcdefghijklmnop
+	// ID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	ID UserID `json:"id"`
 
 	// Traits Free-form attributes.
@@ -2892,11 +3403,13 @@ type User struct {
 	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
 	Traits Traits `json:"traits,omitempty"`
 
-	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
-// UserChange defines model for UserChange.
+// UserChange Traits to change.
 type UserChange struct {
 	// Traits Free-form attributes.
 	//
@@ -2904,15 +3417,21 @@ type UserChange struct {
 	Traits Traits `json:"traits"`
 }
 
-// UserConsent defines model for UserConsent.
+// UserConsent What a user has said of a layer.
 type UserConsent struct {
-	// ChangedAt Example: 2026-01-31T12:00:00.123456Z
+	// ChangedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	ChangedAt *Timestamp `json:"changed_at,omitempty"`
 
-	// ConsentLayerID Example: lay_0123456789abcdefghijklmnop
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
-	// ExternalID Example: customer-4711
+	// ExternalID Your own identifier of the user.
+	//
+	// Example: customer-4711
 	ExternalID string `json:"external_id"`
 
 	// History What the user has said, the newest first; at most the newest 1,000.
@@ -2921,55 +3440,75 @@ type UserConsent struct {
 	// Status `none` where the user never said anything.
 	Status ConsentStatus `json:"status"`
 
-	// UserID Example: usr_0123456789abcdefghijklmnop
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
 	UserID UserID `json:"user_id"`
 }
 
-// UserID Example: usr_0123456789abcdefghijklmnop
+// UserID The user's id, `usr_…`.
+//
+// Example: usr_0123456789abcdefghijklmnop
 type UserID = id.User
 
 // UserList defines model for UserList.
 type UserList struct {
+	// Data The users of this page.
 	Data []User `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// Webhook defines model for Webhook.
+// Webhook A subscription to events.
 type Webhook struct {
-	// CreatedAt Example: 2026-01-31T12:00:00.123456Z
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	CreatedAt Timestamp `json:"created_at"`
 
 	// Deliveries How deliveries go; in the answer to GET of one subscription only.
 	Deliveries *WebhookHealth `json:"deliveries,omitempty"`
-	EventTypes []EventType    `json:"event_types"`
+
+	// EventTypes The events that are delivered.
+	EventTypes []EventType `json:"event_types"`
 
 	// HasSecret Whether deliveries are signed.
 	HasSecret bool `json:"has_secret"`
 
-	// ID Example: whk_0123456789abcdefghijklmnop
+	// ID The subscription's id, `whk_…`.
+	//
+	// Example: whk_0123456789abcdefghijklmnop
 	ID WebhookID `json:"id"`
 
 	// Secret In the answer to the creation, where one was given, and to a rotation only.
-	Secret *string       `json:"secret,omitempty"`
+	Secret *string `json:"secret,omitempty"`
+
+	// Status `paused` receives nothing, and what occurs meanwhile is skipped.
 	Status WebhookStatus `json:"status"`
 
-	// UpdatedAt Example: 2026-01-31T12:00:00.123456Z
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 
-	// URL Example: https://example.com/hooks
+	// URL Where deliveries go.
+	//
+	// Example: https://example.com/hooks
 	URL string `json:"url"`
 }
 
-// WebhookChange defines model for WebhookChange.
+// WebhookChange What to change of a subscription; the rest stays.
 type WebhookChange struct {
+	// EventTypes The events to deliver.
 	EventTypes *EventTypes `json:"event_types,omitempty"`
 
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
 	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
+
+	// Status `paused` receives nothing, and what occurs meanwhile is skipped.
 	Status *WebhookStatus `json:"status,omitempty"`
 
 	// URL An http or https URL.
@@ -2980,13 +3519,19 @@ type WebhookChange struct {
 
 // WebhookHealth How deliveries go; in the answer to GET of one subscription only.
 type WebhookHealth struct {
-	// FailingSince Example: 2026-01-31T12:00:00.123456Z
+	// FailingSince A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	FailingSince *TimestampOrNull `json:"failing_since"`
 
-	// LastFailureAt Example: 2026-01-31T12:00:00.123456Z
+	// LastFailureAt A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	LastFailureAt *TimestampOrNull `json:"last_failure_at"`
 
-	// LastSuccessAt Example: 2026-01-31T12:00:00.123456Z
+	// LastSuccessAt A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
 	LastSuccessAt *TimestampOrNull `json:"last_success_at"`
 
 	// Pending Deliveries still to be made, counted up to 10,000.
@@ -2996,18 +3541,21 @@ type WebhookHealth struct {
 	Skipped int64 `json:"skipped"`
 }
 
-// WebhookID Example: whk_0123456789abcdefghijklmnop
+// WebhookID The subscription's id, `whk_…`.
+//
+// Example: whk_0123456789abcdefghijklmnop
 type WebhookID = id.Webhook
 
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
+	// Data The subscriptions of this page.
 	Data []Webhook `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// WebhookRotation defines model for WebhookRotation.
+// WebhookRotation The new secret; one is made up where it is left out.
 type WebhookRotation struct {
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
@@ -3020,11 +3568,12 @@ type WebhookRotation struct {
 // Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 type WebhookSecret = string
 
-// WebhookStatus defines model for WebhookStatus.
+// WebhookStatus `paused` receives nothing, and what occurs meanwhile is skipped.
 type WebhookStatus string
 
-// WebhookTest defines model for WebhookTest.
+// WebhookTest Which event to make up.
 type WebhookTest struct {
+	// EventType What happened.
 	EventType EventType `json:"event_type"`
 }
 
@@ -3060,7 +3609,7 @@ type DeliveryInPath = string
 // HeaderDelivery defines model for HeaderDelivery.
 type HeaderDelivery = string
 
-// HeaderEvent defines model for HeaderEvent.
+// HeaderEvent What happened.
 type HeaderEvent = EventType
 
 // HeaderSignature defines model for HeaderSignature.
@@ -3114,6 +3663,9 @@ type Conflict = Problem
 // Forbidden RFC 9457.
 type Forbidden = Problem
 
+// Gone RFC 9457.
+type Gone = Problem
+
 // Invalid RFC 9457.
 type Invalid = Problem
 
@@ -3126,14 +3678,24 @@ type Missing = Problem
 // Stale RFC 9457.
 type Stale = Problem
 
+// TooLarge RFC 9457.
+type TooLarge = Problem
+
 // Unauthenticated RFC 9457.
 type Unauthenticated = Problem
 
 // Unavailable RFC 9457.
 type Unavailable = Problem
 
+// Unreadable RFC 9457.
+type Unreadable = Problem
+
+// WrongType RFC 9457.
+type WrongType = Problem
+
 // ListCampaignsParams defines parameters for ListCampaigns.
 type ListCampaignsParams struct {
+	// Status Only those of this status.
 	Status *CampaignStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
@@ -3166,6 +3728,7 @@ type ListAPIKeysParams struct {
 
 // ListHistoryParams defines parameters for ListHistory.
 type ListHistoryParams struct {
+	// Stream Only events of this stream.
 	Stream *string `form:"stream,omitempty" json:"stream,omitempty"`
 
 	// Type Such as `end_user.created`.
@@ -3198,7 +3761,10 @@ type ListHistoryParamsPersonal string
 
 // ProveHistoryParams defines parameters for ProveHistory.
 type ProveHistoryParams struct {
-	Ordinal  *int64 `form:"ordinal,omitempty" json:"ordinal,omitempty"`
+	// Ordinal The event to prove, by its `ordinal`.
+	Ordinal *int64 `form:"ordinal,omitempty" json:"ordinal,omitempty"`
+
+	// FromSize The size of an earlier head.
 	FromSize *int64 `form:"from_size,omitempty" json:"from_size,omitempty"`
 }
 
@@ -3234,6 +3800,7 @@ type RemoveMemberParams struct {
 
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
+	// Status Only those of this status.
 	Status *WebhookStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
@@ -3245,6 +3812,7 @@ type ListWebhooksParams struct {
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
+	// Status Only those of this status.
 	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
@@ -3256,6 +3824,7 @@ type ListDeliveriesParams struct {
 
 // ListClusteringRunsParams defines parameters for ListClusteringRuns.
 type ListClusteringRunsParams struct {
+	// Status Only those of this status.
 	Status *RunStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// ConsentLayerID Only the runs of this layer.
@@ -3309,6 +3878,7 @@ type ListConsentLayersParams struct {
 
 // ListConsentsParams defines parameters for ListConsents.
 type ListConsentsParams struct {
+	// Status What the users have said last; `granted` where it is left out.
 	Status *ConsentFilter `form:"status,omitempty" json:"status,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
@@ -3448,11 +4018,11 @@ type RecordInteractionJSONRequestBody = NewInteraction
 // ComputeMatchesJSONRequestBody defines body for ComputeMatches for application/json ContentType.
 type ComputeMatchesJSONRequestBody = MatchRequest
 
-// ExchangeJSONRequestBody defines body for Exchange for application/json ContentType.
-type ExchangeJSONRequestBody = ExchangeRequest
+// ExchangeAPIKeyJSONRequestBody defines body for ExchangeAPIKey for application/json ContentType.
+type ExchangeAPIKeyJSONRequestBody = ExchangeRequest
 
-// SignupJSONRequestBody defines body for Signup for application/json ContentType.
-type SignupJSONRequestBody = SignupRequest
+// SignUpJSONRequestBody defines body for SignUp for application/json ContentType.
+type SignUpJSONRequestBody = SignupRequest
 
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = TokenRequest
@@ -3668,12 +4238,12 @@ func (t *EventDelivery) UnmarshalJSON(b []byte) error {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// AuditJWKS The public keys that verify heads of histories
+	// GetAuditJWKS The public keys that verify heads of histories
 	// (GET /.well-known/audit-jwks.json)
-	AuditJWKS(w http.ResponseWriter, r *http.Request)
-	// JWKS The public keys that verify tokens
+	GetAuditJWKS(w http.ResponseWriter, r *http.Request)
+	// GetJWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
-	JWKS(w http.ResponseWriter, r *http.Request)
+	GetJWKS(w http.ResponseWriter, r *http.Request)
 	// ListCampaigns List the campaigns
 	// (GET /api/v1/campaigns)
 	ListCampaigns(w http.ResponseWriter, r *http.Request, params ListCampaignsParams)
@@ -3749,9 +4319,9 @@ type ServerInterface interface {
 	// GetDelivery Get a delivery and its attempts
 	// (GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id})
 	GetDelivery(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath)
-	// Redeliver Send a delivery again
+	// RepeatDelivery Send a delivery again
 	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver)
-	Redeliver(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath)
+	RepeatDelivery(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath)
 	// RecoverDeliveries Deliver again what did not arrive
 	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover)
 	RecoverDeliveries(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath)
@@ -3872,12 +4442,12 @@ type ServerInterface interface {
 	// ComputeMatches Compute matches for a user
 	// (POST /api/v1/users/{user_id}/matches)
 	ComputeMatches(w http.ResponseWriter, r *http.Request, userID UserInPath)
-	// Exchange Exchange an API key for a token
+	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
-	Exchange(w http.ResponseWriter, r *http.Request)
-	// Signup Sign a company up
+	ExchangeAPIKey(w http.ResponseWriter, r *http.Request)
+	// SignUp Sign a company up
 	// (POST /auth/signup)
-	Signup(w http.ResponseWriter, r *http.Request)
+	SignUp(w http.ResponseWriter, r *http.Request)
 	// LogIn Log in
 	// (POST /auth/token)
 	LogIn(w http.ResponseWriter, r *http.Request)
@@ -3892,11 +4462,11 @@ type ServerInterfaceWrapper struct {
 
 type MiddlewareFunc func(http.Handler) http.Handler
 
-// AuditJWKS operation middleware
-func (siw *ServerInterfaceWrapper) AuditJWKS(w http.ResponseWriter, r *http.Request) {
+// GetAuditJWKS operation middleware
+func (siw *ServerInterfaceWrapper) GetAuditJWKS(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.AuditJWKS(w, r)
+		siw.Handler.GetAuditJWKS(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3906,11 +4476,11 @@ func (siw *ServerInterfaceWrapper) AuditJWKS(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
-// JWKS operation middleware
-func (siw *ServerInterfaceWrapper) JWKS(w http.ResponseWriter, r *http.Request) {
+// GetJWKS operation middleware
+func (siw *ServerInterfaceWrapper) GetJWKS(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.JWKS(w, r)
+		siw.Handler.GetJWKS(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5054,8 +5624,8 @@ func (siw *ServerInterfaceWrapper) GetDelivery(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
-// Redeliver operation middleware
-func (siw *ServerInterfaceWrapper) Redeliver(w http.ResponseWriter, r *http.Request) {
+// RepeatDelivery operation middleware
+func (siw *ServerInterfaceWrapper) RepeatDelivery(w http.ResponseWriter, r *http.Request) {
 
 	var err error
 	_ = err
@@ -5088,7 +5658,7 @@ func (siw *ServerInterfaceWrapper) Redeliver(w http.ResponseWriter, r *http.Requ
 	}
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Redeliver(w, r, clientID, webhookID, deliveryID)
+		siw.Handler.RepeatDelivery(w, r, clientID, webhookID, deliveryID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6481,11 +7051,11 @@ func (siw *ServerInterfaceWrapper) ComputeMatches(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
-// Exchange operation middleware
-func (siw *ServerInterfaceWrapper) Exchange(w http.ResponseWriter, r *http.Request) {
+// ExchangeAPIKey operation middleware
+func (siw *ServerInterfaceWrapper) ExchangeAPIKey(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Exchange(w, r)
+		siw.Handler.ExchangeAPIKey(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6495,11 +7065,11 @@ func (siw *ServerInterfaceWrapper) Exchange(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
-// Signup operation middleware
-func (siw *ServerInterfaceWrapper) Signup(w http.ResponseWriter, r *http.Request) {
+// SignUp operation middleware
+func (siw *ServerInterfaceWrapper) SignUp(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Signup(w, r)
+		siw.Handler.SignUp(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6596,8 +7166,8 @@ func (e *TooManyValuesForParamError) Error() string {
 // method and its path in the contract.
 func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWriter, r *http.Request, err error)) {
 	wrapper := ServerInterfaceWrapper{Handler: si, ErrorHandlerFunc: onError}
-	r.HandleFunc("/.well-known/audit-jwks.json", wrapper.AuditJWKS).Methods(http.MethodGet).Name("GET /.well-known/audit-jwks.json")
-	r.HandleFunc("/.well-known/jwks.json", wrapper.JWKS).Methods(http.MethodGet).Name("GET /.well-known/jwks.json")
+	r.HandleFunc("/.well-known/audit-jwks.json", wrapper.GetAuditJWKS).Methods(http.MethodGet).Name("GET /.well-known/audit-jwks.json")
+	r.HandleFunc("/.well-known/jwks.json", wrapper.GetJWKS).Methods(http.MethodGet).Name("GET /.well-known/jwks.json")
 	r.HandleFunc("/api/v1/campaigns", wrapper.ListCampaigns).Methods(http.MethodGet).Name("GET /api/v1/campaigns")
 	r.HandleFunc("/api/v1/campaigns", wrapper.CreateCampaign).Methods(http.MethodPost).Name("POST /api/v1/campaigns")
 	r.HandleFunc("/api/v1/campaigns/{campaign_id}", wrapper.GetCampaign).Methods(http.MethodGet).Name("GET /api/v1/campaigns/{campaign_id}")
@@ -6623,7 +7193,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.ChangeWebhook).Methods(http.MethodPatch).Name("PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}", wrapper.GetDelivery).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}")
-	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", wrapper.Redeliver).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", wrapper.RepeatDelivery).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/recover", wrapper.RecoverDeliveries).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret", wrapper.RotateWebhookSecret).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/rotate_secret")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}/test", wrapper.TestWebhook).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test")
@@ -6664,14 +7234,16 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}/feed/interactions", wrapper.RecordInteraction).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/feed/interactions")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ListMatches).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ComputeMatches).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/matches")
-	r.HandleFunc("/auth/exchange", wrapper.Exchange).Methods(http.MethodPost).Name("POST /auth/exchange")
-	r.HandleFunc("/auth/signup", wrapper.Signup).Methods(http.MethodPost).Name("POST /auth/signup")
+	r.HandleFunc("/auth/exchange", wrapper.ExchangeAPIKey).Methods(http.MethodPost).Name("POST /auth/exchange")
+	r.HandleFunc("/auth/signup", wrapper.SignUp).Methods(http.MethodPost).Name("POST /auth/signup")
 	r.HandleFunc("/auth/token", wrapper.LogIn).Methods(http.MethodPost).Name("POST /auth/token")
 }
 
 type ConflictApplicationProblemPlusJSONResponse Problem
 
 type ForbiddenApplicationProblemPlusJSONResponse Problem
+
+type GoneApplicationProblemPlusJSONResponse Problem
 
 type InvalidApplicationProblemPlusJSONResponse Problem
 
@@ -6692,6 +7264,8 @@ type ProblemApplicationProblemPlusJSONResponse Problem
 
 type StaleApplicationProblemPlusJSONResponse Problem
 
+type TooLargeApplicationProblemPlusJSONResponse Problem
+
 type UnauthenticatedResponseHeaders struct {
 	WWWAuthenticate *string
 }
@@ -6710,23 +7284,27 @@ type UnavailableApplicationProblemPlusJSONResponse struct {
 	Headers UnavailableResponseHeaders
 }
 
-type AuditJWKSRequestObject struct {
+type UnreadableApplicationProblemPlusJSONResponse Problem
+
+type WrongTypeApplicationProblemPlusJSONResponse Problem
+
+type GetAuditJWKSRequestObject struct {
 }
 
-type AuditJWKSResponseObject interface {
-	VisitAuditJWKSResponse(w http.ResponseWriter) error
+type GetAuditJWKSResponseObject interface {
+	VisitGetAuditJWKSResponse(w http.ResponseWriter) error
 }
 
-type AuditJWKS200ResponseHeaders struct {
+type GetAuditJWKS200ResponseHeaders struct {
 	CacheControl string
 }
 
-type AuditJWKS200JSONResponse struct {
+type GetAuditJWKS200JSONResponse struct {
 	Body    JWKS
-	Headers AuditJWKS200ResponseHeaders
+	Headers GetAuditJWKS200ResponseHeaders
 }
 
-func (response AuditJWKS200JSONResponse) VisitAuditJWKSResponse(w http.ResponseWriter) error {
+func (response GetAuditJWKS200JSONResponse) VisitGetAuditJWKSResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -6739,23 +7317,23 @@ func (response AuditJWKS200JSONResponse) VisitAuditJWKSResponse(w http.ResponseW
 	return err
 }
 
-type JWKSRequestObject struct {
+type GetJWKSRequestObject struct {
 }
 
-type JWKSResponseObject interface {
-	VisitJWKSResponse(w http.ResponseWriter) error
+type GetJWKSResponseObject interface {
+	VisitGetJWKSResponse(w http.ResponseWriter) error
 }
 
-type JWKS200ResponseHeaders struct {
+type GetJWKS200ResponseHeaders struct {
 	CacheControl string
 }
 
-type JWKS200JSONResponse struct {
+type GetJWKS200JSONResponse struct {
 	Body    JWKS
-	Headers JWKS200ResponseHeaders
+	Headers GetJWKS200ResponseHeaders
 }
 
-func (response JWKS200JSONResponse) VisitJWKSResponse(w http.ResponseWriter) error {
+func (response GetJWKS200JSONResponse) VisitGetJWKSResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -7504,26 +8082,26 @@ func (response GetDelivery200JSONResponse) VisitGetDeliveryResponse(w http.Respo
 	return err
 }
 
-type RedeliverRequestObject struct {
+type RepeatDeliveryRequestObject struct {
 	ClientID   ClientInPath   `json:"client_id"`
 	WebhookID  WebhookInPath  `json:"webhook_id"`
 	DeliveryID DeliveryInPath `json:"delivery_id"`
 }
 
-type RedeliverResponseObject interface {
-	VisitRedeliverResponse(w http.ResponseWriter) error
+type RepeatDeliveryResponseObject interface {
+	VisitRepeatDeliveryResponse(w http.ResponseWriter) error
 }
 
-type Redeliver202ResponseHeaders struct {
+type RepeatDelivery202ResponseHeaders struct {
 	Location string
 }
 
-type Redeliver202JSONResponse struct {
+type RepeatDelivery202JSONResponse struct {
 	Body    Delivery
-	Headers Redeliver202ResponseHeaders
+	Headers RepeatDelivery202ResponseHeaders
 }
 
-func (response Redeliver202JSONResponse) VisitRedeliverResponse(w http.ResponseWriter) error {
+func (response RepeatDelivery202JSONResponse) VisitRepeatDeliveryResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8667,17 +9245,17 @@ func (response ComputeMatches200JSONResponse) VisitComputeMatchesResponse(w http
 	return err
 }
 
-type ExchangeRequestObject struct {
-	Body *ExchangeJSONRequestBody
+type ExchangeAPIKeyRequestObject struct {
+	Body *ExchangeAPIKeyJSONRequestBody
 }
 
-type ExchangeResponseObject interface {
-	VisitExchangeResponse(w http.ResponseWriter) error
+type ExchangeAPIKeyResponseObject interface {
+	VisitExchangeAPIKeyResponse(w http.ResponseWriter) error
 }
 
-type Exchange200JSONResponse Exchanged
+type ExchangeAPIKey200JSONResponse Exchanged
 
-func (response Exchange200JSONResponse) VisitExchangeResponse(w http.ResponseWriter) error {
+func (response ExchangeAPIKey200JSONResponse) VisitExchangeAPIKeyResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -8689,25 +9267,25 @@ func (response Exchange200JSONResponse) VisitExchangeResponse(w http.ResponseWri
 	return err
 }
 
-type SignupRequestObject struct {
-	Body *SignupJSONRequestBody
+type SignUpRequestObject struct {
+	Body *SignUpJSONRequestBody
 }
 
-type SignupResponseObject interface {
-	VisitSignupResponse(w http.ResponseWriter) error
+type SignUpResponseObject interface {
+	VisitSignUpResponse(w http.ResponseWriter) error
 }
 
-type Signup201ResponseHeaders struct {
+type SignUp201ResponseHeaders struct {
 	Location         string
 	XKindredPosition string
 }
 
-type Signup201JSONResponse struct {
+type SignUp201JSONResponse struct {
 	Body    SignedUp
-	Headers Signup201ResponseHeaders
+	Headers SignUp201ResponseHeaders
 }
 
-func (response Signup201JSONResponse) VisitSignupResponse(w http.ResponseWriter) error {
+func (response SignUp201JSONResponse) VisitSignUpResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8745,12 +9323,12 @@ func (response LogIn200JSONResponse) VisitLogInResponse(w http.ResponseWriter) e
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
-	// AuditJWKS The public keys that verify heads of histories
+	// GetAuditJWKS The public keys that verify heads of histories
 	// (GET /.well-known/audit-jwks.json)
-	AuditJWKS(ctx context.Context, request AuditJWKSRequestObject) (AuditJWKSResponseObject, error)
-	// JWKS The public keys that verify tokens
+	GetAuditJWKS(ctx context.Context, request GetAuditJWKSRequestObject) (GetAuditJWKSResponseObject, error)
+	// GetJWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
-	JWKS(ctx context.Context, request JWKSRequestObject) (JWKSResponseObject, error)
+	GetJWKS(ctx context.Context, request GetJWKSRequestObject) (GetJWKSResponseObject, error)
 	// ListCampaigns List the campaigns
 	// (GET /api/v1/campaigns)
 	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (ListCampaignsResponseObject, error)
@@ -8826,9 +9404,9 @@ type StrictServerInterface interface {
 	// GetDelivery Get a delivery and its attempts
 	// (GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id})
 	GetDelivery(ctx context.Context, request GetDeliveryRequestObject) (GetDeliveryResponseObject, error)
-	// Redeliver Send a delivery again
+	// RepeatDelivery Send a delivery again
 	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver)
-	Redeliver(ctx context.Context, request RedeliverRequestObject) (RedeliverResponseObject, error)
+	RepeatDelivery(ctx context.Context, request RepeatDeliveryRequestObject) (RepeatDeliveryResponseObject, error)
 	// RecoverDeliveries Deliver again what did not arrive
 	// (POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/recover)
 	RecoverDeliveries(ctx context.Context, request RecoverDeliveriesRequestObject) (RecoverDeliveriesResponseObject, error)
@@ -8949,12 +9527,12 @@ type StrictServerInterface interface {
 	// ComputeMatches Compute matches for a user
 	// (POST /api/v1/users/{user_id}/matches)
 	ComputeMatches(ctx context.Context, request ComputeMatchesRequestObject) (ComputeMatchesResponseObject, error)
-	// Exchange Exchange an API key for a token
+	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
-	Exchange(ctx context.Context, request ExchangeRequestObject) (ExchangeResponseObject, error)
-	// Signup Sign a company up
+	ExchangeAPIKey(ctx context.Context, request ExchangeAPIKeyRequestObject) (ExchangeAPIKeyResponseObject, error)
+	// SignUp Sign a company up
 	// (POST /auth/signup)
-	Signup(ctx context.Context, request SignupRequestObject) (SignupResponseObject, error)
+	SignUp(ctx context.Context, request SignUpRequestObject) (SignUpResponseObject, error)
 	// LogIn Log in
 	// (POST /auth/token)
 	LogIn(ctx context.Context, request LogInRequestObject) (LogInResponseObject, error)
@@ -8999,23 +9577,23 @@ type strictHandler struct {
 	options     StrictHTTPServerOptions
 }
 
-// AuditJWKS operation middleware
-func (sh *strictHandler) AuditJWKS(w http.ResponseWriter, r *http.Request) {
-	var request AuditJWKSRequestObject
+// GetAuditJWKS operation middleware
+func (sh *strictHandler) GetAuditJWKS(w http.ResponseWriter, r *http.Request) {
+	var request GetAuditJWKSRequestObject
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.AuditJWKS(ctx, request.(AuditJWKSRequestObject))
+		return sh.ssi.GetAuditJWKS(ctx, request.(GetAuditJWKSRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "AuditJWKS")
+		handler = middleware(handler, "GetAuditJWKS")
 	}
 
 	response, err := handler(r.Context(), w, r, request)
 
 	if err != nil {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(AuditJWKSResponseObject); ok {
-		if err := validResponse.VisitAuditJWKSResponse(w); err != nil {
+	} else if validResponse, ok := response.(GetAuditJWKSResponseObject); ok {
+		if err := validResponse.VisitGetAuditJWKSResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -9023,23 +9601,23 @@ func (sh *strictHandler) AuditJWKS(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// JWKS operation middleware
-func (sh *strictHandler) JWKS(w http.ResponseWriter, r *http.Request) {
-	var request JWKSRequestObject
+// GetJWKS operation middleware
+func (sh *strictHandler) GetJWKS(w http.ResponseWriter, r *http.Request) {
+	var request GetJWKSRequestObject
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.JWKS(ctx, request.(JWKSRequestObject))
+		return sh.ssi.GetJWKS(ctx, request.(GetJWKSRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "JWKS")
+		handler = middleware(handler, "GetJWKS")
 	}
 
 	response, err := handler(r.Context(), w, r, request)
 
 	if err != nil {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(JWKSResponseObject); ok {
-		if err := validResponse.VisitJWKSResponse(w); err != nil {
+	} else if validResponse, ok := response.(GetJWKSResponseObject); ok {
+		if err := validResponse.VisitGetJWKSResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -9775,27 +10353,27 @@ func (sh *strictHandler) GetDelivery(w http.ResponseWriter, r *http.Request, cli
 	}
 }
 
-// Redeliver operation middleware
-func (sh *strictHandler) Redeliver(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath) {
-	var request RedeliverRequestObject
+// RepeatDelivery operation middleware
+func (sh *strictHandler) RepeatDelivery(w http.ResponseWriter, r *http.Request, clientID ClientInPath, webhookID WebhookInPath, deliveryID DeliveryInPath) {
+	var request RepeatDeliveryRequestObject
 
 	request.ClientID = clientID
 	request.WebhookID = webhookID
 	request.DeliveryID = deliveryID
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.Redeliver(ctx, request.(RedeliverRequestObject))
+		return sh.ssi.RepeatDelivery(ctx, request.(RepeatDeliveryRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "Redeliver")
+		handler = middleware(handler, "RepeatDelivery")
 	}
 
 	response, err := handler(r.Context(), w, r, request)
 
 	if err != nil {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(RedeliverResponseObject); ok {
-		if err := validResponse.VisitRedeliverResponse(w); err != nil {
+	} else if validResponse, ok := response.(RepeatDeliveryResponseObject); ok {
+		if err := validResponse.VisitRepeatDeliveryResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -10957,11 +11535,11 @@ func (sh *strictHandler) ComputeMatches(w http.ResponseWriter, r *http.Request, 
 	}
 }
 
-// Exchange operation middleware
-func (sh *strictHandler) Exchange(w http.ResponseWriter, r *http.Request) {
-	var request ExchangeRequestObject
+// ExchangeAPIKey operation middleware
+func (sh *strictHandler) ExchangeAPIKey(w http.ResponseWriter, r *http.Request) {
+	var request ExchangeAPIKeyRequestObject
 
-	var body ExchangeJSONRequestBody
+	var body ExchangeAPIKeyJSONRequestBody
 	if err := runtime.BindJSONBody(r, &body); err != nil {
 		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
 		return
@@ -10969,18 +11547,18 @@ func (sh *strictHandler) Exchange(w http.ResponseWriter, r *http.Request) {
 	request.Body = &body
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.Exchange(ctx, request.(ExchangeRequestObject))
+		return sh.ssi.ExchangeAPIKey(ctx, request.(ExchangeAPIKeyRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "Exchange")
+		handler = middleware(handler, "ExchangeAPIKey")
 	}
 
 	response, err := handler(r.Context(), w, r, request)
 
 	if err != nil {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(ExchangeResponseObject); ok {
-		if err := validResponse.VisitExchangeResponse(w); err != nil {
+	} else if validResponse, ok := response.(ExchangeAPIKeyResponseObject); ok {
+		if err := validResponse.VisitExchangeAPIKeyResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -10988,11 +11566,11 @@ func (sh *strictHandler) Exchange(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Signup operation middleware
-func (sh *strictHandler) Signup(w http.ResponseWriter, r *http.Request) {
-	var request SignupRequestObject
+// SignUp operation middleware
+func (sh *strictHandler) SignUp(w http.ResponseWriter, r *http.Request) {
+	var request SignUpRequestObject
 
-	var body SignupJSONRequestBody
+	var body SignUpJSONRequestBody
 	if err := runtime.BindJSONBody(r, &body); err != nil {
 		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
 		return
@@ -11000,18 +11578,18 @@ func (sh *strictHandler) Signup(w http.ResponseWriter, r *http.Request) {
 	request.Body = &body
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.Signup(ctx, request.(SignupRequestObject))
+		return sh.ssi.SignUp(ctx, request.(SignUpRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "Signup")
+		handler = middleware(handler, "SignUp")
 	}
 
 	response, err := handler(r.Context(), w, r, request)
 
 	if err != nil {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(SignupResponseObject); ok {
-		if err := validResponse.VisitSignupResponse(w); err != nil {
+	} else if validResponse, ok := response.(SignUpResponseObject); ok {
+		if err := validResponse.VisitSignUpResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -132,7 +132,7 @@ func (s *service) ListWebhooks(context.Context, httpapi.ListWebhooksRequestObjec
 	return httpapi.ListWebhooks200JSONResponse{Data: []httpapi.Webhook{}}, nil
 }
 
-func (s *service) Exchange(_ context.Context, r httpapi.ExchangeRequestObject) (httpapi.ExchangeResponseObject, error) {
+func (s *service) ExchangeAPIKey(_ context.Context, r httpapi.ExchangeAPIKeyRequestObject) (httpapi.ExchangeAPIKeyResponseObject, error) {
 	s.apiKey = r.Body.APIKey
 	return nil, fault.New(fault.Unauthenticated, "invalid_api_key", "The API key is not valid.")
 }

@@ -70,7 +70,7 @@ func (a *API) feedPage(ctx context.Context, r feeds.Request, list string, cursor
 
 func (a *API) feedItem(client id.Client, user id.User, page feeds.Page, i feeds.Item) httpapi.FeedItem {
 	out := httpapi.FeedItem{
-		Type: httpapi.FeedItemType(i.Kind.String()), Reason: httpapi.FeedItemReason(i.Reason.String()), Score: i.Score,
+		Type: httpapi.FeedItemType(i.Kind.String()), Reason: httpapi.FeedReason(i.Reason.String()), Score: i.Score,
 	}
 	if i.Kind == feeds.Campaign {
 		out.CampaignID, out.ImpressionID = new(string(i.Campaign)), string(i.Impression)

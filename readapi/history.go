@@ -19,8 +19,8 @@ import (
 // auditKeysFor is how long the audit keys may be kept.
 const auditKeysFor = "public, max-age=300"
 
-// AuditJWKS publishes the keys that verify heads of histories.
-func (a *API) AuditJWKS(ctx context.Context, _ httpapi.AuditJWKSRequestObject) (httpapi.AuditJWKSResponseObject, error) {
+// GetAuditJWKS publishes the keys that verify heads of histories.
+func (a *API) GetAuditJWKS(ctx context.Context, _ httpapi.GetAuditJWKSRequestObject) (httpapi.GetAuditJWKSResponseObject, error) {
 	published, err := a.History.Published(ctx)
 	if err != nil {
 		return nil, err
@@ -31,9 +31,9 @@ func (a *API) AuditJWKS(ctx context.Context, _ httpapi.AuditJWKSRequestObject) (
 			return nil, fmt.Errorf("read an audit key: %w", err)
 		}
 	}
-	return httpapi.AuditJWKS200JSONResponse{
+	return httpapi.GetAuditJWKS200JSONResponse{
 		Body:    set,
-		Headers: httpapi.AuditJWKS200ResponseHeaders{CacheControl: auditKeysFor},
+		Headers: httpapi.GetAuditJWKS200ResponseHeaders{CacheControl: auditKeysFor},
 	}, nil
 }
 

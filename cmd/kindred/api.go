@@ -44,10 +44,10 @@ type (
 
 var _ httpapi.StrictServerInterface = api{}
 
-// Signup makes a client and its owner.
-func (a api) Signup(ctx context.Context, r httpapi.SignupRequestObject) (answer httpapi.SignupResponseObject, err error) {
-	err = a.SignUp(ctx, func() error {
-		answer, err = a.writing.Signup(ctx, r)
+// SignUp makes a client and its owner.
+func (a api) SignUp(ctx context.Context, r httpapi.SignUpRequestObject) (answer httpapi.SignUpResponseObject, err error) {
+	err = a.Endpoints.SignUp(ctx, func() error {
+		answer, err = a.writing.SignUp(ctx, r)
 		return err
 	})
 	return answer, err

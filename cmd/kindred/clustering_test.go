@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kindred/domain/event"
 	"kindred/httpapi"
 )
 
@@ -67,7 +69,7 @@ func TestClusteringStory(t *testing.T) {
 	t.Parallel()
 	a := startService(t).signUp()
 	hook := receive(t, http.StatusOK)
-	a.subscribe(hook.URL, "", "clustering.completed", "clustering.failed", "cluster.drift_detected")
+	a.subscribe(hook.URL, "", event.PublicTypes()...)
 	type message struct {
 		EventType string         `json:"event_type"`
 		Data      map[string]any `json:"data"`
@@ -211,6 +213,18 @@ func TestClusteringStory(t *testing.T) {
 	told("clustering.completed")
 	if more := waiting["cluster.drift_detected"]; len(more) != 0 {
 		t.Errorf("drift is told again: %v", more)
+	}
+
+	// A match and a spent budget are told to the same subscriber, who has then
+	// heard all that the service tells: the receiver has checked each.
+	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:"+names[5]+"/matches", map[string]any{"matched_user_id": "ext:" + names[6]}))
+	told("match.computed")
+	want[httpapi.Spend](t, http.StatusCreated, a.spend(campaign, "all of it", campaign.BudgetMinor))
+	if diff := cmp.Diff(map[string]any{"client_id": string(a.Client.ID), "campaign_id": string(campaign.ID)}, told("campaign.budget_exhausted")); diff != "" {
+		t.Errorf("campaign.budget_exhausted (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(event.PublicTypes())), slices.Sorted(maps.Keys(waiting))); diff != "" {
+		t.Errorf("events (-public +heard):\n%s", diff)
 	}
 
 	// Runs can be listed by status.

@@ -28,7 +28,8 @@ type delivery struct {
 	Body   []byte
 }
 
-// receiver is somebody's web server. answers are the statuses of its first
+// receiver is somebody's web server. What it gets is held against the contract.
+// answers are the statuses of its first
 // answers, the last one for all that follow; 0 hangs.
 type receiver struct {
 	URL string
@@ -37,6 +38,9 @@ type receiver struct {
 
 func receive(t *testing.T, answers ...int) *receiver {
 	t.Helper()
+	if _, err := loadContract(); err != nil { // before a delivery waits for it
+		t.Fatal(err)
+	}
 	r := &receiver{got: make(chan delivery, 1000)}
 	turns := make(chan int, 1)
 	turns <- 0
@@ -44,6 +48,9 @@ func receive(t *testing.T, answers ...int) *receiver {
 		body, err := io.ReadAll(q.Body)
 		if err != nil {
 			t.Errorf("receive: %v", err)
+		}
+		if err := checkDelivery(q.Header, body); err != nil {
+			t.Errorf("%s was delivered against the contract: %v", body, err)
 		}
 		turn := <-turns
 		turns <- turn + 1

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -77,24 +78,59 @@ func bodyOf(command string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(body, "'"), `'\''`, "'")
 }
 
-// wantDelivery checks a body that a receiver got against what the contract says
-// of its event's.
-func wantDelivery(t *testing.T, eventType string, body []byte) {
-	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+// loadContract reads the contract, once for all receivers.
+var loadContract = sync.OnceValues(func() (*openapi3.T, error) {
+	return openapi3.NewLoader().LoadFromData(httpapi.Contract())
+})
+
+// checkEvent holds the body of a delivery against what the contract says of its
+// event, and returns the event's type.
+func checkEvent(body []byte) (eventType string, err error) {
+	doc, err := loadContract()
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
+	var value map[string]any
+	if err := json.Unmarshal(body, &value); err != nil {
+		return "", err
+	}
+	eventType = fmt.Sprint(value["event_type"])
 	_, name, _ := strings.Cut(doc.Components.Schemas["EventDelivery"].Value.Discriminator.Mapping[eventType].Ref, "schemas/")
 	schema := doc.Components.Schemas[name]
 	if schema == nil {
-		t.Fatalf("the contract does not describe %s", eventType)
+		return "", fmt.Errorf("the contract does not describe the event %s", eventType)
 	}
-	var value any
-	if err := json.Unmarshal(body, &value); err != nil {
-		t.Fatal(err)
+	return eventType, schema.Value.VisitJSON(value, openapi3.MultiErrors())
+}
+
+// checkDelivery holds what a receiver got against the contract: the body, and
+// the service's own headers.
+func checkDelivery(header http.Header, body []byte) error {
+	eventType, err := checkEvent(body)
+	if err != nil {
+		return err
 	}
-	if err := schema.Value.VisitJSON(value, openapi3.MultiErrors()); err != nil {
-		t.Errorf("%s is sent as %s: %.300v", eventType, body, err)
+	doc, err := loadContract()
+	if err != nil {
+		return err
 	}
+	if got := header.Get("X-Service-Event"); got != eventType {
+		return fmt.Errorf("the header says %s, the body %s", got, eventType)
+	}
+	declared := map[string]bool{}
+	for _, event := range doc.Paths.Find("/api/v1/clients/{client_id}/webhooks").Post.Callbacks["event"].Value.Map() {
+		for _, p := range event.Post.Parameters {
+			name := http.CanonicalHeaderKey(p.Value.Name)
+			declared[name] = true
+			if p.Value.Required && header.Get(name) == "" {
+				return fmt.Errorf("%s lacks the header %s", eventType, name)
+			}
+		}
+	}
+	for name := range header {
+		if (strings.HasPrefix(name, "X-") || strings.HasPrefix(name, "Webhook-")) && !declared[name] {
+			return fmt.Errorf("the contract does not describe the header %s", name)
+		}
+	}
+	return nil
 }

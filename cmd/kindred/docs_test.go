@@ -79,7 +79,9 @@ func TestTheEventsOfTheDocumentationAreThoseOfTheContract(t *testing.T) {
 		}
 		eventType := regexp.MustCompile(`"event_type": "([a-z._]+)"`).FindStringSubmatch(b.Text)[1]
 		named[eventType] = true
-		wantDelivery(t, eventType, []byte(b.Text))
+		if _, err := checkEvent([]byte(b.Text)); err != nil {
+			t.Errorf("%s: %v", eventType, err)
+		}
 	}
 	if len(named) != 5 {
 		t.Errorf("%v are shown, want all five", named)

@@ -10,8 +10,8 @@ import (
 	"kindred/httpapi"
 )
 
-// Signup makes a client and its owner.
-func (a *API) Signup(ctx context.Context, r httpapi.SignupRequestObject) (httpapi.SignupResponseObject, error) {
+// SignUp makes a client and its owner.
+func (a *API) SignUp(ctx context.Context, r httpapi.SignUpRequestObject) (httpapi.SignUpResponseObject, error) {
 	account, err := a.Commands.SignUp(ctx, call(ctx), commands.SignUp{
 		Email: r.Body.Email, Password: r.Body.Password, CompanyName: r.Body.CompanyName,
 	})
@@ -22,7 +22,7 @@ func (a *API) Signup(ctx context.Context, r httpapi.SignupRequestObject) (httpap
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.Signup201JSONResponse{
+	return httpapi.SignUp201JSONResponse{
 		Body: httpapi.SignedUp{
 			Client: httpapi.ClientSummary{
 				ID: account.Client, Slug: account.ClientSlug, Name: account.ClientName,
@@ -31,7 +31,7 @@ func (a *API) Signup(ctx context.Context, r httpapi.SignupRequestObject) (httpap
 			User:  httpapi.ClientUser{ID: account.Member, Email: account.Email, Role: httpapi.Role(account.Role)},
 			Token: login.Token, Scopes: login.Scopes, ExpiresIn: int(login.ExpiresIn.Seconds()),
 		},
-		Headers: httpapi.Signup201ResponseHeaders{
+		Headers: httpapi.SignUp201ResponseHeaders{
 			Location: "/api/v1/clients/" + string(account.Client), XKindredPosition: position(account.Outcome),
 		},
 	}, nil

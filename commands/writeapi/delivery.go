@@ -38,8 +38,8 @@ func (a *API) TestWebhook(ctx context.Context, r httpapi.TestWebhookRequestObjec
 	}, nil
 }
 
-// Redeliver sends a delivery once more.
-func (a *API) Redeliver(ctx context.Context, r httpapi.RedeliverRequestObject) (httpapi.RedeliverResponseObject, error) {
+// RepeatDelivery sends a delivery once more.
+func (a *API) RepeatDelivery(ctx context.Context, r httpapi.RepeatDeliveryRequestObject) (httpapi.RepeatDeliveryResponseObject, error) {
 	webhook, err := webhookID(r.WebhookID)
 	if err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func (a *API) Redeliver(ctx context.Context, r httpapi.RedeliverRequestObject) (
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.Redeliver202JSONResponse{
-		Body: made, Headers: httpapi.Redeliver202ResponseHeaders{Location: deliveryPath(c, made)},
+	return httpapi.RepeatDelivery202JSONResponse{
+		Body: made, Headers: httpapi.RepeatDelivery202ResponseHeaders{Location: deliveryPath(c, made)},
 	}, nil
 }
 

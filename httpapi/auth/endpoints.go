@@ -56,24 +56,24 @@ func New(c Config) *Endpoints {
 	return e
 }
 
-// JWKS publishes the keys that verify tokens.
-func (e *Endpoints) JWKS(context.Context, httpapi.JWKSRequestObject) (httpapi.JWKSResponseObject, error) {
-	return httpapi.JWKS200JSONResponse{
+// GetJWKS publishes the keys that verify tokens.
+func (e *Endpoints) GetJWKS(context.Context, httpapi.GetJWKSRequestObject) (httpapi.GetJWKSResponseObject, error) {
+	return httpapi.GetJWKS200JSONResponse{
 		Body: e.c.Issuer.Keys.JWKS(),
-		Headers: httpapi.JWKS200ResponseHeaders{
+		Headers: httpapi.GetJWKS200ResponseHeaders{
 			CacheControl: fmt.Sprintf("public, max-age=%d", JWKSMaxAge/time.Second),
 		},
 	}, nil
 }
 
-// Exchange gives a token for an API key.
-func (e *Endpoints) Exchange(ctx context.Context, request httpapi.ExchangeRequestObject) (httpapi.ExchangeResponseObject, error) {
+// ExchangeAPIKey gives a token for an API key.
+func (e *Endpoints) ExchangeAPIKey(ctx context.Context, request httpapi.ExchangeAPIKeyRequestObject) (httpapi.ExchangeAPIKeyResponseObject, error) {
 	session, err := e.exchange(ctx, request.Body.APIKey)
 	e.exchanges.WithLabelValues(outcome(err)).Inc()
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.Exchange200JSONResponse{Data: httpapi.SessionToken{
+	return httpapi.ExchangeAPIKey200JSONResponse{Data: httpapi.SessionToken{
 		Token: session.Token, ExpiresIn: session.ExpiresIn, Scopes: session.Scopes,
 	}}, nil
 }

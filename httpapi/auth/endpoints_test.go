@@ -122,7 +122,7 @@ func from(t testing.TB, address string) context.Context {
 
 func (s *service) exchangeKey(t testing.TB, key string) error {
 	t.Helper()
-	_, err := s.endpoints.Exchange(t.Context(), httpapi.ExchangeRequestObject{Body: &httpapi.ExchangeRequest{APIKey: key}})
+	_, err := s.endpoints.ExchangeAPIKey(t.Context(), httpapi.ExchangeAPIKeyRequestObject{Body: &httpapi.ExchangeRequest{APIKey: key}})
 	return err
 }
 
@@ -155,11 +155,11 @@ func (s *service) count(t testing.TB, name, outcome string) float64 {
 
 func TestAnAPIKeyIsExchanged(t *testing.T) {
 	s := newService(t)
-	answer, err := s.endpoints.Exchange(t.Context(), httpapi.ExchangeRequestObject{Body: &httpapi.ExchangeRequest{APIKey: s.apiKey}})
+	answer, err := s.endpoints.ExchangeAPIKey(t.Context(), httpapi.ExchangeAPIKeyRequestObject{Body: &httpapi.ExchangeRequest{APIKey: s.apiKey}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := answer.(httpapi.Exchange200JSONResponse).Data
+	data := answer.(httpapi.ExchangeAPIKey200JSONResponse).Data
 	if diff := cmp.Diff(httpapi.SessionToken{Token: data.Token, ExpiresIn: 900, Scopes: []string{"read", "write"}}, data); diff != "" {
 		t.Error(diff)
 	}
@@ -670,8 +670,8 @@ func (o endpointsOnly) LogIn(ctx context.Context, r httpapi.LogInRequestObject) 
 	return o.endpoints.LogIn(ctx, r)
 }
 
-func (o endpointsOnly) Exchange(ctx context.Context, r httpapi.ExchangeRequestObject) (httpapi.ExchangeResponseObject, error) {
-	return o.endpoints.Exchange(ctx, r)
+func (o endpointsOnly) ExchangeAPIKey(ctx context.Context, r httpapi.ExchangeAPIKeyRequestObject) (httpapi.ExchangeAPIKeyResponseObject, error) {
+	return o.endpoints.ExchangeAPIKey(ctx, r)
 }
 
 func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
@@ -712,12 +712,12 @@ func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
 
 func TestTheKeySetMayBeKeptForFiveMinutes(t *testing.T) {
 	s := newService(t)
-	answer, err := s.endpoints.JWKS(t.Context(), httpapi.JWKSRequestObject{})
+	answer, err := s.endpoints.GetJWKS(t.Context(), httpapi.GetJWKSRequestObject{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	if err := answer.VisitJWKSResponse(w); err != nil {
+	if err := answer.VisitGetJWKSResponse(w); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.Header().Get("Cache-Control"); got != "public, max-age=300" {

@@ -124,8 +124,8 @@ func TestASearchFindsSectionsBestFirst(t *testing.T) {
 	for query, want := range map[string]string{
 		"in_flight":           `/docs/errors#in_flight`,
 		"KINDRED_EPOCH_DIR":   `/docs/configuration`,
-		"sign a company up":   `/docs/api#signup`,
-		"REDELIVER deliv":     `/docs/api#redeliver`,
+		"sign a company up":   `/docs/api#signUp`,
+		"REDELIVER deliv":     `/docs/api#repeatDelivery`,
 		"receiver node":       `/docs/webhooks`,
 		"PgBouncer":           `/docs/operations`,
 		"consistency proof":   `/docs/history`,

@@ -26,7 +26,7 @@ func TestClient(t *testing.T) {
 	const (
 		users   = "/api/v1/users"
 		list    = `{"data":[],"next_cursor":null}`
-		problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"","code":"no_such_path","request_id":"r"}`
+		problem = `{"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"","code":"invalid","request_id":"r"}`
 	)
 	tests := []struct {
 		name, path, contentType, body string
@@ -34,7 +34,9 @@ func TestClient(t *testing.T) {
 		refused                       string
 	}{
 		{"a list", users, "application/json", list, 200, ""},
-		{"a problem", users, "application/problem+json", problem, 404, ""},
+		{"a problem", users, "application/problem+json", problem, 422, ""},
+		{"an unknown code", users, "application/problem+json", strings.Replace(problem, "invalid", "x", 1), 422, "code"},
+		{"a problem of no such status here", users, "application/problem+json", problem, 410, "no answer 410"},
 		{"another path", "/nowhere", "text/plain", "", 200, ""},
 		{"an unknown field", users, "application/json", `{"data":[],"next_cursor":null,"more":1}`, 200, "more"},
 		{"a missing field", users, "application/json", `{"data":[]}`, 200, "next_cursor"},

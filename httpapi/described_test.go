@@ -1,0 +1,107 @@
+package httpapi_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+func TestEverythingInTheContractIsDescribed(t *testing.T) {
+	doc := loadContract(t)
+	walkContract(t, func(where string, schema *openapi3.Schema) {
+		if strings.HasSuffix(where, "|") {
+			return // its properties are described where the choice stands
+		}
+		for name, property := range schema.Properties {
+			if property.Value.Description == "" {
+				t.Errorf("the property %s.%s is not described", where, name)
+			}
+		}
+	})
+	parameter := func(where string, p *openapi3.ParameterRef) {
+		if p.Value.Description == "" {
+			t.Errorf("the parameter %s of %s is not described", p.Value.Name, where)
+		}
+	}
+	header := func(where string, headers openapi3.Headers) {
+		for name, h := range headers {
+			if h.Value.Description == "" {
+				t.Errorf("the header %s of %s is not described", name, where)
+			}
+		}
+	}
+	for name, p := range doc.Components.Parameters {
+		parameter(name, p)
+	}
+	for _, tag := range doc.Tags {
+		if tag.Description == "" {
+			t.Errorf("the tag %s is not described", tag.Name)
+		}
+	}
+	for _, op := range contractOperations(doc) {
+		if op.Summary == "" || op.Description == "" {
+			t.Errorf("%s is not described", op.OperationID)
+		}
+		for _, p := range slices.Concat(op.shared, op.Parameters) {
+			parameter(op.OperationID, p)
+		}
+		for status, response := range op.Responses.Map() {
+			if response.Value.Description == nil || *response.Value.Description == "" {
+				t.Errorf("%s of %s is not described", status, op.OperationID)
+			}
+			header(op.OperationID, response.Value.Headers)
+		}
+	}
+}
+
+// TestOperationsDeclareTheAnswersOfTheirParts asks of each operation what the
+// edge answers by the parts of a request. What operations answer by
+// themselves, httpapitest finds.
+func TestOperationsDeclareTheAnswersOfTheirParts(t *testing.T) {
+	for _, op := range contractOperations(loadContract(t)) {
+		wants := []string{"400", "422", "429", "503", "default"} // a query that nobody knows is refused everywhere
+		if len(*op.Security) > 0 {
+			wants = append(wants, "401", "403")
+		}
+		if strings.Contains(op.path, "{") {
+			wants = append(wants, "404")
+		}
+		if op.RequestBody != nil {
+			wants = append(wants, "413", "415")
+		}
+		for _, p := range slices.Concat(op.shared, op.Parameters) {
+			switch p.Value.Name {
+			case "If-Match", "If-None-Match":
+				wants = append(wants, "412")
+			case "Idempotency-Key":
+				wants = append(wants, "409")
+			}
+		}
+		for _, status := range wants {
+			if op.Responses.Value(status) == nil {
+				t.Errorf("%s does not declare %s", op.OperationID, status)
+			}
+		}
+	}
+}
+
+// TestOperationsAreNamedLikeMethods holds the names against what generators
+// make of them: a verb and a noun, or a verb with its particle.
+func TestOperationsAreNamedLikeMethods(t *testing.T) {
+	verbs := regexp.MustCompile(`^((add|cancel|change|compute|create|erase|exchange|get|grant|import|list|prove|put|rebuild|record|recover|` +
+		`remove|repeat|retire|revoke|rotate|start|test|withdraw)[A-Z]\w+|signUp|logIn)$`)
+	seen := map[string]bool{}
+	for _, op := range contractOperations(loadContract(t)) {
+		if lower := strings.ToLower(op.OperationID); seen[lower] {
+			t.Errorf("%s is not the only one of its name", op.OperationID)
+		} else {
+			seen[lower] = true
+		}
+		if !verbs.MatchString(op.OperationID) {
+			t.Errorf("%s is not a verb and a noun", op.OperationID)
+		}
+	}
+}
