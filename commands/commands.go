@@ -67,7 +67,7 @@ type Erasures interface {
 	// Note notes that whoever had a lookup was erased, before another can have it.
 	Note(ctx context.Context, client id.Client, lookup []byte) error
 	// Since says which lookups were noted since an import was accepted.
-	Since(ctx context.Context, of id.Import, lookups [][]byte) ([]bool, error)
+	Since(ctx context.Context, client id.Client, of id.Import, lookups [][]byte) ([]bool, error)
 }
 
 // Call says who asks for a command, and which request it is.
@@ -80,9 +80,8 @@ type Call struct {
 	// Seed is set for a request that may be repeated (Idempotency-Key): all
 	// identifiers follow from it, so that the repetition meets its own events.
 	Seed []string
-	// Request is a keyed hash of the body of such a request, EarlierRequest what
-	// earlier releases kept of it.
-	Request, EarlierRequest string
+	// Request is a keyed hash of the body of such a request.
+	Request string
 	// Accepted is, of a request that is carried out later, the end of the log when
 	// it was accepted: who was erased since is not brought back. Else empty.
 	Accepted eventstore.Position

@@ -256,7 +256,7 @@ func (c *Commands) erasedSince(ctx context.Context, call Call, lines ...Imported
 			return nil, err
 		}
 	}
-	return c.Erasures.Since(ctx, call.Import, lookups)
+	return c.Erasures.Since(ctx, call.Client, call.Import, lookups)
 }
 
 // first is the id of the first event that a line records.

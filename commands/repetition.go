@@ -161,7 +161,7 @@ func sameRequest(call Call, recorded eventstore.Recorded) error {
 	if err != nil {
 		return err
 	}
-	if meta.Request != call.Request && (call.EarlierRequest == "" || meta.Request != call.EarlierRequest) {
+	if meta.Request != call.Request {
 		return errKeyReused()
 	}
 	return nil

@@ -159,7 +159,7 @@ func (e erasures) Note(_ context.Context, _ id.Client, lookup []byte) error {
 }
 
 // Since says who was erased.
-func (e erasures) Since(_ context.Context, _ id.Import, lookups [][]byte) ([]bool, error) {
+func (e erasures) Since(_ context.Context, _ id.Client, _ id.Import, lookups [][]byte) ([]bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	erased := make([]bool, len(lookups))

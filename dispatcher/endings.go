@@ -31,8 +31,9 @@ const (
 
 	gatherEndings = `
 WITH taken AS (
-	DELETE FROM dispatch_endings WHERE id IN (SELECT id FROM dispatch_endings ORDER BY id LIMIT $1)
-	RETURNING id, client, webhook, (ended_at AT TIME ZONE 'UTC')::date AS day, delivery, event, state, attempts
+	DELETE FROM dispatch_endings e USING (SELECT client, id FROM dispatch_endings ORDER BY id LIMIT $1) first
+	WHERE e.client = first.client AND e.id = first.id
+	RETURNING e.id, e.client, webhook, (ended_at AT TIME ZONE 'UTC')::date AS day, delivery, event, state, attempts
 ), numbered AS (
 	SELECT *, (row_number() OVER (PARTITION BY client, webhook, day ORDER BY id) - 1) / $2::int AS part FROM taken
 )
@@ -42,8 +43,8 @@ SELECT client, webhook, day, json_agg(json_build_object(
 FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
 
 	selectBatches = `SELECT id, client, webhook, day, endings, after FROM dispatch_ending_batches ORDER BY id LIMIT $1`
-	noteAfter     = `UPDATE dispatch_ending_batches SET after = $2 WHERE id = $1`
-	deleteBatch   = `DELETE FROM dispatch_ending_batches WHERE id = $1`
+	noteAfter     = `UPDATE dispatch_ending_batches SET after = $3 WHERE client = $1 AND id = $2`
+	deleteBatch   = `DELETE FROM dispatch_ending_batches WHERE client = $1 AND id = $2`
 )
 
 // EndingsLog records batches of endings, each in a stream of its webhook and day.
@@ -99,7 +100,7 @@ func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err err
 			if err != nil {
 				return false, err
 			}
-			if _, err := e.Pool.Exec(ctx, noteAfter, b.ID, tip); err != nil {
+			if _, err := e.Pool.Exec(ctx, noteAfter, b.Client, b.ID, tip); err != nil {
 				return false, fmt.Errorf("note where a batch of endings begins: %w", err)
 			}
 			b.After = &tip
@@ -107,7 +108,7 @@ func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err err
 		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil {
 			return false, err
 		}
-		if _, err := e.Pool.Exec(ctx, deleteBatch, b.ID); err != nil {
+		if _, err := e.Pool.Exec(ctx, deleteBatch, b.Client, b.ID); err != nil {
 			return false, fmt.Errorf("forget a recorded batch of endings: %w", err)
 		}
 	}

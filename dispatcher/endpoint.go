@@ -107,7 +107,7 @@ func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 const upsertEndpoint = `
 INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10)
-ON CONFLICT (webhook) DO UPDATE SET
+ON CONFLICT (client, webhook) DO UPDATE SET
 	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
 	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
 	cancelled_through = excluded.cancelled_through,
@@ -115,21 +115,22 @@ ON CONFLICT (webhook) DO UPDATE SET
 
 const addSkipped = `
 UPDATE dispatch_endpoints e SET skipped = e.skipped + s.skipped
-FROM unnest($1::text[], $2::bigint[]) AS s (webhook, skipped)
-WHERE e.webhook = s.webhook`
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (client, webhook, skipped)
+WHERE e.client = s.client AND e.webhook = s.webhook`
 
 // storeEndpoints writes what a batch changed. A removed one keeps neither its
 // address nor its secrets.
 func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error {
 	var (
 		batch   pgx.Batch
+		clients []id.Client
 		idle    []id.Webhook
 		skipped []int64
 	)
 	for _, e := range endpoints {
 		if e.changedAt.IsZero() {
 			if e.Skipped > 0 {
-				idle, skipped = append(idle, e.Webhook), append(skipped, e.Skipped)
+				clients, idle, skipped = append(clients, e.Client), append(idle, e.Webhook), append(skipped, e.Skipped)
 			}
 			continue
 		}
@@ -147,7 +148,7 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed)
 	}
 	if len(idle) > 0 {
-		batch.Queue(addSkipped, idle, skipped)
+		batch.Queue(addSkipped, clients, idle, skipped)
 	}
 	if batch.Len() == 0 {
 		return nil

@@ -18,24 +18,30 @@ const (
 // health gathers how receivers answered, until it is written down.
 type health struct {
 	mu     sync.Mutex
-	recent map[id.Webhook]*answered
+	recent map[endpointKey]*answered
+}
+
+// endpointKey names an endpoint: a client's webhook.
+type endpointKey struct {
+	client  id.Client
+	webhook id.Webhook
 }
 
 // answered is what one receiver did since the last writing; nil is nothing.
 type answered struct{ success, failure, failing *time.Time }
 
-func newHealth() *health { return &health{recent: map[id.Webhook]*answered{}} }
+func newHealth() *health { return &health{recent: map[endpointKey]*answered{}} }
 
-func (h *health) learn(webhook id.Webhook, accepted bool, at time.Time) {
+func (h *health) learn(by endpointKey, accepted bool, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	a := h.recent[webhook]
+	a := h.recent[by]
 	if a == nil {
 		if len(h.recent) >= maxHealth {
 			return // its next answer tells as much
 		}
 		a = new(answered)
-		h.recent[webhook] = a
+		h.recent[by] = a
 	}
 	if accepted {
 		a.success, a.failing = &at, nil
@@ -47,11 +53,11 @@ func (h *health) learn(webhook id.Webhook, accepted bool, at time.Time) {
 	}
 }
 
-func (h *health) take() map[id.Webhook]*answered {
+func (h *health) take() map[endpointKey]*answered {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	taken := h.recent
-	h.recent = map[id.Webhook]*answered{}
+	h.recent = map[endpointKey]*answered{}
 	return taken
 }
 
@@ -59,17 +65,17 @@ const (
 	// Rows are locked in one order. What is older than what another process
 	// wrote down changes nothing of it.
 	upsertHealth = `
-INSERT INTO dispatch_health AS h (webhook, last_success_at, last_failure_at, failing_since)
-SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[]) AS a (webhook, success, failure, failing)
-ORDER BY webhook
-ON CONFLICT (webhook) DO UPDATE SET
+INSERT INTO dispatch_health AS h (client, webhook, last_success_at, last_failure_at, failing_since)
+SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[]) AS a (client, webhook, success, failure, failing)
+ORDER BY client, webhook
+ON CONFLICT (client, webhook) DO UPDATE SET
 	last_success_at = greatest(h.last_success_at, excluded.last_success_at),
 	last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
 	failing_since = CASE WHEN excluded.last_success_at IS NULL THEN coalesce(h.failing_since, excluded.failing_since)
 		ELSE excluded.failing_since END`
 
 	countFailing = `
-SELECT count(*) FROM dispatch_health h JOIN dispatch_endpoints e ON e.webhook = h.webhook
+SELECT count(*) FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
 WHERE h.failing_since < $1 AND e.state = 'active'`
 )
 
@@ -102,14 +108,14 @@ func (w *worker) noteHealthOnce(ctx context.Context, count bool) error {
 		return nil
 	}
 	var (
-		webhooks                    []string
+		clients, webhooks           []string
 		successes, failures, begins []*time.Time
 	)
-	for webhook, a := range recent {
-		webhooks = append(webhooks, string(webhook))
+	for by, a := range recent {
+		clients, webhooks = append(clients, string(by.client)), append(webhooks, string(by.webhook))
 		successes, failures, begins = append(successes, a.success), append(failures, a.failure), append(begins, a.failing)
 	}
-	if _, err := w.Pool.Exec(ctx, upsertHealth, webhooks, successes, failures, begins); err != nil {
+	if _, err := w.Pool.Exec(ctx, upsertHealth, clients, webhooks, successes, failures, begins); err != nil {
 		return fmt.Errorf("write the health of endpoints: %w", err)
 	}
 	return nil

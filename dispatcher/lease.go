@@ -46,21 +46,21 @@ const (
 	// looked at. A newer token takes the claims from whoever holds them still.
 	release = `
 WITH first AS (
-	SELECT q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
+	SELECT e.client, q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
 		SELECT delivery, holder, leased_until FROM dispatch_queue
-		WHERE webhook = e.webhook AND failed = 0 ORDER BY made LIMIT $2) q
+		WHERE client = e.client AND webhook = e.webhook AND failed = 0 ORDER BY made LIMIT $2) q
 	WHERE q.holder = $1 AND q.leased_until > now()
 ), retry AS (
-	SELECT q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
+	SELECT e.client, q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
 		SELECT delivery, holder, leased_until FROM dispatch_queue
-		WHERE webhook = e.webhook AND failed > 0 AND due_at <= now() ORDER BY due_at LIMIT $2) q
+		WHERE client = e.client AND webhook = e.webhook AND failed > 0 AND due_at <= now() ORDER BY due_at LIMIT $2) q
 	WHERE q.holder = $1 AND q.leased_until > now()
 ), held AS (
-	SELECT delivery FROM dispatch_queue
-	WHERE delivery IN (SELECT delivery FROM first UNION ALL SELECT delivery FROM retry) AND holder = $1
+	SELECT client, delivery FROM dispatch_queue
+	WHERE (client, delivery) IN (SELECT client, delivery FROM first UNION ALL SELECT client, delivery FROM retry) AND holder = $1
 	FOR UPDATE SKIP LOCKED
 )
-UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.delivery = h.delivery`
+UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.client = h.client AND q.delivery = h.delivery`
 
 	// maxHeld is how far into an endpoint's work the claims of all processes reach.
 	maxHeld = 2_000

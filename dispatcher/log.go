@@ -106,10 +106,10 @@ func (l Log) Follow(ctx context.Context, client id.Client, webhook id.Webhook) {
 }
 
 const selectHealth = `
-SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND failed = 0 LIMIT $2) q),
-	(SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE webhook = $1 AND failed > 0 LIMIT $2) q),
+SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE client = $1 AND webhook = $2 AND failed = 0 LIMIT $3) q),
+	(SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE client = $1 AND webhook = $2 AND failed > 0 LIMIT $3) q),
 	h.last_success_at, h.last_failure_at, h.failing_since
-FROM (SELECT) one LEFT JOIN dispatch_health h ON h.webhook = $1`
+FROM (SELECT) one LEFT JOIN dispatch_health h ON h.client = $1 AND h.webhook = $2`
 
 // Health says how deliveries to a webhook go.
 func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool) (Health, error) {
@@ -118,7 +118,7 @@ func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, e
 		return Health{}, err
 	}
 	h, tried := Health{Skipped: s.skipped}, 0
-	err = l.Pool.QueryRow(ctx, selectHealth, webhook, MaxPending).Scan(&h.Pending, &tried, &h.LastSuccessAt, &h.LastFailureAt, &h.FailingSince)
+	err = l.Pool.QueryRow(ctx, selectHealth, client, webhook, MaxPending).Scan(&h.Pending, &tried, &h.LastSuccessAt, &h.LastFailureAt, &h.FailingSince)
 	if err != nil {
 		return Health{}, fmt.Errorf("read the health of a webhook: %w", err)
 	}
@@ -170,7 +170,7 @@ func (l Log) List(ctx context.Context, client id.Client, webhook id.Webhook, eve
 	if err != nil {
 		return nil, 0, err
 	}
-	return found, s.skipped, l.attempts(ctx, found)
+	return found, s.skipped, l.attempts(ctx, client, found)
 }
 
 // querier is a pool or a transaction.
@@ -196,15 +196,15 @@ func collect(ctx context.Context, db querier, sql string, args ...any) ([]Delive
 
 const selectAttempts = `
 SELECT delivery, attempt, at, latency_us, status, error, answer FROM dispatch_attempts
-WHERE delivery = ANY($1) ORDER BY delivery, at`
+WHERE client = $1 AND delivery = ANY($2) ORDER BY delivery, at`
 
 // attempts adds the attempts of deliveries.
-func (l Log) attempts(ctx context.Context, of []Delivery) error {
+func (l Log) attempts(ctx context.Context, client id.Client, of []Delivery) error {
 	index, ids := make(map[id.Delivery]int, len(of)), make([]id.Delivery, len(of))
 	for i, d := range of {
 		index[d.ID], ids[i] = i, d.ID
 	}
-	rows, err := l.Pool.Query(ctx, selectAttempts, ids)
+	rows, err := l.Pool.Query(ctx, selectAttempts, client, ids)
 	if err != nil {
 		return fmt.Errorf("read attempts: %w", err)
 	}
@@ -266,6 +266,6 @@ func (l Log) get(ctx context.Context, client id.Client, webhook id.Webhook, deli
 		return Delivery{}, err
 	}
 	one := []Delivery{found}
-	err = l.attempts(ctx, one)
+	err = l.attempts(ctx, client, one)
 	return one[0], err
 }

@@ -149,7 +149,7 @@ WITH source AS (
 	RETURNING redelivery_of
 ), known AS (
 	UPDATE dispatch_deliveries d SET recovered = true FROM made m
-	WHERE d.delivery = m.redelivery_of AND d.state <> 'delivered' AND NOT d.recovered
+	WHERE d.client = $1 AND d.delivery = m.redelivery_of AND d.state <> 'delivered' AND NOT d.recovered
 )
 SELECT count(*) FROM made`
 

@@ -33,11 +33,12 @@ WHERE i.inhparent = $1::regclass ORDER BY c.relname`
 	// A removed subscription is kept while something in the log may name it.
 	deleteRemoved = `
 DELETE FROM dispatch_endpoints e
-WHERE e.webhook IN (
-	SELECT webhook FROM dispatch_endpoints WHERE state = 'removed' AND changed_at < $1 ORDER BY changed_at LIMIT 1000)
-AND NOT EXISTS (SELECT FROM dispatch_queue q WHERE q.webhook = e.webhook)`
+WHERE (e.client, e.webhook) IN (
+	SELECT client, webhook FROM dispatch_endpoints WHERE state = 'removed' AND changed_at < $1 ORDER BY changed_at LIMIT 1000)
+AND NOT EXISTS (SELECT FROM dispatch_queue q WHERE q.client = e.client AND q.webhook = e.webhook)`
 
-	deleteHealth     = `DELETE FROM dispatch_health h WHERE NOT EXISTS (SELECT FROM dispatch_endpoints e WHERE e.webhook = h.webhook)`
+	deleteHealth = `
+DELETE FROM dispatch_health h WHERE NOT EXISTS (SELECT FROM dispatch_endpoints e WHERE e.client = h.client AND e.webhook = h.webhook)`
 	deleteRecoveries = `DELETE FROM dispatch_recoveries WHERE at < $1`
 )
 

@@ -269,7 +269,7 @@ const insertQueue = `
 WITH new AS (
 	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids)
 	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::boolean[])
-	ON CONFLICT (delivery) DO NOTHING
+	ON CONFLICT (client, delivery) DO NOTHING
 	RETURNING client, webhook, made
 ), told AS (
 	SELECT string_agg(concat_ws(' ', client, webhook, made), ',') AS what

@@ -66,31 +66,31 @@ const claimQueue = `
 WITH turns AS (
 	SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[]) AS t (webhook, first, retry, made)
 ), first AS (
-	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
-		SELECT delivery FROM dispatch_queue
+	SELECT q.client, q.delivery FROM turns t CROSS JOIN LATERAL (
+		SELECT client, delivery FROM dispatch_queue
 		WHERE webhook = t.webhook AND failed = 0 AND made >= t.made AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY made LIMIT t.first FOR UPDATE SKIP LOCKED) q
 ), retry AS (
-	SELECT q.delivery FROM turns t CROSS JOIN LATERAL (
-		SELECT delivery FROM dispatch_queue
+	SELECT q.client, q.delivery FROM turns t CROSS JOIN LATERAL (
+		SELECT client, delivery FROM dispatch_queue
 		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
 ), picked AS (
-	SELECT delivery, 0 AS lane FROM first UNION ALL SELECT delivery, 1 FROM retry
+	SELECT client, delivery, 0 AS lane FROM first UNION ALL SELECT client, delivery, 1 FROM retry
 )
 UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, holder = $5
 FROM picked p, dispatch_endpoints e
-WHERE q.delivery = p.delivery AND e.webhook = q.webhook
+WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
 	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, now() - q.occurred_at, q.made, q.event`
 
 const rereadQueue = `
-SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets FROM dispatch_queue q JOIN dispatch_endpoints e ON e.webhook = q.webhook
-WHERE q.delivery = $1 AND q.token = $2`
+SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
+WHERE q.client = $1 AND q.delivery = $2 AND q.token = $3`
 
 // reread reads the state of a job's subscription again.
 func (q *queue) reread(ctx context.Context, j job) (job, error) {
-	err := q.pool.QueryRow(ctx, rereadQueue, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets)
+	err := q.pool.QueryRow(ctx, rereadQueue, j.Client, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets)
 	return j, err
 }
 
@@ -143,27 +143,25 @@ func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
 const (
 	discoverFirst = `
 WITH RECURSIVE found AS (
-	(SELECT webhook, queued_at, made FROM dispatch_queue
+	(SELECT client, webhook, queued_at, made FROM dispatch_queue
 	 WHERE failed = 0 AND webhook > $1 AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, made LIMIT 1)
 	UNION ALL
-	SELECT n.webhook, n.queued_at, n.made FROM found f CROSS JOIN LATERAL (
-		SELECT webhook, queued_at, made FROM dispatch_queue
+	SELECT n.client, n.webhook, n.queued_at, n.made FROM found f CROSS JOIN LATERAL (
+		SELECT client, webhook, queued_at, made FROM dispatch_queue
 		WHERE failed = 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, made LIMIT 1) n
 )
-SELECT f.webhook, e.client, now() - f.queued_at, f.made
-FROM (SELECT webhook, queued_at, made FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
+SELECT webhook, client, now() - queued_at, made FROM found LIMIT $2`
 
 	discoverRetry = `
 WITH RECURSIVE found AS (
-	(SELECT webhook, due_at FROM dispatch_queue
+	(SELECT client, webhook, due_at FROM dispatch_queue
 	 WHERE failed > 0 AND webhook > $1 AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1)
 	UNION ALL
-	SELECT n.webhook, n.due_at FROM found f CROSS JOIN LATERAL (
-		SELECT webhook, due_at FROM dispatch_queue
+	SELECT n.client, n.webhook, n.due_at FROM found f CROSS JOIN LATERAL (
+		SELECT client, webhook, due_at FROM dispatch_queue
 		WHERE failed > 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1) n
 )
-SELECT f.webhook, e.client, now() - f.due_at, 0::bigint
-FROM (SELECT webhook, due_at FROM found LIMIT $2) f JOIN dispatch_endpoints e ON e.webhook = f.webhook`
+SELECT webhook, client, now() - due_at, 0::bigint FROM found LIMIT $2`
 )
 
 // waiting is an endpoint that has something in the queue.
@@ -198,17 +196,17 @@ func (q *queue) discover(ctx context.Context, after [lanes]id.Webhook) (found [l
 // whoever holds it.
 const sweepQueue = `
 WITH stopped AS (
-	SELECT webhook, cancelled_through FROM dispatch_endpoints WHERE sweeping ORDER BY webhook LIMIT 100
+	SELECT client, webhook, cancelled_through FROM dispatch_endpoints WHERE sweeping ORDER BY client, webhook LIMIT 100
 ), waiting AS (
-	SELECT q.delivery FROM stopped s CROSS JOIN LATERAL (
+	SELECT s.client, q.delivery FROM stopped s CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue
 		WHERE webhook = s.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND position < s.cancelled_through
 		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) q
 ), pulled AS (
-	UPDATE dispatch_queue q SET due_at = now() FROM waiting w WHERE q.delivery = w.delivery RETURNING q.webhook
+	UPDATE dispatch_queue q SET due_at = now() FROM waiting w WHERE q.client = w.client AND q.delivery = w.delivery RETURNING q.webhook
 )
 UPDATE dispatch_endpoints e SET sweeping = false FROM stopped s
-WHERE e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through
+WHERE e.client = s.client AND e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through
 	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) < 1000`
 
 func (q *queue) sweep(ctx context.Context) error {
@@ -248,32 +246,32 @@ type outcome struct {
 // as recovered, so that no recovery queues it again.
 const completeQueue = `
 WITH done AS (
-	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[])
-		AS d (delivery, token, verdict, retry_in, attempt, began, latency_us, status, error, answer)
+	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[], $11::text[])
+		AS d (delivery, token, verdict, retry_in, attempt, began, latency_us, status, error, answer, client)
 ), attempt AS (
-	INSERT INTO dispatch_attempts (delivery, attempt, at, latency_us, status, error, answer)
-	SELECT delivery, attempt, now() - began, latency_us, status, error, answer FROM done
+	INSERT INTO dispatch_attempts (client, delivery, attempt, at, latency_us, status, error, answer)
+	SELECT client, delivery, attempt, now() - began, latency_us, status, error, answer FROM done
 	WHERE verdict IN ('delivered', 'failed')
 ), held AS (
-	SELECT q.delivery, d.retry_in, d.attempt, d.verdict = 'forgotten' AS forgotten,
+	SELECT q.client, q.delivery, d.retry_in, d.attempt, d.verdict = 'forgotten' AS forgotten,
 		CASE WHEN d.verdict IN ('delivered', 'cancelled') THEN d.verdict
 			WHEN d.verdict = 'forgotten' THEN 'cancelled'
 			WHEN d.verdict = 'failed' AND d.retry_in IS NULL THEN 'dropped'
 			WHEN ` + isCancelled + ` THEN 'cancelled'
 			ELSE d.verdict END AS state
-	FROM (SELECT * FROM done ORDER BY delivery) d
-	JOIN dispatch_queue q ON q.delivery = d.delivery AND q.token = d.token
-	JOIN dispatch_endpoints e ON e.webhook = q.webhook
+	FROM (SELECT * FROM done ORDER BY client, delivery) d
+	JOIN dispatch_queue q ON q.client = d.client AND q.delivery = d.delivery AND q.token = d.token
+	JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
 	FOR UPDATE OF q
 ), again AS (
 	UPDATE dispatch_queue q
 	SET token = q.token + 1, failed = q.failed + (h.state = 'failed')::int, due_at = now() + h.retry_in,
 		leased_until = CASE WHEN h.state = 'returned' THEN now() + h.retry_in END
-	FROM held h WHERE q.delivery = h.delivery AND h.state IN ('failed', 'returned')
+	FROM held h WHERE q.client = h.client AND q.delivery = h.delivery AND h.state IN ('failed', 'returned')
 	RETURNING q.delivery, h.state
 ), gone AS (
 	DELETE FROM dispatch_queue q USING held h
-	WHERE q.delivery = h.delivery AND h.state NOT IN ('failed', 'returned')
+	WHERE q.client = h.client AND q.delivery = h.delivery AND h.state NOT IN ('failed', 'returned')
 	RETURNING q.delivery, q.client, q.webhook, q.event, q.event_type, q.body, q.occurred_at, q.queued_at, q.test, q.made,
 		q.redelivery_of, q.external_ids, h.forgotten, h.state, CASE WHEN h.attempt > 0 THEN h.attempt ELSE q.failed END AS attempts
 ), ended AS (
@@ -291,10 +289,11 @@ SELECT delivery, state FROM again UNION ALL SELECT delivery, state FROM gone`
 // A completion whose answer was lost may be committed, or be so in a moment: it
 // is waited for, and the attempts that it has logged are logged anew.
 const (
-	lockQueue    = `SELECT FROM dispatch_queue WHERE delivery = ANY($1) ORDER BY delivery FOR UPDATE`
+	lockQueue = `
+SELECT FROM dispatch_queue WHERE (client, delivery) IN (SELECT * FROM unnest($1::text[], $2::text[])) ORDER BY client, delivery FOR UPDATE`
 	unlogAttempt = `
-DELETE FROM dispatch_attempts a USING unnest($1::text[], $2::int[], $3::bigint[]) AS d (delivery, attempt, latency_us)
-WHERE a.delivery = d.delivery AND a.attempt = d.attempt AND a.latency_us = d.latency_us`
+DELETE FROM dispatch_attempts a USING unnest($1::text[], $2::text[], $3::int[], $4::bigint[]) AS d (client, delivery, attempt, latency_us)
+WHERE a.client = d.client AND a.delivery = d.delivery AND a.attempt = d.attempt AND a.latency_us = d.latency_us`
 )
 
 // complete notes how claims ended and returns what became of each delivery:
@@ -307,6 +306,7 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time,
 	n := len(outcomes)
 	var (
 		deliveries, verdicts = make([]string, n), make([]string, n)
+		clients              = make([]string, n)
 		tokens, attempts     = make([]int32, n), make([]int32, n)
 		retries              = make([]*time.Duration, n)
 		began                = make([]time.Duration, n)
@@ -316,6 +316,7 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time,
 		answers              = make([][]byte, n)
 	)
 	for i, o := range outcomes {
+		clients[i] = string(o.job.Client)
 		deliveries[i], verdicts[i], tokens[i] = string(o.job.Delivery), string(o.verdict), int32(o.job.Token) //nolint:gosec // counted from 0
 		began[i], latencies[i] = min(max(0, now.Sub(o.began)), time.Hour), max(0, o.latency).Microseconds()
 		if o.verdict == delivered || o.verdict == failed {
@@ -336,10 +337,10 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time,
 	states := make(map[id.Delivery]string, n)
 	err := q.send(ctx, func(b *pgx.Batch) {
 		if repeated {
-			b.Queue(lockQueue, deliveries)
-			b.Queue(unlogAttempt, deliveries, attempts, latencies)
+			b.Queue(lockQueue, clients, deliveries)
+			b.Queue(unlogAttempt, clients, deliveries, attempts, latencies)
 		}
-		b.Queue(completeQueue, deliveries, tokens, verdicts, retries, attempts, began, latencies, statuses, errs, answers).
+		b.Queue(completeQueue, deliveries, tokens, verdicts, retries, attempts, began, latencies, statuses, errs, answers, clients).
 			Query(func(rows pgx.Rows) error {
 				var (
 					delivery id.Delivery

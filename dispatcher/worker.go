@@ -237,7 +237,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
 		warn = w.agenda.learn(j.Webhook, o.verdict == delivered, o.latency, now)
-		w.health.learn(j.Webhook, o.verdict == delivered, now)
+		w.health.learn(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
 	signal(w.turn)

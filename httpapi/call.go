@@ -51,11 +51,10 @@ type Call struct {
 	// IdempotencyKey is the caller's, empty without one. Seed then holds what
 	// the identifiers of a repeatable command are derived from: client, route
 	// and key. BodyMAC is a keyed hash of that key, method, path and body, in
-	// hex; EarlierMAC is what earlier releases kept of the same request.
+	// hex.
 	IdempotencyKey string
 	Seed           []string
 	BodyMAC        string
-	EarlierMAC     string
 
 	// IfMatch is the revision that the object must have; nil: any. It is -1
 	// for a tag that no object has.

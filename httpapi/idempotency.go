@@ -56,7 +56,6 @@ func idempotencyKey(given []string) (string, error) {
 func (e *edge) once(w *recorder, r *http.Request, x *exchange, body []byte, next http.Handler) {
 	key, route := x.call.IdempotencyKey, x.op.method+" "+x.op.path
 	mac := keyedHash(e.o.Secret, "body", r.Method, r.URL.EscapedPath(), string(body))
-	x.call.EarlierMAC = hex.EncodeToString(mac)
 	// What the log keeps for ever must not tell, by trying bodies, whom it was about:
 	// the caller's key is kept nowhere.
 	x.call.BodyMAC = hex.EncodeToString(keyedHash(e.o.Secret, "keyed body", key, r.Method, r.URL.EscapedPath(), string(body)))

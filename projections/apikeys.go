@@ -71,7 +71,7 @@ CREATE TABLE api_keys (
 	expires_at  timestamptz,
 	PRIMARY KEY (client, id)
 );
-CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash);
+CREATE INDEX api_keys_hash ON api_keys (hash);
 CREATE INDEX api_keys_listed ON api_keys (client, born);
 CREATE INDEX api_keys_in_force ON api_keys (client, born) WHERE NOT revoked;`
 }

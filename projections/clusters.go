@@ -58,7 +58,6 @@ CREATE TABLE runs (
 	error_details  text,
 	PRIMARY KEY (client, id)
 );
-CREATE UNIQUE INDEX runs_by_id ON runs (id);
 CREATE INDEX runs_listed ON runs (client, born);
 CREATE INDEX runs_open ON runs (client, born) WHERE status IN ('pending', 'running');
 CREATE TABLE clusters (

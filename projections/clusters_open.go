@@ -40,11 +40,17 @@ func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, err
 	})
 }
 
-const endedRuns = `SELECT id FROM runs WHERE id = ANY($1) AND status NOT IN ('pending', 'running')`
+const endedRuns = `
+SELECT r.id FROM unnest($1::text[], $2::text[]) AS w (client, run), LATERAL (
+	SELECT id FROM runs WHERE client = w.client AND id = w.run AND status NOT IN ('pending', 'running') LIMIT 1) r`
 
 // EndedRuns returns those of the runs that have ended.
-func (m Clusters) EndedRuns(ctx context.Context, runs []id.Run) ([]id.Run, error) {
-	rows, err := m.Pool.Query(ctx, endedRuns, texts(runs))
+func (m Clusters) EndedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+	var clients, names []string
+	for run, client := range runs {
+		clients, names = append(clients, string(client)), append(names, string(run))
+	}
+	rows, err := m.Pool.Query(ctx, endedRuns, clients, names)
 	if err != nil {
 		return nil, err
 	}

@@ -35,13 +35,16 @@ func (Revocations) Version() int { return 1 }
 func (Revocations) Schema() string {
 	return `
 CREATE TABLE revocations (
-	subject    text COLLATE "C" PRIMARY KEY,
-	revoked_at timestamptz NOT NULL
+	client     text COLLATE "C" NOT NULL,
+	subject    text COLLATE "C" NOT NULL,
+	revoked_at timestamptz NOT NULL,
+	PRIMARY KEY (client, subject)
 );
 CREATE INDEX revocations_recent ON revocations (revoked_at);`
 }
 
-const insertRevocation = `INSERT INTO revocations (subject, revoked_at) VALUES ($1, $2) ON CONFLICT (subject) DO NOTHING`
+const insertRevocation = `
+INSERT INTO revocations (client, subject, revoked_at) VALUES ($1, $2, $3) ON CONFLICT (client, subject) DO NOTHING`
 
 // Apply changes the model by a batch of events.
 func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
@@ -56,7 +59,7 @@ func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Reco
 		default:
 			continue
 		}
-		b.Queue(insertRevocation, subject, r.RecordedAt)
+		b.Queue(insertRevocation, string(r.Client), subject, r.RecordedAt)
 		b.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
 	}
 	return send(ctx, tx, "revocations", &b)
@@ -80,7 +83,7 @@ DELETE FROM public.revocation_notes WHERE ctid = ANY (ARRAY (
 	recentRevocations = `
 SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() - $1::interval LIMIT $2`
 
-	isRevoked = `SELECT EXISTS (SELECT FROM revocations r WHERE r.subject = $2)`
+	isRevoked = `SELECT EXISTS (SELECT FROM revocations r WHERE r.client = $1 AND r.subject = $2)`
 )
 
 // Note writes down a revocation that was just recorded, before it is
@@ -88,7 +91,7 @@ SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() 
 // however far the projection has come. The projection notes it too.
 func (m Revocations) Note(ctx context.Context, client id.Client, subject string, at time.Time) error {
 	var b pgx.Batch
-	b.Queue(insertRevocation, subject, at)
+	b.Queue(insertRevocation, string(client), subject, at)
 	b.Queue(noteRevocation, string(client), subject, at, maxNotes)
 	b.Queue(forgetNotes)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {

@@ -70,8 +70,8 @@ func TestNotesThatNoTokenNeedsAreForgotten(t *testing.T) {
 	client := w.acme
 	w.follow(projections.Revocations{})
 	const notes = `
-INSERT INTO revocation_notes (subject, revoked_at, noted_at)
-SELECT 'key_' || h || '_' || n, now() - h * interval '1 hour', now() - h * interval '1 hour'
+INSERT INTO revocation_notes (client, subject, revoked_at, noted_at)
+SELECT 'cli_else', 'key_' || h || '_' || n, now() - h * interval '1 hour', now() - h * interval '1 hour'
 FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
 	if _, err := w.pool.Exec(t.Context(), notes); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func (r *clusteringRuns) Next(ctx context.Context, except []id.Run) ([]policies.
 }
 
 // Ended implements [policies.Runs].
-func (r *clusteringRuns) Ended(ctx context.Context, runs []id.Run) ([]id.Run, error) {
+func (r *clusteringRuns) Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	return r.model.EndedRuns(ctx, runs)
 }
 

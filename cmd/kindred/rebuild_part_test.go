@@ -97,7 +97,7 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	}
 	wantProblem(t, http.StatusNotFound, "rebuild_unknown", other.get(usersRebuild))
 	wantProblem(t, http.StatusNotFound, "projection_unknown", a.send("POST", "/api/v1/projections/nonesuch/rebuild", nil))
-	wantProblem(t, http.StatusConflict, "projection_shared", a.send("POST", "/api/v1/projections/revocations/rebuild", nil))
+	wantProblem(t, http.StatusConflict, "projection_shared", a.send("POST", "/api/v1/projections/claims/rebuild", nil))
 	wantProblem(t, http.StatusForbidden, "missing_scope", a.with(s.exchange(a.createAPIKey("read", "write").RawKey)).send("POST", usersRebuild, nil))
 
 	if _, err := tool(t, s.Config, "projections", "skip", "dispatchre"); err == nil || !strings.Contains(err.Error(), "there is none of that name") {

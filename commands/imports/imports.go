@@ -57,8 +57,6 @@ type Secrets interface {
 	SealFor(ctx context.Context, client id.Client, subject, name string, plain []byte) ([]byte, error)
 	OpenFor(ctx context.Context, client id.Client, subject, name string, sealed []byte) ([]byte, error)
 	Destroy(ctx context.Context, client id.Client, subject string) error
-	// OpenSecret opens what an earlier release sealed with the service's own key.
-	OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error)
 }
 
 // Spool keeps imports in Postgres until they are applied. It may be used by
@@ -116,7 +114,7 @@ func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, 
 			return err
 		}
 		if lines == 0 {
-			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE id = $1`, named)
+			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE client = $1 AND id = $2`, client, named)
 			return err
 		}
 		if size += int64(len(chunk)); size > most {
@@ -135,9 +133,9 @@ WITH open AS (
 ), room AS (
 	SELECT length($4::bytea) AS size FROM open WHERE own + length($4::bytea) <= least($6::bigint, $7::bigint - everyones)
 ), chunk AS (
-	INSERT INTO import_chunks (import, chunk, lines, body) SELECT $1, $2, $3, $4 FROM room
+	INSERT INTO import_chunks (client, import, chunk, lines, body) SELECT $5, $1, $2, $3, $4 FROM room
 )
-UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, turn_at = now() FROM room WHERE id = $1`
+UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, turn_at = now() FROM room WHERE client = $5 AND id = $1`
 
 func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, chunk []byte, lines int64) error {
 	sealed, err := s.Secrets.SealFor(ctx, client, string(named), chunkName(n), chunk)
@@ -159,15 +157,12 @@ func chunkName(n int) string { return "chunk " + strconv.Itoa(n) }
 
 // open opens a chunk.
 func (s *Spool) open(ctx context.Context, t task, kept []byte) ([]byte, error) {
-	if !t.keyed {
-		return s.Secrets.OpenSecret(ctx, "import "+string(t.ID)+" "+strconv.Itoa(t.chunk), kept)
-	}
 	return s.Secrets.OpenFor(ctx, t.call.Client, string(t.ID), chunkName(t.chunk), kept)
 }
 
 const noteErased = `
-INSERT INTO import_erasures (import, lookup)
-SELECT id, $2 FROM imports WHERE client = $1 AND status IN ('receiving', 'pending', 'running')
+INSERT INTO import_erasures (client, import, lookup)
+SELECT client, id, $2 FROM imports WHERE client = $1 AND status IN ('receiving', 'pending', 'running')
 ON CONFLICT DO NOTHING`
 
 // Note implements [commands.Erasures].
@@ -179,12 +174,12 @@ func (s *Spool) Note(ctx context.Context, client id.Client, lookup []byte) error
 }
 
 const erasedSince = `
-SELECT EXISTS (SELECT FROM import_erasures e WHERE e.import = $1 AND e.lookup = w.lookup)
-FROM unnest($2::bytea[]) WITH ORDINALITY AS w (lookup, n) ORDER BY w.n`
+SELECT EXISTS (SELECT FROM import_erasures e WHERE e.client = $1 AND e.import = $2 AND e.lookup = w.lookup)
+FROM unnest($3::bytea[]) WITH ORDINALITY AS w (lookup, n) ORDER BY w.n`
 
 // Since implements [commands.Erasures].
-func (s *Spool) Since(ctx context.Context, of id.Import, lookups [][]byte) ([]bool, error) {
-	rows, err := s.Pool.Query(ctx, erasedSince, of, lookups)
+func (s *Spool) Since(ctx context.Context, client id.Client, of id.Import, lookups [][]byte) ([]bool, error) {
+	rows, err := s.Pool.Query(ctx, erasedSince, client, of, lookups)
 	if err == nil {
 		var erased []bool
 		if erased, err = pgx.CollectRows(rows, pgx.RowTo[bool]); err == nil {
@@ -198,7 +193,7 @@ func (s *Spool) drop(ctx context.Context, client id.Client, named id.Import) err
 	if err := s.Secrets.Destroy(ctx, client, string(named)); err != nil {
 		return err // the worker drops it later
 	}
-	if _, err := s.Pool.Exec(ctx, `DELETE FROM imports WHERE id = $1 AND status = 'receiving'`, named); err != nil {
+	if _, err := s.Pool.Exec(ctx, `DELETE FROM imports WHERE client = $1 AND id = $2 AND status = 'receiving'`, client, named); err != nil {
 		return fmt.Errorf("drop %s: %w", named, err)
 	}
 	return nil

@@ -290,32 +290,12 @@ func TestTheLinesOfAnImportAreUnreadableOnceItHasEnded(t *testing.T) {
 	}
 }
 
-// What an earlier release has accepted is applied.
-func TestAnImportOfAnEarlierReleaseIsApplied(t *testing.T) {
-	w := newWorld(t)
-	i := w.receive(t, "cli_a", "one\n")
-	sealed, err := w.vault.SealSecret(t.Context(), "import "+string(i.ID)+" 0", []byte("two\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET keyed = false`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.pool.Exec(t.Context(), `UPDATE import_chunks SET body = $1`, sealed); err != nil {
-		t.Fatal(err)
-	}
-	w.finish(t)
-	if w.applied["cli_a"] != "two\n" {
-		t.Errorf("applied %q", w.applied["cli_a"])
-	}
-}
-
 func TestWhoWasErasedSinceAnImportWasAcceptedIsKnownToItsEnd(t *testing.T) {
 	w := newWorld(t)
 	ada, bob := []byte("ada"), []byte("bob")
 	since := func(of id.Import, want ...bool) {
 		t.Helper()
-		got, err := w.Since(t.Context(), of, [][]byte{ada, bob})
+		got, err := w.Since(t.Context(), "cli_a", of, [][]byte{ada, bob})
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("got %v, %v; want %v", got, err, want)
 		}

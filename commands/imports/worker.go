@@ -87,12 +87,11 @@ type task struct {
 	chunks   int
 	attempts int
 	accepted time.Time
-	keyed    bool // its lines are sealed with a key of its own
 }
 
 // What is running goes on to its end, also where one accepted earlier is seen later.
 const take = `
-SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at, keyed FROM (
+SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at FROM (
 	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, status DESC, accepted
 ) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
 
@@ -100,7 +99,7 @@ SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, l
 func (w *Worker) Turn(ctx context.Context) (bool, error) {
 	var t task
 	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,
-		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted, &t.keyed)
+		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -128,7 +127,7 @@ func (w *Worker) passes(err error) bool {
 }
 
 const begin = `
-UPDATE import_chunks SET begun = coalesce(begun, $3) WHERE import = $1 AND chunk = $2
+UPDATE import_chunks SET begun = coalesce(begun, $4) WHERE client = $1 AND import = $2 AND chunk = $3
 RETURNING lines, body, begun`
 
 func (w *Worker) apply(ctx context.Context, t task) (lines int64, report commands.ImportReport, err error) {
@@ -137,7 +136,7 @@ func (w *Worker) apply(ctx context.Context, t task) (lines int64, report command
 		return 0, report, fmt.Errorf("find the end of the log: %w", err)
 	}
 	var sealed []byte
-	err = w.Pool.QueryRow(ctx, begin, t.ID, t.chunk, string(end)).Scan(&lines, &sealed, &t.call.Begun)
+	err = w.Pool.QueryRow(ctx, begin, t.call.Client, t.ID, t.chunk, string(end)).Scan(&lines, &sealed, &t.call.Begun)
 	if err != nil {
 		return 0, report, fmt.Errorf("read a chunk of %s: %w", t.ID, err)
 	}
@@ -159,14 +158,14 @@ const note = `
 WITH noted AS (
 	UPDATE imports SET
 		applied = least($2 + 1, chunks), lines_done = lines_done + $3, attempts = 0, turn_at = now(),
-		waiting = greatest(waiting - (SELECT length(body) FROM import_chunks WHERE import = $1 AND chunk = $2), 0), created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
+		waiting = greatest(waiting - (SELECT length(body) FROM import_chunks WHERE client = $8 AND import = $1 AND chunk = $2), 0), created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
 		status = CASE WHEN $2 + 1 >= chunks THEN 'completed' ELSE 'running' END,
 		ended_at = CASE WHEN $2 + 1 >= chunks THEN now() END
-	WHERE id = $1 AND applied = $2 AND status IN ('pending', 'running') RETURNING id, status
+	WHERE client = $8 AND id = $1 AND applied = $2 AND status IN ('pending', 'running') RETURNING client, id, status
 ), over AS (
-	DELETE FROM import_erasures e USING noted WHERE e.import = noted.id AND noted.status = 'completed'
+	DELETE FROM import_erasures e USING noted WHERE e.client = noted.client AND e.import = noted.id AND noted.status = 'completed'
 )
-DELETE FROM import_chunks USING noted WHERE import = noted.id AND chunk = $2`
+DELETE FROM import_chunks c USING noted WHERE c.client = noted.client AND c.import = noted.id AND c.chunk = $2`
 
 func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.ImportReport) error {
 	known, err := w.Get(ctx, t.call.Client, t.ID)
@@ -182,7 +181,7 @@ func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.
 		return fmt.Errorf("write the errors of %s: %w", t.ID, err)
 	}
 	_, err = w.Pool.Exec(ctx, note, t.ID, t.chunk, lines,
-		report.Created, report.Updated+report.Unchanged, report.Failed, string(written))
+		report.Created, report.Updated+report.Unchanged, report.Failed, string(written), t.call.Client)
 	if err != nil {
 		return fmt.Errorf("note a chunk of %s: %w", t.ID, err)
 	}
@@ -195,8 +194,8 @@ func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.
 const (
 	selectEnded = `
 SELECT id, client FROM imports
-WHERE keyed AND (ended_at IS NOT NULL OR status = 'receiving' AND turn_at < now() - $1::interval) ORDER BY id LIMIT $2`
-	noteForgotten = `UPDATE imports SET keyed = false WHERE id = $1`
+WHERE keyed AND (ended_at IS NOT NULL OR status = 'receiving' AND turn_at < now() - $1::interval) ORDER BY client, id LIMIT $2`
+	noteForgotten = `UPDATE imports SET keyed = false WHERE client = $1 AND id = $2`
 )
 
 // forget destroys the keys of imports that have ended, or whose receiver is gone:
@@ -219,7 +218,7 @@ func (w *Worker) forget(ctx context.Context) error {
 			if err := w.Secrets.Destroy(ctx, e.client, string(e.id)); err != nil {
 				return err
 			}
-			if _, err := w.Pool.Exec(ctx, noteForgotten, e.id); err != nil {
+			if _, err := w.Pool.Exec(ctx, noteForgotten, e.client, e.id); err != nil {
 				return fmt.Errorf("note that the key of %s is destroyed: %w", e.id, err)
 			}
 		}
@@ -231,29 +230,29 @@ func (w *Worker) forget(ctx context.Context) error {
 
 // wait lets an import rest without an attempt that counts.
 func (w *Worker) wait(ctx context.Context, t task) error {
-	const later = `UPDATE imports SET turn_at = now() + $3::interval WHERE id = $1 AND applied = $2`
-	_, err := w.Pool.Exec(ctx, later, t.ID, t.chunk, outageRest)
+	const later = `UPDATE imports SET turn_at = now() + $3::interval WHERE client = $4 AND id = $1 AND applied = $2`
+	_, err := w.Pool.Exec(ctx, later, t.ID, t.chunk, outageRest, t.call.Client)
 	return err
 }
 
 // rest lets an import wait after a failed attempt, and ends it after many.
 func (w *Worker) rest(ctx context.Context, t task) error {
-	const again = `UPDATE imports SET attempts = attempts + 1, turn_at = now() + $3::interval WHERE id = $1 AND applied = $2`
+	const again = `UPDATE imports SET attempts = attempts + 1, turn_at = now() + $3::interval WHERE client = $4 AND id = $1 AND applied = $2`
 	if t.attempts+1 < maxAttempts {
-		_, err := w.Pool.Exec(ctx, again, t.ID, t.chunk, firstRest<<t.attempts)
+		_, err := w.Pool.Exec(ctx, again, t.ID, t.chunk, firstRest<<t.attempts, t.call.Client)
 		return err
 	}
-	return errors.Join(w.fail(ctx, t.ID), w.forget(ctx))
+	return errors.Join(w.fail(ctx, t.call.Client, t.ID), w.forget(ctx))
 }
 
 // What is left of it is not kept.
 const fail = `
-WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE id = $1 AND status IN ('pending', 'running') RETURNING id),
-over AS (DELETE FROM import_erasures e USING failed WHERE e.import = failed.id)
-DELETE FROM import_chunks USING failed WHERE import = failed.id`
+WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE client = $1 AND id = $2 AND status IN ('pending', 'running') RETURNING client, id),
+over AS (DELETE FROM import_erasures e USING failed WHERE e.client = failed.client AND e.import = failed.id)
+DELETE FROM import_chunks c USING failed WHERE c.client = failed.client AND c.import = failed.id`
 
-func (w *Worker) fail(ctx context.Context, named id.Import) error {
-	_, err := w.Pool.Exec(ctx, fail, named)
+func (w *Worker) fail(ctx context.Context, client id.Client, named id.Import) error {
+	_, err := w.Pool.Exec(ctx, fail, client, named)
 	return err
 }
 

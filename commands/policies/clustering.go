@@ -37,7 +37,7 @@ type Runs interface {
 	// among those given.
 	Next(ctx context.Context, except []id.Run) ([]OpenRun, error)
 	// Ended returns those of the runs given that are not open any more.
-	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
+	Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
 	// Show notes how far a run has come; Hide forgets it.
 	Show(ctx context.Context, client id.Client, run id.Run, p RunProgress) error
 	Hide(ctx context.Context, client id.Client, run id.Run) error
@@ -193,7 +193,10 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 // leave stops runs that have ended, which those do that were cancelled, and
 // forgets what was shown of them.
 func (c *Clustering) leave(ctx context.Context, t *turns) error {
-	known := slices.AppendSeq(slices.Collect(maps.Keys(t.active)), maps.Keys(t.over))
+	known := maps.Clone(t.over)
+	for run, a := range t.active {
+		known[run] = a.client
+	}
 	if len(known) == 0 {
 		return nil
 	}

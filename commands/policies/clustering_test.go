@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -212,9 +213,9 @@ func (o *town) endedRuns() (ended []id.Run) {
 }
 
 // Ended implements [Runs].
-func (o *town) Ended(_ context.Context, runs []id.Run) ([]id.Run, error) {
+func (o *town) Ended(_ context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	ended := o.endedRuns()
-	return slices.DeleteFunc(slices.Clone(runs), func(r id.Run) bool { return !slices.Contains(ended, r) }), nil
+	return slices.DeleteFunc(slices.Collect(maps.Keys(runs)), func(r id.Run) bool { return !slices.Contains(ended, r) }), nil
 }
 
 // Show implements [Runs].
@@ -680,4 +681,4 @@ func (q *quarantined) Next(_ context.Context, except []id.Run) ([]OpenRun, error
 	return slices.DeleteFunc(slices.Clone(q.open), func(r OpenRun) bool { return slices.Contains(except, r.Run) }), nil
 }
 
-func (q *quarantined) Ended(context.Context, []id.Run) ([]id.Run, error) { return nil, nil }
+func (q *quarantined) Ended(context.Context, map[id.Run]id.Client) ([]id.Run, error) { return nil, nil }

@@ -43,7 +43,7 @@ const (
 	insertJob  = `
 INSERT INTO public.rebuilds (id, client, model, requested_by) SELECT $1, $2, $3, $4
 WHERE NOT EXISTS (SELECT FROM public.rebuilds WHERE client = $2 AND model = $3 AND ended_at > clock_timestamp() - $5::interval)
-ON CONFLICT (id) DO NOTHING`
+ON CONFLICT (client, id) DO NOTHING`
 	getJob   = `SELECT ` + jobColumns + ` FROM public.rebuilds WHERE id = $1 AND client = $2`
 	listJobs = `
 SELECT DISTINCT ON (model) ` + jobColumns + ` FROM public.rebuilds WHERE client = $1 ORDER BY model, requested_at DESC, id`
@@ -140,20 +140,20 @@ const (
 	// that was tried longest ago, so that none blocks the others. One that was tried
 	// rests before it is again.
 	takeJob = `
-UPDATE public.rebuilds SET tried_at = clock_timestamp(), attempts = attempts + 1 WHERE id =
-	(SELECT id FROM public.rebuilds open
+UPDATE public.rebuilds SET tried_at = clock_timestamp(), attempts = attempts + 1 WHERE (client, id) =
+	(SELECT client, id FROM public.rebuilds open
 		WHERE ended_at IS NULL AND (tried_at = requested_at OR tried_at < clock_timestamp() - interval '1 second')
 		ORDER BY (SELECT tried_at FROM public.rebuilds tried WHERE tried.client = open.client AND tried_at > requested_at
 			ORDER BY tried_at DESC LIMIT 1) NULLS FIRST, tried_at, id LIMIT 1)
 RETURNING ` + jobColumns
-	tellJob = `UPDATE public.rebuilds SET phase = $2, done = $3, total = $4, rate = $5, seconds_left = $6 WHERE id = $1 AND ended_at IS NULL`
-	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', attempts = attempts - 1 WHERE id = $1`
+	tellJob = `UPDATE public.rebuilds SET phase = $2, done = $3, total = $4, rate = $5, seconds_left = $6 WHERE client = $7 AND id = $1 AND ended_at IS NULL`
+	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', attempts = attempts - 1 WHERE client = $2 AND id = $1`
 	failJob = `
 UPDATE public.rebuilds SET phase = CASE WHEN attempts >= $2 THEN 'failed' ELSE 'waiting' END, error = $3,
-	ended_at = CASE WHEN attempts >= $2 THEN clock_timestamp() END WHERE id = $1`
+	ended_at = CASE WHEN attempts >= $2 THEN clock_timestamp() END WHERE client = $4 AND id = $1`
 	endJob = `
 UPDATE public.rebuilds SET phase = 'done', done = greatest(done, total), total = greatest(done, total), seconds_left = 0, error = NULL,
-	ended_at = clock_timestamp() WHERE id = $1`
+	ended_at = clock_timestamp() WHERE client = $2 AND id = $1`
 )
 
 // do rebuilds once. What fails is tried again, a few times; what somebody else
@@ -162,23 +162,23 @@ func (j Jobs) do(ctx context.Context, job Job) error {
 	log := j.Runner.Logger.With("projection", job.Model, "client", job.Client, "rebuild", job.ID)
 	m, err := j.model(job.Model)
 	if err == nil {
-		err = j.Runner.RebuildClient(ctx, m, job.Client, j.telling(ctx, job.ID))
+		err = j.Runner.RebuildClient(ctx, m, job.Client, j.telling(ctx, job))
 	}
 	pool := j.Runner.Pool
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err() // the next leader goes on
 	case errors.Is(err, ErrRebuilding):
-		_, err = pool.Exec(ctx, waitJob, job.ID)
+		_, err = pool.Exec(ctx, waitJob, job.ID, job.Client)
 	case errors.Is(err, ErrIncomplete):
 		log.ErrorContext(ctx, "rebuilt, but not whole", "error", reason(err))
-		_, err = pool.Exec(ctx, failJob, job.ID, 0, "The part was rebuilt, but not every event could be applied; the log of the service says which.")
+		_, err = pool.Exec(ctx, failJob, job.ID, 0, "The part was rebuilt, but not every event could be applied; the log of the service says which.", job.Client)
 	case err != nil:
 		log.ErrorContext(ctx, "rebuild failed", "error", reason(err))
-		_, err = pool.Exec(ctx, failJob, job.ID, jobAttempts, "The rebuild failed; the log of the service says why.")
+		_, err = pool.Exec(ctx, failJob, job.ID, jobAttempts, "The rebuild failed; the log of the service says why.", job.Client)
 	default:
 		log.InfoContext(ctx, "rebuilt")
-		if _, err = pool.Exec(ctx, endJob, job.ID); err == nil {
+		if _, err = pool.Exec(ctx, endJob, job.ID, job.Client); err == nil {
 			_, err = pool.Exec(ctx, forgetJobs)
 		}
 	}
@@ -189,7 +189,7 @@ func (j Jobs) do(ctx context.Context, job Job) error {
 }
 
 // telling writes down how far a rebuild has come, now and then.
-func (j Jobs) telling(ctx context.Context, job id.Rebuild) func(Rebuilding) {
+func (j Jobs) telling(ctx context.Context, job Job) func(Rebuilding) {
 	var phase string
 	var told time.Time
 	return func(r Rebuilding) {
@@ -198,7 +198,7 @@ func (j Jobs) telling(ctx context.Context, job id.Rebuild) func(Rebuilding) {
 			return
 		}
 		phase, told = r.Phase, now
-		if _, err := j.Runner.Pool.Exec(ctx, tellJob, job, r.Phase, r.Events, max(r.Expected, r.Events), r.Rate, r.Left.Seconds()); err != nil {
+		if _, err := j.Runner.Pool.Exec(ctx, tellJob, job.ID, r.Phase, r.Events, max(r.Expected, r.Events), r.Rate, r.Left.Seconds(), job.Client); err != nil {
 			j.Runner.Logger.WarnContext(ctx, "progress of a rebuild not written down", "error", reason(err))
 		}
 	}

@@ -49,7 +49,7 @@ func (l *listener) listen(ctx context.Context) {
 // hear takes what a commit said: the position where it ended.
 func (l *listener) hear(said string) {
 	position := eventstore.Position(said)
-	if n, err := numberOf(position); err != nil || n == 0 { // an older release says less
+	if n, err := numberOf(position); err != nil || n == 0 { // a load says only that there is something
 		l.tail.Ring()
 		return
 	}

@@ -15,7 +15,7 @@ CREATE TABLE log (
 );
 
 CREATE TABLE events (
-	position    bigint PRIMARY KEY,
+	position    bigint NOT NULL,
 	client      text COLLATE "C" NOT NULL, -- '' for events that belong to no client
 	stream      text COLLATE "C" NOT NULL,
 	revision    bigint NOT NULL,
@@ -24,9 +24,10 @@ CREATE TABLE events (
 	version     integer NOT NULL,
 	data        bytea NOT NULL,
 	meta        bytea NOT NULL,
-	recorded_at timestamptz NOT NULL
+	recorded_at timestamptz NOT NULL,
+	PRIMARY KEY (client, position)
 );
-CREATE INDEX events_client ON events (client, position);
+CREATE INDEX events_position ON events (position); -- none stands twice: who appends holds the lock
 -- That a stream has one event at a revision is kept by an index, so that the beginning
 -- of a stream need not be looked for before it is written. A stream is found by a hash
 -- of its name: an index of the names is four times as large. Two streams would have to
@@ -87,10 +88,12 @@ CREATE TABLE subject_keys (
 	-- client's pepper, which keeps clients apart. It goes with an erasure, so that
 	-- nothing that stays says who a random id was.
 	lookup       bytea,
-	PRIMARY KEY (subject, client), -- the subject first: a join stays cheap before there are statistics
+	-- The subject first, and every statement names both: with the client first, a join
+	-- within one client may be planned to read all of its keys.
+	PRIMARY KEY (subject, client),
 	CHECK ((wrapped IS NULL) = (destroyed_at IS NOT NULL))
 ) WITH (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0);
-CREATE UNIQUE INDEX subject_keys_lookup ON subject_keys (lookup) WHERE lookup IS NOT NULL;
+CREATE UNIQUE INDEX subject_keys_lookup ON subject_keys (client, lookup) WHERE lookup IS NOT NULL;
 CREATE INDEX subject_keys_unfound ON subject_keys (subject, client) -- of whom it is yet to be made from the log
 	WHERE lookup IS NULL AND wrapped IS NOT NULL AND left(subject, 4) = 'usr_';
 CREATE INDEX subject_keys_epoch ON subject_keys (client_key);
@@ -165,8 +168,9 @@ CREATE TABLE quarantine (
 	reason     text NOT NULL,
 	at         timestamptz NOT NULL DEFAULT now(),
 	held       boolean NOT NULL DEFAULT false, -- the leader passes its events over; the position is that of the part
-	PRIMARY KEY (projection, client)
+	PRIMARY KEY (client, projection)
 );
+CREATE INDEX quarantine_projection ON quarantine (projection);
 
 -- Events that a projection cannot apply. A client goes on without them; beyond a number
 -- of them its part stops (table quarantine).
@@ -178,14 +182,15 @@ CREATE TABLE left_out (
 	type       text NOT NULL,
 	reason     text NOT NULL,
 	at         timestamptz NOT NULL DEFAULT now(),
-	PRIMARY KEY (projection, client, position)
+	PRIMARY KEY (client, projection, position)
 );
+CREATE INDEX left_out_projection ON left_out (projection);
 
 -- Rebuilds of one client's part of a read model that were asked for over the API,
 -- carried out one after the other by whoever leads. Clients take turns.
 CREATE TABLE rebuilds (
-	id           text COLLATE "C" PRIMARY KEY,
 	client       text COLLATE "C" NOT NULL,
+	id           text COLLATE "C" NOT NULL,
 	model        text COLLATE "C" NOT NULL,
 	requested_by text NOT NULL,
 	requested_at timestamptz NOT NULL DEFAULT now(),
@@ -197,7 +202,8 @@ CREATE TABLE rebuilds (
 	attempts     integer NOT NULL DEFAULT 0,
 	error        text,
 	tried_at     timestamptz NOT NULL DEFAULT now(),
-	ended_at     timestamptz
+	ended_at     timestamptz,
+	PRIMARY KEY (client, id)
 );
 CREATE UNIQUE INDEX rebuilds_open ON rebuilds (client, model) WHERE ended_at IS NULL;
 CREATE INDEX rebuilds_newest ON rebuilds (client, model, requested_at);
@@ -224,9 +230,10 @@ CREATE TABLE signing_keys (
 -- a whole, whose tokens are looked up one by one in the read model.
 CREATE TABLE revocation_notes (
 	client     text COLLATE "C" NOT NULL,
-	subject    text COLLATE "C" PRIMARY KEY,
+	subject    text COLLATE "C" NOT NULL,
 	revoked_at timestamptz NOT NULL,
-	noted_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+	noted_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+	PRIMARY KEY (client, subject)
 );
 CREATE INDEX revocation_notes_recent ON revocation_notes (noted_at);
 CREATE INDEX revocation_notes_client ON revocation_notes (client, noted_at);
@@ -320,8 +327,8 @@ CREATE INDEX match_queue_order ON match_queue (client, attempts, position);
 -- they hold of people is sealed, and goes away as it is applied.
 
 CREATE TABLE imports (
-	id          text PRIMARY KEY COLLATE "C",
 	client      text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,
 	accepted    bigint GENERATED ALWAYS AS IDENTITY, -- the order in which a client's imports are applied
 	-- The end of the log when it was accepted: who was erased since is not brought back.
 	log_end     text COLLATE "C" NOT NULL,
@@ -345,29 +352,34 @@ CREATE TABLE imports (
 	errors      text NOT NULL DEFAULT '[]', -- the first 1,000
 	created_at  timestamptz NOT NULL DEFAULT now(),
 	turn_at     timestamptz NOT NULL DEFAULT now(), -- whose turn was longest ago is next, and never before it
-	ended_at    timestamptz
+	ended_at    timestamptz,
+	PRIMARY KEY (client, id)
 );
 CREATE INDEX imports_open ON imports (client, accepted) WHERE status IN ('receiving', 'pending', 'running');
 CREATE INDEX imports_ended ON imports (ended_at);
-CREATE INDEX imports_keyed ON imports (id) WHERE keyed;
+CREATE INDEX imports_keyed ON imports (client, id) WHERE keyed;
 
 CREATE TABLE import_chunks (
-	import text COLLATE "C" NOT NULL REFERENCES imports ON DELETE CASCADE,
+	client text COLLATE "C" NOT NULL,
+	import text COLLATE "C" NOT NULL,
 	chunk  int NOT NULL,
 	lines  bigint NOT NULL,
 	body   bytea NOT NULL, -- whole lines, sealed
 	-- The end of the log when it was first applied: a line that changes nothing in what
 	-- was then is not applied to what came since.
 	begun  text COLLATE "C",
-	PRIMARY KEY (import, chunk)
+	PRIMARY KEY (client, import, chunk),
+	FOREIGN KEY (client, import) REFERENCES imports ON DELETE CASCADE
 );
 
 -- Who was erased since an import was accepted: what found the user by its external id is
 -- forgotten with it, and the import must not bring it back. Kept to the import's end.
 CREATE TABLE import_erasures (
-	import text COLLATE "C" NOT NULL REFERENCES imports ON DELETE CASCADE,
+	client text COLLATE "C" NOT NULL,
+	import text COLLATE "C" NOT NULL,
 	lookup bytea NOT NULL, -- what subject_keys.lookup was
-	PRIMARY KEY (import, lookup)
+	PRIMARY KEY (client, import, lookup),
+	FOREIGN KEY (client, import) REFERENCES imports ON DELETE CASCADE
 );
 
 -- The webhook dispatcher: its own copy of the subscriptions, the queue of what is still
@@ -389,8 +401,8 @@ CREATE TABLE dispatch_clients (
 
 -- A subscription as it is after the last event that the dispatcher has applied.
 CREATE TABLE dispatch_endpoints (
-	webhook           text COLLATE "C" PRIMARY KEY,
 	client            text COLLATE "C" NOT NULL,
+	webhook           text COLLATE "C" NOT NULL,
 	url               text NOT NULL,
 	event_types       text[] NOT NULL,
 	state             text NOT NULL CHECK (state IN ('active', 'paused', 'removed')),
@@ -400,18 +412,21 @@ CREATE TABLE dispatch_endpoints (
 	cancelled_through text COLLATE "C" NOT NULL DEFAULT '',
 	sweeping          boolean NOT NULL DEFAULT false, -- retries that wait are still to be cancelled
 	skipped           bigint NOT NULL DEFAULT 0,      -- events that occurred while it was paused
-	changed_at        timestamptz NOT NULL
+	changed_at        timestamptz NOT NULL,
+	PRIMARY KEY (client, webhook)
 );
 CREATE INDEX dispatch_endpoints_client ON dispatch_endpoints (client) WHERE state <> 'removed';
-CREATE INDEX dispatch_endpoints_sweeping ON dispatch_endpoints (webhook) WHERE sweeping;
+CREATE INDEX dispatch_endpoints_sweeping ON dispatch_endpoints (client, webhook) WHERE sweeping;
 CREATE INDEX dispatch_endpoints_removed ON dispatch_endpoints (changed_at) WHERE state = 'removed';
 
 -- How a subscription's receiver answers; written every second or so.
 CREATE TABLE dispatch_health (
-	webhook         text COLLATE "C" PRIMARY KEY,
+	client          text COLLATE "C" NOT NULL,
+	webhook         text COLLATE "C" NOT NULL,
 	last_success_at timestamptz,
 	last_failure_at timestamptz,
-	failing_since   timestamptz -- null while the last answer was accepted
+	failing_since   timestamptz, -- null while the last answer was accepted
+	PRIMARY KEY (client, webhook)
 ) WITH (fillfactor = 50);
 CREATE INDEX dispatch_health_failing ON dispatch_health (failing_since) WHERE failing_since IS NOT NULL;
 
@@ -425,8 +440,8 @@ CREATE INDEX dispatch_health_failing ON dispatch_health (failing_since) WHERE fa
 -- it rewrites a row within its page and leaves the indexes alone. Which webhooks have
 -- work is read from the same indexes, one probe per webhook.
 CREATE TABLE dispatch_queue (
-	delivery      text COLLATE "C" PRIMARY KEY,
 	client        text COLLATE "C" NOT NULL,
+	delivery      text COLLATE "C" NOT NULL,
 	webhook       text COLLATE "C" NOT NULL,
 	-- The order in which they were queued: claims and lists keep to it. A delivery made
 	-- by hand stands at the subscription's last pause in the log, so that only a later
@@ -445,7 +460,8 @@ CREATE TABLE dispatch_queue (
 	token         integer NOT NULL DEFAULT 0,         -- counts claims; only the last claim may complete
 	holder        bigint,                             -- whose claim was the last
 	leased_until  timestamptz,                        -- null while nobody holds it
-	due_at        timestamptz NOT NULL DEFAULT now()  -- when it may be claimed: the schedule's time, or the lease's end
+	due_at        timestamptz NOT NULL DEFAULT now(), -- when it may be claimed: the schedule's time, or the lease's end
+	PRIMARY KEY (client, delivery)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX dispatch_queue_fresh ON dispatch_queue (webhook, made) WHERE failed = 0;
 CREATE INDEX dispatch_queue_due ON dispatch_queue (webhook, due_at) WHERE failed > 0;
@@ -474,7 +490,7 @@ CREATE TABLE dispatch_deliveries (
 	recovered     boolean NOT NULL DEFAULT false, -- it did not arrive, and was queued again
 	ended_at      timestamptz NOT NULL
 ) PARTITION BY RANGE (ended_at);
-CREATE INDEX ON dispatch_deliveries (delivery);
+CREATE INDEX ON dispatch_deliveries (client, delivery);
 CREATE INDEX dispatch_deliveries_listed ON dispatch_deliveries (client, webhook, made);
 CREATE INDEX dispatch_deliveries_failed ON dispatch_deliveries (client, webhook, made) WHERE state <> 'delivered';
 CREATE INDEX dispatch_deliveries_recoverable ON dispatch_deliveries (client, webhook, occurred_at)
@@ -482,6 +498,7 @@ CREATE INDEX dispatch_deliveries_recoverable ON dispatch_deliveries (client, web
 CREATE INDEX dispatch_deliveries_tests ON dispatch_deliveries (client, queued_at) WHERE test;
 
 CREATE TABLE dispatch_attempts (
+	client     text COLLATE "C" NOT NULL,
 	delivery   text COLLATE "C" NOT NULL,
 	attempt    integer NOT NULL,  -- 1 is the first
 	at         timestamptz NOT NULL,
@@ -490,31 +507,35 @@ CREATE TABLE dispatch_attempts (
 	error      text,              -- null where it was accepted
 	answer     bytea              -- the first 4 KiB of the answer's body
 ) PARTITION BY RANGE (at);
-CREATE INDEX ON dispatch_attempts (delivery, at);
+CREATE INDEX ON dispatch_attempts (client, delivery, at);
 
 -- Ends that are still to be recorded in the log. They are moved into batches first, so
 -- that a batch that is recorded again after a crash is the same one.
 CREATE TABLE dispatch_endings (
-	id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	client   text COLLATE "C" NOT NULL,
+	id       bigint GENERATED ALWAYS AS IDENTITY,
 	webhook  text COLLATE "C" NOT NULL,
 	delivery text COLLATE "C" NOT NULL,
 	event    text COLLATE "C" NOT NULL,
 	state    text NOT NULL,
 	attempts integer NOT NULL,
-	ended_at timestamptz NOT NULL
+	ended_at timestamptz NOT NULL,
+	PRIMARY KEY (client, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX dispatch_endings_order ON dispatch_endings (id);
 
 CREATE TABLE dispatch_ending_batches (
-	id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	client  text COLLATE "C" NOT NULL,
+	id      bigint GENERATED ALWAYS AS IDENTITY,
 	webhook text COLLATE "C" NOT NULL,
 	day     date NOT NULL,
 	-- Where the stream stood before the batch was first recorded: a repetition finds
 	-- itself behind that, if at all.
 	after   bigint,
-	endings text NOT NULL -- JSON
+	endings text NOT NULL, -- JSON
+	PRIMARY KEY (client, id)
 );
+CREATE INDEX dispatch_ending_batches_order ON dispatch_ending_batches (id);
 
 -- Recoveries under an Idempotency-Key, so that a repetition goes on where the first
 -- request stopped, and gets its answer.

@@ -160,7 +160,7 @@ REFERENCING NEW TABLE AS made FOR EACH STATEMENT EXECUTE FUNCTION check_epochs()
 CREATE OR REPLACE FUNCTION note_revocation(a_client text, a_subject text, a_revoked_at timestamptz, most integer) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-	IF NOT EXISTS (SELECT FROM public.revocation_notes n WHERE n.subject = a_subject) AND (
+	IF NOT EXISTS (SELECT FROM public.revocation_notes n WHERE n.client = a_client AND n.subject = a_subject) AND (
 		SELECT count(*) FROM (
 			SELECT FROM public.revocation_notes n
 			WHERE n.client = a_client AND n.noted_at > now() - interval '25 hours' LIMIT most
@@ -168,7 +168,7 @@ BEGIN
 		a_subject := a_client;
 	END IF;
 	INSERT INTO public.revocation_notes AS n (client, subject, revoked_at) VALUES (a_client, a_subject, a_revoked_at)
-	ON CONFLICT (subject) DO UPDATE SET noted_at = clock_timestamp(), client = excluded.client
+	ON CONFLICT (client, subject) DO UPDATE SET noted_at = clock_timestamp()
 	-- Pollers look back for a minute longer than they need to.
 	WHERE n.noted_at < clock_timestamp() - interval '1 minute';
 END $$;

@@ -124,12 +124,12 @@ WITH wanted AS (
 	FROM subject_keys k JOIN wanted w USING (client, subject)
 	UNION
 	SELECT k.client, k.subject, k.id, k.client_key, k.wrapped, k.lookup
-	FROM subject_keys k JOIN wanted w USING (lookup) WHERE k.client = w.client
+	FROM subject_keys k JOIN wanted w USING (client, lookup)
 ), made AS (
 	INSERT INTO subject_keys (client, subject, id, client_key, wrapped, lookup)
 	SELECT client, subject, id, client_key, wrapped, lookup FROM wanted w
 	WHERE NOT EXISTS (SELECT FROM present p WHERE p.client = w.client AND p.subject = w.subject)
-		AND NOT EXISTS (SELECT FROM present p WHERE p.lookup = w.lookup)
+		AND NOT EXISTS (SELECT FROM present p WHERE p.client = w.client AND p.lookup = w.lookup)
 	ORDER BY lookup, client COLLATE "C", subject COLLATE "C"
 	ON CONFLICT DO NOTHING
 	RETURNING client, subject, id, client_key, wrapped, lookup
@@ -257,11 +257,11 @@ func (k Keys) Users(ctx context.Context, client id.Client, missing bool, after s
 const setLookups = `
 UPDATE subject_keys k SET lookup = nullif(n.lookup, '')
 FROM (
-	SELECT DISTINCT ON (nullif(lookup, ''), CASE WHEN lookup = '' THEN n END) client, subject, lookup
+	SELECT DISTINCT ON (client, nullif(lookup, ''), CASE WHEN lookup = '' THEN n END) client, subject, lookup
 	FROM unnest($1::text[], $2::text[], $3::bytea[]) WITH ORDINALITY AS w (client, subject, lookup, n)
 ) n
 WHERE k.client = n.client AND k.subject = n.subject AND k.wrapped IS NOT NULL
-	AND NOT EXISTS (SELECT FROM subject_keys other WHERE other.lookup = n.lookup)`
+	AND NOT EXISTS (SELECT FROM subject_keys other WHERE other.client = n.client AND other.lookup = n.lookup)`
 
 // SetLookups implements [eventstore.Lookups].
 func (k Keys) SetLookups(ctx context.Context, keys []seal.SubjectKey) (int, error) {
