@@ -403,7 +403,8 @@ CREATE TABLE dispatch_clients (
 CREATE TABLE dispatch_endpoints (
 	client            text COLLATE "C" NOT NULL,
 	webhook           text COLLATE "C" NOT NULL,
-	url               text NOT NULL,
+	url               text NOT NULL,           -- in the clear, as events of old have it; empty where sealed_url is
+	sealed_url        jsonb,                   -- where it was sealed, and the box
 	event_types       text[] NOT NULL,
 	state             text NOT NULL CHECK (state IN ('active', 'paused', 'removed')),
 	secrets           jsonb NOT NULL DEFAULT '[]',  -- sealed; the newest first
