@@ -51,7 +51,8 @@ func (p plan) most() float64 {
 
 // What is listed: 100,000 of each, of which the last is of a rare kind. The
 // filters are asked for from the beginning, where nothing of that kind is.
-var manyOfEach = []string{`
+var manyOfEach = []string{
+	`
 INSERT INTO users (client, id, born, changed, revision, erased, created_at, updated_at)
 SELECT $1, 'usr_' || n, lpad(n::text, 20, '0'), lpad(n::text, 20, '0'), 0, false, 'epoch'::timestamptz + n * interval '1 s', 'epoch'::timestamptz + n * interval '1 s'
 FROM generate_series(1, 100000) n`, `

@@ -190,7 +190,7 @@ func TestUsers(t *testing.T) {
 		wantUsers(t, a, since(changed.UpdatedAt), "one")
 		wantUsers(t, a, since(httpapi.Time{Time: changed.UpdatedAt.Add(time.Microsecond)}))
 		wantUsers(t, a, since(two.CreatedAt), "two", "three", "one") // in the order of the last change
-		wantUsers(t, s.signUp(), "") // another client's are another's
+		wantUsers(t, s.signUp(), "")                                 // another client's are another's
 	})
 
 	t.Run("cursors are for one list of one client", func(t *testing.T) {
