@@ -33,7 +33,8 @@ func idempotencyKey(given []string) (string, error) {
 	if len(given) == 0 {
 		return "", nil
 	}
-	key, wrong := given[0], ""
+	key := given[0]
+	var wrong string
 	switch {
 	case len(given) > 1:
 		wrong = "is given more than once"

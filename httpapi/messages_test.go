@@ -91,13 +91,17 @@ func TestAMergePatchMayBeCalledThat(t *testing.T) {
 
 func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 	e := serve(t, nil)
-	for request, status := range map[string]int{
-		"GET /api/v1/users/%zz HTTP/1.1\r\nHost: x\r\n\r\n":                             400,
-		"GET /api/v1/users HTTP/1.1\r\n\r\n":                                            400,
-		"NONSENSE\r\n\r\n":                                                              400,
-		"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 40<<10) + "\r\n\r\n": 431,
-		"POST /auth/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n":       501,
+	for _, unread := range []struct {
+		request string
+		status  int
+	}{
+		{"GET /api/v1/users/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+		{"GET /api/v1/users HTTP/1.1\r\n\r\n", 400},
+		{"NONSENSE\r\n\r\n", 400},
+		{"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 40<<10) + "\r\n\r\n", 431},
+		{"POST /auth/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
 	} {
+		request, status := unread.request, unread.status
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

@@ -121,7 +121,7 @@ func runCommands(t *testing.T, commands string) {
 		t.Fatal(err)
 	}
 	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec %q \"$@\"\n", asKindred, os.Args[0])
-	if err := os.WriteFile(filepath.Join(dir, "bin", "kindred"), []byte(program), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(dir, "bin", "kindred"), []byte(program), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	told := func() string { return "" }
@@ -140,7 +140,7 @@ func runCommands(t *testing.T, commands string) {
 	}
 	defer awake.Close()
 	defer end.Close()
-	cmd := exec.CommandContext(t.Context(), "bash", "-xeuo", "pipefail", "-c", commands) //nolint:gosec // what the pages say
+	cmd := exec.CommandContext(t.Context(), "bash", "-xeuo", "pipefail", "-c", commands)
 	cmd.Dir, cmd.Stdin = dir, awake
 	cmd.Env = append(os.Environ(), "B="+s.URL, "KINDRED_PUBLIC_URL="+s.Config.PublicURL,
 		"KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey,

@@ -48,7 +48,7 @@ func Example(eventType string, ids *id.Source) Public {
 var catalog = sync.OnceValue(func() map[string]Public {
 	found := map[string]Public{}
 	for name, d := range All().byName {
-		if p, ok := reflect.Zero(d.shape).Interface().(Public); ok {
+		if p, ok := reflect.TypeAssert[Public](reflect.Zero(d.shape)); ok {
 			found[name] = p
 		}
 	}

@@ -193,7 +193,7 @@ func TestCitationsOfTheContractLeadSomewhere(t *testing.T) {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" {
 			return err
 		}
-		source, err := os.ReadFile(path) //nolint:gosec // a file of the tree
+		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}

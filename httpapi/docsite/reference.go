@@ -112,14 +112,15 @@ func referenceSections(groups []group) []section {
 	var list []section
 	for _, g := range groups {
 		for _, op := range g.Operations {
-			text := op.Method + " " + op.Path + " " + op.Description
+			words := []string{op.Method, op.Path, op.Description}
 			for _, f := range slices.Concat(op.Parameters, op.Fields) {
-				text += " " + f.Name + " " + f.Description
+				words = append(words, f.Name, f.Description)
 			}
 			for _, a := range op.Answers {
-				text += " " + a.Description
+				words = append(words, a.Description)
 			}
-			list = append(list, section{page: "API reference", title: op.Summary, url: reference + "#" + op.ID, text: strings.ReplaceAll(text, "`", "")})
+			text := strings.ReplaceAll(strings.Join(words, " "), "`", "")
+			list = append(list, section{page: "API reference", title: op.Summary, url: reference + "#" + op.ID, text: text})
 		}
 	}
 	return list
