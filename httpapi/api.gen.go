@@ -2284,6 +2284,9 @@ type HistoryPersonal struct {
 	//
 	// Example: {"age":42,"interests":["climbing","jazz"],"plan":"pro"}
 	Traits Traits `json:"traits,omitempty"`
+
+	// URL Where a webhook delivers to.
+	URL *string `json:"url,omitempty"`
 }
 
 // HistoryProof A signed head, and what was asked to be proven under it.

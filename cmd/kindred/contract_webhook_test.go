@@ -25,13 +25,17 @@ func TestAChangedSubscriptionCountsFromItsAnswerOn(t *testing.T) {
 		CREATE TRIGGER dawdle BEFORE INSERT ON dispatch_endpoints FOR EACH ROW EXECUTE FUNCTION dawdle()`); err != nil {
 		t.Fatal(err)
 	}
+	var first string
+	if err := conn.QueryRow(t.Context(), `SELECT sealed_url::text FROM dispatch_endpoints WHERE webhook = $1`, hook.ID).Scan(&first); err != nil {
+		t.Fatal(err)
+	}
 	secrets := func(n int) string { return fmt.Sprintf("jsonb_array_length(secrets) = %d", n) }
 	for _, step := range []struct {
 		method, path string
 		body         any
 		holds        string
 	}{
-		{"PATCH", path, `{"url":"https://example.com/b"}`, `url = 'https://example.com/b'`},
+		{"PATCH", path, `{"url":"https://example.com/b"}`, `sealed_url <> '` + first + `'`},
 		{"PATCH", path, `{"event_types":["clustering.failed"]}`, `event_types = '{clustering.failed}'`},
 		{"PATCH", path, `{"secret":"whsec_dmVyeSB3aHNlY190aGUtc2Vjb25k"}`, secrets(2)},
 		{"POST", path + "/rotate_secret", `{}`, secrets(3)},

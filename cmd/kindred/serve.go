@@ -49,6 +49,7 @@ func (e environ) serveCommand() *cobra.Command {
 				e.logger.WarnContext(cmd.Context(), "a variable that is no setting is ignored; kindred serve --help lists them all", "name", name)
 			}
 			floor := make([]byte, heapFloor) // never touched: it takes no memory itself
+			forget(floor)
 			defer runtime.KeepAlive(floor)
 			return e.serve(cmd.Context(), config, func(at Config) { greet(e.out, at) })
 		},
