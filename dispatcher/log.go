@@ -11,14 +11,14 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // Log shows what became of deliveries. It knows those that are still to be
 // made, and those that ended within the retention.
 type Log struct {
 	Pool     *pgxpool.Pool
-	Progress *feed.Progress
+	Progress *projector.Progress
 }
 
 // Status values of a delivery.
@@ -82,9 +82,9 @@ FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.webhook = $2`
 // state waits until the dispatcher has seen what the client was told, and reads
 // a subscription.
 func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool) (s state, err error) {
-	reader := feed.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress}
-	sql := `WITH ` + feed.Fresh(reader.Of) + readState
-	err = reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+	reader := projector.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress}
+	sql := `WITH ` + projector.Fresh(reader.Of) + readState
+	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped, &s.eventTypes)
 		return at, err
 	})

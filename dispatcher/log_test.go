@@ -14,13 +14,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 var errCrashed = errors.New("the process died")
 
 func (r *rig) manual() Manual {
-	return Manual{Log: Log{Pool: r.pool, Progress: feed.NewProgress(r.pool, r.Logger)}, Now: func() time.Time { return r.at }, Entropy: rand.Reader}
+	return Manual{Log: Log{Pool: r.pool, Progress: projector.NewProgress(r.pool, r.Logger)}, Now: func() time.Time { return r.at }, Entropy: rand.Reader}
 }
 
 // endAs ends n deliveries to a webhook in a state.

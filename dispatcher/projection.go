@@ -27,7 +27,7 @@ func (d *Dispatcher) Wants(eventType string) bool {
 		event.IsPublic(eventType)
 }
 
-// Prompt tells the feed that receivers wait.
+// Prompt tells the projector that receivers wait.
 func (d *Dispatcher) Prompt() {}
 
 // Apply follows the subscriptions and queues one delivery for each public event

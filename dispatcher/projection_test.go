@@ -11,10 +11,10 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
-var _ feed.Projection = (*Dispatcher)(nil)
+var _ projector.Projection = (*Dispatcher)(nil)
 
 // claim takes n deliveries of whatever webhook waits, as a worker does.
 func (r *rig) claim(n int) []job {

@@ -51,7 +51,7 @@ var closedLists = map[string]string{
 	"JWK.kty":                        "",
 	"KeyScope":                       "domain:ScopeAdmin",
 	"ProblemCode":                    "", // TestTheContractNamesEveryCode
-	"Rebuild.phase":                  "eventstore/feed:Building =waiting =done =failed",
+	"Rebuild.phase":                  "eventstore/projector:Building =waiting =done =failed",
 	"Role":                           "domain:RoleOwner",
 	"RunProgress.phase":              "domain/clustering:Choosing commands/policies:phaseReading =completed",
 	"RunStatus":                      "",

@@ -17,7 +17,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -66,7 +66,7 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 				}
 				try(sizes...)
 			}
-			if selective, ok := model.(feed.Selective); ok {
+			if selective, ok := model.(projector.Selective); ok {
 				wanted := slices.DeleteFunc(slices.Clone(history), func(r eventstore.Recorded) bool { return !selective.Wants(r.Type) })
 				if diff := cmp.Diff(single, tables.after(t, ones(len(wanted)), wanted)); diff != "" {
 					t.Fatalf("it does not want all that changes it (-all +what it wants):\n%s", diff)
@@ -229,11 +229,11 @@ func eventful(w *world, random *rand.Rand, events int) {
 // committed.
 type modelTables struct {
 	tx    pgx.Tx
-	model feed.ReadModel
+	model projector.ReadModel
 	names []string
 }
 
-func emptyTables(t *testing.T, w *world, model feed.ReadModel) modelTables {
+func emptyTables(t *testing.T, w *world, model projector.ReadModel) modelTables {
 	t.Helper()
 	tx, err := w.pool.Begin(t.Context())
 	if err != nil {

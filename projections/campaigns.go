@@ -15,7 +15,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // Campaigns is the read model of campaigns and of what came of them.
@@ -132,7 +132,7 @@ CREATE TABLE campaign_erased (
 );`
 }
 
-// Indexes of the read model (feed.LateIndexed).
+// Indexes of the read model (projector.LateIndexed).
 func (Campaigns) Indexes() []string {
 	return []string{`CREATE INDEX IF NOT EXISTS campaigns_in ON campaigns (client, status, born);`}
 }
@@ -213,8 +213,8 @@ WHERE c.due <= $1 ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
 // none while the read model is yet to be made.
 func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
 	due := map[id.Campaign]id.Client{}
-	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, feed.Slot(m))
-	if feed.TablesMissing(err) {
+	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, projector.Slot(m))
+	if projector.TablesMissing(err) {
 		return due, nil
 	}
 	if err != nil {

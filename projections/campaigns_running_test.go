@@ -8,7 +8,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -139,7 +139,7 @@ func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) 
 		t.Errorf("the first three are %v", found)
 	}
 	if _, err := w.pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`,
-		feed.Slot(campaigns), string(w.acme)); err != nil {
+		projector.Slot(campaigns), string(w.acme)); err != nil {
 		t.Fatal(err)
 	}
 	if found := due(3); found[late] != w.bolt || len(found) != 3 {

@@ -14,7 +14,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 )
@@ -88,7 +88,7 @@ func campaignHistory(random *rand.Rand, length int, clients ...id.Client) (histo
 }
 
 // build applies a history in batches of 100, in a schema of its own.
-func build(t *testing.T, pool *pgxpool.Pool, schema string, model feed.ReadModel, history []eventstore.Recorded) {
+func build(t *testing.T, pool *pgxpool.Pool, schema string, model projector.ReadModel, history []eventstore.Recorded) {
 	t.Helper()
 	within := func(work func(ctx context.Context, tx pgx.Tx) error) {
 		t.Helper()

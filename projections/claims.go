@@ -9,7 +9,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // Claims is the read model of reservations that are neither confirmed nor
@@ -61,7 +61,7 @@ const openClaims = `SELECT stream FROM open_claims WHERE reserved_at < $1 ORDER 
 // made.
 func (m Claims) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
 	rows, err := m.Pool.Query(ctx, openClaims, before, limit)
-	if feed.TablesMissing(err) {
+	if projector.TablesMissing(err) {
 		return nil, nil
 	}
 	if err != nil {

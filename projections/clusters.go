@@ -120,7 +120,7 @@ CREATE TABLE cluster_layers_retired (
 );`
 }
 
-// Indexes of the read model (feed.LateIndexed).
+// Indexes of the read model (projector.LateIndexed).
 func (Clusters) Indexes() []string {
 	return []string{
 		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, born);`,

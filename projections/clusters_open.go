@@ -8,7 +8,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // OpenRun is a run that has not ended.
@@ -28,7 +28,7 @@ FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY c
 // not among those given; none while the read model is yet to be made.
 func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, error) {
 	rows, err := m.Pool.Query(ctx, openRuns, texts(except), maxOpenRuns)
-	if feed.TablesMissing(err) {
+	if projector.TablesMissing(err) {
 		return nil, nil
 	}
 	if err != nil {

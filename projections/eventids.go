@@ -11,7 +11,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // EventIDs is the read model of where the events stand that a client can have
@@ -38,7 +38,7 @@ func (EventIDs) Wants(t string) bool {
 // Verbatim: of most events the id is all that counts.
 func (EventIDs) Verbatim() {}
 
-// Gapless implements [feed.Gapless]: an event that is missing would be recorded again.
+// Gapless implements [projector.Gapless]: an event that is missing would be recorded again.
 func (EventIDs) Gapless() {}
 
 // Version of the read model's tables.
@@ -78,7 +78,7 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 			}
 			e, err := registry.Decode(r.Type, r.Version, r.Data)
 			if err != nil { // a newer release leads then
-				return feed.Transient(fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err))
+				return projector.Transient(fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err))
 			}
 			if key, ok := e.(event.Single).Key(); ok {
 				keys = append(keys, key)
@@ -106,7 +106,7 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 }
 
 // One look into the index for each id, as for spends.
-var findEventIDs = `WITH ` + feed.Fresh(EventIDs{}) + `
+var findEventIDs = `WITH ` + projector.Fresh(EventIDs{}) + `
 SELECT fresh.reached, fresh.quarantined, e.id, e.revision
 FROM fresh LEFT JOIN (
 	SELECT found.* FROM unnest($2::uuid[]) AS wanted (id), LATERAL (
@@ -125,8 +125,8 @@ func (m EventIDs) Revisions(ctx context.Context, client id.Client, ids []id.Even
 			return nil, eventstore.Start, err
 		}
 	}
-	reader := feed.Reader{Of: m, Progress: m.Progress}
-	err = reader.Read(ctx, true, func(ctx context.Context) (at feed.At, err error) {
+	reader := projector.Reader{Of: m, Progress: m.Progress}
+	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {
 		found = map[id.Event]eventstore.Revision{}
 		rows, err := m.Pool.Query(ctx, findEventIDs, string(client), wanted)
 		if err != nil {

@@ -2,7 +2,7 @@ package projections
 
 import (
 	"kindred/domain/id"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // Lose leaves a client's population as one who has waited long finds it: since
@@ -16,6 +16,6 @@ func (p *Populations) Lose(client id.Client) {
 
 // Reread has populations find what they know of a server that has taken the place
 // of the one that it was read from.
-func (p *Populations) Reread(progress *feed.Progress) {
+func (p *Populations) Reread(progress *projector.Progress) {
 	p.Users.Progress, p.Consent.Progress, p.Schemas.Progress = progress, progress, progress
 }

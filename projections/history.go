@@ -15,7 +15,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // History is the read model of what happened to each client: where its events
@@ -46,7 +46,7 @@ func (History) Version() int { return 1 }
 // Verbatim: events are entered as they are stored, whatever they say.
 func (History) Verbatim() {}
 
-// Gapless implements [feed.Gapless]: a head is signed over every event before it.
+// Gapless implements [projector.Gapless]: a head is signed over every event before it.
 func (History) Gapless() {}
 
 // Schema of the read model. Nodes are kept of every nodeStep-th level alone;
@@ -80,7 +80,7 @@ CREATE TABLE history_trees (
 ) WITH (fillfactor = 50);`
 }
 
-// Indexes of the read model (feed.LateIndexed).
+// Indexes of the read model (projector.LateIndexed).
 func (History) Indexes() []string {
 	return []string{
 		`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (hashtextextended(stream, 0), ordinal);`,
@@ -310,7 +310,7 @@ func (m History) Trees(ctx context.Context, clients []id.Client) (map[id.Client]
 // Unsigned returns at most so many clients, at random, that have grown since their
 // last head was signed, but none whose part of the model has stopped.
 func (m History) Unsigned(ctx context.Context, most int) ([]id.Client, error) {
-	_, joins := feed.FreshEach(m)
+	_, joins := projector.FreshEach(m)
 	rows, err := m.Pool.Query(ctx, `
 SELECT w.client FROM history_trees w`+joins+`
 WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)

@@ -12,7 +12,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // MatchQueue holds the users whose matches are to be computed automatically:
@@ -204,9 +204,9 @@ FROM next WHERE s.client = next.client`
 // once the users model knows them all.
 func (m MatchQueue) queueEveryone(ctx context.Context) error {
 	var some bool
-	err := m.Pool.QueryRow(ctx, someSweepEveryone, feed.Slot(Users{})).Scan(&some)
+	err := m.Pool.QueryRow(ctx, someSweepEveryone, projector.Slot(Users{})).Scan(&some)
 	if err == nil && some {
-		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, feed.Slot(Users{}), everyoneAtOnce)
+		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.Slot(Users{}), everyoneAtOnce)
 	}
 	if err != nil {
 		return fmt.Errorf("queue those who were there: %w", err)

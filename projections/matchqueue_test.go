@@ -12,7 +12,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -195,7 +195,7 @@ func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
 	first := w.create(w.acme, "first", `{}`)
 	w.fill(1000)
 	w.stop()
-	_, err := w.pool.Exec(t.Context(), holdUsers, feed.Slot(projections.Users{}), w.acme)
+	_, err := w.pool.Exec(t.Context(), holdUsers, projector.Slot(projections.Users{}), w.acme)
 	w.check(err)
 	w.follow(projections.Users{})
 	second := w.create(w.acme, "second", `{}`)
@@ -206,7 +206,7 @@ func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
 	if _, users := w.take(0); len(users) != 0 {
 		t.Errorf("%v are queued while others are not known", users)
 	}
-	runner := &feed.Runner{Pool: w.pool, Log: w.log, Name: "rebuild", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	runner := &projector.Runner{Pool: w.pool, Log: w.log, Name: "rebuild", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
 	w.check(runner.RebuildClient(t.Context(), projections.Users{}, w.acme, nil))
 	w.known(w.acme)
 	w.rested()

@@ -6,7 +6,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 )
 
@@ -33,7 +33,7 @@ func (n *named) open(ctx context.Context, r Reader, client id.Client, user id.Us
 // about, where the external id goes, and its place in the list. Where the users
 // model does not know one of the users yet, the rows are read again once it has
 // caught up. Users who were erased just now are left out.
-func listNamed[T any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool, page Page,
+func listNamed[T any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool, page Page,
 	sql string, args []any, fields func(*T) []any, about func(*T) (user id.User, external *string, place eventstore.Position),
 ) ([]T, error) {
 	type row struct {

@@ -20,7 +20,7 @@ import (
 	"kindred/domain/matching"
 	"kindred/domain/traits"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -257,7 +257,7 @@ func TestWhatAFailoverLostIsForgotten(t *testing.T) {
 	}
 	c.exec(`DELETE FROM users WHERE id = $1`, lost)
 	c.exec(`UPDATE consents SET granted = false WHERE user_id = $1`, withdrawn)
-	c.populations.Reread(feed.NewProgress(c.pool, slog.New(slog.DiscardHandler)))
+	c.populations.Reread(projector.NewProgress(c.pool, slog.New(slog.DiscardHandler)))
 	for end := time.Now().Add(20 * time.Second); len(others()) != 7; {
 		if time.Now().After(end) {
 			t.Fatalf("%d others", len(others()))

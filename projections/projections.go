@@ -18,13 +18,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 )
 
 // All lists the read models of the service.
-func All() []feed.ReadModel {
-	return []feed.ReadModel{
+func All() []projector.ReadModel {
+	return []projector.ReadModel{
 		Clients{},
 		APIKeys{},
 		Users{},
@@ -48,7 +48,7 @@ func All() []feed.ReadModel {
 // fault of kind Unavailable.
 type Reader struct {
 	Pool     *pgxpool.Pool
-	Progress *feed.Progress
+	Progress *projector.Progress
 	Vault    *seal.Vault
 }
 

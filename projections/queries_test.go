@@ -15,7 +15,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -679,8 +679,8 @@ WHERE w::text LIKE '%hunter2%' OR position('hunter2'::bytea IN w.url) > 0`).Scan
 
 func TestAModelThatSaysWhatNeverHappenedStopsAtAnEventThatItLacks(t *testing.T) {
 	t.Parallel()
-	for _, m := range []feed.Projection{projections.Spends{}, projections.EventIDs{}} {
-		if _, ok := m.(feed.Gapless); !ok {
+	for _, m := range []projector.Projection{projections.Spends{}, projections.EventIDs{}} {
+		if _, ok := m.(projector.Gapless); !ok {
 			t.Errorf("%s goes on without an event", m.Name())
 		}
 	}

@@ -10,14 +10,14 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // query runs a statement on the tables of a read model, with the client as $1
 // and args from $2 on, once the model has reached what the client has been
 // told; the check is part of the same statement. fields are where the columns
 // of a row go.
-func query[R any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool,
+func query[R any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool,
 	sql string, args []any, fields func(*R) []any,
 ) ([]R, error) {
 	return queryPage(ctx, r, of, client, eventual, sql, args, fields, nil)
@@ -25,15 +25,15 @@ func query[R any](ctx context.Context, r Reader, of feed.Projection, client id.C
 
 // queryPage is query for rows that may be large: it ends with the one that does not
 // fit on the page any more.
-func queryPage[R any](ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool,
+func queryPage[R any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool,
 	sql string, args []any, fields func(*R) []any, size func(*R) int,
 ) (found []R, err error) {
-	sql = `WITH ` + feed.Fresh(of) + `
+	sql = `WITH ` + projector.Fresh(of) + `
 SELECT fresh.reached, fresh.head, fresh.quarantined, q.*
 FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON true`
 	args = append([]any{string(client)}, args...)
-	reader := feed.Reader{Of: of, Progress: r.Progress}
-	err = reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+	reader := projector.Reader{Of: of, Progress: r.Progress}
+	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		at, found, err = freshRows(ctx, r, sql, args, fields, size)
 		return at, err
 	})
@@ -67,7 +67,7 @@ func (w *where) andText(condition, arg string) {
 // freshRows reads the rows of a statement that query has composed: how fresh
 // they are, whether there is a row at all, and the row.
 func freshRows[R any](ctx context.Context, r Reader, sql string, args []any, fields func(*R) []any, size func(*R) int) (
-	at feed.At, found []R, err error,
+	at projector.At, found []R, err error,
 ) {
 	rows, err := r.Pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -117,7 +117,7 @@ func only[R any](found []R, err error, none *fault.Fault) (row R, _ error) {
 }
 
 // count runs a statement that finds one number.
-func count(ctx context.Context, r Reader, of feed.Projection, client id.Client, eventual bool, sql string, args ...any) (n int, err error) {
+func count(ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool, sql string, args ...any) (n int, err error) {
 	found, err := query(ctx, r, of, client, eventual, sql, args, func(n *int) []any { return []any{n} })
 	if err == nil {
 		n = found[0]

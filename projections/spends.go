@@ -10,7 +10,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // Spends is the read model of the spends of all campaigns, by their ids, for
@@ -23,7 +23,7 @@ func (Spends) Name() string { return "spends" }
 // Wants tells the feed which events concern the read model.
 func (Spends) Wants(t string) bool { return t == "campaign.spend_recorded" }
 
-// Gapless implements [feed.Gapless]: a spend that is missing would be recorded again.
+// Gapless implements [projector.Gapless]: a spend that is missing would be recorded again.
 func (Spends) Gapless() {}
 
 // Version of the read model's tables.
@@ -81,7 +81,7 @@ func (Spends) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded)
 
 // One look into the index for each id: a plan that is made while the table is
 // small would else read all of a campaign's spends when it has grown.
-var findSpends = `WITH ` + feed.Fresh(Spends{}) + `
+var findSpends = `WITH ` + projector.Fresh(Spends{}) + `
 SELECT fresh.reached, fresh.quarantined, s.id, s.amount_minor, s.currency, s.spent_minor, s.budget_minor, s.position, s.recorded_at
 FROM fresh LEFT JOIN (
 	SELECT found.* FROM unnest($3::text[]) AS wanted (id), LATERAL (
@@ -93,8 +93,8 @@ FROM fresh LEFT JOIN (
 // the position that the model had reached in the same moment: it holds every
 // spend up to there. It waits for nothing.
 func (m Spends) Recorded(ctx context.Context, client id.Client, campaign id.Campaign, ids []string) (found []eventstore.Recorded, reached eventstore.Position, err error) {
-	reader := feed.Reader{Of: m, Progress: m.Progress}
-	err = reader.Read(ctx, true, func(ctx context.Context) (at feed.At, err error) {
+	reader := projector.Reader{Of: m, Progress: m.Progress}
+	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {
 		found = nil
 		rows, err := m.Pool.Query(ctx, findSpends, string(client), string(campaign), ids)
 		if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // built is a read model's tables, as text, after events were applied in
 // batches of some size.
-func built(t *testing.T, pool *pgxpool.Pool, m feed.ReadModel, events []eventstore.Recorded, size func() int, tables ...string) string {
+func built(t *testing.T, pool *pgxpool.Pool, m projector.ReadModel, events []eventstore.Recorded, size func() int, tables ...string) string {
 	t.Helper()
 	var dump strings.Builder
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -57,7 +57,7 @@ func dumpTable(ctx context.Context, tx pgx.Tx, table string, into *strings.Build
 
 // wantSplitIndependent builds a model one by one, at once and in random
 // batches, and returns the tables, which must be the same each time.
-func wantSplitIndependent(t *testing.T, pool *pgxpool.Pool, m feed.ReadModel, events []eventstore.Recorded, tables ...string) string {
+func wantSplitIndependent(t *testing.T, pool *pgxpool.Pool, m projector.ReadModel, events []eventstore.Recorded, tables ...string) string {
 	t.Helper()
 	one := built(t, pool, m, events, func() int { return 1 }, tables...)
 	random := rand.New(rand.NewPCG(1, 2))

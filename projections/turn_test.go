@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // While a population is read anew, those who wait for that keep nobody out.
@@ -15,7 +15,7 @@ func TestThePopulationThatIsReadAnewIsWaitedForOutside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		full := errors.New("there is no way back")
-		progress := feed.NewProgress(nil, nil)
+		progress := projector.NewProgress(nil, nil)
 		p, err := NewPopulations(Reader{Progress: progress}, 1<<30)
 		if err != nil {
 			t.Fatal(err)

@@ -67,13 +67,13 @@ CREATE TABLE users (
 );`
 }
 
-// Key of the read model (feed.LateKeyed).
+// Key of the read model (projector.LateKeyed).
 func (Users) Key() string { return `ALTER TABLE users ADD PRIMARY KEY (client, id);` }
 
 // LooksUp says which events change a user who was there before.
 func (Users) LooksUp(t string) bool { return t != "end_user.created" }
 
-// Indexes of the read model (feed.LateIndexed).
+// Indexes of the read model (projector.LateIndexed).
 func (Users) Indexes() []string {
 	return []string{
 		`CREATE INDEX IF NOT EXISTS users_listed ON users (client, born) WHERE NOT erased;`,

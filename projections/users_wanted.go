@@ -9,7 +9,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // Single users and pages of users that are asked for at the same time are read
@@ -46,7 +46,7 @@ type wantedUsers struct {
 // foundUsers is what there is of wanted users, in order of creation, up to the
 // one that does not fit on their page any more.
 type foundUsers struct {
-	at    feed.At
+	at    projector.At
 	users []storedUser
 	size  int // bytes that they take on the page
 }
@@ -78,7 +78,7 @@ func selectWanted(size int) string {
 	if size != singly {
 		which = `u.born > w.at ORDER BY u.born LIMIT ` + strconv.Itoa(size)
 	}
-	fresh, joins := feed.FreshEach(Users{})
+	fresh, joins := projector.FreshEach(Users{})
 	return `
 SELECT w.n, ` + fresh + `, ` + storedColumns + `
 FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) WITH ORDINALITY AS w (client, at, n)` + joins + `
@@ -88,8 +88,8 @@ LEFT JOIN LATERAL ` + usersOf(`w.client`, which) + ` ON true` + joinKey(`w.clien
 // wanted reads what there is of wanted users.
 func (m Users) wanted(ctx context.Context, eventual bool, size int, wanted wantedUsers) ([]storedUser, error) {
 	var found foundUsers
-	reader := feed.Reader{Of: m, Progress: m.Progress}
-	err := reader.Read(ctx, eventual, func(ctx context.Context) (at feed.At, err error) {
+	reader := projector.Reader{Of: m, Progress: m.Progress}
+	err := reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		found, err = m.ask(ctx, size, wanted)
 		return found.at, err
 	})
@@ -122,7 +122,7 @@ func (m Users) lookUp(ctx context.Context, sql string, wanted []wantedUsers) ([]
 	found := make([]foundUsers, len(wanted))
 	var (
 		n       int64
-		at      feed.At
+		at      projector.At
 		row     storedUser
 		columns = row.columns() // the first one is the ID
 		head    = append([]any{&n, text(&at.Reached), text(&at.Head), &at.Quarantined, columns[0]}, make([]any, len(columns)-1)...)

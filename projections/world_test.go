@@ -17,8 +17,8 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/pgstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres"
@@ -41,7 +41,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{
-		SearchPath: append([]string{"public"}, feed.SearchPath(projections.All()...)...),
+		SearchPath: append([]string{"public"}, projector.SearchPath(projections.All()...)...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -66,16 +66,16 @@ func newWorld(t testing.TB) *world {
 		TB: t, pool: pool, ids: ids, acme: id.Next[id.Client](ids), bolt: id.Next[id.Client](ids),
 		log: &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: time.Now},
 		reader: projections.Reader{
-			Pool: pool, Vault: vault, Progress: feed.NewProgress(pool, slog.New(slog.DiscardHandler)),
+			Pool: pool, Vault: vault, Progress: projector.NewProgress(pool, slog.New(slog.DiscardHandler)),
 		},
 	}
 }
 
 // follow makes models and keeps them up to date until the test ends, or stop
 // is called.
-func (w *world) follow(models ...feed.ReadModel) (stop func()) {
+func (w *world) follow(models ...projector.ReadModel) (stop func()) {
 	w.Helper()
-	runner := &feed.Runner{
+	runner := &projector.Runner{
 		Pool: w.pool, Log: w.log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Progress: w.reader.Progress, MaxLeftOut: w.maxLeftOut,
 	}
@@ -101,11 +101,11 @@ func (w *world) follow(models ...feed.ReadModel) (stop func()) {
 }
 
 // await waits for the tables of a model to be made.
-func (w *world) await(m feed.ReadModel) {
+func (w *world) await(m projector.ReadModel) {
 	w.Helper()
 	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(2 * time.Millisecond) {
 		var made bool
-		if err := w.pool.QueryRow(w.Context(), `SELECT to_regnamespace($1) IS NOT NULL`, feed.Slot(m)).Scan(&made); err != nil {
+		if err := w.pool.QueryRow(w.Context(), `SELECT to_regnamespace($1) IS NOT NULL`, projector.Slot(m)).Scan(&made); err != nil {
 			w.Fatal(err)
 		}
 		if made {

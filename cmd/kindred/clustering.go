@@ -12,7 +12,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -91,7 +91,7 @@ func (r *clusteringRuns) Hide(ctx context.Context, client id.Client, run id.Run)
 
 // clusteringInputs reads what runs look at from the read models.
 type clusteringInputs struct {
-	progress *feed.Progress
+	progress *projector.Progress
 	clusters projections.Clusters
 	consent  projections.Consent
 	users    projections.Users
@@ -99,7 +99,7 @@ type clusteringInputs struct {
 
 // Reached implements [policies.Inputs].
 func (i *clusteringInputs) Reached(ctx context.Context, client id.Client, at eventstore.Position) error {
-	for _, model := range []feed.Projection{i.users, i.consent, i.clusters} {
+	for _, model := range []projector.Projection{i.users, i.consent, i.clusters} {
 		for {
 			err := i.progress.Wait(ctx, model, client, at)
 			if err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/domain/id"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/projections/travel"
 	"kindred/readapi"
@@ -42,7 +42,7 @@ func (e environ) historyStateCommand() *cobra.Command {
 					return err
 				}
 				bar := newBar(cmd.ErrOrStderr(), "events applied")
-				return states.Build(ctx, client, size, func(p feed.Rebuilding) { bar.show(p.Events, p.Expected) },
+				return states.Build(ctx, client, size, func(p projector.Rebuilding) { bar.show(p.Events, p.Expected) },
 					func(ctx context.Context, s *travel.State) error {
 						bar.end()
 						return printState(ctx, e.out, s, kinds)

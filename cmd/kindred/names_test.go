@@ -21,7 +21,7 @@ import (
 	"kindred/commands/policies"
 	"kindred/dispatcher"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/golden"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
@@ -155,7 +155,7 @@ func TestMetricsStay(t *testing.T) {
 	registerPool(d, "control", pool)
 	countAppends(d)
 	countImports(d)
-	feed.NewMetrics(d)
+	projector.NewMetrics(d)
 	policies.NewMetrics(d)
 	dispatcher.NewMetrics(d)
 	edge := prometheus.NewRegistry()

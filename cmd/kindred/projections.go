@@ -16,7 +16,7 @@ import (
 	"kindred/dispatcher"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -28,7 +28,7 @@ func (e environ) projectionsCommand() *cobra.Command {
 		Short: "Show how far each projection and policy has come",
 		Args:  cobra.NoArgs,
 		RunE: e.with(func(ctx context.Context, f *foundation) error {
-			statuses, err := feed.List(ctx, f.pool)
+			statuses, err := projector.List(ctx, f.pool)
 			if err != nil {
 				return err
 			}
@@ -55,8 +55,8 @@ func (e environ) projectionsCommand() *cobra.Command {
 // resumable are the followers that quarantine clients and cannot be rebuilt.
 // What they follow up to a place of the log stays silent: it was another's to
 // deliver, and to match.
-func resumable(silentThrough eventstore.Position) []feed.Projection {
-	return []feed.Projection{
+func resumable(silentThrough eventstore.Position) []projector.Projection {
+	return []projector.Projection{
 		&dispatcher.Dispatcher{SilentThrough: silentThrough}, projections.MatchQueue{SilentThrough: silentThrough},
 	}
 }
@@ -118,7 +118,7 @@ func (e environ) verifyModels(ctx context.Context, f *foundation, names []string
 		if len(names) > 0 && !slices.Contains(names, model.Name()) {
 			continue
 		}
-		checked, err := f.runner.Verify(ctx, model, func(r feed.Rebuilding) { progress.show(r.Events, r.Expected) },
+		checked, err := f.runner.Verify(ctx, model, func(r projector.Rebuilding) { progress.show(r.Events, r.Expected) },
 			printDifferences(e.out, model, "has a row that a rebuild does not make", "lacks a row that a rebuild makes"))
 		progress.end()
 		if err != nil {
@@ -147,9 +147,9 @@ const maxDifferences = 100
 
 // printDifferences prints in what a read model differs from another: rows that
 // it has, and rows that it lacks.
-func printDifferences(out io.Writer, model feed.ReadModel, has, lacks string) func(feed.Difference) {
+func printDifferences(out io.Writer, model projector.ReadModel, has, lacks string) func(projector.Difference) {
 	printed := 0
-	return func(d feed.Difference) {
+	return func(d projector.Difference) {
 		if printed++; printed > maxDifferences {
 			return
 		}
@@ -194,7 +194,7 @@ func (e environ) rebuild(ctx context.Context, f *foundation, names []string, cli
 			continue
 		}
 		bar := newBar(progress, "events applied to "+model.Name())
-		report := func(r feed.Rebuilding) { bar.show(r.Events, r.Expected) }
+		report := func(r projector.Rebuilding) { bar.show(r.Events, r.Expected) }
 		var err error
 		if client == "" {
 			err = f.runner.Rebuild(ctx, model, report)
@@ -202,7 +202,7 @@ func (e environ) rebuild(ctx context.Context, f *foundation, names []string, cli
 			err = f.runner.RebuildClient(ctx, model, client, report)
 		}
 		bar.end()
-		if err != nil && !errors.Is(err, feed.ErrIncomplete) {
+		if err != nil && !errors.Is(err, projector.ErrIncomplete) {
 			return err
 		}
 		incomplete = cmp.Or(incomplete, err)
@@ -247,7 +247,7 @@ type listedLeftOut struct {
 	At       time.Time           `json:"at"`
 }
 
-func printStatuses(out io.Writer, statuses []feed.Status, asJSON bool) error {
+func printStatuses(out io.Writer, statuses []projector.Status, asJSON bool) error {
 	list := newListing(out, asJSON, "NAME", "POSITION", "EVENTS", "UPDATED", "LEADER", "QUARANTINED", "LEFT OUT")
 	for _, s := range statuses {
 		item := listedStatus{s.Name, s.Position, s.Events, s.UpdatedAt, s.Leader, []listedQuarantine{}, []listedLeftOut{}}

@@ -12,7 +12,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 )
@@ -96,7 +96,7 @@ func benchmarkRebuild(b *testing.B, events int) {
 	for b.Loop() {
 		began, at := time.Now(), int64(0)
 		var tenths []float64
-		err := f.runner.Rebuild(b.Context(), users, func(r feed.Rebuilding) {
+		err := f.runner.Rebuild(b.Context(), users, func(r projector.Rebuilding) {
 			if r.Events-at >= int64(events/10) {
 				tenths = append(tenths, float64(r.Events-at)/time.Since(began).Seconds())
 				began, at = time.Now(), r.Events

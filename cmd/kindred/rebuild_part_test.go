@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
@@ -83,7 +83,7 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 
 	for n, of := range []account{a, a, other} {
 		if _, err := f.pool.Exec(t.Context(), `INSERT INTO left_out (projection, client, position, event_id, type, reason) VALUES ($1, $2, $3, 'evt_1', 'end_user.created', 'a test')`,
-			feed.Slot(projections.Users{}), of.Client.ID, fmt.Sprintf("%016x", n+1)); err != nil {
+			projector.Slot(projections.Users{}), of.Client.ID, fmt.Sprintf("%016x", n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 )
 
@@ -107,7 +107,7 @@ func checkRebuilt(t testing.TB, f *foundation) {
 
 // rebuilt rebuilds a model and says how the rows of before differ from it,
 // unless the log has grown meanwhile.
-func rebuilt(t testing.TB, f *foundation, model feed.ReadModel) string {
+func rebuilt(t testing.TB, f *foundation, model projector.ReadModel) string {
 	t.Helper()
 	head := func() eventstore.Position {
 		at, err := f.log.Store.Head(t.Context())
@@ -133,9 +133,9 @@ func rebuilt(t testing.TB, f *foundation, model feed.ReadModel) string {
 }
 
 // rows is every row of a read model's tables, as text.
-func rows(t testing.TB, f *foundation, model feed.ReadModel) map[string][]string {
+func rows(t testing.TB, f *foundation, model projector.ReadModel) map[string][]string {
 	t.Helper()
-	schema := feed.Slot(model)
+	schema := projector.Slot(model)
 	found, err := f.pool.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = $1`, schema)
 	if err != nil {
 		t.Fatal(err)

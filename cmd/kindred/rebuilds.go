@@ -10,29 +10,29 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/projections"
 )
 
-func (f *foundation) rebuilds() feed.Jobs {
-	return feed.Jobs{Runner: f.runner, Models: projections.All()}
+func (f *foundation) rebuilds() projector.Jobs {
+	return projector.Jobs{Runner: f.runner, Models: projections.All()}
 }
 
 // readModels puts how the read models do into the words of the contract.
-type readModels struct{ jobs feed.Jobs }
+type readModels struct{ jobs projector.Jobs }
 
 // List implements [readapi.Projections].
 func (m readModels) List(ctx context.Context, client id.Client) ([]httpapi.Projection, error) {
-	statuses, err := feed.List(ctx, m.jobs.Runner.Pool)
+	statuses, err := projector.List(ctx, m.jobs.Runner.Pool)
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := feed.QuarantinesOf(ctx, m.jobs.Runner.Pool, client)
+	quarantines, err := projector.QuarantinesOf(ctx, m.jobs.Runner.Pool, client)
 	if err != nil {
 		return nil, err
 	}
-	leftOut, err := feed.LeftOutOf(ctx, m.jobs.Runner.Pool, client)
+	leftOut, err := projector.LeftOutOf(ctx, m.jobs.Runner.Pool, client)
 	if err != nil {
 		return nil, err
 	}
@@ -42,16 +42,16 @@ func (m readModels) List(ctx context.Context, client id.Client) ([]httpapi.Proje
 	}
 	list := make([]httpapi.Projection, 0, len(m.jobs.Models))
 	for _, model := range m.jobs.Models {
-		p := httpapi.Projection{Name: model.Name(), LeftOutEvents: leftOut[feed.Slot(model)]}
+		p := httpapi.Projection{Name: model.Name(), LeftOutEvents: leftOut[projector.Slot(model)]}
 		var at eventstore.Position
-		if i := slices.IndexFunc(statuses, func(s feed.Status) bool { return s.Name == feed.Slot(model) }); i >= 0 {
+		if i := slices.IndexFunc(statuses, func(s projector.Status) bool { return s.Name == projector.Slot(model) }); i >= 0 {
 			at, p.Led = statuses[i].Position, statuses[i].Leader != ""
 		}
 		p.Position = string(at)
 		if p.LagSeconds, err = m.lag(ctx, at); err != nil {
 			return nil, fmt.Errorf("read the lag of %s: %w", model.Name(), err)
 		}
-		if q, stopped := quarantines[feed.Slot(model)]; stopped {
+		if q, stopped := quarantines[projector.Slot(model)]; stopped {
 			p.Quarantined = &httpapi.ProjectionQuarantine{EventID: string(q.Event), Position: string(q.Position), Since: httpapi.Time{Time: q.At}}
 		}
 		if job, asked := newest[model.Name()]; asked {
@@ -83,7 +83,7 @@ func (m readModels) Request(ctx context.Context, client id.Client, projection, b
 	return rebuildBody(job), err
 }
 
-func rebuildBody(j feed.Job) httpapi.Rebuild {
+func rebuildBody(j projector.Job) httpapi.Rebuild {
 	return httpapi.Rebuild{
 		ID: string(j.ID), Projection: j.Model, Phase: j.Phase, Done: j.Done, Total: j.Total, EventsPerSecond: j.Rate, EtaSeconds: j.SecondsLeft,
 		RequestedBy: j.RequestedBy, RequestedAt: httpapi.Time{Time: j.RequestedAt}, EndedAt: httpapi.TimeOrNull(j.EndedAt), Error: j.Error,

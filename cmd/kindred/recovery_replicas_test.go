@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
@@ -52,7 +52,7 @@ func waitForLeaders(t testing.TB, f *foundation, p *process) (n int) {
 	t.Helper()
 	pid := fmt.Sprintf("/%d", p.cmd.Process.Pid)
 	eventually(t, "process "+pid+" leads everything", func() bool {
-		statuses, err := feed.List(t.Context(), f.pool)
+		statuses, err := projector.List(t.Context(), f.pool)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/replay"
 	"kindred/projections"
 )
@@ -182,7 +182,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 	}
 	from := whole()
 	for skip := r.mark.events; skip > 0; {
-		page, err := from.Next(ctx, int(min(skip, feed.MaxBatch)))
+		page, err := from.Next(ctx, int(min(skip, projector.MaxBatch)))
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 // lastHeadOf goes through an export, to see whether it is whole.
 func lastHeadOf(ctx context.Context, export *replay.Export) (audit.Head, error) {
 	for {
-		page, err := export.Next(ctx, feed.MaxBatch)
+		page, err := export.Next(ctx, projector.MaxBatch)
 		if err != nil {
 			return audit.Head{}, err
 		}
@@ -248,11 +248,11 @@ func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64
 func (r *replaying) buildModels(ctx context.Context) error {
 	for _, model := range projections.All() {
 		bar := newBar(r.errs, "events applied to "+model.Name())
-		report := func(p feed.Rebuilding) { bar.show(p.Events, max(p.Expected, r.mark.events)) }
+		report := func(p projector.Rebuilding) { bar.show(p.Events, max(p.Expected, r.mark.events)) }
 		built, err := r.to.built(ctx, model)
 		if err == nil && !built {
 			err = patiently(ctx, func() error { return r.to.runner.Rebuild(ctx, model, report) })
-			if errors.Is(err, feed.ErrIncomplete) { // so it is in the first
+			if errors.Is(err, projector.ErrIncomplete) { // so it is in the first
 				_, err = fmt.Fprintf(r.out, "%s: %v\n", model.Name(), err)
 			}
 		}
@@ -285,7 +285,7 @@ const (
 // working, until that has ended.
 func patiently(ctx context.Context, work func() error) (err error) {
 	for range leaseTries {
-		if err = work(); !errors.Is(err, feed.ErrLed) && !errors.Is(err, feed.ErrRebuilding) {
+		if err = work(); !errors.Is(err, projector.ErrLed) && !errors.Is(err, projector.ErrRebuilding) {
 			return err
 		}
 		select {
@@ -299,7 +299,7 @@ func patiently(ctx context.Context, work func() error) (err error) {
 
 const modelBuilt = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1 AND position <> '')`
 
-func (f *foundation) built(ctx context.Context, model feed.ReadModel) (built bool, err error) {
-	err = f.pool.QueryRow(ctx, modelBuilt, feed.Slot(model)).Scan(&built)
+func (f *foundation) built(ctx context.Context, model projector.ReadModel) (built bool, err error) {
+	err = f.pool.QueryRow(ctx, modelBuilt, projector.Slot(model)).Scan(&built)
 	return built, err
 }

@@ -11,7 +11,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/replay"
 	"kindred/postgres"
 	"kindred/projections"
@@ -45,7 +45,7 @@ func (f *foundation) standing(ctx context.Context, after eventstore.Position) (s
 		if err != nil {
 			return snapshot{}, "", err
 		}
-		at, same, err := feed.Places(ctx, tx, projections.All())
+		at, same, err := projector.Places(ctx, tx, projections.All())
 		if err == nil && same && at >= after {
 			return snapshot{tx}, at, nil
 		}
@@ -113,17 +113,17 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 // a snapshot of it.
 func (r *replaying) compareModels(ctx context.Context, theirs pgx.Tx, client id.Client) error {
 	return pgx.BeginTxFunc(ctx, r.to.pool, pgx.TxOptions{BeginQuery: beginSnapshot}, func(tx pgx.Tx) error {
-		here, err := feed.NewSide(ctx, tx, projections.History{}, client)
+		here, err := projector.NewSide(ctx, tx, projections.History{}, client)
 		if err != nil {
 			return err
 		}
-		there, err := feed.NewSide(ctx, theirs, projections.History{}, client)
+		there, err := projector.NewSide(ctx, theirs, projections.History{}, client)
 		if err != nil {
 			return err
 		}
 		unlike := 0
 		for _, model := range projections.All() {
-			checked, err := feed.Compare(ctx, model, here, there, printDifferences(r.out, model,
+			checked, err := projector.Compare(ctx, model, here, there, printDifferences(r.out, model,
 				"has a row that the first kindred does not have", "lacks a row that the first kindred has"))
 			if err != nil {
 				return err
@@ -143,7 +143,7 @@ func (r *replaying) compareModels(ctx context.Context, theirs pgx.Tx, client id.
 // compareExport compares the read models with those that the client has now
 // where it was exported, unless more has happened there.
 func (r *replaying) compareExport(ctx context.Context, url string, head audit.Head) error {
-	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 2, SearchPath: feed.SearchPath(projections.All()...)})
+	pool, err := postgres.Open(ctx, url, postgres.Options{MaxConns: 2, SearchPath: projector.SearchPath(projections.All()...)})
 	if err != nil {
 		return fmt.Errorf("--keys: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/postgres"
 )
 
@@ -29,7 +29,7 @@ SELECT to_regclass('public.replay') IS NULL AND EXISTS (
 // refuseForeign looks, before anything is changed, whether a database is
 // another's.
 func refuseForeign(ctx context.Context, url string) error {
-	conn, err := postgres.Connect(ctx, url, feed.ToolName)
+	conn, err := postgres.Connect(ctx, url, projector.ToolName)
 	if err != nil {
 		return fmt.Errorf("reach the database of --into: %w", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // TestAClientGetsWhatWasLeftOut lets the queue of deliveries refuse events for a
@@ -44,7 +44,7 @@ func TestAClientGetsWhatWasLeftOut(t *testing.T) {
 		return regexp.MustCompile(`(?m)^ +` + string(p.Client.ID) + ` .*left out evt_\w+ \(match\.computed\): `).MatchString(said)
 	})
 	want[any](t, http.StatusOK, p.get(path))
-	if _, err := resume("dispatcher"); !errors.Is(err, feed.ErrIncomplete) {
+	if _, err := resume("dispatcher"); !errors.Is(err, projector.ErrIncomplete) {
 		t.Errorf("it is left out no more: %v", err)
 	}
 	p.match("cat", "dan")

@@ -17,7 +17,7 @@ import (
 
 	"kindred/commands/policies"
 	"kindred/dispatcher"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/projections"
@@ -106,7 +106,7 @@ func (e environ) serve(ctx context.Context, config Config, ready func(Config)) e
 			Commands: c, Claims: projections.Claims{Reader: f.reader()}, Matching: queue,
 			Settle:    func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: f.pool}.Settle(ctx, c) },
 			Campaigns: projections.Campaigns{Reader: f.reader()}, Now: time.Now, Logger: e.logger, Metrics: metrics,
-			Subscriber: &feed.Subscriber{Runner: f.runner, Wants: policies.Wants},
+			Subscriber: &projector.Subscriber{Runner: f.runner, Wants: policies.Wants},
 		}
 		group.Go(func() error { return f.runner.Run(behind, queue) })
 		group.Go(func() error { return run.Run(behind) })

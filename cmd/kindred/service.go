@@ -19,8 +19,8 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/esdbstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/pgstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
@@ -30,7 +30,7 @@ import (
 )
 
 // foundation is what every command of the service stands on: the database, the
-// key vault, the log and the feed.
+// key vault, the log and the projector.
 type foundation struct {
 	config   Config
 	logger   *slog.Logger
@@ -44,8 +44,8 @@ type foundation struct {
 	epochs   *epochs.Epochs
 	log      *eventstore.Log
 	metrics  *prometheus.Registry
-	progress *feed.Progress
-	runner   *feed.Runner
+	progress *projector.Progress
+	runner   *projector.Runner
 	// populations are the users in memory, for matches and feeds alike; set
 	// with the commands.
 	populations *projections.Populations
@@ -77,12 +77,12 @@ func found(ctx context.Context, config Config, logger *slog.Logger, tool bool) (
 			return nil, err
 		}
 	}
-	f.progress = feed.NewProgress(f.pool, logger)
+	f.progress = projector.NewProgress(f.pool, logger)
 	f.progress.Outside = httpapi.WaitOutside
 	f.vault.Server = f.progress.Server
-	f.runner = &feed.Runner{
+	f.runner = &projector.Runner{
 		Pool: f.pool, Leases: f.control, Log: f.log, Name: processName(), Logger: logger, Now: time.Now,
-		Large: semaphore.NewWeighted(1), Progress: f.progress, Metrics: feed.NewMetrics(f.metrics),
+		Large: semaphore.NewWeighted(1), Progress: f.progress, Metrics: projector.NewMetrics(f.metrics),
 	}
 	if f.local == nil {
 		return f, nil
@@ -112,10 +112,10 @@ func (f *foundation) openDatabase(ctx context.Context) error {
 	}
 	// What is made without a schema, such as a partition of the delivery log,
 	// must not come to stand in that of a read model, which a rebuild replaces.
-	path := append([]string{"public"}, feed.SearchPath(projections.All()...)...)
+	path := append([]string{"public"}, projector.SearchPath(projections.All()...)...)
 	name := "" // of a service
 	if f.tool {
-		name = feed.ToolName
+		name = projector.ToolName
 	}
 	if f.pool, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, AppName: name}); err != nil {
 		return err
@@ -240,7 +240,7 @@ const readyFor = 200 * time.Millisecond
 // projections follow the log where that is this process's to see to, and whatever
 // else it must know.
 func (f *foundation) ready(others ...func(context.Context) error) func(context.Context) error {
-	followed := &feed.Standstill{Pool: f.pool, Now: time.Now}
+	followed := &projector.Standstill{Pool: f.pool, Now: time.Now}
 	if f.config.has(roleProjections) {
 		for _, model := range projections.All() {
 			followed.Projections = append(followed.Projections, model)

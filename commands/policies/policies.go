@@ -20,7 +20,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // OpenClaims finds reservations that nobody has confirmed or released.
@@ -57,7 +57,7 @@ const (
 	endingsPause = time.Second // in which ends of deliveries gather for company
 )
 
-// Wants says which events a policy answers; the feed passes over the others.
+// Wants says which events a policy answers; the projector passes over the others.
 func Wants(r eventstore.Record) bool {
 	switch r.Type {
 	case "end_user.erased", "member.removed", "consent_layer.retired":
@@ -74,7 +74,7 @@ func (p *Policies) Run(ctx context.Context) error {
 		return fmt.Errorf("make the policies' router: %w", err)
 	}
 	router.AddMiddleware(middleware.Recoverer)
-	router.AddConsumerHandler("forget", "forget", p.Subscriber, feed.Handle(p.forget)) //nolint:contextcheck // each message carries its own
+	router.AddConsumerHandler("forget", "forget", p.Subscriber, projector.Handle(p.forget)) //nolint:contextcheck // each message carries its own
 	var sweeps sync.WaitGroup
 	sweep := func(policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
 		sweeps.Go(func() { p.sweep(ctx, policy, pause, work) })
@@ -127,7 +127,7 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	case event.MemberRemoved:
 		err := p.Commands.ForgetMember(ctx, call, e)
 		if fault.Of(err, fault.Unavailable) && !fault.Is(err, "quarantined") {
-			return feed.Transient(err) // the keys' read model has not come as far
+			return projector.Transient(err) // the keys' read model has not come as far
 		}
 		return err
 	}

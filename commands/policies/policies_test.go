@@ -16,8 +16,8 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/memstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
 )
@@ -217,10 +217,10 @@ func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
 func TestThePoliciesFinishWhatACrashLeft(t *testing.T) {
 	o := newOffice(t)
 	left := o.leave(t)
-	runner := &feed.Runner{
+	runner := &projector.Runner{
 		Pool: pgtest.New(t), Log: o.policies.Commands.Log, Name: "a", Logger: o.policies.Logger, Now: time.Now,
 	}
-	o.policies.Subscriber = &feed.Subscriber{Runner: runner, Wants: Wants}
+	o.policies.Subscriber = &projector.Subscriber{Runner: runner, Wants: Wants}
 	run(t, o.policies)
 	until(t, func() bool {
 		user, member := o.forgotten(t, left)

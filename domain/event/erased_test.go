@@ -14,8 +14,8 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/memstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
 )
@@ -79,7 +79,7 @@ func TestARebuildLiftsWhatIsLeftOfAnErasedSubject(t *testing.T) {
 	}
 
 	log.Registry = event.NewestRegistry()
-	runner := &feed.Runner{Pool: pool, Log: log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	runner := &projector.Runner{Pool: pool, Log: log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
 	for range 2 { // the second one replaces the first
 		if err := runner.Rebuild(t.Context(), moves{log}, nil); err != nil {
 			t.Fatal(err)

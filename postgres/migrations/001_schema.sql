@@ -6,7 +6,7 @@
 
 -- A position, as text that orders as the log does. Columns of read models that hold
 -- positions are declared so: where two databases are compared, it is the events there
--- that have to be the same (package feed).
+-- that have to be the same (package projector).
 CREATE DOMAIN log_position AS text COLLATE "C";
 
 CREATE TABLE log (
@@ -137,7 +137,7 @@ CREATE TABLE audit_heads (
 	PRIMARY KEY (client, size)
 );
 
--- How far each follower of the log has come (package feed). A name is
+-- How far each follower of the log has come (package projector). A name is
 -- "<read model>_<version>", the same with "_rebuild" while one is built beside it, or
 -- the bare name of what is no read model.
 CREATE TABLE checkpoints (

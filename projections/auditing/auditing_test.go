@@ -20,8 +20,8 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
 	"kindred/eventstore/pgstore"
+	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
@@ -79,7 +79,7 @@ func TestClientsWhoseHistoryCannotBeReadKeepNoOtherFromBeingSigned(t *testing.T)
 	w := begin(t)
 	clients := w.rename(t, 8)
 	exec(t, w.pool, `INSERT INTO quarantine (projection, client, position, event_id, reason) SELECT $1, unnest($2::text[]), '', '', ''`,
-		feed.Slot(w.history), clients[:2])
+		projector.Slot(w.history), clients[:2])
 	exec(t, w.pool, `UPDATE heads SET position = 'ffffffffffffffff' WHERE client = ANY($1)`, clients[2:4])
 	w.signAll(t)
 	signed := slices.Sorted(maps.Keys(w.heads(t)))
@@ -109,7 +109,7 @@ type fixture struct {
 
 func begin(t testing.TB) *fixture {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: feed.SearchPath(projections.History{})})
+	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: projector.SearchPath(projections.History{})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func begin(t testing.TB) *fixture {
 	t.Cleanup(store.Close)
 	log := &eventstore.Log{Store: store, Registry: event.All(), Now: time.Now}
 	logger := slog.New(slog.DiscardHandler)
-	history := projections.History{Reader: projections.Reader{Pool: pool, Progress: feed.NewProgress(pool, logger)}}
+	history := projections.History{Reader: projections.Reader{Pool: pool, Progress: projector.NewProgress(pool, logger)}}
 	follow(t, history, log)
 	auditor := &auditing.Auditor{History: history, Log: log, Secrets: open{}, Now: time.Now, Entropy: rand.Reader, Logger: logger}
 	if err := auditor.Open(t.Context()); err != nil {
@@ -195,7 +195,7 @@ func (f *fixture) heads(t testing.TB) map[id.Client][]int64 {
 // follow keeps a model up to date until the test ends.
 func follow(t testing.TB, history projections.History, log *eventstore.Log) {
 	t.Helper()
-	runner := &feed.Runner{
+	runner := &projector.Runner{
 		Pool: history.Pool, Log: log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Progress: history.Progress,
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

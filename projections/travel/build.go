@@ -11,7 +11,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/projections"
 )
@@ -23,8 +23,8 @@ const (
 )
 
 // models are those that a state holds.
-func models() []feed.ReadModel {
-	return []feed.ReadModel{
+func models() []projector.ReadModel {
+	return []projector.ReadModel{
 		projections.Users{},
 		projections.Webhooks{},
 		projections.Campaigns{},
@@ -46,7 +46,7 @@ type State struct {
 // Build applies the first size events of a client to throw-away tables, and
 // runs work on the state that they make. Its memory is bounded. Report, which
 // may be nil, is called after each batch.
-func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, report func(feed.Rebuilding),
+func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, report func(projector.Rebuilding),
 	work func(context.Context, *State) error,
 ) error {
 	err := t.Runner.Aside(ctx, models(), func(ctx context.Context, schema string) error {
@@ -92,7 +92,7 @@ type building struct {
 	began      time.Time
 }
 
-func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error {
+func (b *building) all(ctx context.Context, report func(projector.Rebuilding)) error {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	for b.most = firstPage; b.next < b.size; {
@@ -102,7 +102,7 @@ func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error 
 		}
 		if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 			for _, m := range models() {
-				if err := feed.Fold(ctx, tx, b.Log, m, records); err != nil {
+				if err := projector.Fold(ctx, tx, b.Log, m, records); err != nil {
 					return err
 				}
 			}
@@ -111,10 +111,10 @@ func (b *building) all(ctx context.Context, report func(feed.Rebuilding)) error 
 			return err
 		}
 		b.next += int64(len(records))
-		b.most = min(2*b.most, feed.MaxBatch, eventstore.Fitting(records, pageBytes))
+		b.most = min(2*b.most, projector.MaxBatch, eventstore.Fitting(records, pageBytes))
 		if report != nil {
 			left := float64(b.Now().Sub(b.began)) * float64(b.size-b.next) / float64(b.next)
-			report(feed.Rebuilding{Events: b.next, Expected: b.size, Left: time.Duration(left)})
+			report(projector.Rebuilding{Events: b.next, Expected: b.size, Left: time.Duration(left)})
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/semaphore"
 )
@@ -33,7 +33,7 @@ const (
 
 // Sources are what states are built from, and with.
 type Sources struct {
-	Runner  *feed.Runner
+	Runner  *projector.Runner
 	History projections.History
 	Log     *eventstore.Log
 	Now     func() time.Time
@@ -46,7 +46,7 @@ type Traveller struct {
 	Sources
 
 	places *semaphore.Semaphore // a state that waits for a reader gives way
-	build  func(context.Context, id.Client, int64, func(feed.Rebuilding), func(context.Context, *State) error) error
+	build  func(context.Context, id.Client, int64, func(projector.Rebuilding), func(context.Context, *State) error) error
 
 	mu     sync.Mutex
 	states map[moment]*kept
@@ -79,7 +79,7 @@ type kept struct {
 
 	readers  int
 	lastRead time.Time
-	progress feed.Rebuilding
+	progress projector.Rebuilding
 }
 
 // aPosition is what the stores write a place in the log as. No ordinal has so
@@ -277,7 +277,7 @@ func (t *Traveller) keep(ctx context.Context, k *kept) {
 	t.drop(k)
 	if k.state == nil {
 		k.err = err
-		if errors.Is(err, feed.ErrBusy) {
+		if errors.Is(err, projector.ErrBusy) {
 			k.err = tooBusy()
 		}
 		close(k.ready)
@@ -287,7 +287,7 @@ func (t *Traveller) keep(ctx context.Context, k *kept) {
 }
 
 func (t *Traveller) hold(ctx context.Context, k *kept) error {
-	report := func(p feed.Rebuilding) {
+	report := func(p projector.Rebuilding) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		k.progress = p

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"kindred/domain/id"
-	"kindred/eventstore/feed"
+	"kindred/eventstore/projector"
 )
 
 // trip is a Traveller whose states are built as soon as the test says so.
@@ -36,9 +36,9 @@ func (p trip) ask(t *testing.T, m moment) (asked chan error) {
 
 func TestOneClientsStatesLeaveRoomForThoseOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := trip{New(Sources{Runner: &feed.Runner{}, Now: time.Now}), map[moment]chan struct{}{}}
+		p := trip{New(Sources{Runner: &projector.Runner{}, Now: time.Now}), map[moment]chan struct{}{}}
 		ctx, stop := context.WithCancel(t.Context())
-		p.build = func(ctx context.Context, client id.Client, size int64, _ func(feed.Rebuilding), work func(context.Context, *State) error) error {
+		p.build = func(ctx context.Context, client id.Client, size int64, _ func(projector.Rebuilding), work func(context.Context, *State) error) error {
 			select {
 			case <-p.built[moment{client, size}]:
 				return work(ctx, &State{Client: client, Size: size})
@@ -80,9 +80,9 @@ func TestOneClientsStatesLeaveRoomForThoseOfOthers(t *testing.T) {
 // States that nobody reads any more are others' as soon as they ask.
 func TestAStateThatIsNotReadGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traveller := New(Sources{Runner: &feed.Runner{}, Now: time.Now})
+		traveller := New(Sources{Runner: &projector.Runner{}, Now: time.Now})
 		ctx, stop := context.WithCancel(t.Context())
-		traveller.build = func(ctx context.Context, _ id.Client, _ int64, _ func(feed.Rebuilding), work func(context.Context, *State) error) error {
+		traveller.build = func(ctx context.Context, _ id.Client, _ int64, _ func(projector.Rebuilding), work func(context.Context, *State) error) error {
 			return work(ctx, &State{})
 		}
 		var building sync.WaitGroup
@@ -105,8 +105,8 @@ func TestAStateThatIsNotReadGivesWay(t *testing.T) {
 }
 
 func TestAStateThatIsBeingBuiltIsWaitedForOutside(t *testing.T) {
-	progress, outside := feed.NewProgress(nil, nil), 0
-	traveller := New(Sources{Runner: &feed.Runner{Progress: progress}, Now: time.Now})
+	progress, outside := projector.NewProgress(nil, nil), 0
+	traveller := New(Sources{Runner: &projector.Runner{Progress: progress}, Now: time.Now})
 	progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
 		outside++
 		built := <-traveller.begin

@@ -1,0 +1,154 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
+)
+
+// ErrBusy: there are as many throw-away schemas as there may be.
+var ErrBusy = errors.New("too many are being built at once")
+
+const (
+	asides    = 16 // throw-away schemas at once, of all processes
+	asideWait = 100 * time.Millisecond
+	asideWork = 20 // waits for one of them
+)
+
+func asideSlot(n int) string { return fmt.Sprintf("aside_%d", n) }
+
+// The tables fill once and go, so they need no log of the server's; whether a
+// client is quarantined in the live models does not matter in these.
+var asideTables = `
+CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`)
+
+// Aside makes the empty tables of read models in a throw-away schema, and runs
+// work with its name. The schema is dropped after, also after the death of
+// this process: by whoever calls Aside or SweepAsides next. The context of
+// work ends with the lease that keeps the schema from the others. It fails
+// with ErrBusy where there are too many already.
+func (r *Runner) Aside(ctx context.Context, models []ReadModel, work func(ctx context.Context, schema string) error) error {
+	if err := r.SweepAsides(ctx); err != nil {
+		return err
+	}
+	for range asideWork {
+		for n := range asides {
+			l, got, err := r.acquire(ctx, asideSlot(n))
+			if err != nil {
+				return fmt.Errorf("build aside: %w", err)
+			}
+			if got {
+				return r.hold(ctx, l, func(ctx context.Context) error { return r.aside(ctx, l.name, models, work) })
+			}
+		}
+		if err := sleep(ctx, asideWait); err != nil {
+			return err
+		}
+	}
+	return ErrBusy
+}
+
+func (r *Runner) aside(ctx context.Context, schema string, models []ReadModel, work func(context.Context, string) error) error {
+	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+		statements := []string{
+			`DROP SCHEMA IF EXISTS ` + quote(schema) + ` CASCADE`, `CREATE SCHEMA ` + quote(schema),
+			`SET LOCAL search_path TO ` + quote(schema) + `, public`,
+		}
+		for _, m := range models {
+			statements = append(statements, m.Schema(), keyOf(m))
+		}
+		for _, ddl := range append(statements, asideTables) {
+			if _, err := tx.Exec(ctx, ddl); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("make throw-away tables: %w", err)
+	}
+	err = work(ctx, schema)
+	if errors.Is(context.Cause(ctx), errLost) {
+		return err // the schema is another's by now
+	}
+	return errors.Join(err, r.dropAside(ctx, schema))
+}
+
+func (r *Runner) dropAside(ctx context.Context, schema string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	if _, err := r.Pool.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(schema)+` CASCADE`); err != nil {
+		return fmt.Errorf("drop throw-away tables: %w", err)
+	}
+	return nil
+}
+
+const selectAsides = `SELECT nspname::text FROM pg_namespace WHERE nspname = ANY($1)`
+
+// SweepAsides drops the throw-away schemas of processes that have died.
+func (r *Runner) SweepAsides(ctx context.Context) error {
+	names := make([]string, asides)
+	for n := range names {
+		names[n] = asideSlot(n)
+	}
+	rows, err := r.Pool.Query(ctx, selectAsides, names)
+	if err != nil {
+		return fmt.Errorf("list throw-away tables: %w", err)
+	}
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("list throw-away tables: %w", err)
+	}
+	for _, name := range left {
+		l, got, err := r.acquire(ctx, name)
+		if err != nil {
+			return fmt.Errorf("sweep throw-away tables: %w", err)
+		}
+		if !got {
+			continue // somebody uses it
+		}
+		if err := r.hold(ctx, l, func(ctx context.Context) error { return r.dropAside(ctx, name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fold applies records to the tables of a projection that the search path of
+// tx finds, as its leader would: without those that cannot be applied.
+func Fold(ctx context.Context, tx pgx.Tx, log *eventstore.Log, p Projection, records []eventstore.Record) error {
+	l := leader{Runner: &Runner{Log: log}, projection: p}
+	items, err := l.decode(records)
+	if err == nil {
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
+			_, err := l.together(ctx, tx, items)
+			return err
+		})
+		if isPoison(err) && !tx.Conn().IsClosed() {
+			err = l.each(ctx, tx, items)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("apply to %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// each applies items one by one, without those that cannot be applied.
+func (l *leader) each(ctx context.Context, tx pgx.Tx, items []item) error {
+	for n := range items {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := l.together(ctx, tx, items[n:n+1])
+			return err
+		})
+		if err != nil && (!isPoison(err) || tx.Conn().IsClosed()) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+package projector
+
+import (
+	"time"
+
+	"kindred/eventstore"
+)
+
+// Look tells tests what this process knows of a slot.
+func (p *Progress) Look(slot string) (eventstore.Position, <-chan struct{}) { return p.look(slot) }
+
+// Patience tells tests how long what follows a batch of n may be gathered.
+func Patience(prompt, applied bool, n int) time.Duration {
+	return (&leader{prompt: prompt, applied: applied}).patience(n)
+}

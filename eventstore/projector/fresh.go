@@ -1,0 +1,107 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/domain/fault"
+	"kindred/eventstore"
+)
+
+// At is how fresh a read model was when it was read: the one row of Fresh.
+type At struct {
+	Reached     eventstore.Position // of the read model
+	Head        eventstore.Position // of the client's last acknowledged event
+	Quarantined bool                // the client's part has stopped
+}
+
+// Fresh is SQL for a common table expression fresh(reached, head, quarantined)
+// of one row, for the statement that reads the tables of p. The client is $1:
+//
+//	WITH ` + projector.Fresh(p) + ` SELECT f.reached, f.head, f.quarantined, u.id …
+//	FROM fresh f LEFT JOIN users u ON u.client = $1 …
+func Fresh(p Projection) string {
+	slot := `'` + Slot(p) + `'` // letters, digits and underscores
+	return freshHeld + slot + freshReached + slot + freshHead + slot + freshQuarantined
+}
+
+const (
+	freshHeld = `fresh AS (SELECT
+	coalesce((SELECT position FROM quarantine WHERE projection = `
+	freshReached = ` AND client = $1 AND held),
+		(SELECT position FROM checkpoints WHERE name = `
+	freshHead = `), '') AS reached,
+	coalesce((SELECT position FROM heads WHERE client = $1), '') AS head,
+	EXISTS (SELECT FROM quarantine WHERE projection = `
+	freshQuarantined = ` AND client = $1 AND NOT held) AS quarantined)`
+)
+
+// FreshEach is Fresh for many clients in one statement, those of a relation w
+// with a column client: columns is what tells of At, in its order, and joins
+// what it needs after w. A row of w stays one row, looked up for itself,
+// however many the planner expects.
+func FreshEach(p Projection) (columns, joins string) {
+	slot := `'` + Slot(p) + `'`
+	columns = `coalesce(CASE WHEN held.held THEN held.position ELSE (SELECT position FROM checkpoints WHERE name = ` + slot + `) END, '') AS reached,
+	coalesce(heads.position, '') AS head, coalesce(NOT held.held, false) AS quarantined`
+	joins = `
+LEFT JOIN LATERAL (SELECT h.position FROM heads h WHERE h.client = w.client LIMIT 1) heads ON true
+LEFT JOIN LATERAL (
+	SELECT q.position, q.held FROM quarantine q WHERE q.projection = ` + slot + ` AND q.client = w.client LIMIT 1
+) held ON true`
+	return columns, joins
+}
+
+// Reader reads a projection's tables no earlier than they hold what was
+// acknowledged before.
+type Reader struct {
+	Of       Projection
+	Progress *Progress
+}
+
+// Read calls read, which runs one statement with Fresh in it, until the read
+// model has reached the client's head as of the first call; eventual takes the
+// first answer. It fails with a fault of kind Unavailable: "stale" after 2 s,
+// "quarantined", or "building" where the tables are not there yet.
+func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
+	var head eventstore.Position
+	first, built := true, true
+	err := r.Progress.await(ctx, Slot(r.Of), func() (eventstore.Position, bool, error) {
+		at, err := read(ctx)
+		if built = !TablesMissing(err); !built {
+			if eventual {
+				return head, false, building()
+			}
+			return head, false, nil
+		}
+		if err != nil {
+			return head, false, err
+		}
+		if at.Quarantined {
+			return head, false, fault.New(fault.Unavailable, "quarantined",
+				"This part of the client's data cannot be read until an operator has repaired it.").After(time.Minute)
+		}
+		if first {
+			first, head = false, at.Head
+		}
+		return head, eventual || at.Reached >= head, nil
+	})
+	if !built && fault.Is(err, "stale") {
+		return building()
+	}
+	return err
+}
+
+func building() error {
+	return fault.New(fault.Unavailable, "building", "This list is being built; try again.").After(5 * time.Second)
+}
+
+// TablesMissing says whether a statement failed because the tables of a read model
+// are yet to be made: undefined_table or invalid_schema_name.
+func TablesMissing(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "42P01" || pg.Code == "3F000")
+}

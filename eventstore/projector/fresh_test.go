@@ -1,0 +1,240 @@
+package projector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+)
+
+func TestReadersSeeWhatWasAcknowledgedBefore(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "warm"))
+
+	// Each reader writes for a client of its own and reads it back, while all
+	// others keep the log growing.
+	const readers, rounds = 6, 60
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var took []time.Duration
+	for r := range readers {
+		mine := newWorldOn(w.pool, w.log.Store)
+		mine.progress = w.progress
+		all.Go(func() {
+			client := id.Client(fmt.Sprint("cli_", r))
+			for i := range rounds {
+				want := fmt.Sprint(r, " writes ", i)
+				mine.rename(t, client, want)
+				began := time.Now()
+				got, err := mine.newest(t.Context(), client, false)
+				if err != nil || got != want {
+					t.Errorf("reader %d got %q, %v; want %q", r, got, err, want)
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(took)
+	if len(took) > 0 {
+		t.Logf("append to fresh read: p50 %s, p99 %s", took[len(took)/2], took[len(took)*99/100])
+	}
+}
+
+func TestAReadWaitsForTheHeadAsOfItsFirstTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The model is always one event behind a head that never stands still.
+		tries := 0
+		reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler))}
+		err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) {
+			tries++
+			return projector.At{Reached: position(tries), Head: position(tries + 1)}, nil
+		})
+		if err != nil || tries != 2 {
+			t.Errorf("%d tries, %v; want 2", tries, err)
+		}
+	})
+}
+
+func TestAReaderWaitsOutsideButLooksInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks, waits int
+		outside := false
+		progress := projector.NewProgress(nil, slog.New(slog.DiscardHandler))
+		progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
+			waits, outside = waits+1, true
+			defer func() { outside = false }()
+			return wait(ctx)
+		}
+		reader := projector.Reader{Of: names{}, Progress: progress}
+		err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) {
+			looks++
+			if outside {
+				t.Error("it looks outside")
+			}
+			return projector.At{Reached: position(looks), Head: "3"}, nil
+		})
+		if !fault.Is(err, "stale") || waits != looks {
+			t.Errorf("%v after %d looks and %d waits", err, looks, waits)
+		}
+		progress.Outside = func(context.Context, func(context.Context) error) error { return errTest }
+		if err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) { return projector.At{Head: "1"}, nil }); !errors.Is(err, errTest) {
+			t.Errorf("%v where there is no place outside", err)
+		}
+	})
+}
+
+func position(n int) eventstore.Position { return eventstore.Position(fmt.Sprintf("%016x", n)) }
+
+func TestAReadGivesUpAfterTwoSeconds(t *testing.T) {
+	missing := &pgconn.PgError{Code: "42P01"}
+	for name, c := range map[string]struct {
+		at       projector.At
+		err      error
+		eventual bool
+		code     string
+		took     time.Duration
+	}{
+		"the model stands still":         {projector.At{Reached: "1", Head: "2"}, nil, false, "stale", 2 * time.Second},
+		"the caller does not mind":       {projector.At{Reached: "1", Head: "2"}, nil, true, "", 0},
+		"there are no tables":            {projector.At{}, missing, false, "building", 2 * time.Second},
+		"no tables, for who cannot wait": {projector.At{}, missing, true, "building", 0},
+		"the client is quarantined":      {projector.At{Reached: "2", Head: "2", Quarantined: true}, nil, false, "quarantined", 0},
+		"the client has no event":        {projector.At{}, nil, false, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler))}
+				err := reader.Read(t.Context(), c.eventual, func(context.Context) (projector.At, error) { return c.at, c.err })
+				f := fault.As(err)
+				switch {
+				case c.code == "" && err != nil:
+					t.Errorf("got %v", err)
+				case c.code != "" && (f == nil || f.Code != c.code || f.Kind != fault.Unavailable || f.RetryAfter <= 0):
+					t.Errorf("got %#v", err)
+				}
+				if took := time.Since(began); took != c.took {
+					t.Errorf("took %s", took)
+				}
+			})
+		})
+	}
+}
+
+func TestAReadersOwnErrorComesBack(t *testing.T) {
+	reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler))}
+	err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) { return projector.At{}, errTest })
+	if !errors.Is(err, errTest) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err = reader.Read(ctx, false, func(context.Context) (projector.At, error) {
+		cancel()
+		return projector.At{Head: "1"}, nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("after the caller left: %v", err)
+	}
+}
+
+func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
+	w := newWorld(t)
+	elsewhere := projector.NewProgress(w.pool, slog.New(slog.DiscardHandler))
+	background(t, func(ctx context.Context) error { elsewhere.Run(ctx); return nil })
+	until(t, "both processes listen", func() bool {
+		return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND query = 'LISTEN kindred_checkpoint' AND state = 'idle'`) == 2
+	})
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	at := w.rename(t, acme, "x")
+	until(t, "the news arrives without a look at the table", func() bool {
+		known, _ := elsewhere.Look("names_2")
+		return known == at
+	})
+	if err := elsewhere.Wait(t.Context(), names{}, "", at); err != nil {
+		t.Error(err)
+	}
+	if err := elsewhere.Wait(t.Context(), names{}, "", at+"0"); !fault.Is(err, "stale") {
+		t.Errorf("waiting for what never comes: %v", err)
+	}
+}
+
+func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	listening := func() bool {
+		return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND query = 'LISTEN kindred_checkpoint' AND state = 'idle'`) == 1
+	}
+	until(t, "somebody listens", listening)
+	w.one(t, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE datname = current_database() AND query = 'LISTEN kindred_checkpoint'`)
+	until(t, "somebody listens again", listening)
+	if got := w.rename(t, acme, "x"); w.progress.Wait(t.Context(), names{}, acme, got) != nil {
+		t.Error("not reached")
+	}
+}
+
+func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
+	w := newWorld(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "before"))
+	const hold = `INSERT INTO quarantine (projection, client, position, event_id, reason, held)
+		SELECT name, $1, position, '', '', true FROM checkpoints`
+	if _, err := w.pool.Exec(t.Context(), hold, acme); err != nil {
+		t.Fatal(err)
+	}
+	at := w.rename(t, bolt, "after")
+	if err := w.progress.Wait(t.Context(), names{}, bolt, at); err != nil {
+		t.Errorf("of another client: %v", err)
+	}
+	for _, client := range []id.Client{acme, ""} {
+		if err := w.progress.Wait(t.Context(), names{}, client, at); !fault.Is(err, "stale") {
+			t.Errorf("of %q: got %v", client, err)
+		}
+	}
+}
+
+func TestNamesAreFitForSQL(t *testing.T) {
+	if got := projector.Slot(names{}); got != "names_2" {
+		t.Errorf("slot %q", got)
+	}
+	if got := projector.Slot(counter{}); got != "counter" {
+		t.Errorf("what is no read model keeps its place under %q", got)
+	}
+	if got := projector.Fresh(names{}); strings.Contains(got, "SLOT") || strings.Count(got, "'names_2'") != 3 {
+		t.Errorf("got %s", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a name with a quote was taken")
+		}
+	}()
+	projector.Slot(named("x'y"))
+}
+
+type named string
+
+func (n named) Name() string { return string(n) }
+func (named) Version() int   { return 1 }
+
+func (named) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error { return nil }

@@ -1,0 +1,144 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+)
+
+// eachTable is a statement for each table of the first schema in the search
+// path, with %I for its name.
+func eachTable(statement string) string {
+	return `
+DO $$ DECLARE name text; BEGIN
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema() LOOP
+		EXECUTE format('` + statement + `', name);
+	END LOOP;
+END $$;`
+}
+
+// While a rebuild fills its tables, a vacuum would only read and write them
+// beside it, and keep their indexes waiting.
+var (
+	noVacuum    = eachTable(`ALTER TABLE %I SET (autovacuum_enabled = off)`)
+	vacuumAgain = eachTable(`ALTER TABLE %I RESET (autovacuum_enabled)`)
+	analyze     = eachTable(`ANALYZE %I`)
+)
+
+func keyOf(m ReadModel) string {
+	if late, ok := m.(LateKeyed); ok {
+		return late.Key()
+	}
+	return ""
+}
+
+func indexesOf(m ReadModel) []string {
+	if late, ok := m.(LateIndexed); ok {
+		return late.Indexes()
+	}
+	return nil
+}
+
+const selectKeyed = `SELECT EXISTS (SELECT FROM pg_constraint WHERE connamespace = to_regnamespace($1) AND contype = 'p')`
+
+// findKey notes whether the model's key is yet to be made. The live model has
+// it from the start.
+func (l *leader) findKey(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	late, ok := m.(LateKeyed)
+	if !ok || l.slot == Slot(m) {
+		return nil
+	}
+	var keyed bool
+	if err := tx.QueryRow(ctx, selectKeyed, quote(l.slot)).Scan(&keyed); err != nil {
+		return err
+	}
+	if !keyed {
+		l.unkeyed = late
+	}
+	return nil
+}
+
+// makeKeyFor makes the key, if it is yet to be made and an item needs it.
+func (l *leader) makeKeyFor(ctx context.Context, items []item) error {
+	if l.unkeyed == nil || !slices.ContainsFunc(items, func(i item) bool { return !i.passed && l.unkeyed.LooksUp(i.Type) }) {
+		return nil
+	}
+	return l.makeKey(ctx)
+}
+
+func (l *leader) makeKey(ctx context.Context) error {
+	if l.unkeyed == nil {
+		return nil
+	}
+	if err := l.define(ctx, l.unkeyed.Key()); err != nil {
+		return fmt.Errorf("make the key of %s: %w", l.slot, err)
+	}
+	l.unkeyed = nil
+	return nil
+}
+
+// finish makes what was left for after the bulk, and what queries are planned
+// by.
+func (l *leader) finish(ctx context.Context, m ReadModel) error {
+	if err := l.makeKey(ctx); err != nil {
+		return err
+	}
+	making, within := errgroup.WithContext(ctx)
+	for _, index := range indexesOf(m) {
+		making.Go(func() error { return l.define(within, index) })
+	}
+	if err := making.Wait(); err != nil {
+		return fmt.Errorf("make the indexes of %s: %w", l.slot, err)
+	}
+	return l.define(ctx, analyze)
+}
+
+const (
+	roomToSort = `SET LOCAL maintenance_work_mem TO '256MB'`
+	oneWorker  = `SET LOCAL max_parallel_maintenance_workers TO 0` // keeps a statement to one processor
+)
+
+// define runs DDL on the tables, which are full.
+func (l *leader) define(ctx context.Context, ddl string) error {
+	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
+		settings := roomToSort
+		if l.polite.busy(ctx) {
+			settings += `;` + oneWorker
+		}
+		if _, err := tx.Exec(ctx, settings); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, ddl)
+		return err
+	})
+}
+
+// callOffVacuum ends a vacuum of the live tables, which would hold up the one
+// that drops them, and with it everybody else: the server gives way to a lock
+// that nobody who reads or writes waits for.
+func (l *leader) callOffVacuum(ctx context.Context, slot string) error {
+	err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		tables, err := tablesOf(ctx, tx, slot)
+		if err != nil || len(tables) == 0 {
+			return err
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lastLockWait.Milliseconds())); err != nil {
+			return err
+		}
+		for _, table := range tables {
+			if _, err := tx.Exec(ctx, `LOCK TABLE `+pgx.Identifier{slot, table}.Sanitize()+` IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == lockTimeout {
+		return nil // it does not give way: an operator's own, or one against wraparound
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package projector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/postgres/pgtest"
+)
+
+// roll is a read model of clients, which each batch of events tells keyed of:
+// whether the table has its key.
+type roll struct {
+	keyed func(types []string, keyed bool)
+}
+
+func (roll) Name() string              { return "roll" }
+func (roll) Version() int              { return 1 }
+func (roll) Verbatim()                 {}
+func (roll) Schema() string            { return `CREATE TABLE roll (client text NOT NULL, names int NOT NULL);` }
+func (roll) Key() string               { return `ALTER TABLE roll ADD PRIMARY KEY (client);` }
+func (roll) LooksUp(event string) bool { return event == "client.renamed" }
+func (roll) Indexes() []string {
+	return []string{`CREATE INDEX IF NOT EXISTS roll_names ON roll (names);`, `CREATE INDEX IF NOT EXISTS roll_both ON roll (names, client);`}
+}
+
+func (m roll) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var keyed bool
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = 'roll'::regclass AND contype = 'p')`).Scan(&keyed); err != nil {
+		return err
+	}
+	var types []string
+	for _, r := range batch {
+		types = append(types, r.Type)
+		statement := `INSERT INTO roll VALUES ($1, 1)`
+		if r.Type == "client.renamed" {
+			statement = `UPDATE roll SET names = names + 1 WHERE client = $1`
+		}
+		if _, err := tx.Exec(ctx, statement, r.Client); err != nil {
+			return err
+		}
+	}
+	m.keyed(types, keyed)
+	return nil
+}
+
+func (w *world) enrol(t *testing.T, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		w.append(t, id.Client(fmt.Sprint("cli_", i)), "client.signed_up", 1, []byte(`{}`))
+	}
+}
+
+const withKeys = `SELECT count(*) FROM pg_index WHERE indrelid = to_regclass('roll_1.roll') AND indisvalid`
+
+func TestAKeyIsMadeOnceItIsLookedInto(t *testing.T) {
+	w := newWorld(t)
+	w.enrol(t, 0, 350)
+	w.rename(t, "cli_7", "x", "y")
+	w.enrol(t, 350, 700)
+	var batches []string
+	m := roll{keyed: func(types []string, keyed bool) {
+		batches = append(batches, fmt.Sprint(slices.Contains(types, "client.renamed"), keyed))
+	}}
+	ctx, crash := context.WithCancel(t.Context())
+	if err := w.builder().Rebuild(ctx, m, func(projector.Rebuilding) { crash() }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	ctx, crash = context.WithCancel(t.Context())
+	if err := w.builder().Rebuild(ctx, m, func(r projector.Rebuilding) {
+		if r.Events > 350 {
+			crash()
+		}
+	}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"false false", "true true", "false true"}; !slices.Equal(slices.Compact(batches), want) {
+		t.Errorf("batches with a renaming, with a key: %q, want %q", batches, want)
+	}
+	if n := w.one(t, withKeys); n != 3 {
+		t.Errorf("%d indexes, want the key and two", n)
+	}
+	if n := w.one(t, `SELECT names FROM roll_1.roll WHERE client = 'cli_7'`); n != 3 {
+		t.Errorf("%d names, want 3", n)
+	}
+	if n := w.one(t, `SELECT reltuples FROM pg_class WHERE oid = 'roll_1.roll'::regclass AND reloptions IS NULL`); n != 700 {
+		t.Errorf("queries are planned for %d rows, want 700", n)
+	}
+}
+
+func TestAKeyThatNothingLooksIntoIsMadeLast(t *testing.T) {
+	w := newWorld(t)
+	w.enrol(t, 0, 350)
+	early := false
+	m := roll{keyed: func(_ []string, keyed bool) { early = early || keyed }}
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.one(t, withKeys); early || n != 3 {
+		t.Errorf("early: %t; %d indexes, want the key and two", early, n)
+	}
+}
+
+func TestAVacuumThatDoesNotGiveWayIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.enrol(t, 0, 10)
+	m := roll{keyed: func([]string, bool) {}}
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	endVacuum := pgtest.Lock(t, w.pool, `roll_1.roll IN SHARE UPDATE EXCLUSIVE MODE`)
+	before := w.one(t, selectRoll)
+	rebuilt := make(chan error, 1)
+	go func() { rebuilt <- w.builder().Rebuild(t.Context(), m, nil) }()
+	until(t, "the rebuild wants to drop the old tables", func() bool {
+		return w.one(t, `
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'DROP SCHEMA%'`) == 1
+	})
+	if w.one(t, selectRoll) != before {
+		t.Error("the table was replaced under the vacuum")
+	}
+	endVacuum()
+	if err := <-rebuilt; err != nil {
+		t.Fatal(err)
+	}
+	if w.one(t, selectRoll) == before {
+		t.Error("the table was not replaced")
+	}
+}
+
+const selectRoll = `SELECT 'roll_1.roll'::regclass::oid::bigint`
+
+func TestAnIndexThatIsNewIsMadeForTablesThatStand(t *testing.T) {
+	w := newWorld(t)
+	w.enrol(t, 0, 3)
+	m := roll{keyed: func([]string, bool) {}}
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `DROP INDEX roll_1.roll_both`); err != nil { // as an older program left it
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.runner("later").Run(ctx, m) }()
+	w.enrol(t, 3, 4)
+	w.passed(t, projector.Slot(m), w.append(t, "cli_last", "client.signed_up", 1, []byte(`{}`)))
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := w.one(t, withKeys); n != 3 {
+		t.Errorf("%d indexes, want the key and two", n)
+	}
+}

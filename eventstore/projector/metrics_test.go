@@ -1,0 +1,92 @@
+package projector_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/eventstore/projector"
+)
+
+func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewRegistry()
+	runner := w.runner("a")
+	runner.Metrics = projector.NewMetrics(registry)
+	w.rename(t, acme, "good", "forbidden")
+	last := w.rename(t, bolt, "x", "y")
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	w.passed(t, "names_2", last)
+	want := map[string]float64{
+		"kindred_projection_leader": 1, "kindred_projection_events_total": 4, "kindred_projection_quarantined_clients": 1,
+		"kindred_projection_lag_events": 0, "kindred_projection_lag_seconds": 0,
+	}
+	until(t, "all are as they should be", func() bool {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		right := 0
+		for _, f := range families {
+			for _, m := range f.Metric {
+				value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				if expected, found := want[f.GetName()]; found && value == expected && m.Label[0].GetValue() == "names_2" {
+					right++
+				}
+			}
+		}
+		return right == len(want)
+	})
+}
+
+func TestMetricsNameNoClient(t *testing.T) {
+	w, _ := spoilt(t)
+	registry := prometheus.NewRegistry()
+	builder := w.builder()
+	builder.Metrics = projector.NewMetrics(registry)
+	if err := builder.RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if strings.Contains(m.Label[0].GetValue(), string(acme)) {
+				t.Errorf("%s: %s", f.GetName(), m.Label)
+			}
+		}
+	}
+}
+
+func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	runner := w.lenient("live", 0)
+	runner.Metrics = projector.NewMetrics(registry)
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, ledger{cannot: "bad"}) })
+	told := func() float64 {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "kindred_projection_left_out_events" {
+				return f.Metric[0].GetGauge().GetValue()
+			}
+		}
+		return 0
+	}
+	w.passed(t, "ledger", w.rename(t, acme, "good", "bad", "better"))
+	until(t, "one is told", func() bool { return told() == 1 })
+	if err := w.lenient("other", 0).Resume(t.Context(), ledger{}, acme); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "none is told", func() bool { return told() == 0 })
+}

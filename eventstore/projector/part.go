@@ -1,0 +1,283 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// ErrShared: a read model has rows that are no client's, so that no client's
+// part of it can be told from the rest.
+var ErrShared = errors.New("this read model is not divided by client; rebuild the whole")
+
+const maxSchemaName = 63 // bytes, as Postgres cuts names
+
+// RebuildClient builds one client's part of a read model anew beside the live
+// one, and replaces it in one transaction; everybody else's stays as it is, and
+// goes on. After a crash it goes on where it was. A quarantine of the client
+// is lifted, unless the event that caused it still cannot be applied; then, or
+// where events were left out, it fails with ErrIncomplete once the part is in
+// place. Where it fails otherwise or is broken off, the part goes on as it was before.
+func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
+	beside := Slot(m) + "_" + string(client)
+	if client == "" || len(beside) > maxSchemaName {
+		return fmt.Errorf("rebuild %s: %q is no client", m.Name(), client)
+	}
+	if err := r.divided(ctx, m); err != nil {
+		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
+	}
+	unmeasured := *r
+	unmeasured.Metrics = nil // which are kept by projection: no client is named there
+	err := unmeasured.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
+		b.only = client
+		err := b.catchUp(ctx, report)
+		if err == nil {
+			err = b.replacePart(ctx, m, report)
+		}
+		if err != nil && !errors.Is(context.Cause(ctx), errLost) { // who lost the lease comes again
+			err = errors.Join(err, b.giveUp(ctx, m))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.complete(ctx, Slot(m), client)
+}
+
+const selectDivided = `
+SELECT bool_and(EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'client' AND NOT a.attisdropped))
+FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'`
+
+// divided says whether each row of a live model says whose it is.
+func (r *Runner) divided(ctx context.Context, m ReadModel) error {
+	var divided *bool
+	err := r.Pool.QueryRow(ctx, selectDivided, quote(Slot(m))).Scan(&divided)
+	switch {
+	case err != nil:
+		return err
+	case divided == nil:
+		return errors.New("it was never built yet")
+	case !*divided:
+		return ErrShared
+	}
+	return nil
+}
+
+// replacePart puts a client's part in its place. While that takes, the live
+// leader passes the client's events over (the client is held); the part is
+// brought to the live place after, and the client let go. What is held is in
+// the database, so a rebuild that begins again after a crash ends it too.
+func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
+	slot := Slot(m)
+	tell(report, Rebuilding{Phase: Replacing, Events: l.at.events, Expected: l.at.events})
+	err := l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+		if err := verify(ctx, l.Log.Store, live, l.at.epoch); err != nil {
+			return remedy(slot, m, err)
+		}
+		if live.position < l.at.position { // it was begun anew meanwhile
+			return errBehind
+		}
+		return l.asLeader(ctx, slot, lead, live, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, holdClient, slot, l.only, live.position)
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("hold %s: %w", l.only, err)
+	}
+	// Readers of the live part must not be set back.
+	if err := l.catchUp(ctx, nil); err != nil {
+		return err
+	}
+	if err := l.swapPart(ctx, slot); err != nil {
+		return fmt.Errorf("put the new rows in place: %w", err)
+	}
+	if !l.skip[l.only] {
+		if err := l.letGo(ctx, m, slot, l.at); err != nil {
+			return fmt.Errorf("let %s go: %w", l.only, err)
+		}
+	}
+	return l.dropBeside(ctx, l.slot)
+}
+
+const (
+	holdClient = `
+INSERT INTO quarantine (projection, client, position, event_id, reason, held) VALUES ($1, $2, $3, '', 'its part is being replaced', true)
+ON CONFLICT (projection, client) DO NOTHING`
+	keepHeld = `
+UPDATE quarantine SET held = true, position = $3, event_id = '', reason = 'its part is being replaced' WHERE projection = $1 AND client = $2`
+	moveHeld    = `UPDATE quarantine SET position = $4 WHERE projection = $1 AND client = $2 AND held AND position = $3 AND ` + onServer + ` $5`
+	releaseHeld = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND held AND position = $3`
+	stayStopped = `
+UPDATE quarantine live SET held = false, position = b.position, event_id = b.event_id, reason = b.reason, at = b.at
+FROM quarantine b WHERE live.projection = $1 AND live.client = $2 AND b.projection = $3 AND b.client = $2`
+)
+
+// swapPart replaces the rows of the client, who is held.
+func (l *leader) swapPart(ctx context.Context, slot string) error {
+	l.lease.reached.Store(nil) // its checkpoint goes
+	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
+		if err := exactlyOne(ctx, tx, keepHeld, slot, l.only, l.at.position); err != nil {
+			return err // the whole model was rebuilt meanwhile
+		}
+		if err := advance(ctx, tx, l.slot, l.lease, l.at, l.at); err != nil {
+			return err // somebody else rebuilds this part now
+		}
+		tables, err := tablesOf(ctx, tx, slot)
+		if err != nil {
+			return err
+		}
+		for _, table := range tables {
+			live, beside := pgx.Identifier{slot, table}.Sanitize(), pgx.Identifier{l.slot, table}.Sanitize()
+			if _, err := tx.Exec(ctx, `DELETE FROM `+live+` WHERE client = $1`, l.only); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `INSERT INTO `+live+` SELECT * FROM `+beside); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, clearLeftOut, slot, l.only); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, copyLeftOut, slot, l.only, l.slot); err != nil {
+			return err
+		}
+		if l.skip[l.only] {
+			if err := exactlyOne(ctx, tx, stayStopped, slot, l.only, l.slot); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, deleteCheckpoint, l.slot)
+		return err
+	})
+}
+
+func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
+	done, err := tx.Exec(ctx, sql, args...)
+	if err == nil && done.RowsAffected() != 1 {
+		err = errLost
+	}
+	return err
+}
+
+// letGo brings the part of a client who is held from its place to where the
+// live model is, by and by, and at last while that stands still.
+func (l *leader) letGo(ctx context.Context, p Projection, slot string, from checkpoint) error {
+	quiet := *l.Runner
+	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
+	held := &leader{
+		Runner: &quiet, projection: p, slot: slot, start: startStatement(p, slot), at: from, skip: map[id.Client]bool{},
+		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
+		polite: l.polite,
+	}
+	if err := held.catchUp(ctx, nil); err != nil || held.skip[held.only] {
+		return err
+	}
+	return l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+		// From here on the live leader has passed nothing of the client that is not
+		// applied below, and will pass what comes after.
+		if err := held.catchUpTo(ctx, live.position, func() {}); err != nil || held.skip[held.only] {
+			return err
+		}
+		return l.asLeader(ctx, slot, lead, live, func(tx pgx.Tx) error {
+			return exactlyOne(ctx, tx, releaseHeld, slot, l.only, held.at.position)
+		})
+	})
+}
+
+const giveUpTime = 5 * time.Second
+
+const (
+	selectHeld = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND held`
+	stopHeld   = `
+UPDATE quarantine SET held = false, reason = 'its part could not be replaced; rebuild it' WHERE projection = $1 AND client = $2 AND held`
+)
+
+// giveUp lets a client go who was held for a rebuild that failed: whatever rows
+// it has are those of its place. Where even that fails, it is quarantined, for
+// everybody to see, instead of held for ever. When ctx has ended, that takes a
+// moment more.
+func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
+		defer cancel()
+	}
+	slot := Slot(m)
+	at, err := l.heldAt(ctx, slot)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err == nil:
+		err = l.letGo(ctx, m, slot, checkpoint{epoch: l.at.epoch, position: at})
+	}
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	_, stopErr := l.Pool.Exec(ctx, stopHeld, slot, l.only)
+	return fmt.Errorf("let %s go: %w", l.only, errors.Join(err, stopErr))
+}
+
+// heldAt is the place of the client, who is held. Where the database is away, it
+// waits a moment for that.
+func (l *leader) heldAt(ctx context.Context, slot string) (at eventstore.Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
+	defer cancel()
+	var rest backoff
+	for {
+		err = l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&at)
+		if !isAway(err) || rest.wait(ctx) != nil {
+			return at, err
+		}
+	}
+}
+
+// asLeader changes who is held, which the next leader of the slot must see.
+func (l *leader) asLeader(ctx context.Context, slot string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		if err := change(tx); err != nil {
+			return err
+		}
+		return advance(ctx, tx, slot, lead, at, at)
+	})
+}
+
+const selectReached = `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
+
+// target is how far to catch up: to the end of the log; one client's part to
+// where the live model is, which must not pass anything twice.
+func (l *leader) target(ctx context.Context) (eventstore.Position, error) {
+	if l.only == "" {
+		return l.Log.Store.Head(ctx)
+	}
+	var live eventstore.Position // Start where there is none
+	err := l.Pool.QueryRow(ctx, selectReached, Slot(l.projection)).Scan(&live)
+	return live, err
+}
+
+// next reads at most limit events of what is to be applied, up to a position at
+// the least; of one client's events alone, up to exactly there.
+func (l *leader) next(ctx context.Context, after, upTo eventstore.Position, limit int) ([]eventstore.Record, error) {
+	if l.only == "" {
+		return l.Log.Store.ReadAll(ctx, after, limit)
+	}
+	if store, ok := l.Log.Store.(eventstore.ClientReader); ok {
+		return store.ReadClient(ctx, l.only, after, upTo, limit)
+	}
+	page, err := l.Log.Store.ReadAll(ctx, after, limit)
+	if beyond := slices.IndexFunc(page, func(r eventstore.Record) bool { return r.Position > upTo }); beyond >= 0 {
+		page = page[:beyond]
+	}
+	return page, err
+}

@@ -1,0 +1,186 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// transientError is trouble that says nothing about the events.
+type transientError struct{ error }
+
+func (e transientError) Unwrap() error { return e.error }
+
+// Transient marks an error of Apply as trouble that says nothing about the
+// events, such as a key table that cannot be reached, so that the batch is
+// tried again. The database's own trouble is known without it.
+func Transient(err error) error {
+	if err == nil {
+		return nil
+	}
+	return transientError{err}
+}
+
+// dataClasses are the SQLSTATE classes that blame the data: cardinality, data
+// exceptions, integrity, WITH CHECK OPTION, program limits, raised in PL/pgSQL.
+// A missing table or a full disk would stop every client, so it stops none.
+const dataClasses = "21 22 23 44 54 P0"
+
+// isPoison says whether an error lies with the events that were applied.
+func isPoison(err error) bool {
+	switch {
+	case err == nil, errors.As(err, new(transientError)),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, eventstore.ErrUnavailable), pgconn.SafeToRetry(err), pgconn.Timeout(err):
+		return false
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return len(pg.Code) == 5 && strings.Contains(dataClasses, pg.Code[:2])
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return false
+	}
+	return true
+}
+
+// reason is an error in words that hold no value of a row.
+func reason(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.TrimSpace(fmt.Sprintf("SQLSTATE %s %s %s %s", pg.Code, pg.TableName, pg.ColumnName, pg.ConstraintName))
+	}
+	return err.Error()
+}
+
+// together applies all items at once, those of quarantined clients excepted.
+func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]refused, error) {
+	batch := make([]eventstore.Recorded, 0, len(items))
+	for _, it := range items {
+		if it.passed || l.skip[it.Client] {
+			continue
+		}
+		if it.err != nil {
+			return nil, it.err
+		}
+		batch = append(batch, it.Recorded)
+	}
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	return nil, l.call(ctx, tx, batch)
+}
+
+// singly applies items one by one, and leaves out those that cannot be applied.
+// A client of which too many were left out stops.
+func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []refused, err error) {
+	stops := map[id.Client]bool{}
+	for _, it := range items {
+		if it.passed || l.skip[it.Client] || stops[it.Client] {
+			continue
+		}
+		err := it.err
+		if err == nil {
+			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
+				return l.call(ctx, tx, []eventstore.Recorded{it.Recorded})
+			})
+		}
+		if err == nil {
+			continue
+		}
+		if !isPoison(err) || tx.Conn().IsClosed() {
+			return nil, Transient(err)
+		}
+		r := refused{at: it.Record, reason: reason(err)}
+		if err := r.store(ctx, tx, l.slot, l.allowed()); err != nil {
+			return nil, Transient(err)
+		}
+		stops[it.Client], all = r.stops, append(all, r)
+	}
+	return all, nil
+}
+
+// call applies a batch; a panic becomes an error.
+func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return l.projection.Apply(ctx, tx, batch)
+}
+
+// refused is an event that cannot be applied. It is left out, or its client stops
+// at it.
+type refused struct {
+	at     eventstore.Record
+	reason string
+	stops  bool
+}
+
+const insertQuarantine = `
+INSERT INTO quarantine AS q (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (projection, client) DO UPDATE SET
+	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, held = false
+WHERE q.held`
+
+const maxReason = 1000 // bytes
+
+// legible is a reason that a text column can hold.
+func legible(reason string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(reason[:min(len(reason), maxReason)], "\x00", ""), "")
+}
+
+// store leaves the event out, or stops its client where so many are already.
+func (r *refused) store(ctx context.Context, tx pgx.Tx, slot string, allowed int) error {
+	done, err := tx.Exec(ctx, insertLeftOut, slot, r.at.Client, r.at.Position, r.at.ID, r.at.Type, legible(r.reason), allowed)
+	if err != nil {
+		return fmt.Errorf("leave out an event of %s: %w", r.at.Client, err)
+	}
+	if r.stops = done.RowsAffected() == 0; !r.stops {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, insertQuarantine, slot, r.at.Client, r.at.Position, r.at.ID, legible(r.reason)); err != nil {
+		return fmt.Errorf("quarantine %s: %w", r.at.Client, err)
+	}
+	return nil
+}
+
+// report tells of what could not be applied, once that is committed.
+func (l *leader) report(ctx context.Context, all []refused) {
+	for _, r := range all {
+		logger := l.Logger.With("projection", l.slot, "client", r.at.Client,
+			"position", r.at.Position, "event_id", r.at.ID, "type", r.at.Type, "reason", r.reason)
+		if r.stops {
+			l.skip[r.at.Client] = true
+			logger.ErrorContext(ctx, "client quarantined")
+		} else {
+			l.leftOut++
+			logger.ErrorContext(ctx, "event left out")
+		}
+	}
+	l.Metrics.refused(l.slot, len(l.skip), l.leftOut)
+}
+
+const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`
+
+func quarantined(ctx context.Context, tx pgx.Tx, slot string) (map[id.Client]bool, error) {
+	rows, err := tx.Query(ctx, selectQuarantined, slot)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
+	set := make(map[id.Client]bool, len(clients))
+	for _, c := range clients {
+		set[c] = true
+	}
+	return set, err
+}

@@ -1,0 +1,336 @@
+package projector
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/postgres"
+)
+
+const (
+	channel     = "kindred_checkpoint"
+	announceGap = 10 * time.Millisecond // announcements of a burst go together
+	gatherTime  = 20 * time.Millisecond // between two batches of a slot that has caught up
+	promptTime  = 2 * time.Millisecond  // of one that is prompt
+	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a slot is passed over
+	firstPoll   = 20 * time.Millisecond
+	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
+	maxWait     = 2 * time.Second
+)
+
+// Progress is what a process knows of how far the followers have come: those
+// it leads by itself at once, the others through the database.
+type Progress struct {
+	Pool   *pgxpool.Pool
+	Logger *slog.Logger
+	// Outside calls wait where whoever reads keeps nobody else out meanwhile; nil:
+	// that is everywhere.
+	Outside func(ctx context.Context, wait func(context.Context) error) error
+
+	server atomic.Int64
+	heard  atomic.Int64 // the server that is listened to; 0: none
+
+	mu      sync.Mutex
+	slots   map[string]*reached
+	pending map[string]eventstore.Position // to be announced
+	dirty   chan struct{}
+}
+
+// reached is how far a slot is known to be. Changed is closed with each change.
+type reached struct {
+	position eventstore.Position
+	changed  chan struct{}
+	asked    chan struct{} // of capacity 1: somebody waits for the slot
+}
+
+// NewProgress makes a Progress that knows nothing. Run keeps it informed.
+func NewProgress(pool *pgxpool.Pool, logger *slog.Logger) *Progress {
+	return &Progress{
+		Pool: pool, Logger: logger, slots: map[string]*reached{},
+		pending: map[string]eventstore.Position{}, dirty: make(chan struct{}, 1),
+	}
+}
+
+// Run announces the progress of this process to the others, and listens to
+// theirs on a connection of its own, until ctx ends. Readers fall back to
+// polling while the database cannot be reached.
+func (p *Progress) Run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { p.announce(ctx) })
+	both.Go(func() { p.listen(ctx) })
+	both.Wait()
+}
+
+// Wait waits, at most 2 s, until a projection has passed a position for a
+// client, or, without one, for every client; then it fails with a fault of
+// kind Unavailable.
+func (p *Progress) Wait(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
+	return p.await(ctx, Slot(of), func() (eventstore.Position, bool, error) {
+		var at eventstore.Position
+		err := p.Pool.QueryRow(ctx, placeFor, Slot(of), client).Scan(&at)
+		return position, at >= position, err
+	})
+}
+
+const placeFor = `
+SELECT coalesce((SELECT least(position,
+		(SELECT min(position) FROM quarantine WHERE projection = $1 AND held AND ($2 = '' OR client = $2)))
+	FROM checkpoints WHERE name = $1), '')`
+
+// await repeats a look at the database until it is content: whenever the slot
+// is known to have reached what the look asks for, and every now and then.
+func (p *Progress) await(ctx context.Context, slot string,
+	look func() (wanted eventstore.Position, content bool, err error),
+) error {
+	w := &waiting{progress: p, slot: slot, every: firstPoll, left: maxWait}
+	defer w.end()
+	for {
+		_, changed := p.look(slot) // before the statement, so that no change is missed
+		wanted, content, err := look()
+		if err != nil || content {
+			return err
+		}
+		p.ask(slot)
+		if err := p.WaitOutside(ctx, func(ctx context.Context) error { return w.wait(ctx, wanted, changed) }); err != nil {
+			return err
+		}
+	}
+}
+
+// waiting is a reader's wait for a slot. It counts what it has waited poll by
+// poll: a process that stood still has given nobody the time to come by.
+type waiting struct {
+	progress    *Progress
+	slot        string
+	every, left time.Duration
+	poll        *time.Timer // nil until it waits
+}
+
+func (w *waiting) end() {
+	if w.poll != nil {
+		w.poll.Stop()
+	}
+}
+
+// WaitOutside calls wait where whoever reads keeps nobody else out meanwhile.
+func (p *Progress) WaitOutside(ctx context.Context, wait func(context.Context) error) error {
+	if p == nil || p.Outside == nil {
+		return wait(ctx)
+	}
+	return p.Outside(ctx, wait)
+}
+
+// wait waits until another look is worth it.
+func (w *waiting) wait(ctx context.Context, wanted eventstore.Position, changed <-chan struct{}) error {
+	if w.poll == nil {
+		w.poll = time.NewTimer(w.every)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.poll.C:
+			if w.left -= w.every; w.left <= 0 {
+				return fault.New(fault.Unavailable, "stale",
+					"What was just written cannot be read yet; try again.").After(time.Second)
+			}
+			w.every = min(2*w.every, lastPoll, w.left)
+			w.poll.Reset(w.every)
+			return nil
+		case <-changed:
+			var at eventstore.Position
+			if at, changed = w.progress.look(w.slot); at >= wanted {
+				return nil
+			}
+		}
+	}
+}
+
+// Server numbers the run of the Postgres server that this process last met (see
+// postgres.Run), 0 before the first. Where it differs from what it was, what was
+// read before may not be there: another server may have taken the place of one
+// that was lost, without its last commits.
+func (p *Progress) Server() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.server.Load()
+}
+
+// meet notes which server answers.
+func (p *Progress) meet(server int64) {
+	if p != nil {
+		p.server.Store(server)
+	}
+}
+
+// meets returns the server that is listened to; heard is false while none is.
+func (p *Progress) meets() (server int64, heard bool) {
+	if p == nil {
+		return 0, false
+	}
+	server = p.heard.Load()
+	return server, server != 0
+}
+
+func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.slot(slot)
+	return r.position, r.changed
+}
+
+// Ask tells the leaders of this process that somebody is about to read.
+func (p *Progress) Ask(of ...Projection) {
+	if p == nil {
+		return
+	}
+	for _, projection := range of {
+		p.ask(Slot(projection))
+	}
+}
+
+// ask keeps a leader of this process from gathering events while somebody waits.
+func (p *Progress) ask(slot string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case p.slot(slot).asked <- struct{}{}:
+	default:
+	}
+}
+
+// gather waits a moment at most, so that what is appended meanwhile goes into one batch
+// of a slot. It says whether it ended sooner, because somebody waits.
+func (p *Progress) gather(ctx context.Context, slot string, most time.Duration) (asked bool, err error) {
+	if p == nil || most == 0 {
+		return false, nil
+	}
+	p.mu.Lock()
+	ask := p.slot(slot).asked
+	p.mu.Unlock()
+	moment := time.NewTimer(most)
+	defer moment.Stop()
+	select {
+	case <-moment.C:
+		return false, nil
+	case <-ask:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (p *Progress) slot(name string) *reached {
+	r, found := p.slots[name]
+	if !found {
+		r = &reached{changed: make(chan struct{}), asked: make(chan struct{}, 1)}
+		p.slots[name] = r
+	}
+	return r
+}
+
+// advance notes what a leader of this process has committed.
+func (p *Progress) advance(slot string, at eventstore.Position) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.note(slot, at)
+	p.pending[slot] = at
+	select {
+	case p.dirty <- struct{}{}:
+	default: // the announcer has yet to look
+	}
+}
+
+func (p *Progress) note(slot string, at eventstore.Position) {
+	r := p.slot(slot)
+	if at <= r.position {
+		return
+	}
+	r.position = at
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Announcing stays out of the transactions that advance checkpoints: those
+// that notify commit one after the other.
+const notify = `SELECT pg_notify('` + channel + `', said) FROM unnest($1::text[]) AS said`
+
+func (p *Progress) announce(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.dirty:
+		}
+		p.mu.Lock()
+		said := make([]string, 0, len(p.pending))
+		for slot, at := range p.pending {
+			said = append(said, slot+" "+string(at))
+		}
+		clear(p.pending)
+		p.mu.Unlock()
+		if _, err := p.Pool.Exec(ctx, notify, said); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "progress not announced", "error", err) // the others poll
+		}
+		if sleep(ctx, announceGap) != nil {
+			return
+		}
+	}
+}
+
+func (p *Progress) listen(ctx context.Context) {
+	retry := backoff{most: time.Second}
+	for {
+		err := p.hear(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.Logger.WarnContext(ctx, "not listening for progress, trying again", "error", err)
+		if retry.wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+func (p *Progress) hear(ctx context.Context) error {
+	pooled, err := p.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack() // it would take a place in the pool for ever
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+		defer cancel()
+		_ = conn.Close(ctx) // nothing is lost with it
+	}()
+	server, err := postgres.RunOf(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
+		return err
+	}
+	p.meet(server)
+	p.heard.Store(server)
+	defer p.heard.Store(0)
+	return postgres.Hear(ctx, conn, func(said string) {
+		if slot, at, found := strings.Cut(said, " "); found {
+			p.mu.Lock()
+			p.note(slot, eventstore.Position(at))
+			p.mu.Unlock()
+		}
+	})
+}

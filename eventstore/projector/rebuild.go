@@ -1,0 +1,421 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/eventstore"
+)
+
+// ErrRebuilding: another process is building this read model already.
+var ErrRebuilding = errors.New("this read model is being rebuilt already")
+
+// Phases of a rebuild.
+const (
+	Building  = "building"
+	Replacing = "replacing"
+)
+
+// Rebuilding is how far a rebuild has come.
+type Rebuilding struct {
+	Phase    string
+	Events   int64         // applied
+	Expected int64         // to be applied: what the live model has passed; 0 where it has none
+	Rate     float64       // events per second of this run
+	Left     time.Duration // estimated from that; 0 where there is nothing to estimate from
+}
+
+func tell(report func(Rebuilding), now Rebuilding) {
+	if report != nil {
+		report(now)
+	}
+}
+
+// Rebuild builds a read model anew beside the live one, which serves
+// meanwhile, and puts it in its place in one transaction. After a crash it
+// goes on where it was. Quarantined clients and events that were left out get
+// another chance; where some are again, it fails with ErrIncomplete once the model
+// is in place. Report, which may be nil, is called after each batch.
+func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
+	err := r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
+		if err := b.catchUp(ctx, report); err != nil {
+			return err
+		}
+		if err := b.finish(ctx, m); err != nil {
+			return err
+		}
+		// The live model stands still from takeOver on: what came meanwhile is applied before.
+		if err := b.catchUp(ctx, report); err != nil {
+			return err
+		}
+		if err := b.callOffVacuum(ctx, Slot(m)); err != nil {
+			return err
+		}
+		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
+		if err := b.lowerHeads(ctx); err != nil {
+			return err
+		}
+		return b.takeOver(ctx, m)
+	})
+	if err != nil {
+		return err
+	}
+	return r.complete(ctx, Slot(m), "")
+}
+
+const (
+	// leaseTries is how often who lost the lease, on a machine that was too busy
+	// to prolong it, takes it again.
+	leaseTries = 5
+	// awayTries is how often who lost it because the database is away tries to
+	// reach that: for a minute at least.
+	awayTries = 20
+)
+
+// insist repeats work under a lease that was lost. The database may be away
+// since; work that fails for that is repeated as well.
+func insist(ctx context.Context, work func() error) error {
+	err := work()
+	var rest backoff
+	for lost, away := 0, 0; ; err = work() {
+		switch {
+		case errors.Is(err, errLost):
+			lost++
+		case lost > 0 && isAway(err):
+			away++
+		default:
+			return err
+		}
+		if lost == leaseTries || away == awayTries || rest.wait(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// isAway says whether an error is the database's own trouble.
+func isAway(err error) bool {
+	return err != nil && !isPoison(err) && !errors.Is(err, context.Canceled)
+}
+
+// beside builds a read model under another name, if nobody else does so.
+func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
+	err := insist(ctx, func() error {
+		return r.alone(ctx, slot, ErrRebuilding, func(ctx context.Context, l lease) error {
+			b, err := r.beginBeside(ctx, m, slot, l)
+			if err != nil {
+				return err
+			}
+			return build(ctx, b)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
+	}
+	return nil
+}
+
+// beginBeside goes on with a rebuild that was broken off, unless the log was
+// restored since.
+func (r *Runner) beginBeside(ctx context.Context, m ReadModel, beside string, l lease) (*leader, error) {
+	b, err := r.begin(ctx, m, beside, l)
+	if !errors.Is(err, ErrRestored) {
+		return b, err
+	}
+	if _, err := r.Pool.Exec(ctx, resetCheckpoint, beside); err != nil {
+		return nil, err
+	}
+	return r.begin(ctx, m, beside, l)
+}
+
+// catchUp applies events until next to none is left to the end of the log.
+func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
+	before, began := l.at.events, l.Now()
+	expected, err := l.expected(ctx)
+	if err != nil {
+		return err
+	}
+	told := func() {
+		now := Rebuilding{Phase: Building, Events: l.at.events, Expected: expected}
+		if took, done := l.Now().Sub(began), l.at.events-before; took > 0 && done > 0 {
+			now.Rate = float64(done) / took.Seconds()
+			now.Left = time.Duration(float64(max(0, expected-l.at.events)) / now.Rate * float64(time.Second))
+		}
+		tell(report, now)
+	}
+	for {
+		end, err := l.target(ctx)
+		if err != nil {
+			return fmt.Errorf("read how far to go: %w", err)
+		}
+		start := l.at.events
+		if err := l.catchUpTo(ctx, end, told); err != nil {
+			return err
+		}
+		if l.at.events-start < MaxBatch {
+			return nil
+		}
+	}
+}
+
+// catchUpTo applies events until the one at head has been.
+func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
+	ctx, stop := context.WithCancel(ctx)
+	pages := l.readAhead(ctx, head)
+	defer func() {
+		stop()
+		for range pages { // until whoever reads ahead has ended
+		}
+	}()
+	for page := range pages {
+		if page.err != nil {
+			return page.err
+		}
+		if err := l.polite.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
+			return err
+		}
+		if page.unknown != nil {
+			return page.unknown
+		}
+		tell()
+	}
+	return ctx.Err()
+}
+
+// decoded is a page of the log, ready to be applied.
+type decoded struct {
+	items        []item
+	unknown, err error
+}
+
+// readAhead reads and decodes the next page while one is applied.
+func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan decoded {
+	pages := make(chan decoded, 1)
+	at, limit := l.at.position, firstPage
+	go func() {
+		defer close(pages)
+		for at < upTo {
+			var page decoded
+			page.err = l.polite.step(ctx, func() error {
+				records, err := l.next(ctx, at, upTo, limit)
+				if err != nil {
+					return fmt.Errorf("read the log: %w", err)
+				}
+				if len(records) > 0 {
+					records = records[:fitting(records)]
+					at = records[len(records)-1].Position
+					limit = min(2*limit, eventstore.Fitting(records, bulkSize), l.polite.most(ctx))
+					page.items, page.unknown = l.decode(records)
+				}
+				return nil
+			})
+			if page.err == nil && len(page.items) == 0 && page.unknown == nil {
+				if l.only != "" {
+					return // the client's last event was before
+				}
+				page.err = fmt.Errorf("the log ends at %s, before %s", at, upTo)
+			}
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return
+			}
+			if page.err != nil || page.unknown != nil {
+				return
+			}
+		}
+	}()
+	return pages
+}
+
+const (
+	firstPage = 100     // events
+	bulkSize  = 3 << 20 // bytes that the events of a page may have, but for one that has more by itself
+)
+
+// fitting is how many records, from the first on, make a page.
+func fitting(records []eventstore.Record) int {
+	size := 0
+	for n, r := range records {
+		if size += len(r.Data) + len(r.Meta); size > bulkSize && n > 0 {
+			return n
+		}
+	}
+	return len(records)
+}
+
+const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
+
+func (l *leader) expected(ctx context.Context) (n int64, err error) {
+	if store, ok := l.Log.Store.(eventstore.ClientReader); ok && l.only != "" {
+		return store.CountClient(ctx, l.only)
+	}
+	err = l.Pool.QueryRow(ctx, selectEvents, Slot(l.projection)).Scan(&n)
+	return n, err
+}
+
+// takeOver stops the live model, catches up with it and takes its place.
+func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
+	slot := Slot(m)
+	return l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, live lease, old checkpoint) error {
+		// The live model stands still; the new one must not be behind it, nor
+		// behind what was noted in its tables before it came by in the log.
+		head, err := l.Log.Store.Head(ctx)
+		if err != nil {
+			return fmt.Errorf("read the head of the log: %w", err)
+		}
+		if err := l.catchUpTo(ctx, head, func() {}); err != nil {
+			return err
+		}
+		return l.replace(ctx, slot, live, old)
+	})
+}
+
+// inPlaceOf takes a slot's lease from whoever leads, who can write no more, and
+// works while the slot stands still.
+func (r *Runner) inPlaceOf(ctx context.Context, slot, logEpoch string, work func(context.Context, lease, checkpoint) error) error {
+	l, _, err := r.seize(ctx, slot, true)
+	if err != nil {
+		return fmt.Errorf("take the lease: %w", err)
+	}
+	return r.hold(ctx, l, func(ctx context.Context) error {
+		var at checkpoint
+		if err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) (err error) {
+			at, err = claim(ctx, tx, slot, l, logEpoch)
+			return err
+		}); err != nil {
+			return fmt.Errorf("claim the checkpoint: %w", err)
+		}
+		return work(ctx, l, at)
+	})
+}
+
+// Readers hold locks on tables only for the time of a statement. Where one
+// waits for us while we wait for it, we give way and come again.
+const (
+	firstLockWait = 20 * time.Millisecond
+	lastLockWait  = 1500 * time.Millisecond // longer than a server takes to call off its own vacuum
+	replaceTries  = 20
+
+	lockTimeout = "55P03" // SQLSTATE
+)
+
+func (l *leader) replace(ctx context.Context, slot string, live lease, old checkpoint) error {
+	lockWait := firstLockWait
+	l.lease.reached.Store(nil) // its checkpoint goes
+	var err error
+	for range replaceTries {
+		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+			return l.replaceIn(ctx, tx, slot, live, old, lockWait)
+		})
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
+			break
+		}
+		if err := sleep(ctx, lockWait); err != nil {
+			return err
+		}
+		lockWait = min(2*lockWait, lastLockWait)
+	}
+	if err != nil {
+		return fmt.Errorf("put the new tables in place: %w", err)
+	}
+	l.Progress.advance(slot, l.at.position)
+	return nil
+}
+
+const (
+	moveQuarantine = `
+WITH moved AS (UPDATE left_out SET projection = $2 WHERE projection = $1) UPDATE quarantine SET projection = $2 WHERE projection = $1`
+	deleteCheckpoint = `DELETE FROM checkpoints WHERE name = $1`
+)
+
+// replaceIn drops the old tables first: that waits for every statement that
+// reads them, so none can see the new checkpoint beside the old tables.
+func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lease, old checkpoint, lockWait time.Duration) error {
+	for _, ddl := range []string{
+		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
+		`DROP SCHEMA IF EXISTS ` + quote(slot) + ` CASCADE`,
+		`ALTER SCHEMA ` + quote(l.slot) + ` RENAME TO ` + quote(slot),
+		`SET LOCAL search_path TO ` + quote(slot) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
+	} {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, resetQuarantine, slot); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, moveQuarantine, l.slot, slot); err != nil {
+		return err
+	}
+	if err := advance(ctx, tx, slot, live, old, l.at); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, deleteCheckpoint, l.slot)
+	return err
+}
+
+// Skip lets a follower go on from the end of the log, without what it has not
+// seen. It is for policies and what else is no read model, after the log was
+// restored. The name is that of its Status.
+func (r *Runner) Skip(ctx context.Context, name string) error {
+	var isModel bool
+	err := r.Pool.QueryRow(ctx, schemaExists, quote(name)).Scan(&isModel)
+	if err == nil && isModel {
+		err = errors.New("it is a read model, which can be rebuilt instead")
+	}
+	if err == nil {
+		err = r.followed(ctx, name)
+	}
+	if err == nil {
+		err = r.skip(ctx, name)
+	}
+	if err != nil {
+		return fmt.Errorf("skip %s to the end of the log: %w", name, err)
+	}
+	return nil
+}
+
+const selectFollowed = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1)`
+
+// followed fails where nobody ever followed the log under a name.
+func (r *Runner) followed(ctx context.Context, slot string) error {
+	var known bool
+	err := r.Pool.QueryRow(ctx, selectFollowed, slot).Scan(&known)
+	if err == nil && !known {
+		err = errors.New("there is none of that name; kindred projections list shows them")
+	}
+	return err
+}
+
+func (r *Runner) skip(ctx context.Context, slot string) error {
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.lowerHeads(ctx); err != nil {
+		return err
+	}
+	end, err := r.end(ctx)
+	if err != nil {
+		return err
+	}
+	return r.inPlaceOf(ctx, slot, epoch, func(ctx context.Context, l lease, old checkpoint) error {
+		next := old
+		next.epoch, next.position, next.event = epoch, end.Position, end.ID
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, slot, l, old, next) })
+	})
+}
+
+// end is the last event of the log; its zero value where there is none.
+func (r *Runner) end(ctx context.Context) (eventstore.Record, error) {
+	head, err := r.Log.Store.Head(ctx)
+	if err != nil || head == eventstore.Start {
+		return eventstore.Record{}, err
+	}
+	return r.Log.Store.At(ctx, head)
+}

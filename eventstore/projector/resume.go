@@ -1,0 +1,139 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Resume lets a client go on in a follower that is no read model: the events
+// that were left out come first, then, where it is quarantined, the event that it
+// stopped at and in order what was passed over since, while everybody else's goes
+// on. Each is applied once. Broken off, it goes on where it was when it is called
+// again; until then the client is held. It fails where there is nothing to apply,
+// and with ErrIncomplete where some events are left out again, or the client had
+// to stop again, which leaves it quarantined at that event.
+func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) error {
+	slot := Slot(p)
+	if _, isModel := p.(ReadModel); isModel {
+		return fmt.Errorf("resume %q in %s: it is a read model, which can be rebuilt instead", client, slot)
+	}
+	err := r.alone(ctx, slot+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, lead lease) error {
+		return r.resume(ctx, p, slot, client, lead)
+	})
+	if err != nil {
+		return fmt.Errorf("resume %q in %s: %w", client, slot, err)
+	}
+	return nil
+}
+
+func (r *Runner) resume(ctx context.Context, p Projection, slot string, client id.Client, lead lease) error {
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return fmt.Errorf("read the log's epoch: %w", err)
+	}
+	q, found, err := r.stopOf(ctx, slot, client)
+	if err != nil {
+		return err
+	}
+	left, err := leftOutOf(ctx, r.Pool, slot, client)
+	if err == nil && (!found && len(left) == 0 || client == "") {
+		err = errors.New("it is not quarantined, and nothing was left out of it")
+	}
+	if err != nil {
+		return err
+	}
+	l := &leader{
+		Runner: r, projection: p, slot: slot, lease: lead, only: client, polite: newCourtesy(r.Pool), skip: map[id.Client]bool{},
+		at: checkpoint{epoch: epoch, position: q.position, event: q.event},
+	}
+	if !found {
+		if err := l.holdLive(ctx); err != nil {
+			return fmt.Errorf("hold it: %w", err)
+		}
+	}
+	for _, out := range left {
+		if err := l.retry(ctx, out); err != nil {
+			return err
+		}
+	}
+	if found && !q.held {
+		if err := l.applyStop(ctx); err != nil {
+			return err
+		}
+	}
+	if !l.skip[client] {
+		if err := l.letGo(ctx, p, slot, l.at); err != nil {
+			return err
+		}
+	}
+	return r.complete(ctx, slot, client)
+}
+
+// holdLive holds the client where the slot is.
+func (l *leader) holdLive(ctx context.Context) error {
+	return l.inPlaceOf(ctx, l.slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+		l.at = live
+		return l.asLeader(ctx, l.slot, lead, live, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, holdClient, l.slot, l.only, live.position)
+			return err
+		})
+	})
+}
+
+// stop is where a client stands: before the event at the position where it is
+// quarantined, behind it where it is held.
+type stop struct {
+	position eventstore.Position
+	event    id.Event
+	reason   string
+	held     bool
+}
+
+const selectStop = `SELECT position, event_id, reason, held FROM quarantine WHERE projection = $1 AND client = $2`
+
+func (r *Runner) stopOf(ctx context.Context, slot string, client id.Client) (q stop, found bool, err error) {
+	err = r.Pool.QueryRow(ctx, selectStop, slot, client).Scan(&q.position, &q.event, &q.reason, &q.held)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return q, false, nil
+	}
+	return q, err == nil, err
+}
+
+const holdStopped = `
+UPDATE quarantine SET held = true, event_id = '', reason = 'it is being resumed'
+WHERE projection = $1 AND client = $2 AND position = $3 AND NOT held AND ` + onServer + ` $4`
+
+// applyStop applies the event that a client has stopped at, or leaves it out, and
+// holds the client there; where too many were left out, it stays stopped.
+func (l *leader) applyStop(ctx context.Context) error {
+	if err := verify(ctx, l.Log.Store, l.at, l.at.epoch); err != nil {
+		return err
+	}
+	record, err := l.Log.Store.At(ctx, l.at.position)
+	if err != nil {
+		return fmt.Errorf("read the event that it stopped at: %w", err)
+	}
+	items, unknown := l.decode([]eventstore.Record{record})
+	if unknown != nil {
+		return unknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)
+	defer cancel()
+	var all []refused
+	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) (err error) {
+		if err = exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position, l.lease.server); err == nil {
+			all, err = l.singly(ctx, tx, items)
+		}
+		return err
+	})
+	for _, r := range all {
+		l.skip[l.only] = l.skip[l.only] || r.stops
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package projector_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+)
+
+// ledger is no read model: it notes every renaming as it comes by.
+type ledger struct {
+	cannot string // name a client so
+}
+
+func (ledger) Name() string { return "ledger" }
+func (ledger) Version() int { return 1 }
+
+func (l ledger) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	for _, r := range batch {
+		e, ok := r.Event.(event.ClientRenamed)
+		if !ok {
+			continue
+		}
+		if e.Name == l.cannot {
+			return errTest
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO public.ledger (client, name) VALUES ($1, $2)`, r.Client, e.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stuck is a world whose ledger has stopped at an event of acme, and what acme
+// was named in all.
+func stuck(t *testing.T) (w *world, named []string) {
+	t.Helper()
+	w = newWorld(t)
+	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, func(ctx context.Context) error { return w.runner("broken").Run(ctx, ledger{cannot: "bad"}) })
+	named = append([]string{"good", "bad"}, numbered("passed over", 900)...)
+	w.rename(t, acme, named...)
+	w.passed(t, "ledger", w.rename(t, bolt, numbered("bolt", 20)...))
+	stop()
+	w.noted(t, acme, "good")
+	return w, named
+}
+
+// noted checks what a ledger holds of a client, in order.
+func (w *world) noted(t *testing.T, client id.Client, want ...string) {
+	t.Helper()
+	rows, err := w.pool.Query(t.Context(), `SELECT name FROM public.ledger WHERE client = $1 ORDER BY n`, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(got, ",") != strings.Join(want, ",") {
+		t.Errorf("%d entries of %s that are not the %d wanted: %.200q", len(got), client, len(want), got)
+	}
+}
+
+// TestAQuarantinedClientIsResumed while everybody goes on, the client included.
+func TestAQuarantinedClientIsResumed(t *testing.T) {
+	w, named := stuck(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
+	other := newWorldOn(w.pool, w.log.Store)
+	other.tips[acme] = w.tips[acme]
+	written := make(chan string, 1000)
+	stop := background(t, func(ctx context.Context) error {
+		defer close(written)
+		for i := 0; ctx.Err() == nil && i < cap(written); i++ {
+			name := fmt.Sprint("meanwhile ", i)
+			other.rename(t, acme, name)
+			written <- name
+		}
+		return nil
+	})
+	if err := w.builder().Resume(t.Context(), ledger{}, acme); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	for name := range written {
+		named = append(named, name)
+	}
+	w.tips[acme] = other.tips[acme]
+	w.passed(t, "ledger", w.rename(t, acme, "last"))
+	w.noted(t, acme, append(named, "last")...)
+	w.noted(t, bolt, numbered("bolt", 20)...)
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
+	if err := w.builder().Resume(t.Context(), ledger{}, acme); err == nil {
+		t.Error("a client is resumed that has not stopped")
+	}
+}
+
+// TestAResumedClientStopsAgain at the same event, or a later one, where the
+// release cannot apply that either.
+func TestAResumedClientStopsAgain(t *testing.T) {
+	w, named := stuck(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
+	if err := w.builder().Resume(t.Context(), ledger{cannot: "bad"}, acme); err == nil || !strings.Contains(err.Error(), errTest.Error()) {
+		t.Errorf("got %v", err)
+	}
+	w.noted(t, acme, "good")
+	const later = 150 // of those that were passed over
+	if err := w.builder().Resume(t.Context(), ledger{cannot: named[later]}, acme); err == nil || !strings.Contains(err.Error(), errTest.Error()) {
+		t.Errorf("got %v", err)
+	}
+	w.noted(t, acme, named[:later]...)
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT held`, acme); n != 1 {
+		t.Errorf("%d quarantines", n)
+	}
+	if err := w.builder().Resume(t.Context(), ledger{}, acme); err != nil {
+		t.Fatal(err)
+	}
+	w.noted(t, acme, named...)
+}
+
+// TestAClientIsResumedAfterACrash crashes at every commit on the way.
+func TestAClientIsResumedAfterACrash(t *testing.T) {
+	w, named := stuck(t)
+	reached := w.crashes(t, func(r *projector.Runner) error { return r.Resume(t.Context(), ledger{}, acme) })
+	if t.Logf("crashed %d times", reached); reached < 4 {
+		t.Error("it hardly ever crashed on the way")
+	}
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
+	w.passed(t, "ledger", w.rename(t, acme, "last"))
+	w.noted(t, acme, append(named, "last")...)
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients quarantined", n)
+	}
+}
+
+func TestAReadModelIsRebuiltInsteadOfResumed(t *testing.T) {
+	w := newWorld(t)
+	if err := w.runner("a").Resume(t.Context(), names{}, acme); err == nil || !strings.Contains(err.Error(), "rebuil") {
+		t.Errorf("got %v", err)
+	}
+	if err := w.runner("a").Resume(t.Context(), ledger{}, ""); err == nil {
+		t.Error("nobody is resumed")
+	}
+}

@@ -1,0 +1,454 @@
+package projector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+const (
+	batchTimeout = time.Minute
+	maxTimeouts  = 15 // that one event may take, which cannot be divided
+	pause        = 5 * time.Second
+	largeBatch   = 128 // items
+	bulkBatch    = 32  // that somebody appended together
+)
+
+// Runner leads projections. One value serves a whole process; each projection
+// that it runs has a lease of its own.
+type Runner struct {
+	Pool   *pgxpool.Pool
+	Log    *eventstore.Log
+	Name   string // names this process among those that may lead
+	Logger *slog.Logger
+	Now    func() time.Time // for the lag in the metrics
+
+	Leases   *pgxpool.Pool       // for leases alone, so that no work keeps them waiting; nil: Pool
+	Large    *semaphore.Weighted // whose turn it is to apply a large batch; nil: everybody's
+	Progress *Progress           // told after each commit; may be nil
+	Metrics  *Metrics            // may be nil
+	Lease    time.Duration       // 0: 2.5 s
+	Pause    time.Duration       // before leading again after giving up; 0: 5 s
+	// MaxLeftOut is how many events of a client may be left out of a projection
+	// before its part stops. 0: 1,000; below: none.
+	MaxLeftOut int
+	Batch      time.Duration // that a batch may take until it is tried in halves, and one event with more time; 0: 1 min
+}
+
+// Run leads a projection whenever no other process does, until ctx ends; then
+// it returns nil. It fails with ErrRestored, and a sentence that says what to
+// do, when the log does not fit the projection's checkpoint.
+func (r *Runner) Run(ctx context.Context, p Projection) error {
+	return r.campaign(ctx, Slot(p), func(ctx context.Context, l lease) error {
+		leader, err := r.begin(ctx, p, Slot(p), l)
+		if err != nil {
+			model, _ := p.(ReadModel)
+			return remedy(Slot(p), model, err)
+		}
+		return leader.follow(ctx)
+	})
+}
+
+// campaign waits for a lease and works under it, again and again, until ctx
+// ends or the log does not fit.
+func (r *Runner) campaign(ctx context.Context, name string, work func(context.Context, lease) error) error {
+	var failed backoff
+	unreachable := backoff{most: standbyPoll}
+	for ctx.Err() == nil {
+		l, got, err := r.acquire(ctx, name)
+		switch {
+		case err != nil && ctx.Err() != nil: // it is to stop
+		case err != nil:
+			r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
+			_ = unreachable.wait(ctx) // the loop looks at ctx, here and below
+		case !got:
+			_ = sleep(ctx, min(standbyPoll, r.leaseTime()/3))
+		default:
+			if err := r.term(ctx, l, &failed, work); errors.Is(err, ErrRestored) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// term works under a lease until it is lost or given up, and rests after. It
+// fails with ErrRestored, or because ctx has ended.
+func (r *Runner) term(ctx context.Context, l lease, failed *backoff, work func(context.Context, lease) error) error {
+	log := r.Logger.With("projection", l.name, "lease_epoch", l.epoch)
+	log.InfoContext(ctx, "leading")
+	r.Metrics.leads(l.name, true)
+	began := r.Now()
+	err := r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
+	r.Metrics.leads(l.name, false)
+	if r.Now().Sub(began) > lastRetry {
+		*failed = backoff{} // it did work
+	}
+	switch {
+	case ctx.Err() != nil:
+		log.DebugContext(ctx, "lease given back")
+		return ctx.Err()
+	case errors.Is(err, ErrRestored):
+		return err
+	case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
+		log.ErrorContext(ctx, "leadership given up", "error", reason(err))
+		return sleep(ctx, cmp.Or(r.Pause, pause))
+	case errors.Is(err, errLost):
+		log.WarnContext(ctx, "leadership lost")
+		*failed = backoff{} // whoever took it may be done with it
+	default:
+		log.ErrorContext(ctx, "leading failed", "error", reason(err))
+	}
+	return failed.wait(ctx)
+}
+
+// leader applies events under one lease.
+type leader struct {
+	*Runner
+	projection Projection
+	slot       string
+	lease      lease
+	prompt     bool
+	start      string // begins a transaction that sees the projection's tables
+	at         checkpoint
+	skip       map[id.Client]bool // quarantined
+	leftOut    int                // events, of all clients
+	asked      bool               // somebody waited for the last batch that was passed over
+	caughtUp   bool               // the log holds nothing behind the batch
+	applied    bool               // the last batch held more than was passed over
+	timeouts   int                // that the next transaction may take; 0: 1
+	only       id.Client          // the one whose events are applied; empty: all
+	held       bool               // its place is that of the client, who is held
+	polite     *courtesy          // in bulk
+	unkeyed    LateKeyed          // the model, while its key is yet to be made; else nil
+}
+
+// begin claims the checkpoint of a slot, makes the tables of a read model that
+// has none, and makes sure that the log fits.
+func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) (*leader, error) {
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the log's epoch: %w", err)
+	}
+	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), polite: newCourtesy(r.Pool)}
+	_, led.prompt = p.(Prompt)
+	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+		if led.at, err = claim(ctx, tx, slot, l, epoch); err != nil {
+			return err
+		}
+		if m, ok := p.(ReadModel); ok {
+			if err := led.makeTables(ctx, tx, m); err != nil {
+				return err
+			}
+			if err := led.findKey(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+		if led.skip, err = quarantined(ctx, tx, slot); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, countLeftOut, slot).Scan(&led.leftOut)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim the checkpoint: %w", err)
+	}
+	if err := verify(ctx, r.Log.Store, led.at, epoch); err != nil {
+		return nil, err
+	}
+	l.stand(led.at.position)
+	return led, nil
+}
+
+// A lost commit takes its checkpoint with it and is done again from the log,
+// which is durable, so none waits for the disk. A leader that stands still
+// within a transaction does not keep its locks from the next one.
+const startTransaction = `BEGIN; SET LOCAL synchronous_commit TO off; SET LOCAL idle_in_transaction_session_timeout TO '3s'`
+
+func startStatement(p Projection, slot string) string {
+	start := startTransaction
+	if _, ok := p.(ReadModel); ok {
+		start += `; SET LOCAL search_path TO ` + quote(slot) + `, public`
+	}
+	return start
+}
+
+const (
+	schemaExists    = `SELECT to_regnamespace($1) IS NOT NULL`
+	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1`
+	resetQuarantine = `WITH gone AS (DELETE FROM left_out WHERE projection = $1) DELETE FROM quarantine WHERE projection = $1`
+)
+
+// makeTables makes the tables of a read model that has applied nothing yet, or
+// has lost them.
+func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	var exists bool
+	if err := tx.QueryRow(ctx, schemaExists, quote(l.slot)).Scan(&exists); err != nil {
+		return err
+	}
+	if exists && l.at.position != eventstore.Start {
+		return l.addIndexes(ctx, tx, m)
+	}
+	l.at = checkpoint{epoch: l.at.epoch}
+	schema, rest := quote(l.slot), noVacuum
+	if l.slot == Slot(m) {
+		rest = keyOf(m) + strings.Join(indexesOf(m), "")
+	}
+	for _, ddl := range []string{
+		`DROP SCHEMA IF EXISTS ` + schema + ` CASCADE`, `CREATE SCHEMA ` + schema,
+		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), rest, `SET LOCAL search_path TO public`,
+	} {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return fmt.Errorf("make the tables of %s: %w", l.slot, err)
+		}
+	}
+	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
+		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addIndexes makes the indexes that the live model has come to have since its
+// tables were made.
+func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	if l.slot != Slot(m) {
+		return nil
+	}
+	for _, index := range indexesOf(m) {
+		for _, ddl := range []string{
+			`SET LOCAL search_path TO ` + quote(l.slot) + `, public`, index, `SET LOCAL search_path TO public`,
+		} {
+			if _, err := tx.Exec(ctx, ddl); err != nil {
+				return fmt.Errorf("add the indexes of %s: %w", l.slot, err)
+			}
+		}
+	}
+	return nil
+}
+
+// follow applies what the log has and gets, until ctx ends.
+func (l *leader) follow(ctx context.Context) (err error) {
+	l.Metrics.refused(l.slot, len(l.skip), l.leftOut) // another process may have changed that
+	sub, err := l.Log.Store.Subscribe(ctx, l.at.position)
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	defer func() { err = errors.Join(err, sub.Close()) }()
+	for {
+		batch, err := l.lease.next(ctx, sub)
+		if err != nil {
+			return err
+		}
+		l.observe(batch)
+		l.applied, l.caughtUp = false, batch.CaughtUp
+		if len(batch.Records) > 0 {
+			if err := l.apply(ctx, batch.Records); err != nil {
+				return err
+			}
+		}
+		if !batch.CaughtUp {
+			continue
+		}
+		l.Metrics.caughtUp(l.slot)
+		if _, err := l.Progress.gather(ctx, l.slot, l.patience(len(batch.Records))); err != nil {
+			return fmt.Errorf("follow the log: %w", err)
+		}
+	}
+}
+
+// patience is how long what follows a batch of n may be gathered.
+func (l *leader) patience(n int) time.Duration {
+	switch {
+	case l.prompt && (l.applied || n < bulkBatch):
+		return promptTime
+	case l.applied || l.prompt: // behind an import, that is
+		return gatherTime
+	}
+	return 0 // it was gathered before it was passed over
+}
+
+func (l *leader) observe(batch eventstore.Batch) {
+	if n := len(batch.Records); n > 0 {
+		l.Metrics.behind(l.slot, n, l.Now().Sub(batch.Records[0].RecordedAt))
+	}
+}
+
+// apply applies records in a transaction, as often as the database's trouble
+// makes it necessary. It fails when this process must not or cannot go on.
+func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
+	items, unknown := l.decode(records)
+	if err := l.applyItems(ctx, items); err != nil {
+		return err
+	}
+	return unknown
+}
+
+func (l *leader) applyItems(ctx context.Context, items []item) error {
+	if err := l.makeKeyFor(ctx, items); err != nil {
+		return err
+	}
+	var retry backoff
+	for most := len(items); len(items) > 0; {
+		if l.held && l.skip[l.only] {
+			return nil // it has stopped, and is held no more
+		}
+		n := min(most, len(items))
+		err := l.take(ctx, items[:n])
+		if isPoison(err) {
+			err = l.transact(ctx, items[:n], l.singly)
+		}
+		if err == nil {
+			items, retry, l.timeouts = items[n:], backoff{}, 0
+			continue
+		}
+		if ctx.Err() != nil || errors.Is(err, errLost) {
+			return err
+		}
+		if errors.Is(err, context.DeadlineExceeded) { // its own: there may be too much to do for the time
+			if most = n / 2; n == 1 {
+				most, l.timeouts = 1, min(2*max(l.timeouts, 1), maxTimeouts)
+			}
+		}
+		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.slot,
+			"position", items[0].Position, "events", n, "error", reason(err))
+		if err := retry.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take applies items, or passes them where none concerns the projection.
+func (l *leader) take(ctx context.Context, items []item) error {
+	if l.held || slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
+		l.applied = true
+		return l.transact(ctx, items, l.together)
+	}
+	if err := l.letPass(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	next := l.at.after(len(items), items[len(items)-1].Record)
+	if err := pass(ctx, l.Pool, l.slot, l.lease, l.at, next); err != nil {
+		return Transient(err)
+	}
+	l.reach(next, len(items))
+	return nil
+}
+
+// letPass waits before a batch is passed over: those whom it concerns go first,
+// and the others not all at once. Who asks may mean what was appended since the
+// batch was read, so the next one is not waited for.
+func (l *leader) letPass(ctx context.Context) (err error) {
+	if l.prompt || !l.caughtUp || l.asked {
+		l.asked = false
+		return nil
+	}
+	l.asked, err = l.Progress.gather(ctx, l.slot, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
+	return err
+}
+
+// item is an event, or why it cannot be read.
+type item struct {
+	eventstore.Recorded
+	err    error
+	passed bool // over: it does not concern the projection
+}
+
+// decode reads records up to the first that only a newer release knows.
+func (l *leader) decode(records []eventstore.Record) (items []item, unknown error) {
+	items = make([]item, 0, len(records))
+	selective, _ := l.projection.(Selective)
+	_, verbatim := l.projection.(Verbatim)
+	for _, record := range records {
+		if l.only != "" && record.Client != l.only || selective != nil && !selective.Wants(record.Type) {
+			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
+			continue
+		}
+		if verbatim {
+			items = append(items, item{Recorded: eventstore.Recorded{Record: record}})
+			continue
+		}
+		recorded, err := l.Log.Decode(record)
+		if errors.Is(err, event.ErrUnknown) {
+			return items, fmt.Errorf("at position %s: %w", record.Position, err)
+		}
+		recorded.Record = record
+		items = append(items, item{Recorded: recorded, err: err})
+	}
+	return items, nil
+}
+
+// transact applies items, advances the checkpoint past them and commits both.
+func (l *leader) transact(ctx context.Context, items []item,
+	apply func(context.Context, pgx.Tx, []item) ([]refused, error),
+) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
+	defer cancel()
+	if l.Large != nil && len(items) >= largeBatch { // not all at once: somebody waits for an append meanwhile
+		if err := l.Large.Acquire(ctx, 1); err != nil {
+			return Transient(fmt.Errorf("wait for a turn: %w", err))
+		}
+		defer l.Large.Release(1)
+	}
+	tx, err := l.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.start})
+	if err != nil {
+		return Transient(fmt.Errorf("begin: %w", err))
+	}
+	defer rollback(ctx, tx)
+	next := l.at.after(len(items), items[len(items)-1].Record)
+	if l.held { // first: it may end as a quarantine
+		if err := exactlyOne(ctx, tx, moveHeld, l.slot, l.only, l.at.position, next.position, l.lease.server); err != nil {
+			return Transient(err)
+		}
+	}
+	refused, err := apply(ctx, tx, items)
+	if err != nil {
+		if tx.Conn().IsClosed() {
+			return Transient(err)
+		}
+		return err
+	}
+	if !l.held {
+		if err := advance(ctx, tx, l.slot, l.lease, l.at, next); err != nil {
+			return Transient(err)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return Transient(fmt.Errorf("commit: %w", err))
+	}
+	l.reach(next, len(items))
+	l.report(ctx, refused)
+	return nil
+}
+
+// reach notes that n items are done.
+func (l *leader) reach(next checkpoint, n int) {
+	l.at = next
+	l.lease.stand(next.position)
+	l.Progress.advance(l.slot, next.position)
+	l.Metrics.applied(l.slot, n)
+}
+
+// rollback ends a transaction that may have ended already.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // it fails after a commit, and with a lost connection, which rolls back as well
+}

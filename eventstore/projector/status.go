@@ -1,0 +1,134 @@
+package projector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Status is how a follower of the log does.
+type Status struct {
+	Name        string // a slot; "policy_…" for a policy, "…_rebuild" while one is built
+	Position    eventstore.Position
+	Events      int64     // passed since the beginning of the log
+	UpdatedAt   time.Time // of the last progress
+	Leader      string    // the process that leads now; empty: none
+	Quarantined []Quarantined
+	LeftOut     []LeftOut
+}
+
+// Quarantined is a client whose part has stopped.
+type Quarantined struct {
+	Client   id.Client
+	Position eventstore.Position
+	Event    id.Event
+	Reason   string
+	At       time.Time
+}
+
+const selectQuarantinesOf = `
+SELECT projection, client, position, event_id, reason, at FROM quarantine WHERE client = $1 AND NOT held`
+
+// QuarantinesOf tells where one client's part has stopped, by slot.
+func QuarantinesOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]Quarantined, error) {
+	found := map[string]Quarantined{}
+	rows, err := pool.Query(ctx, selectQuarantinesOf, client)
+	if err == nil {
+		var slot string
+		var q Quarantined
+		_, err = pgx.ForEachRow(rows, []any{&slot, &q.Client, &q.Position, &q.Event, &q.Reason, &q.At}, func() error {
+			found[slot] = q
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list quarantines of %s: %w", client, err)
+	}
+	return found, nil
+}
+
+const countLeftOutOf = `SELECT projection, count(*) FROM left_out WHERE client = $1 GROUP BY projection`
+
+// LeftOutOf counts the events that were left out of one client, by slot.
+func LeftOutOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]int64, error) {
+	counts := map[string]int64{}
+	rows, err := pool.Query(ctx, countLeftOutOf, client)
+	if err == nil {
+		var slot string
+		var n int64
+		_, err = pgx.ForEachRow(rows, []any{&slot, &n}, func() error {
+			counts[slot] = n
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count what was left out of %s: %w", client, err)
+	}
+	return counts, nil
+}
+
+const selectStatus = `
+SELECT c.name, c.position, c.events, c.updated_at,
+	coalesce((SELECT holder FROM leases l WHERE l.name = c.name AND l.expires_at > clock_timestamp()), '')
+FROM checkpoints c ORDER BY c.name`
+
+// At most as many quarantined clients as a person can read.
+const selectQuarantine = `
+SELECT projection, client, position, event_id, reason, at FROM quarantine ORDER BY at DESC LIMIT 1000`
+
+const selectAllLeftOut = `SELECT projection, ` + leftOutColumns + ` FROM left_out ORDER BY at DESC, position DESC LIMIT 1000`
+
+// List tells how every follower does, by name.
+func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
+	rows, err := pool.Query(ctx, selectStatus)
+	if err != nil {
+		return nil, fmt.Errorf("list projections: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Status, err error) {
+		err = row.Scan(&s.Name, &s.Position, &s.Events, &s.UpdatedAt, &s.Leader)
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list projections: %w", err)
+	}
+	at := make(map[string]int, len(list))
+	for i, s := range list {
+		at[s.Name] = i
+	}
+	rows, err = pool.Query(ctx, selectQuarantine)
+	if err != nil {
+		return nil, fmt.Errorf("list quarantined clients: %w", err)
+	}
+	var name string
+	var q Quarantined
+	_, err = pgx.ForEachRow(rows, []any{&name, &q.Client, &q.Position, &q.Event, &q.Reason, &q.At}, func() error {
+		if i, found := at[name]; found {
+			list[i].Quarantined = append(list[i].Quarantined, q)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list quarantined clients: %w", err)
+	}
+	rows, err = pool.Query(ctx, selectAllLeftOut)
+	if err != nil {
+		return nil, fmt.Errorf("list what was left out: %w", err)
+	}
+	var o LeftOut
+	_, err = pgx.ForEachRow(rows, []any{&name, &o.Client, &o.Position, &o.Event, &o.Type, &o.Reason, &o.At}, func() error {
+		if i, found := at[name]; found {
+			list[i].LeftOut = append(list[i].LeftOut, o)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list what was left out: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,278 @@
+package projector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/eventstore"
+	"kindred/postgres"
+)
+
+const (
+	defaultAttempts = 10
+	handlerTimeout  = time.Minute
+	saveEvery       = 100 // events that were handled between checkpoints while there is more to do
+)
+
+// errStopped: an event could not be handled, and none is skipped.
+var errStopped = errors.New("stopped at an event that cannot be handled")
+
+// Subscriber feeds policies through watermill: a topic is the name of a
+// policy. Each has one leader among all processes, gets every event in order,
+// the next only after the last was acknowledged, and none is skipped; an event
+// may come again after a crash. What keeps failing stops its policy: that is
+// logged and measured, and tried again after the runner's Pause.
+type Subscriber struct {
+	Runner   *Runner
+	Wants    func(eventstore.Record) bool // nil: every event; what it does not want is not decoded
+	Attempts int                          // at one event before the policy stops; 0: 10
+
+	mu      sync.Mutex
+	closed  bool
+	cancels []context.CancelFunc
+	running sync.WaitGroup
+}
+
+var _ message.Subscriber = (*Subscriber)(nil)
+
+type eventKey struct{}
+
+// Handle makes a handler for watermill's router of a function that is given
+// the event of each message.
+func Handle(handle func(context.Context, eventstore.Recorded) error) message.NoPublishHandlerFunc {
+	return func(msg *message.Message) error {
+		recorded, ok := msg.Context().Value(eventKey{}).(eventstore.Recorded)
+		if !ok {
+			return fmt.Errorf("message %s is not from the feed", msg.UUID)
+		}
+		return handle(msg.Context(), recorded)
+	}
+}
+
+// Subscribe starts to follow the log for a policy, until ctx ends or the
+// Subscriber is closed; then the channel is closed, as it is when the log does
+// not fit the policy's checkpoint.
+func (s *Subscriber) Subscribe(ctx context.Context, policy string) (<-chan *message.Message, error) {
+	if !isName(policy) {
+		return nil, fmt.Errorf("%q is not a name for a policy", policy)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.New("the subscriber is closed")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.cancels = append(s.cancels, cancel)
+	f := &following{Subscriber: s, slot: "policy_" + policy, out: make(chan *message.Message)}
+	s.running.Go(func() {
+		defer close(f.out)
+		defer cancel()
+		if err := s.Runner.campaign(ctx, f.slot, f.lead); err != nil {
+			s.Runner.Metrics.stops(f.slot, true)
+			s.Runner.Logger.ErrorContext(ctx, "policy refuses to run", "policy", policy, "error", err)
+		}
+	})
+	return f.out, nil
+}
+
+// Close ends all subscriptions and waits for them.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, cancel := range s.cancels {
+		cancel()
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}
+
+// following is one policy's way through the log.
+type following struct {
+	*Subscriber
+	slot  string
+	out   chan *message.Message
+	lease lease
+	saved checkpoint // as it stands in the database
+	acked checkpoint // not behind it
+	done  int        // events that were handled between the two
+}
+
+func (f *following) lead(ctx context.Context, l lease) (err error) {
+	if err := f.begin(ctx, l); err != nil {
+		return err
+	}
+	sub, err := f.Runner.Log.Store.Subscribe(ctx, f.saved.position)
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	defer func() {
+		if errors.Is(err, errStopped) {
+			f.Runner.Metrics.stops(f.slot, true)
+		}
+		err = errors.Join(err, f.save(ctx), sub.Close())
+	}()
+	for {
+		batch, err := f.lease.next(ctx, sub)
+		if err != nil {
+			return err
+		}
+		for i, record := range batch.Records {
+			f.Runner.Metrics.behind(f.slot, len(batch.Records)-i, f.Runner.Now().Sub(record.RecordedAt))
+			if err := f.pass(ctx, record); err != nil {
+				return err
+			}
+		}
+		if err := f.save(ctx); err != nil {
+			return err
+		}
+		if !batch.CaughtUp {
+			continue
+		}
+		f.Runner.Metrics.caughtUp(f.slot)
+		if _, err := f.Runner.Progress.gather(ctx, f.slot, gatherTime); err != nil {
+			return fmt.Errorf("follow the log: %w", err)
+		}
+	}
+}
+
+func (f *following) begin(ctx context.Context, l lease) error {
+	epoch, err := f.Runner.Log.Store.Epoch(ctx)
+	if err != nil {
+		return fmt.Errorf("read the log's epoch: %w", err)
+	}
+	err = pgx.BeginFunc(ctx, f.Runner.Pool, func(tx pgx.Tx) error {
+		f.saved, err = claim(ctx, tx, f.slot, l, epoch)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("claim the checkpoint: %w", err)
+	}
+	f.lease, f.acked, f.done = l, f.saved, 0
+	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
+		return remedy(f.slot, nil, err)
+	}
+	l.stand(f.saved.position)
+	return nil
+}
+
+// pass has one event handled.
+func (f *following) pass(ctx context.Context, record eventstore.Record) error {
+	if f.Wants == nil || f.Wants(record) {
+		recorded, err := f.Runner.Log.Decode(record)
+		if errors.Is(err, event.ErrUnknown) {
+			return fmt.Errorf("at position %s: %w", record.Position, err)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: at position %s: %w", errStopped, record.Position, err)
+		}
+		if err := f.remain(ctx); err != nil {
+			return err
+		}
+		if err := f.deliver(ctx, recorded); err != nil {
+			return err
+		}
+		f.done++
+	}
+	f.acked = f.acked.after(1, record)
+	f.Runner.Metrics.applied(f.slot, 1)
+	if f.done == saveEvery {
+		return f.save(ctx)
+	}
+	return nil
+}
+
+// remain makes sure that the server is the one that the events were read from:
+// what a handler does with one that was lost with its server cannot be undone.
+// While progress is heard of, that server lives.
+func (f *following) remain(ctx context.Context) error {
+	server, heard := f.Runner.Progress.meets()
+	if !heard {
+		if err := f.Runner.Pool.QueryRow(ctx, `SELECT `+postgres.Run).Scan(&server); err != nil {
+			return fmt.Errorf("look for the server: %w", err)
+		}
+	}
+	if server != f.lease.server {
+		return errLost
+	}
+	return nil
+}
+
+// deliver sends an event until it is acknowledged.
+func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) error {
+	attempts := cmp.Or(f.Attempts, defaultAttempts)
+	var retry backoff
+	for attempt := 1; ; attempt++ {
+		acked, err := f.send(ctx, recorded)
+		if err != nil {
+			return err
+		}
+		if acked {
+			f.Runner.Metrics.stops(f.slot, false)
+			return nil
+		}
+		if attempt == attempts {
+			return fmt.Errorf("%w: %s (%s) at position %s, %d attempts",
+				errStopped, recorded.ID, recorded.Type, recorded.Position, attempts)
+		}
+		f.Runner.Logger.WarnContext(ctx, "event not handled, trying again", "projection", f.slot,
+			"event_id", recorded.ID, "type", recorded.Type, "attempt", attempt)
+		if err := retry.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// send hands out an event once and waits for its answer. When ctx ends, the
+// handler is told so and has a moment to finish.
+func (f *following) send(ctx context.Context, recorded eventstore.Recorded) (acked bool, err error) {
+	handling, cancel := context.WithTimeout(context.WithValue(ctx, eventKey{}, recorded), handlerTimeout)
+	defer cancel()
+	msg := message.NewMessageWithContext(handling, string(recorded.ID), recorded.Data)
+	select {
+	case f.out <- msg:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	select {
+	case <-msg.Acked():
+		return true, nil
+	case <-msg.Nacked():
+		return false, ctx.Err()
+	case <-handling.Done():
+	}
+	grace := time.NewTimer(leaseTimeout)
+	defer grace.Stop()
+	select {
+	case <-msg.Acked():
+		return true, nil
+	case <-msg.Nacked():
+		return false, ctx.Err()
+	case <-grace.C:
+		return false, fmt.Errorf("%w: the handler of %s does not answer", errStopped, recorded.ID)
+	}
+}
+
+// save writes down what was acknowledged, also when ctx has just ended.
+func (f *following) save(ctx context.Context) error {
+	if f.acked.position == f.saved.position {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	if err := pass(ctx, f.Runner.Pool, f.slot, f.lease, f.saved, f.acked); err != nil {
+		return err
+	}
+	f.saved, f.done = f.acked, 0
+	f.lease.stand(f.saved.position)
+	f.Runner.Progress.advance(f.slot, f.saved.position)
+	return nil
+}

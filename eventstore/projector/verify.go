@@ -1,0 +1,224 @@
+package projector
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
+)
+
+// Difference is a row that a live read model and one built anew do not share.
+type Difference struct {
+	Table   string
+	Missing bool   // the live model lacks it; else the live model has it alone
+	Row     string // the key's columns, as text; no more of the row is shown
+}
+
+// Checked is what Verify has compared.
+type Checked struct {
+	Rows        int64 // of the live model
+	Differences int64
+	// Incomplete is an ErrIncomplete, where the log holds what cannot be applied.
+	Incomplete error
+}
+
+// Verify builds a read model anew beside the live one, which goes on serving,
+// and compares both row by row as of one moment, by digests. It tells found
+// each row that differs. What it builds is dropped after.
+func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
+	beside := Slot(m) + "_verify"
+	err = r.alone(ctx, beside, ErrRebuilding, func(ctx context.Context, l lease) error {
+		if err := r.dropBeside(ctx, beside); err != nil {
+			return err
+		}
+		b, err := r.beginBeside(ctx, m, beside, l)
+		if err != nil {
+			return err
+		}
+		if err := b.catchUp(ctx, report); err != nil {
+			return err
+		}
+		if r.Progress != nil { // the live model may be a moment behind what was just applied
+			if err := r.Progress.Wait(ctx, m, "", b.at.position); err != nil {
+				return err
+			}
+		}
+		if checked, err = b.compare(ctx, m, found); err != nil {
+			return err
+		}
+		if err := r.complete(ctx, beside, ""); errors.Is(err, ErrIncomplete) {
+			checked.Incomplete = err
+		} else if err != nil {
+			return err
+		}
+		l.reached.Store(nil) // its checkpoint goes
+		return r.dropBeside(ctx, beside)
+	})
+	if err != nil {
+		return checked, fmt.Errorf("verify %s: %w", m.Name(), err)
+	}
+	return checked, nil
+}
+
+// dropBeside drops what an earlier run may have left.
+func (r *Runner) dropBeside(ctx context.Context, slot string) error {
+	return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(slot)+` CASCADE`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, deleteCheckpoint, slot)
+		if err == nil {
+			_, err = tx.Exec(ctx, resetQuarantine, slot)
+		}
+		return err
+	})
+}
+
+// compare takes a snapshot of the live model, brings the one beside to exactly
+// where that is, and compares.
+func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference)) (Checked, error) {
+	var checked Checked
+	err := pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(live pgx.Tx) error {
+		var (
+			place  eventstore.Position
+			events int64
+		)
+		err := live.QueryRow(ctx, selectPlaces, SearchPath(m)).Scan(&place, &events)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errBehind
+		}
+		if err != nil {
+			return fmt.Errorf("read the live model's place in the log: %w", err)
+		}
+		for l.at.events < events {
+			page, err := l.Log.Store.ReadAll(ctx, l.at.position, int(min(MaxBatch, events-l.at.events)))
+			if err != nil {
+				return fmt.Errorf("read the log: %w", err)
+			}
+			if len(page) == 0 {
+				return errors.New("the log ends before the live model's place in it")
+			}
+			if err := l.apply(ctx, page); err != nil {
+				return err
+			}
+		}
+		if l.at.position != place {
+			return errBehind
+		}
+		tables, err := tablesOf(ctx, live, Slot(m))
+		if err != nil {
+			return err
+		}
+		for _, table := range tables {
+			if err := l.compareTable(ctx, live, Slot(m), table, &checked, found); err != nil {
+				return fmt.Errorf("compare %s: %w", table, err)
+			}
+		}
+		return nil
+	})
+	return checked, err
+}
+
+// errBehind: the live model, or a part of it that is being replaced, is behind the
+// log as it was when catching up.
+var errBehind = errors.New("the live model is behind the log; try again once it has caught up")
+
+func tablesOf(ctx context.Context, tx pgx.Tx, schema string) ([]string, error) {
+	rows, err := tx.Query(ctx, `SELECT tablename::text FROM pg_tables WHERE schemaname = $1 ORDER BY 1`, schema)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+const selectKeyColumns = `
+SELECT coalesce(string_agg('t.' || quote_ident(a.attname) || '::text', ' || '','' || ' ORDER BY array_position(i.indkey::int[], a.attnum::int)), '''''')
+FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+WHERE i.indrelid = $1::regclass AND i.indisprimary`
+
+// compareTable goes through the rows of both in the order of their digests.
+func (l *leader) compareTable(ctx context.Context, live pgx.Tx, slot, table string, checked *Checked, found func(Difference)) error {
+	var key string
+	if err := live.QueryRow(ctx, selectKeyColumns, quote(slot)+"."+quote(table)).Scan(&key); err != nil {
+		return err
+	}
+	beside, err := l.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer beside.Release()
+	a, err := digests(ctx, live, slot, table, key)
+	if err != nil {
+		return err
+	}
+	defer a.rows.Close()
+	b, err := digests(ctx, beside, l.slot, table, key)
+	if err != nil {
+		return err
+	}
+	defer b.rows.Close()
+	return merge(a, b, table, checked, found)
+}
+
+// merge goes through the rows of two tables in the order of their digests.
+func merge(a, b *digested, table string, checked *Checked, found func(Difference)) error {
+	differ := func(missing bool, row string) {
+		checked.Differences++
+		found(Difference{Table: table, Missing: missing, Row: row})
+	}
+	inA, inB := a.next(), b.next()
+	for inA || inB {
+		order := strings.Compare(string(a.digest[:]), string(b.digest[:]))
+		switch {
+		case inA && (!inB || order < 0):
+			checked.Rows++
+			differ(false, a.key)
+			inA = a.next()
+		case inB && (!inA || order > 0):
+			differ(true, b.key)
+			inB = b.next()
+		default:
+			checked.Rows++
+			inA, inB = a.next(), b.next()
+		}
+	}
+	return errors.Join(a.err, b.err, a.rows.Err(), b.rows.Err())
+}
+
+// digested is the rows of a table, in the order of their digests.
+type digested struct {
+	rows   pgx.Rows
+	digest [sha256.Size]byte
+	key    string
+	err    error
+}
+
+func digests(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, schema, table, key string,
+) (*digested, error) {
+	rows, err := db.Query(ctx, `SELECT sha256(convert_to(t::text, 'UTF8')) AS digest, `+key+` FROM `+
+		pgx.Identifier{schema, table}.Sanitize()+` t ORDER BY digest`)
+	if err != nil {
+		return nil, err
+	}
+	return &digested{rows: rows}, nil
+}
+
+func (d *digested) next() bool {
+	if !d.rows.Next() {
+		return false
+	}
+	var raw []byte
+	if d.err = d.rows.Scan(&raw, &d.key); d.err != nil || len(raw) != len(d.digest) {
+		d.rows.Close()
+		return false
+	}
+	d.digest = [sha256.Size]byte(raw)
+	return true
+}
