@@ -333,7 +333,7 @@ func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
 }
 
 func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
-	r := newRig(t, Config{Timeout: 3 * time.Second, RetryDelays: []time.Duration{50 * time.Millisecond}})
+	r := newRig(t, Config{Timeout: time.Minute, RetryDelays: []time.Duration{50 * time.Millisecond}})
 	hanging := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
 	client := r.client()
 	_, h := r.subscribe(client, hanging.URL, "")
@@ -348,14 +348,10 @@ func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
 	r.apply(r.matches(client, 300)...)
 	r.start(r.Dispatcher)
 	hanging.next(t)
-	began := time.Now()
-	for _, rx := range healthy {
+	for _, rx := range healthy { // none waits for one that hangs: that is longer than a receiver waits
 		for range 300 {
 			rx.next(t)
 		}
-	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("1,500 deliveries beside a hanging endpoint took %s", took)
 	}
 	if n := len(hanging.got) + 1; n > 64 {
 		t.Errorf("%d attempts in flight to one endpoint", n)

@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds every wait of a test for something that is bound to happen.
-const patience = 20 * time.Second
+const patience = 50 * time.Second
 
 // rig is a dispatcher on a database of its own, and a log to apply.
 type rig struct {
