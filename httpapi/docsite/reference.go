@@ -117,7 +117,9 @@ func referenceSections(groups []group) []section {
 				words = append(words, f.Name, f.Description)
 			}
 			for _, a := range op.Answers {
-				words = append(words, a.Description)
+				if !a.Problem { // those are the same for all
+					words = append(words, a.Description)
+				}
 			}
 			text := strings.ReplaceAll(strings.Join(words, " "), "`", "")
 			list = append(list, section{page: "API reference", title: op.Summary, url: reference + "#" + op.ID, text: text})
