@@ -176,7 +176,7 @@ func (c *Commands) openAddress(ctx context.Context, history []eventstore.Recorde
 			continue
 		}
 		url := carries.Address().URL
-		if url == nil {
+		if url == nil || url.Plain != nil {
 			return nil
 		}
 		plain, err := c.open(ctx, r, "url")

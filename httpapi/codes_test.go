@@ -39,7 +39,7 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 		delete(made, internal)
 	}
 
-	doc, named := contractDoc(t), namedCodes(t)
+	doc, named := loadContract(t), namedCodes(t)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(named))); diff != "" {
 		t.Errorf("(-made +named):\n%s", diff)
 	}
@@ -88,7 +88,7 @@ func explained(t *testing.T) []string {
 func namedCodes(t *testing.T) map[string]bool {
 	t.Helper()
 	named := map[string]bool{}
-	for paragraph := range strings.SplitSeq(contractDoc(t).Info.Description, "\n\n") {
+	for paragraph := range strings.SplitSeq(loadContract(t).Info.Description, "\n\n") {
 		status, text, _ := strings.Cut(strings.TrimSpace(paragraph), " ")
 		if _, err := strconv.Atoi(status); err != nil {
 			continue

@@ -15,18 +15,9 @@ import (
 	"kindred/httpapi"
 )
 
-func contractDoc(t *testing.T) *openapi3.T {
-	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
 func TestOperationsTheirScopesAndTheirParametersStay(t *testing.T) {
 	var lines []string
-	doc := contractDoc(t)
+	doc := loadContract(t)
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			at := method + " " + path
@@ -72,7 +63,7 @@ func TestOperationsTheirScopesAndTheirParametersStay(t *testing.T) {
 // What a body is called in the contract may change; where its fields are may not.
 func TestFieldsOfBodiesStay(t *testing.T) {
 	var lines []string
-	for path, item := range contractDoc(t).Paths.Map() {
+	for path, item := range loadContract(t).Paths.Map() {
 		for method, op := range item.Operations() {
 			at := method + " " + path
 			if op.RequestBody != nil {
@@ -89,7 +80,7 @@ func TestFieldsOfBodiesStay(t *testing.T) {
 			}
 		}
 	}
-	problem := contractDoc(t).Components.Schemas["Problem"].Value
+	problem := loadContract(t).Components.Schemas["Problem"].Value
 	for _, line := range fieldsOf("problem ", problem, 0) {
 		if !strings.HasPrefix(line, "problem code = ") { // see codes.txt
 			lines = append(lines, line)

@@ -35,7 +35,7 @@ func Fingerprint() string {
 		panic(err) // an embedded file that cannot be read: the binary is broken
 	}
 	h := sha256.New()
-	for _, m := range append(known.once, known.repeatable...) {
+	for _, m := range known {
 		fmt.Fprintf(h, "%s %x\n", m.name, m.hash())
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
@@ -65,30 +65,25 @@ func (m migration) hash() []byte {
 	return sum[:]
 }
 
-// migrationSet is what leads to a schema, each part in order.
-type migrationSet struct {
-	once       []migration // NNN_what.sql
-	repeatable []migration // the others: they run after those, whenever they have changed
-}
+// once says that it runs once: NNN_what.sql. The others run whenever they have changed.
+func (m migration) once() bool { return m.name[0] >= '0' && m.name[0] <= '9' }
 
-func readMigrations(fsys fs.FS) (set migrationSet, err error) {
+// readMigrations returns the migrations in fsys, in order: by name, so that those
+// that run once come before the others.
+func readMigrations(fsys fs.FS) ([]migration, error) {
 	files, err := fs.Glob(fsys, "migrations/*.sql") // sorted
 	if err != nil {
-		return migrationSet{}, err
+		return nil, err
 	}
+	known := make([]migration, 0, len(files))
 	for _, file := range files {
 		sql, err := fs.ReadFile(fsys, file)
 		if err != nil {
-			return migrationSet{}, err
+			return nil, err
 		}
-		m := migration{path.Base(file), string(sql)}
-		if numbered := m.name[0] >= '0' && m.name[0] <= '9'; numbered {
-			set.once = append(set.once, m)
-		} else {
-			set.repeatable = append(set.repeatable, m)
-		}
+		known = append(known, migration{path.Base(file), string(sql)})
 	}
-	return set, nil
+	return known, nil
 }
 
 const (
@@ -131,7 +126,7 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range append(known.once, known.repeatable...) {
+	for _, m := range known {
 		if current[m.name] {
 			continue
 		}
@@ -144,13 +139,10 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 
 // history returns the names of the migrations that the database holds as they are
 // here. It refuses a history that the known ones do not explain.
-func history(ctx context.Context, conn *pgx.Conn, known migrationSet) (map[string]bool, error) {
-	hashes, repeatable := map[string][]byte{}, map[string]bool{}
-	for _, m := range known.once {
-		hashes[m.name] = m.hash()
-	}
-	for _, m := range known.repeatable {
-		hashes[m.name], repeatable[m.name] = m.hash(), true
+func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string]bool, error) {
+	byName := make(map[string]migration, len(known))
+	for _, m := range known {
+		byName[m.name] = m
 	}
 	rows, err := conn.Query(ctx, selectHistory)
 	if err != nil {
@@ -162,14 +154,14 @@ func history(ctx context.Context, conn *pgx.Conn, known migrationSet) (map[strin
 		hash []byte
 	)
 	_, err = pgx.ForEachRow(rows, []any{&name, &hash}, func() error {
-		want, ok := hashes[name]
-		switch same := bytes.Equal(want, hash); {
+		m, ok := byName[name]
+		switch same := bytes.Equal(m.hash(), hash); {
 		case !ok && name == unreleased:
 			return errors.New("the database was made before the first release of kindred, whose schema is another; start with a new database")
 		case !ok:
 			return fmt.Errorf("the database was migrated by a newer version of kindred: "+
 				"it holds %s, which this version does not know; start that version, or a later one", name)
-		case !same && !repeatable[name]:
+		case !same && m.once():
 			return fmt.Errorf("the database was migrated by a different build of kindred: "+
 				"its %s is not the one of this build; start the build that made it, or a new database", name)
 		default:

@@ -46,7 +46,7 @@ const (
 // wrong, and fails only where the export cannot be read. It needs about a
 // hundred bytes of memory for each stream.
 func Verify(export io.Reader, keys Keys, kept []string, found func(Finding)) (Verified, error) {
-	v := verifier{keys: keys, found: found, tips: map[[16]byte]streamVersion{}, kept: map[int64][]Head{}}
+	v := verifier{keys: keys, found: found, versions: map[[16]byte]streamVersion{}, kept: map[int64][]Head{}}
 	if len(kept) > maxHeads {
 		return Verified{}, fmt.Errorf("%d heads are given, %d are allowed", len(kept), maxHeads)
 	}
@@ -95,7 +95,7 @@ type verifier struct {
 	keys     Keys
 	found    func(Finding)
 	tree     Tree
-	tips     map[[16]byte]streamVersion
+	versions map[[16]byte]streamVersion
 	kept     map[int64][]Head
 	keptMost int64
 	at       int64 // line
@@ -206,7 +206,7 @@ func (v *verifier) grow(hash Hash) {
 func (v *verifier) chain(e *Event, hash Hash, previous string) {
 	name := sha256.Sum256([]byte(e.Stream))
 	key := [16]byte(name[:16])
-	before, known := v.tips[key]
+	before, known := v.versions[key]
 	if !known {
 		before.revision = eventstore.NoStream
 	}
@@ -220,7 +220,7 @@ func (v *verifier) chain(e *Event, hash Hash, previous string) {
 	if previous != want {
 		v.tell(e, "revision %d of %s, before it, is not what it was when this was recorded", before.revision, e.Stream)
 	}
-	v.tips[key] = streamVersion{e.Revision, hash}
+	v.versions[key] = streamVersion{e.Revision, hash}
 }
 
 func (v *verifier) end() {

@@ -207,13 +207,12 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	if l.slot == Slot(m) {
 		rest = keyOf(m) + strings.Join(indexesOf(m), "")
 	}
-	for _, ddl := range []string{
-		`DROP SCHEMA IF EXISTS ` + schema + ` CASCADE`, `CREATE SCHEMA ` + schema,
-		`SET LOCAL search_path TO ` + schema + `, public`, m.Schema(), rest, `SET LOCAL search_path TO public`,
-	} {
-		if _, err := tx.Exec(ctx, ddl); err != nil {
-			return fmt.Errorf("make the tables of %s: %w", l.slot, err)
-		}
+	_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE; CREATE SCHEMA `+schema)
+	if err == nil {
+		err = inSchema(ctx, tx, l.slot, m.Schema(), rest)
+	}
+	if err != nil {
+		return fmt.Errorf("make the tables of %s: %w", l.slot, err)
 	}
 	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
 		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
@@ -223,20 +222,26 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	return nil
 }
 
+// inSchema runs statements that name the tables of a schema without it.
+func inSchema(ctx context.Context, tx pgx.Tx, schema string, statements ...string) error {
+	all := append([]string{`SET LOCAL search_path TO ` + quote(schema) + `, public`}, statements...)
+	for _, sql := range append(all, `SET LOCAL search_path TO public`) {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // addIndexes makes the indexes that the live model has come to have since its
 // tables were made.
 func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
-	if l.slot != Slot(m) {
+	ddl := strings.Join(indexesOf(m), "")
+	if l.slot != Slot(m) || ddl == "" {
 		return nil
 	}
-	for _, index := range indexesOf(m) {
-		for _, ddl := range []string{
-			`SET LOCAL search_path TO ` + quote(l.slot) + `, public`, index, `SET LOCAL search_path TO public`,
-		} {
-			if _, err := tx.Exec(ctx, ddl); err != nil {
-				return fmt.Errorf("add the indexes of %s: %w", l.slot, err)
-			}
-		}
+	if err := inSchema(ctx, tx, l.slot, ddl); err != nil {
+		return fmt.Errorf("add the indexes of %s: %w", l.slot, err)
 	}
 	return nil
 }
