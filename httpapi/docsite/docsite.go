@@ -45,7 +45,7 @@ var contents = []struct {
 	{"Build on it", []string{reference, "docs/guarantees.md", "docs/webhooks.md", "docs/errors.md", "docs/limits.md"}},
 	{"Operate", []string{"docs/operations.md", "docs/configuration.md", "SECURITY.md", "CHANGELOG.md"}},
 	{"Verify", []string{"docs/history.md"}},
-	{"Work on it", []string{"docs/architecture.md", "docs/contract.md", "docs/performance.md", decisions, "CONTRIBUTING.md"}},
+	{"Work on it", []string{"docs/architecture.md", "docs/contract.md", "docs/performance.md", decisions, "CONTRIBUTING.md", "docs/recipes.md"}},
 }
 
 // decisions is the page that lists the decisions, the other files of its folder.

@@ -1,0 +1,66 @@
+package kindred
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTheRecipesMakeATreeThatBuildsAndPasses applies docs/recipes.md to a copy of
+// the tree, as its reader does.
+func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
+	t.Parallel()
+	page, err := Documentation.ReadFile("docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := t.TempDir()
+	copyTree(t, tree)
+	in := func(stdin, name string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir, cmd.Stdin = tree, strings.NewReader(stdin)
+		cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath", "GIT_CEILING_DIRECTORIES="+filepath.Dir(tree)) // what has not changed is built already
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		}
+	}
+	for _, found := range regexp.MustCompile("(?ms)^```diff\n(.*?)^```$").FindAllSubmatch(page, -1) {
+		in(string(found[1]), "git", "apply", "--recount", "-")
+	}
+	in("", "go", "test", "-vet=off", "-run=Stay$|NewestSample$", "./domain/event", "-args", "-update") // a part of make golden
+	in("", "go", "vet", "./domain", "./domain/event", "./commands", "./projections")
+	in("", "go", "build", "-o", os.DevNull, "./cmd/kindred")
+	in("", "go", "test", "-vet=off", "./domain", "./domain/event")
+	in("", "go", "test", "-vet=off", "-run=TestAKeyHasHadTheseNames|TestAnyBatchesMakeTheSameTables", "./projections")
+}
+
+// copyTree copies the sources into a folder: all but what is made from them.
+func copyTree(t *testing.T, to string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		name := entry.Name()
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != "." && (strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules"):
+			return filepath.SkipDir
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, path), 0o700)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(path) //nolint:gosec // G304: a file of this tree
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, path), data, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
