@@ -60,7 +60,7 @@ func goRows() []goRow {
 			{of: "100000_users,_0%_missing", metric: "p50-µs", name: "top 20 of 100k, exact, p50", unit: "ms", scale: 1e-3, target: atMost(5)},
 			{of: "100000_users,_20%_missing", metric: "p50-µs", name: "top 20 of 100k, 20 % missing, p50", unit: "ms", scale: 1e-3, target: atMost(5)},
 		}},
-		{row: "matches", folder: "cmd/kindred", pattern: "Matches$", time: "200x", count: 1, full: true, metrics: []metric{
+		{row: "matches", folder: "e2e", pattern: "Matches$", time: "200x", count: 1, full: true, metrics: []metric{
 			{of: "record=false", metric: "p50-ms", name: "POST matches of 100k, p50", unit: "ms", scale: 1, target: atMost(15)},
 			{of: "record=true", metric: "p50-ms", name: "POST matches of 100k, recorded, p50", unit: "ms", scale: 1},
 			{of: "record=false", metric: "cold-s", name: "POST matches of 100k, population read", unit: "s", scale: 1},
@@ -68,21 +68,21 @@ func goRows() []goRow {
 		{row: "recall", folder: "domain/matching", pattern: "Million$", time: "2000x", count: 1, full: true, metrics: append(append(append(append(
 			recall("/10_mixed_traits", "10 mixed traits"),
 			recall("/1_number", "1 number")...), recall("/2_numbers", "2 numbers")...), recall("/3_numbers", "3 numbers")...), structureless...)},
-		{row: "feed", folder: "cmd/kindred", pattern: "Feed$/^first_page_of_20$", time: "300x", count: 1, full: true, metrics: []metric{
+		{row: "feed", folder: "e2e", pattern: "Feed$/^first_page_of_20$", time: "300x", count: 1, full: true, metrics: []metric{
 			{of: "first_page_of_20", metric: "p99-ms", name: "GET feed of 100k, first page, p99", unit: "ms", scale: 1, target: atMost(50)},
 		}},
-		{row: "spends", folder: "cmd/kindred", pattern: "Spends$", time: "20000x", count: 1, full: true, metrics: []metric{
+		{row: "spends", folder: "e2e", pattern: "Spends$", time: "20000x", count: 1, full: true, metrics: []metric{
 			{of: "campaigns=1/callers=32", metric: "spends/s", name: "spends on one campaign, 32 callers", unit: "spends/s", scale: 1, target: atLeast(1000)},
 			{of: "campaigns=1/callers=200", metric: "spends/s", name: "spends on one campaign, 200 callers", unit: "spends/s", scale: 1, target: atLeast(1000)},
 			{of: "campaigns=100/callers=200", metric: "spends/s", name: "spends on 100 campaigns", unit: "spends/s", scale: 1, target: atLeast(3000)},
 		}},
-		{row: "spends", folder: "cmd/kindred", pattern: "SpendsAfterMany$", time: "50000x", count: 1, full: true, metrics: []metric{
+		{row: "spends", folder: "e2e", pattern: "SpendsAfterMany$", time: "50000x", count: 1, full: true, metrics: []metric{
 			{
 				of: "/late", metric: "spends/s", beside: "early-spends/s", name: "spends on one campaign after a million, beside its first",
 				unit: "spends/s", scale: 1, target: ratioAtLeast(0.8),
 			},
 		}},
-		{row: "clusters", folder: "cmd/kindred", pattern: "Clustering$", time: "3x", count: 1, full: true, metrics: []metric{
+		{row: "clusters", folder: "e2e", pattern: "Clustering$", time: "3x", count: 1, full: true, metrics: []metric{
 			{of: "Clustering", metric: "ns/op", name: "clustering of 100k, k chosen", unit: "s", scale: 1e-9, target: atMost(20)},
 		}},
 		{row: "fit", folder: "domain/clustering", pattern: "BesideTheReference$", time: "1x", count: 5, full: true, metrics: []metric{

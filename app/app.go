@@ -1,0 +1,353 @@
+// Package app is the wiring: it opens the stores, the vault, the projections, the
+// dispatcher and the HTTP edge as [Config] says, and runs them. It alone may know
+// every package; the command line and the end-to-end tests stand on it.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+	_ "time/tzdata" // analytics know every time zone, whatever the machine does
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/esdbstore"
+	"kindred/eventstore/pgstore"
+	"kindred/eventstore/projector"
+	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/epochs"
+	"kindred/eventstore/seal/pgkeys"
+	"kindred/httpapi"
+	"kindred/postgres"
+	"kindred/projections"
+)
+
+// App is what every command stands on: the database, the key vault, the log and
+// the projector. Close it.
+type App struct {
+	Config   Config
+	Pool     *pgxpool.Pool
+	Vault    *seal.Vault
+	Epochs   *epochs.Epochs
+	Log      *eventstore.Log
+	Progress *projector.Progress
+	Runner   *projector.Runner
+
+	logger  *slog.Logger
+	tool    bool            // may stand beside a running service
+	memory  int64           // bytes that the process may use: what is large takes a share of it
+	local   *postgres.Local // nil where a database is configured
+	reads   *pgxpool.Pool   // for what requests only read
+	control *pgxpool.Pool   // for what must not wait behind the work: leases, revocations
+	metrics *prometheus.Registry
+	// populations are the users in memory, for matches and feeds alike; set
+	// with the commands.
+	populations *projections.Populations
+
+	draining atomic.Bool // about to stop: not ready any more
+	closers  []func()
+}
+
+const (
+	controlConns    = 4
+	readConns       = 12
+	readWithin      = 5 * time.Second // a statement that only reads, for a request
+	giveBackTimeout = 2 * time.Second
+)
+
+// newApp is one of which nothing is open.
+func newApp(config Config, logger *slog.Logger, tool bool) *App {
+	a := &App{Config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry()}
+	registerProcess(a.metrics)
+	return a
+}
+
+// Open opens all that a tool works on, which may stand beside a running service.
+func Open(ctx context.Context, config Config, logger *slog.Logger) (*App, error) {
+	return open(ctx, config, logger, true)
+}
+
+// OpenDatabase opens no more than the database, for what works where the rest
+// cannot be opened.
+func OpenDatabase(ctx context.Context, config Config, logger *slog.Logger) (*App, error) {
+	a := newApp(config, logger, true)
+	if err := a.openDatabase(ctx); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// open opens all, in order, or nothing.
+func open(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*App, error) {
+	a := newApp(config, logger, tool)
+	for _, step := range []func(context.Context) error{a.openDatabase, a.openVault, a.openLog} {
+		if err := step(ctx); err != nil {
+			a.Close()
+			return nil, err
+		}
+	}
+	a.Progress = projector.NewProgress(a.Pool, logger)
+	a.Progress.Outside = httpapi.WaitOutside
+	a.Vault.Server = a.Progress.Server
+	a.Runner = &projector.Runner{
+		Pool: a.Pool, Leases: a.control, Log: a.Log, Name: processName(), Logger: logger, Now: time.Now,
+		Large: semaphore.NewWeighted(1), Progress: a.Progress, Metrics: projector.NewMetrics(a.metrics),
+	}
+	if a.local == nil {
+		return a, nil
+	}
+	// The private database has one owner at a time: whoever led before is dead.
+	if err := a.Runner.EndLeases(ctx); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// Close undoes what was opened, the last first.
+func (a *App) Close() {
+	for _, undo := range slices.Backward(a.closers) {
+		undo()
+	}
+}
+
+func (a *App) openDatabase(ctx context.Context) error {
+	url, err := a.databaseURL(ctx)
+	if err != nil {
+		return err
+	}
+	if err := postgres.Migrate(ctx, url); err != nil {
+		return err
+	}
+	// What is made without a schema, such as a partition of the delivery log,
+	// must not come to stand in that of a read model, which a rebuild replaces.
+	path := append([]string{"public"}, projector.SearchPath(projections.All()...)...)
+	name := "" // of a service
+	if a.tool {
+		name = projector.ToolName
+	}
+	if a.Pool, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, AppName: name}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.Pool.Close)
+	registerPool(a.metrics, "work", a.Pool)
+	// Reads have connections of their own, so that slow ones keep no write waiting.
+	a.reads, err = postgres.Open(ctx, url, postgres.Options{
+		SearchPath: path, MaxConns: readConns, AppName: "kindred reads", StatementTimeout: readWithin,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.reads.Close)
+	registerPool(a.metrics, "reads", a.reads)
+	a.control, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, MaxConns: controlConns, AppName: "kindred control"})
+	if err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.control.Close)
+	registerPool(a.metrics, "control", a.control)
+	return nil
+}
+
+// databaseURL is the configured database, or the private one, which is started
+// unless a tool finds it running under a service.
+func (a *App) databaseURL(ctx context.Context) (string, error) {
+	if a.Config.DatabaseURL != "" {
+		return a.Config.DatabaseURL, nil
+	}
+	local, err := postgres.StartLocal(ctx, a.Config.DataDir, a.logger)
+	if a.tool && errors.Is(err, postgres.ErrInUse) {
+		return postgres.LocalURL(ctx, a.Config.DataDir, a.logger)
+	}
+	if err != nil {
+		return "", err
+	}
+	a.local = local
+	a.closers = append(a.closers, func() {
+		if err := local.Stop(context.WithoutCancel(ctx)); err != nil {
+			a.logger.ErrorContext(ctx, "local database not stopped in order", "error", err)
+		}
+	})
+	return local.URL(), nil
+}
+
+func (a *App) openVault(ctx context.Context) error {
+	master, err := MasterKeys(ctx, a.Config, a.Pool, a.logger)
+	if err != nil {
+		return err
+	}
+	if a.Epochs, err = a.OpenEpochs(ctx, a.Pool); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+		defer cancel()
+		if err := a.Epochs.Close(ctx); err != nil {
+			a.logger.WarnContext(ctx, "places under an epoch not given back", "error", err)
+		}
+	})
+	a.Vault = seal.New(pgkeys.Keys{Pool: a.Pool}, master, rand.Reader)
+	a.Vault.Epochs = a.Epochs
+	if a.tool {
+		return nil
+	}
+	return a.Epochs.Make(ctx)
+}
+
+// OpenEpochs opens the epochs of a database, with the keys that this configuration
+// names.
+func (a *App) OpenEpochs(ctx context.Context, pool *pgxpool.Pool) (*epochs.Epochs, error) {
+	return epochs.Open(ctx, pool, a.epochOptions(ctx))
+}
+
+func (a *App) epochOptions(ctx context.Context) epochs.Options {
+	return epochs.Options{Path: a.Config.EpochKeys(), Entropy: rand.Reader, Now: time.Now, Made: func(path string) {
+		a.logger.InfoContext(ctx, "made a directory for epoch keys; it must last as long as the database, and its copies are made "+
+			"by kindred keys snapshot alone", "directory", path)
+	}}
+}
+
+// Rotation ends the epochs of those who are erased.
+func (a *App) Rotation() *epochs.Rotation {
+	return &epochs.Rotation{Epochs: a.Epochs, Lead: a.Runner.Lead, Logger: a.logger, Gather: epochs.Gather, Settle: epochs.Settle}
+}
+
+func (a *App) openLog(ctx context.Context) error {
+	a.Log = &eventstore.Log{Vault: a.Vault, Registry: event.All(), Now: time.Now, Appended: countAppends(a.metrics)}
+	if a.Config.EventStoreURL == "" {
+		store, err := pgstore.Open(ctx, a.Pool)
+		if err != nil {
+			return err
+		}
+		store.Guard(a.Vault)
+		a.Log.Store, a.Log.Bulk, a.Log.Confirm = store, store, store.Confirm
+		a.closers = append(a.closers, store.Close)
+		return nil
+	}
+	store, err := esdbstore.Open(ctx, a.Config.EventStoreURL, esdbstore.Options{Entropy: rand.Reader, Logger: a.logger})
+	if err != nil {
+		return err
+	}
+	a.Log.Store, a.Log.Acknowledge = store, a.noteHead
+	a.closers = append(a.closers, func() {
+		if err := store.Close(); err != nil {
+			a.logger.WarnContext(ctx, "event store not closed in order", "error", err)
+		}
+	})
+	return nil
+}
+
+const noteHead = `
+INSERT INTO heads (client, position) VALUES ($1, $2)
+ON CONFLICT (client) DO UPDATE SET position = excluded.position WHERE heads.position < excluded.position`
+
+// noteHead tells the readers of every replica what was just acknowledged, for
+// a store that does not do so itself.
+func (a *App) noteHead(ctx context.Context, client id.Client, at eventstore.Position) error {
+	_, err := a.Pool.Exec(ctx, noteHead, client, at)
+	return err
+}
+
+// makeLookups makes what finds those users who were created by an earlier release,
+// before anybody asks for them.
+func (a *App) makeLookups(ctx context.Context) error {
+	n, err := a.Log.MakeLookups(ctx, pgkeys.Keys{Pool: a.Pool}, "", false)
+	if n > 0 {
+		a.logger.InfoContext(ctx, "made from the log what finds users by their external ids", "users", n)
+	}
+	return err
+}
+
+// readyFor is how long it holds good whether the service can answer.
+const readyFor = 200 * time.Millisecond
+
+// ready says whether the service can answer: the database and the log do, the
+// projections follow the log where that is this process's to see to, and whatever
+// else it must know.
+func (a *App) ready(others ...func(context.Context) error) func(context.Context) error {
+	followed := &projector.Standstill{Pool: a.Pool, Now: time.Now}
+	if a.Config.has(RoleProjections) {
+		for _, model := range projections.All() {
+			followed.Projections = append(followed.Projections, model)
+		}
+	}
+	reached := shared(func(ctx context.Context) error {
+		if err := a.Pool.Ping(ctx); err != nil {
+			return fmt.Errorf("reach the database: %w", err)
+		}
+		head, err := a.Log.Store.Head(ctx)
+		if err != nil {
+			return fmt.Errorf("reach the event store: %w", err)
+		}
+		if err := followed.Check(ctx, head); err != nil {
+			return err
+		}
+		for _, other := range others {
+			if err := other(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return func(ctx context.Context) error {
+		if a.draining.Load() {
+			return errors.New("stopping")
+		}
+		return reached(ctx)
+	}
+}
+
+// shared makes a check, of 2 s at most, of which each answer is for all who ask
+// meanwhile and shortly after: however many ask, they do not keep others from
+// what is checked.
+func shared(check func(context.Context) error) func(context.Context) error {
+	var (
+		turn  = make(chan struct{}, 1) // guards what follows
+		until time.Time
+		last  error
+	)
+	return func(ctx context.Context) error {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-turn }()
+		if time.Now().Before(until) {
+			return last
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		last = check(ctx)
+		until = time.Now().Add(readyFor)
+		return last
+	}
+}
+
+// processName names this process among those that may lead a projection.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// isUnavailable says whether an error means that something the service stands
+// on cannot be reached just now.
+func isUnavailable(err error) bool {
+	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) || errors.Is(err, seal.ErrLost) || errors.Is(err, seal.ErrEpoch) ||
+		errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
+}

@@ -1,0 +1,93 @@
+package app
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTrustedProxiesAreNetworksAndNoneByDefault(t *testing.T) {
+	t.Parallel()
+	read := func(value string) ([]netip.Prefix, error) {
+		c, err := ReadConfig(func(name string) string { return map[string]string{"KINDRED_TRUSTED_PROXIES": value}[name] })
+		return c.TrustedProxies, err
+	}
+	for value, want := range map[string][]netip.Prefix{
+		"":                          nil,
+		"10.0.0.0/8, 2001:db8::/32": {netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
+	} {
+		got, err := read(value)
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
+			t.Errorf("%q: %v %s", value, err, diff)
+		}
+	}
+	for _, wrong := range []string{
+		"10.0.0.1", "proxy.example.com", "10.0.0.0/8 192.0.2.0/24", "10.0.0.0/33", "*",
+		"::ffff:10.0.0.0/104", "::ffff:0.0.0.0/95", "10.0.0.0/8, 10.0.0.7/8", "2001:db8::1/32",
+	} {
+		if _, err := read(wrong); err == nil || !strings.HasPrefix(err.Error(), "KINDRED_TRUSTED_PROXIES: must be networks") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+func TestTracesGoToTheCollectorOrToAnURLOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ collector, traces, want string }{
+		{"", "", ""},
+		{"http://collector:4318", "", "http://collector:4318/v1/traces"},
+		{"https://collector/otlp/", "", "https://collector/otlp/v1/traces"},
+		{"", "http://collector:4318/", "http://collector:4318/"},
+		{"http://collector:4318", "https://traces/in", "https://traces/in"},
+	} {
+		c, err := ReadConfig(func(name string) string {
+			return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": tt.collector, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": tt.traces}[name]
+		})
+		if err != nil || c.TracesURL != tt.want {
+			t.Errorf("%+v: %q, %v", tt, c.TracesURL, err)
+		}
+	}
+}
+
+func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
+	t.Parallel()
+	read := func(name, value string) error {
+		_, err := ReadConfig(func(asked string) string { return map[string]string{name: value}[asked] })
+		return err
+	}
+	for name, values := range map[string][]string{
+		"KINDRED_LISTEN": {"8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:8080"},
+		"KINDRED_DATABASE_URL": {
+			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
+		},
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"collector:4318", "localhost", "grpc://collector:4317", "http://"},
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"collector:4318/v1/traces", "/v1/traces"},
+	} {
+		for _, value := range values {
+			if err := read(name, value); err == nil || !strings.HasPrefix(err.Error(), name+": must be ") || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
+		}
+	}
+	for name, values := range map[string][]string{
+		"KINDRED_LISTEN":       {":8080", "[::1]:0", "kindred.internal:80"},
+		"KINDRED_DATABASE_URL": {"postgres://user@host/kindred?sslmode=disable", "host=/run/postgresql dbname=kindred"},
+	} {
+		for _, value := range values {
+			if err := read(name, value); err != nil {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
+		}
+	}
+}
+
+func TestASettingThatIsMisspeltIsNamed(t *testing.T) {
+	t.Parallel()
+	names := Misspelt([]string{"KINDRED_LISTEN=x", "KINDRED_LISTN=x", "KINDRED_TEST_ANY=x", "KINDRED_SERVICE_HOST=x", "PATH=x"})
+	if !slices.Equal(names, []string{"KINDRED_LISTN"}) {
+		t.Errorf("%v", names)
+	}
+}

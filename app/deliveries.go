@@ -1,0 +1,91 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"kindred/dispatcher"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+	"kindred/readapi"
+)
+
+// deliveryLog puts the dispatcher's log into the words of the contract.
+type deliveryLog struct{ log dispatcher.Log }
+
+// List implements [readapi.Deliveries].
+func (l deliveryLog) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]readapi.Delivery, int64, error) {
+	q := dispatcher.Query{Status: status, Limit: page.Limit}
+	if page.After != eventstore.Start {
+		after, err := strconv.ParseInt(string(page.After), 10, 64)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read the place of a delivery: %w", err)
+		}
+		q.After = after
+	}
+	found, skipped, err := l.log.List(ctx, client, webhook, eventual, q)
+	out := make([]readapi.Delivery, len(found))
+	for i, d := range found {
+		out[i] = readapi.Delivery{Delivery: deliveryBody(d), Place: eventstore.Position(strconv.FormatInt(d.Made, 10))}
+	}
+	return out, skipped, err
+}
+
+// Get implements [readapi.Deliveries].
+func (l deliveryLog) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error) {
+	found, err := l.log.Get(ctx, client, webhook, delivery, eventual)
+	return deliveryBody(found), err
+}
+
+// Health implements [readapi.Deliveries].
+func (l deliveryLog) Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error) {
+	h, err := l.log.Health(ctx, client, webhook, eventual)
+	return httpapi.WebhookHealth{
+		Pending: h.Pending, Skipped: h.Skipped,
+		LastSuccessAt: httpapi.TimeOrNull(h.LastSuccessAt), LastFailureAt: httpapi.TimeOrNull(h.LastFailureAt), FailingSince: httpapi.TimeOrNull(h.FailingSince),
+	}, err
+}
+
+// manualDeliveries likewise, for those that are made by hand.
+type manualDeliveries struct{ dispatcher.Manual }
+
+// Test implements [writeapi.Deliveries].
+func (m manualDeliveries) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error) {
+	made, err := m.Manual.Test(ctx, client, webhook, eventType, seed)
+	return deliveryBody(made), err
+}
+
+// Redeliver implements [writeapi.Deliveries].
+func (m manualDeliveries) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error) {
+	made, err := m.Manual.Redeliver(ctx, client, webhook, delivery, seed)
+	return deliveryBody(made), err
+}
+
+// Recover implements [writeapi.Deliveries].
+func (m manualDeliveries) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error) {
+	r, err := m.Manual.Recover(ctx, client, webhook, since, seed)
+	return httpapi.Recovery{Recovered: r.Recovered, More: r.More}, err
+}
+
+func deliveryBody(d dispatcher.Delivery) httpapi.Delivery {
+	body := httpapi.Delivery{
+		ID: d.ID, WebhookID: d.Webhook, EventID: string(d.Event), EventType: httpapi.EventType(d.EventType),
+		Status: httpapi.DeliveryStatus(d.Status), Test: d.Test, RedeliveryOf: (*string)(d.RedeliveryOf),
+		OccurredAt: httpapi.Time{Time: d.OccurredAt}, CreatedAt: httpapi.Time{Time: d.CreatedAt},
+		NextAttemptAt: httpapi.TimeOrNull(d.NextAttemptAt), EndedAt: httpapi.TimeOrNull(d.EndedAt),
+		Attempts: make([]httpapi.DeliveryAttempt, len(d.Attempts)),
+	}
+	for i, a := range d.Attempts {
+		body.Attempts[i] = httpapi.DeliveryAttempt{
+			At: httpapi.Time{Time: a.At}, Status: a.Status, Error: a.Error,
+			LatencyMs: float64(a.Latency.Microseconds()) / 1000,
+			Answer:    strings.ToValidUTF8(string(a.Answer), "\uFFFD"),
+		}
+	}
+	return body
+}

@@ -1,0 +1,38 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/id"
+	"kindred/httpapi/auth"
+	"kindred/projections"
+)
+
+// revocationSource tells what was revoked. A revocation is noted before it is
+// acknowledged, so what is read now holds all there was until now.
+type revocationSource struct {
+	noted projections.Revocations
+	model projections.Revocations // with progress to wait for, on connections that may be waited for
+}
+
+// Since fulfils auth.RevocationSource.
+func (s revocationSource) Since(ctx context.Context, within time.Duration, most int) ([]string, time.Time, error) {
+	asked := time.Now()
+	found, err := s.noted.Since(ctx, within, most)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	revoked := make([]string, len(found))
+	for i, r := range found {
+		revoked[i] = r.Subject
+	}
+	return revoked, asked, nil
+}
+
+// Revoked fulfils auth.RevocationSource.
+func (s revocationSource) Revoked(ctx context.Context, client id.Client, subject string) (bool, error) {
+	return s.model.Revoked(ctx, client, subject)
+}
+
+var _ auth.RevocationSource = revocationSource{}

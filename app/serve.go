@@ -1,0 +1,242 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"kindred/commands/policies"
+	"kindred/dispatcher"
+	"kindred/eventstore/projector"
+	"kindred/httpapi"
+	"kindred/httpapi/auth"
+	"kindred/projections"
+)
+
+const (
+	// drainPause lets load balancers see that this process is not ready any
+	// more before it stops listening; none where nothing watches.
+	drainPause   = 200 * time.Millisecond
+	drainTimeout = 20 * time.Second
+)
+
+// Hashing is how dear a password is to hash, and on how many cores at a time.
+type Hashing struct {
+	Cost  auth.Cost // zero: the recommended one
+	Cores int
+}
+
+// Serve runs the roles of this process until ctx ends or one of them fails.
+// Once it serves, it tells ready what it is configured as, with the addresses it
+// really listens on.
+func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hashing, ready func(Config)) error {
+	listener, measures, err := listen(ctx, &config)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if measures != nil {
+		defer measures.Close()
+	}
+	a, err := open(ctx, config, logger, false)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if err := a.refuseReplay(ctx); err != nil {
+		return err
+	}
+	if err := a.makeLookups(ctx); err != nil {
+		return err
+	}
+	guard := dispatcher.NewGuard(config.AllowNetworks...)
+	passwords := auth.NewPasswords(rand.Reader, hashing.Cost, hashing.Cores)
+	c, err := a.Commands(passwords, guard)
+	if err != nil {
+		return err
+	}
+
+	// What follows the log outlives the server, so that the last requests are
+	// still answered.
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, behind := errgroup.WithContext(behind)
+	group.Go(func() error { a.Progress.Run(behind); return nil })
+	group.Go(func() error { a.populations.Run(behind); return nil })
+	if config.has(RoleProjections) {
+		for _, model := range projections.All() {
+			group.Go(func() error { return a.Runner.Run(behind, model) })
+		}
+		group.Go(func() error { return a.rebuilds().Run(behind) })
+	}
+	if config.has(RolePolicies) {
+		queue := projections.MatchQueue{Reader: a.Reader()}
+		metrics := policies.NewMetrics(a.metrics)
+		run := policies.Policies{
+			Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue,
+			Settle:    func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Settle(ctx, c) },
+			Campaigns: projections.Campaigns{Reader: a.Reader()}, Now: time.Now, Logger: logger, Metrics: metrics,
+			Subscriber: &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
+		}
+		group.Go(func() error { return a.Runner.Run(behind, queue) })
+		group.Go(func() error { return run.Run(behind) })
+		group.Go(func() error { return a.clustering(c, metrics).Run(behind) })
+		group.Go(func() error { return a.imports(c).Run(behind) })
+		group.Go(func() error { return a.Rotation().Run(behind) })
+	}
+	if config.has(RoleDispatcher) {
+		a.dispatch(behind, group, guard)
+	}
+	if a.local != nil {
+		group.Go(func() error {
+			select {
+			case <-a.local.Done():
+				return fmt.Errorf("the local database has ended: %w", a.local.Err())
+			case <-behind.Done():
+				return nil
+			}
+		})
+	}
+	if measures != nil {
+		group.Go(func() error { return a.serveMetrics(behind, measures) })
+	}
+	handler := a.health()
+	if config.has(RoleAPI) {
+		w, err := a.web(ctx, c, passwords)
+		if err != nil {
+			return errors.Join(err, stopped(stop, group))
+		}
+		group.Go(func() error { return w.keyring.Run(behind) })
+		group.Go(func() error { return w.revocations.Run(behind) })
+		group.Go(func() error { w.repeats.Run(behind, logger); return nil })
+		group.Go(func() error { w.feeds.Run(behind, logger); return nil })
+		group.Go(func() error { w.auditor.Run(behind); return nil })
+		group.Go(func() error { w.states.Run(behind); return nil })
+		handler = w.handler
+	}
+	if a.local != nil {
+		if err := a.local.Announce(config.Listen); err != nil {
+			return errors.Join(err, stopped(stop, group))
+		}
+	}
+	logger.InfoContext(ctx, "serving", "address", config.Listen, "public_url", config.PublicURL, "roles", config.Roles)
+	ready(config)
+	err = errors.Join(a.serveHTTP(ctx, behind, listener, handler), stopped(stop, group))
+	logger.InfoContext(ctx, "stopped")
+	return err
+}
+
+// listen opens the ports before anything else is started, and writes down the
+// addresses it got. Without an address of its own for metrics there is no
+// listener for them.
+func listen(ctx context.Context, config *Config) (listener, measures net.Listener, err error) {
+	if listener, err = listenOn(ctx, "KINDRED_LISTEN", &config.Listen); err != nil {
+		return nil, nil, err
+	}
+	if config.PublicURL == "" {
+		config.PublicURL = "http://" + config.Listen
+	}
+	if config.MetricsListen != "" {
+		if measures, err = listenOn(ctx, "KINDRED_METRICS_LISTEN", &config.MetricsListen); err != nil {
+			return nil, nil, errors.Join(err, listener.Close())
+		}
+	}
+	return listener, measures, nil
+}
+
+// listenOn listens on an address that a setting names.
+func listenOn(ctx context.Context, setting string, address *string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program listens on %s; end it, or set %s to another address", *address, setting)
+	case err != nil:
+		return nil, fmt.Errorf("listen, as %s says: %w", setting, err)
+	}
+	*address = listener.Addr().String()
+	return listener, nil
+}
+
+func stopped(stop context.CancelFunc, group *errgroup.Group) error {
+	stop()
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// dispatch runs the queue of deliveries and those who work it.
+func (a *App) dispatch(ctx context.Context, group *errgroup.Group, guard *dispatcher.Guard) {
+	d := &dispatcher.Dispatcher{
+		Pool: a.Pool, Control: a.control, Secrets: a.Vault, Guard: guard, Metrics: dispatcher.NewMetrics(a.metrics),
+		Logger: a.logger, Now: time.Now, ExternalIDs: externalIDs(projections.Users{Reader: a.Reader()}),
+		Config: dispatcher.Config{RetryDelays: a.Config.RetryDelays, Timeout: a.Config.WebhookTimeout},
+	}
+	group.Go(func() error { return a.Runner.Run(ctx, d) })
+	group.Go(func() error { return d.Run(ctx) })
+}
+
+// serveHTTP serves until ctx ends or what stands behind it fails.
+func (a *App) serveHTTP(ctx, behind context.Context, listener net.Listener, handler http.Handler) error {
+	server := httpapi.NewServer(listener.Addr().String(), handler)
+	served := make(chan error, 1)
+	listener = httpapi.Bounded(listener, a.Config.MaxConnections, a.Config.TrustedProxies)
+	go func() { served <- server.Serve(httpapi.Door(listener, handler)) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-behind.Done():
+	case <-ctx.Done():
+	}
+	a.draining.Store(true)
+	time.Sleep(drainPause)
+	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if err := server.Shutdown(drained); err != nil {
+		a.logger.WarnContext(ctx, "requests cut off that were not done in time", "error", err)
+		return server.Close()
+	}
+	return nil
+}
+
+// health is what a process serves that is no API.
+func (a *App) health() http.Handler {
+	mux, ready := http.NewServeMux(), a.ready()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(r.Context()); err != nil {
+			a.logger.WarnContext(r.Context(), "not ready", "error", err)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	if a.Config.MetricsListen == "" {
+		mux.Handle("GET /metrics", httpapi.Metrics(a.metrics, time.Now))
+	}
+	return mux
+}
+
+// maxScrapers is how many connections may ask for metrics at a time.
+const maxScrapers = 64
+
+// serveMetrics serves metrics on an address of their own until ctx ends.
+func (a *App) serveMetrics(ctx context.Context, listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", httpapi.Metrics(a.metrics, time.Now))
+	server := httpapi.NewServer(listener.Addr().String(), mux)
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() }) // who asks for metrics now asks the next process
+	defer ended()
+	if err := server.Serve(httpapi.Bounded(listener, maxScrapers, nil)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

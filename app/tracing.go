@@ -1,0 +1,59 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// lastSpans is how long the last spans may take to be sent in a stop.
+	lastSpans = 2 * time.Second
+	// traceTroubleEvery is how often the log tells of trouble with traces.
+	traceTroubleEvery = time.Minute
+	maxTraceTrouble   = 500 // characters of it; it may quote all that a collector answered
+)
+
+// tracing makes what sends spans to the collector, or nil where none is
+// configured. They wait in a bounded queue, away from the requests; those that
+// find it full are dropped. The SDK reads the other standard variables (OTEL_…).
+func (a *App) tracing(ctx context.Context) (trace.TracerProvider, error) {
+	if a.Config.TracesURL == "" {
+		return nil, nil
+	}
+	otel.SetLogger(logr.Discard()) // it quotes variables, and headers for the collector hold its keys
+	seldom := rate.Sometimes{First: 1, Interval: traceTroubleEvery}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		seldom.Do(func() {
+			a.logger.WarnContext(ctx, "trouble with traces", "error", fmt.Sprintf("%.*s", maxTraceTrouble, err))
+		})
+	}))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(a.Config.TracesURL))
+	if err != nil {
+		return nil, fmt.Errorf("export traces: %w", err)
+	}
+	of, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName("kindred"), semconv.ServiceVersion(Version())), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("name the service in traces: %w", err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(of))
+	a.closers = append(a.closers, func() {
+		ctx := context.WithoutCancel(ctx)
+		late := time.AfterFunc(lastSpans, func() { _ = exporter.Shutdown(ctx) }) // what is being sent fails, and tells
+		defer late.Stop()
+		if err := provider.Shutdown(ctx); err != nil {
+			otel.Handle(err)
+		}
+	})
+	return provider, nil
+}

@@ -1,0 +1,36 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/domain/fault"
+)
+
+func TestTroubleOfTheDatabasePasses(t *testing.T) {
+	t.Parallel()
+	for code, passes := range map[string]bool{
+		"25006": true, // read only, amid a failover
+		"08006": true, "40P01": true, "53300": true, "55P03": true, "57014": true, "57P01": true, "58030": true,
+		"23505": false, "22P02": false, "42P01": false, "25001": false, "": false,
+	} {
+		err := fmt.Errorf("reserve: %w", &pgconn.PgError{Code: code})
+		if isUnavailable(err) != passes || (classify(t.Context(), err) != nil) != passes {
+			t.Errorf("%s passes: %v; want %v", code, !passes, passes)
+		}
+	}
+	if isUnavailable(errors.New("other")) {
+		t.Error("anything passes")
+	}
+}
+
+func TestAReadThatTakesTooLongIsTellingSo(t *testing.T) {
+	t.Parallel()
+	f := classify(t.Context(), fmt.Errorf("read history: %w", &pgconn.PgError{Code: "57014"}))
+	if f == nil || f.Code != "read_too_slow" || f.Kind != fault.Unavailable || f.RetryAfter == 0 {
+		t.Errorf("got %+v", f)
+	}
+}

@@ -1,0 +1,312 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/commands"
+	"kindred/commands/writeapi"
+	"kindred/dispatcher"
+	"kindred/domain"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/pgstore"
+	"kindred/httpapi"
+	"kindred/httpapi/auth"
+	"kindred/httpapi/idempotency"
+	"kindred/projections"
+	"kindred/projections/auditing"
+	"kindred/projections/feeds"
+	"kindred/projections/travel"
+	"kindred/readapi"
+)
+
+// api is the whole server interface: the halves that read and write, and the
+// identity endpoints.
+type api struct {
+	*writing
+	*reading
+	*auth.Endpoints
+}
+
+type (
+	writing = writeapi.API
+	reading = readapi.API
+)
+
+var _ httpapi.StrictServerInterface = api{}
+
+// SignUp makes a client and its owner.
+func (a api) SignUp(ctx context.Context, r httpapi.SignUpRequestObject) (answer httpapi.SignUpResponseObject, err error) {
+	err = a.Endpoints.SignUp(ctx, func() error {
+		answer, err = a.writing.SignUp(ctx, r)
+		return err
+	})
+	return answer, err
+}
+
+// AddMember lets somebody log in for the client.
+func (a api) AddMember(ctx context.Context, r httpapi.AddMemberRequestObject) (answer httpapi.AddMemberResponseObject, err error) {
+	err = a.Endpoints.AddMember(ctx, func() error {
+		answer, err = a.writing.AddMember(ctx, r)
+		return err
+	})
+	return answer, err
+}
+
+// web is the HTTP edge with what must run beside it.
+type web struct {
+	handler     http.Handler
+	keyring     *auth.Keyring
+	revocations *auth.Revocations
+	repeats     *idempotency.Store
+	feeds       *feeds.Feeds
+	auditor     *auditing.Auditor
+	states      *travel.Traveller
+}
+
+func (a *App) Reader() projections.Reader {
+	return projections.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault}
+}
+
+func (a *App) revocations() projections.Revocations {
+	return projections.Revocations{Reader: projections.Reader{Pool: a.control}}
+}
+
+// keyring opens the keys that sign tokens.
+func (a *App) Keyring(ctx context.Context) (*auth.Keyring, error) {
+	keyring := &auth.Keyring{
+		Pool: a.Pool, Secrets: a.Vault, TokenTTL: a.Config.TokenTTL,
+		Now: time.Now, Entropy: rand.Reader, Logger: a.logger,
+	}
+	return keyring, keyring.Open(ctx)
+}
+
+// auditor opens the history of clients and the keys that sign it.
+func (a *App) Auditor(ctx context.Context) (*auditing.Auditor, error) {
+	auditor := &auditing.Auditor{
+		History: projections.History{Reader: a.Reader()}, Log: a.Log, Secrets: a.Vault,
+		Now: time.Now, Entropy: rand.Reader, Logger: a.logger,
+	}
+	return auditor, auditor.Open(ctx)
+}
+
+// traveller shows clients as they were.
+func (a *App) Traveller() *travel.Traveller {
+	return travel.New(travel.Sources{
+		Runner: a.Runner, History: projections.History{Reader: a.Reader()}, Log: a.Log, Now: time.Now, Logger: a.logger,
+	})
+}
+
+// Commands wires what changes things.
+func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
+	reader := a.Reader()
+	populations, err := projections.NewPopulations(reader, a.memory*2/5)
+	if err != nil {
+		return nil, err
+	}
+	c := &commands.Commands{
+		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
+		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
+		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
+		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
+		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server,
+		HashPassword: func(ctx context.Context, password string, known ...string) (string, error) {
+			if err := auth.CheckPassword("/password", password, known...); err != nil {
+				return "", err
+			}
+			return passwords.Hash(ctx, password)
+		},
+		NewAPIKey: func() (commands.APIKeySecret, error) {
+			raw, err := auth.Generate(rand.Reader)
+			return commands.APIKeySecret{Raw: raw, Hash: auth.Hash(raw), Fingerprint: auth.Fingerprint(raw)}, err
+		},
+		CheckURL: func(url string) error {
+			if err := guard.CheckURL(url); err != nil {
+				return fault.NewInvalid(fault.Field{Pointer: "/url", Detail: err.Error()})
+			}
+			return nil
+		},
+	}
+	populations.Record, populations.Logger = c.RecordTraitSchema, a.logger
+	a.populations = populations
+	return c, nil
+}
+
+// web wires the HTTP edge.
+func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Passwords) (*web, error) {
+	keyring, err := a.Keyring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cursors, err := a.Vault.Index(ctx, "", "list cursors", "")
+	if err != nil {
+		return nil, err
+	}
+	repeats, err := a.Vault.Index(ctx, "", "idempotency keys", "")
+	if err != nil {
+		return nil, err
+	}
+	throttles, err := a.Vault.Index(ctx, "", "throttles", "")
+	if err != nil {
+		return nil, err
+	}
+	reader := a.Reader()
+	shown := reader // to those who only read
+	shown.Pool = a.reads
+	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: a.Pool, Leases: a.control}}
+	w.revocations = &auth.Revocations{
+		Source:   revocationSource{noted: a.revocations(), model: projections.Revocations{Reader: reader}},
+		TokenTTL: a.Config.TokenTTL, Now: time.Now, Logger: a.logger,
+	}
+	w.feeds = &feeds.Feeds{
+		Pool: a.Pool, Users: projections.Users{Reader: reader}, Interactions: projections.Interactions{Reader: reader},
+		Consent: projections.Consent{Reader: reader}, Populations: a.populations,
+		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}}, Now: time.Now, Entropy: rand.Reader,
+	}
+	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
+	if w.auditor, err = a.Auditor(ctx); err != nil {
+		return nil, err
+	}
+	history := *w.auditor
+	history.History.Reader = shown
+	w.states = a.Traveller()
+	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
+	models := readModels{a.rebuilds()}
+	reads := &readapi.API{
+		Deliveries: deliveryLog{dispatcher.Log{Pool: a.reads, Progress: a.Progress}}, Imports: spooled{a.spool()}, Projections: models,
+		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: a.populations,
+		Feeds: w.feeds, History: &history, States: w.states, Now: time.Now,
+		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
+	}
+	server := api{
+		writing: &writeapi.API{
+			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: spooled{a.spool()}, Login: login(issuer),
+			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
+			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
+			Rebuilds:   models,
+			LayerOf:    layerOf(projections.Clusters{Reader: reader}),
+		},
+		reading: reads,
+		Endpoints: auth.New(auth.Config{
+			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: a.metrics,
+			Throttles: &auth.Throttles{Pool: a.Pool, Key: throttles[:]}, Unlimited: !a.Config.RateLimit,
+			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), a.Log.Store},
+		}),
+	}
+	tracing, err := a.tracing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	verifier := auth.NewVerifier(keyring, a.Config.PublicURL, w.revocations)
+	w.handler = httpapi.Handler(server, httpapi.Options{
+		Authenticator: verifier, Known: verifier.Known,
+		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit}, TrustedProxies: a.Config.TrustedProxies,
+		Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
+	})
+	return w, nil
+}
+
+// classify makes a refusal of what is not the caller's fault, but will pass.
+func classify(ctx context.Context, err error) *fault.Fault {
+	switch {
+	case timedOut(err):
+		return fault.New(fault.Unavailable, "read_too_slow", "Reading this took longer than %s.%s", readWithin, httpapi.Narrower(ctx)).After(time.Second)
+	case isUnavailable(err):
+		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
+	case errors.Is(err, eventstore.ErrTooLarge):
+		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")
+	}
+	return nil
+}
+
+// timedOut says that the server has ended a statement at its time-out.
+func timedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "57014" // cancelled: where a caller goes away, that is seen first
+}
+
+// pgUnavailable: the database cannot be reached, has gone away in the middle,
+// or has trouble of its own.
+func pgUnavailable(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgstore.Passing(pg)
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[net.Error](err)
+	return ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || pgconn.SafeToRetry(err)
+}
+
+// accounts finds members by the log itself, which is never behind.
+type accounts struct{ commands *commands.Commands }
+
+func (a accounts) ByEmail(ctx context.Context, email string) (auth.Account, error) {
+	account, err := a.commands.AccountByEmail(ctx, email)
+	return authAccount(account), err
+}
+
+func (a accounts) ByMember(ctx context.Context, client id.Client, member id.Member) (auth.Account, error) {
+	account, err := a.commands.AccountByMember(ctx, client, member)
+	return authAccount(account), err
+}
+
+// LoggedIn fulfils auth.Accounts.
+func (a accounts) LoggedIn(ctx context.Context, who auth.Account, network string) error {
+	call := commands.Call{
+		Client: who.Client, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID),
+	}
+	return a.commands.NoteLogin(ctx, call, who.Member, network)
+}
+
+func authAccount(a commands.Account) auth.Account {
+	return auth.Account{
+		Client: a.Client, ClientName: a.ClientName, ClientSlug: a.ClientSlug,
+		Member: a.Member, Email: a.Email, Role: a.Role, PasswordHash: a.PasswordHash,
+	}
+}
+
+// login makes the token that a sign-up answers with.
+func login(issuer *auth.Issuer) func(context.Context, commands.Account) (writeapi.Login, error) {
+	return func(_ context.Context, account commands.Account) (writeapi.Login, error) {
+		session, err := issuer.Login(authAccount(account))
+		return writeapi.Login{
+			Token: session.Token, Scopes: session.Scopes, ExpiresIn: time.Duration(session.ExpiresIn) * time.Second,
+		}, err
+	}
+}
+
+// keyLookup finds API keys for the exchange.
+type keyLookup struct {
+	model projections.APIKeys
+	store eventstore.Store
+}
+
+func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
+	key, err := l.model.ByHash(ctx, hash, l.store.Head)
+	return auth.KeyRecord{
+		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Implied: key.Implied,
+		Revoked: key.Revoked, Expires: httpapi.Or(key.ExpiresAt, time.Time{}), LastUsed: httpapi.Or(key.LastUsedAt, time.Time{}),
+	}, err
+}
+
+func (l keyLookup) NoteUse(ctx context.Context, client id.Client, key id.Key) error {
+	return l.model.NoteUse(ctx, client, key)
+}
+
+// externalIDs names users as their client does.
+func externalIDs(users projections.Users) func(context.Context, id.Client, []id.User) (map[id.User]string, error) {
+	return func(ctx context.Context, client id.Client, ids []id.User) (map[id.User]string, error) {
+		return users.ExternalIDs(ctx, client, false, ids)
+	}
+}

@@ -1,0 +1,167 @@
+package kindred
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rules says which of our own packages, and which third-party ones of those
+// that matter, each package may import. A package that is not named here may
+// import none; "…" is everything.
+var rules = map[string][]string{
+	"domain/id":            {},
+	"domain/fault":         {},
+	"domain/traits":        {},
+	"domain/splitmix":      {},
+	"semaphore":            {},
+	"golden":               {},
+	"domain/matching":      {"domain/splitmix", "domain/traits"},
+	"domain/ranking":       {"domain/splitmix"},
+	"domain/pacing":        {},
+	"domain/clustering":    {"domain/splitmix", "domain/traits"},
+	"domain/event":         {"domain/id"},
+	"domain":               {"domain/id", "domain/fault", "domain/event"},
+	"eventstore":           {"domain/event", "domain/id", "eventstore/seal"},
+	"eventstore/seal":      {"domain/event", "domain/id"},
+	"eventstore/audit":     {"domain/id", "eventstore", "go-jose"},
+	"eventstore/replay":    {"domain/id", "eventstore", "eventstore/audit"},
+	"eventstore/projector": {"eventstore", "domain/event", "domain/id", "domain/fault", "postgres", "pgx", "watermill"},
+	"eventstore/tail":      {"eventstore", "domain/id"},
+	"commands":             {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
+	"commands/policies": {
+		"commands", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
+		"eventstore", "eventstore/projector", "watermill",
+	},
+	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "pgx"},
+	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
+	"projections": {
+		"domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
+		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "pgx",
+	},
+	"projections/feeds": {"projections", "domain/event", "domain/id", "domain/fault", "domain/ranking", "pgx"},
+	"projections/auditing": {
+		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
+	},
+	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
+	"readapi": {
+		"projections", "projections/auditing", "projections/feeds", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
+		"domain/pacing", "eventstore", "eventstore/audit",
+	},
+	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
+	"httpapi":      {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
+	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose", "semaphore"},
+	"postgres":     {"pgx"},
+
+	"eventstore/memstore":           {"eventstore", "eventstore/tail", "domain/id"},
+	"eventstore/pgstore":            {"eventstore", "eventstore/tail", "eventstore/seal", "domain/id", "postgres", "pgx"},
+	"eventstore/esdbstore":          {"eventstore", "eventstore/tail", "domain/id", "esdb"},
+	"eventstore/esdbstore/esdbtest": {"eventstore/esdbstore", "esdb"},
+	"eventstore/eventstoretest":     {"eventstore", "domain/id"},
+	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "postgres", "pgx"},
+	"eventstore/seal/epochs":        {"eventstore/seal", "domain/id", "pgx"},
+	"eventstore/seal/keystest":      {"eventstore/seal", "domain/id"},
+	"postgres/pgtest":               {"postgres", "pgx"},
+	"httpapi/httpapitest":           {"httpapi"},
+	"httpapi/pipetest":              {},
+	"httpapi/docsite":               {},
+	".":                             {},
+	"e2e":                           {},
+	"scripts/testpg":                {"postgres", "postgres/pgtest"},
+	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
+	"scripts/benchwebhooks":         {"postgres", "pgx"},
+
+	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
+
+	"app":         {"…"}, // the wiring; the command line alone stands on it
+	"cmd/kindred": {"cmd/kindred/cli"},
+	"cmd/kindred/cli": {
+		"app", "cmd/kindred/demo", "domain/event", "domain/id", "eventstore", "eventstore/audit", "eventstore/projector", "eventstore/replay",
+		"eventstore/seal", "eventstore/seal/epochs", "eventstore/seal/pgkeys", "httpapi", "httpapi/auth", "postgres", "projections",
+		"projections/auditing", "projections/travel", "readapi", "pgx",
+	},
+	"cmd/kindred/demo": {"domain/id", "go-jose"},
+}
+
+// watched are the third-party packages that only some of ours may know.
+var watched = map[string]string{
+	"github.com/jackc/pgx/":                   "pgx",
+	"github.com/ThreeDotsLabs/watermill":      "watermill",
+	"github.com/gorilla/mux":                  "mux",
+	"github.com/go-jose/go-jose/":             "go-jose",
+	"github.com/EventStore/EventStore-Client": "esdb",
+}
+
+func TestEachPackageImportsOnlyWhatItMay(t *testing.T) {
+	root := "."
+	checked := 0
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && file != root && strings.HasPrefix(entry.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		relative, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		checked++
+		checkImports(t, file, path.Dir(filepath.ToSlash(relative)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 50 {
+		t.Fatalf("only %d files were found: the walk does not see the tree", checked)
+	}
+}
+
+func checkImports(t *testing.T, file, folder string) {
+	t.Helper()
+	allowed, known := rules[folder]
+	if !known {
+		t.Errorf("%s: the package %s has no import rule", file, folder)
+		return
+	}
+	if slices.Contains(allowed, "…") {
+		return
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range parsed.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := ruled(imported); name != "" && !slices.Contains(allowed, name) {
+			t.Errorf("%s: %s may not import %s", file, folder, name)
+		}
+	}
+}
+
+// ruled is the name under which the rules speak of an import, or "" where they
+// do not.
+func ruled(imported string) string {
+	if own, found := strings.CutPrefix(imported, "kindred/"); found {
+		return own
+	}
+	for prefix, name := range watched {
+		if strings.HasPrefix(imported, prefix) {
+			return name
+		}
+	}
+	return ""
+}

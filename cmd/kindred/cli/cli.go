@@ -1,0 +1,81 @@
+// Package cli is the command line of kindred: its subcommands, their flags and what
+// they print. What they do stands on [app.App].
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"kindred/app"
+	"kindred/cmd/kindred/demo"
+)
+
+// Main runs the command that the arguments of this process name, and returns its
+// exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	lines := &logLines{out: os.Stderr}
+	log.SetFlags(0)
+	log.SetOutput(libraryLog{newLogger(lines, os.Getenv)})
+	root := Command(os.Getenv, os.Stdout, lines)
+	root.PersistentPreRun = setUp
+	err := root.ExecuteContext(ctx)
+	stop()
+	_ = lines.flush() // there is nowhere else to tell of it
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kindred:", err)
+		return 1
+	}
+	return 0
+}
+
+// Command is the command line of kindred in an environment.
+func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kindred",
+		Short:         "Matching and segmentation for many clients, event-sourced, on one Postgres",
+		Version:       app.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Long:          "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\n" + environment(),
+	}
+	root.SetOut(out)
+	root.SetErr(errs)
+	env := newEnviron(getenv, out, errs)
+	root.AddCommand(
+		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(),
+		demo.Command(), versionCommand(),
+	)
+	return root
+}
+
+// environ is what a command finds around it.
+type environ struct {
+	getenv func(string) string
+	out    io.Writer
+	logger *slog.Logger
+	cores  int // that passwords are hashed on
+}
+
+// newEnviron is called before setUp, which makes more turns than there are cores:
+// a container's quota bounds the turns alone, not NumCPU.
+func newEnviron(getenv func(string) string, out, errs io.Writer) environ {
+	return environ{getenv: getenv, out: out, logger: newLogger(errs, getenv), cores: min(runtime.NumCPU(), runtime.GOMAXPROCS(0))}
+}
+
+func environment() string {
+	var b strings.Builder
+	b.WriteString("Environment variables:\n")
+	app.DescribeSettings(&b)
+	return b.String()
+}

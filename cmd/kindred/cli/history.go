@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kindred/app"
+	"kindred/domain/id"
+	"kindred/eventstore/audit"
+	"kindred/projections"
+	"kindred/projections/auditing"
+)
+
+func (e environ) historyCommand() *cobra.Command {
+	group := &cobra.Command{Use: "history", Short: "Show, export and verify what happened to a client"}
+	group.AddCommand(e.historyListCommand(), e.historyExportCommand(), e.historyVerifyCommand(), e.historyStateCommand(), e.historyReplayCommand())
+	return group
+}
+
+// onClient runs a tool on the history of one client.
+func (e environ) onClient(cmd *cobra.Command, client string, work func(context.Context, *auditing.Auditor, id.Client) error) error {
+	return e.withClient(client, func(ctx context.Context, f *app.App, client id.Client) error {
+		auditor, err := f.Auditor(ctx)
+		if err != nil {
+			return err
+		}
+		return work(ctx, auditor, client)
+	})(cmd, nil)
+}
+
+const listAtOnce = 200
+
+func (e environ) historyListCommand() *cobra.Command {
+	var (
+		client, from, to string
+		open             bool
+		filter           = projections.Filter{After: -1}
+	)
+	cmd := &cobra.Command{
+		Use:   "list --client ID",
+		Short: "Print events of a client that filters select, as NDJSON",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for text, into := range map[*string]*time.Time{&from: &filter.From, &to: &filter.To} {
+				if *text == "" {
+					continue
+				}
+				var err error
+				if *into, err = time.Parse(time.RFC3339Nano, *text); err != nil {
+					return fmt.Errorf("%q is not a time as 2026-01-31T12:00:00Z is", *text)
+				}
+			}
+			return e.onClient(cmd, client, func(ctx context.Context, a *auditing.Auditor, client id.Client) error {
+				out := audit.NewWriter(e.out)
+				for {
+					page, err := a.Page(ctx, client, false, filter, listAtOnce, open)
+					if err != nil {
+						return err
+					}
+					for _, event := range page {
+						if err := out.Event(event); err != nil {
+							return err
+						}
+						filter.After = *event.Ordinal
+					}
+					if len(page) < listAtOnce {
+						return nil
+					}
+				}
+			})
+		},
+	}
+	clientFlag(cmd, &client)
+	flags := cmd.Flags()
+	flags.StringVar(&filter.Stream, "stream", "", "only this stream")
+	flags.StringVar(&filter.Type, "type", "", "only this type, such as end_user.created")
+	flags.StringVar(&filter.Actor, "actor", "", "only what this member, key or policy did")
+	flags.StringVar(&from, "from", "", "recorded at this time or later (RFC 3339)")
+	flags.StringVar(&to, "to", "", "recorded before this time (RFC 3339)")
+	flags.Int64Var(&filter.After, "after", -1, "only events with a higher ordinal")
+	flags.BoolVar(&open, "personal", false, "open what is sealed")
+	return cmd
+}
+
+func clientFlag(cmd *cobra.Command, client *string) {
+	required(cmd, client, "client", "the client's id, cli_…")
+}
+
+func (e environ) historyExportCommand() *cobra.Command {
+	var (
+		client string
+		open   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "export --client ID > EXPORT",
+		Short: "Write the whole history of a client as NDJSON; its last line is a freshly signed head",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e.onClient(cmd, client, func(ctx context.Context, a *auditing.Auditor, client id.Client) error {
+				out := bufio.NewWriterSize(e.out, 1<<20)
+				bar := newBar(cmd.ErrOrStderr(), "events exported")
+				err := a.Export(ctx, client, open, out, func(x auditing.Exporting) { bar.show(x.Done, x.Total) })
+				bar.end()
+				return errors.Join(err, out.Flush())
+			})
+		},
+	}
+	clientFlag(cmd, &client)
+	cmd.Flags().BoolVar(&open, "personal", false, "open what is sealed")
+	return cmd
+}
+
+func (e environ) historyVerifyCommand() *cobra.Command {
+	var (
+		jwks string
+		kept []string
+	)
+	cmd := &cobra.Command{
+		Use:   "verify --jwks URL|FILE EXPORT|-",
+		Short: "Check an export, offline: whatever was changed, dropped, inserted or reordered is named",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, err := loadKeys(cmd.Context(), jwks)
+			if err != nil {
+				return err
+			}
+			heads, err := readHeads(kept)
+			if err != nil {
+				return err
+			}
+			export := os.Stdin
+			if args[0] != "-" {
+				if export, err = os.Open(args[0]); err != nil {
+					return err
+				}
+				defer export.Close()
+			}
+			return verifyExport(export, keys, heads, e.out, cmd.ErrOrStderr())
+		},
+	}
+	required(cmd, &jwks, "jwks", "the audit keys: …/.well-known/audit-jwks.json, or a file")
+	cmd.Flags().StringArrayVar(&kept, "head", nil, "a file with a head that was kept (a JWS, a proof, or an older export); may be repeated")
+	return cmd
+}
+
+// maxFindings bounds what is printed of a file that is wrong all over.
+const maxFindings = 1000
+
+func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progress io.Writer) error {
+	info, err := export.Stat()
+	if err != nil {
+		return err
+	}
+	bar := newBar(progress, "bytes verified")
+	printed := 0
+	verified, err := audit.Verify(&readUnder{bar: bar, file: export, total: info.Size()}, keys, heads, func(f audit.Finding) {
+		if printed++; printed <= maxFindings {
+			fmt.Fprintln(out, printable(f.String()))
+		}
+	})
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if verified.Findings > 0 {
+		return fmt.Errorf("the export is not genuine: %d findings", verified.Findings)
+	}
+	if _, err := fmt.Fprintf(out, "genuine: %d events of %s, root %x, signed at %s\n",
+		verified.Events, printable(string(verified.Client)), verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339)); err != nil {
+		return err
+	}
+	if len(heads) == 0 {
+		_, err = fmt.Fprintln(out, "No head that was kept is given: what happened after these events may have been cut off.")
+	}
+	return err
+}
+
+const (
+	maxKeys     = 1 << 20 // bytes of a key set
+	keysTimeout = 30 * time.Second
+)
+
+func loadKeys(ctx context.Context, from string) (audit.Keys, error) {
+	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
+		jwks, err := os.ReadFile(from)
+		if err != nil {
+			return audit.Keys{}, err
+		}
+		return audit.ParseKeys(jwks)
+	}
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return audit.Keys{}, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return audit.Keys{}, fmt.Errorf("fetch the audit keys: %w", err)
+	}
+	defer answer.Body.Close()
+	jwks, err := io.ReadAll(io.LimitReader(answer.Body, maxKeys))
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	if err != nil {
+		return audit.Keys{}, fmt.Errorf("fetch the audit keys: %w", err)
+	}
+	return audit.ParseKeys(jwks)
+}
+
+// readHeads reads heads that were kept: a JWS by itself, or JSON lines with
+// one in "head", which a proof and an export are.
+func readHeads(files []string) ([]string, error) {
+	var heads []string
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 4<<20)
+		for lines.Scan() {
+			line := strings.TrimSpace(lines.Text())
+			var holds struct {
+				Head string `json:"head"`
+			}
+			switch {
+			case line == "":
+			case !strings.HasPrefix(line, "{"):
+				heads = append(heads, line)
+			case json.Unmarshal([]byte(line), &holds) == nil && holds.Head != "":
+				heads = append(heads, holds.Head)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+	}
+	if len(files) > 0 && len(heads) == 0 {
+		return nil, errors.New("there is no head in the files that --head names")
+	}
+	return heads, nil
+}

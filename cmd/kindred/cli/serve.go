@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"kindred/app"
+)
+
+// heapFloor is how much of the heap may be garbage however little is in use: a
+// small heap would be collected many times a second.
+const heapFloor = 64 << 20 // bytes
+
+func (e environ) serveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Serve until interrupted",
+		Long:  "Serve until interrupted.\n\n" + environment(),
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := app.ReadConfig(e.getenv)
+			if err != nil {
+				return err
+			}
+			for _, name := range app.Misspelt(os.Environ()) {
+				e.logger.WarnContext(cmd.Context(), "a variable that is no setting is ignored; kindred serve --help lists them all", "name", name)
+			}
+			floor := make([]byte, heapFloor) // never touched: it takes no memory itself
+			forget(floor)
+			defer runtime.KeepAlive(floor)
+			return app.Serve(cmd.Context(), config, e.logger, app.Hashing{Cores: e.cores}, func(at app.Config) { greet(e.out, at) })
+		},
+	}
+}

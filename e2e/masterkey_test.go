@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kindred/app"
+	"kindred/domain/id"
+	"kindred/postgres/pgtest"
+)
+
+func TestAMasterKeyThatIsLostIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	config := testConfig(t)
+	config.MasterKey, config.DatabaseURL = "", pgtest.URL(t)
+	path := filepath.Join(config.DataDir, "master.key")
+	seals := func() error {
+		a, err := app.Open(t.Context(), config, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		return a.Vault.Prepare(t.Context(), id.Next[id.Client](id.Random(rand.Reader)), "somebody")
+	}
+	if err := seals(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".lost"); err != nil {
+		t.Fatal(err)
+	}
+	err := seals()
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "KINDRED_MASTER_KEY") {
+		t.Errorf("it says %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("another key was made: %v", err)
+	}
+	if err := os.Rename(path+".lost", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := seals(); err != nil {
+		t.Errorf("with the key at its place again: %v", err)
+	}
+}
