@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"kindred/eventstore/audit"
 	"kindred/httpapi"
@@ -201,34 +202,29 @@ func checkProofs(t *testing.T, a account, jwks []byte, events []httpapi.HistoryE
 	if err != nil {
 		t.Fatal(err)
 	}
-	hashes := func(texts ...string) []audit.Hash {
-		all := make([]audit.Hash, len(texts))
-		for i, text := range texts {
-			raw, err := hex.DecodeString(text)
-			if err != nil || len(raw) != 32 {
-				t.Fatalf("%q is no hash", text)
-			}
-			all[i] = audit.Hash(raw)
-		}
-		return all
-	}
 	var tree audit.Tree
 	for _, e := range events {
-		tree.Append(hashes(e.Hash)[0], nil)
-		proof := want[httpapi.HistoryProof](t, http.StatusOK,
-			a.get(a.under(fmt.Sprintf("/history/proof?ordinal=%d&from_size=%d", e.Ordinal, e.Ordinal+1))))
-		head, err := keys.Verify(proof.Head)
-		if err != nil || head.Size != proof.Size || head.Client != a.Client.ID {
-			t.Fatalf("%+v %v", head, err)
+		answer := a.get(a.under(fmt.Sprintf("/history/proof?ordinal=%d&from_size=%d", e.Ordinal, e.Ordinal+1)))
+		if shown := want[httpapi.HistoryProof](t, http.StatusOK, answer); *shown.Hash != e.Hash {
+			t.Errorf("event %d: hash %s", e.Ordinal, *shown.Hash)
 		}
-		if *proof.Hash != e.Hash {
-			t.Errorf("event %d: hash %s", e.Ordinal, *proof.Hash)
+		var proof audit.Proof
+		if err := json.Unmarshal(answer.Body, &proof); err != nil {
+			t.Fatal(err)
 		}
-		if err := audit.CheckInclusion(hashes(e.Hash)[0], e.Ordinal, head.Size, hashes(proof.Inclusion...), head.Root); err != nil {
-			t.Errorf("event %d: %v", e.Ordinal, err)
+		tree.Append(proof.Hash, nil)
+		from := *proof.FromSize
+		proof.FromSize = nil // no head of that size was signed
+		proven, err := proof.Verify(keys, nil)
+		if err != nil || *proven.Event != e.Ordinal || proven.Head.Client != a.Client.ID {
+			t.Fatalf("event %d: %+v, %v", e.Ordinal, proven, err)
 		}
-		if err := audit.CheckConsistency(tree.Size, head.Size, hashes(proof.Consistency...), tree.Root(), head.Root); err != nil {
-			t.Errorf("size %d: %v", tree.Size, err)
+		path := make(tlog.TreeProof, len(proof.Consistency))
+		for i, h := range proof.Consistency {
+			path[i] = tlog.Hash(h)
+		}
+		if err := tlog.CheckTree(path, proven.Head.Size, tlog.Hash(proven.Head.Root), from, tlog.Hash(tree.Root())); err != nil {
+			t.Errorf("size %d: %v", from, err)
 		}
 	}
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(a.under("/history/proof?ordinal=100000")))

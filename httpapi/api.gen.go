@@ -2294,6 +2294,9 @@ type HistoryProof struct {
 	// Consistency The path from the earlier tree to the root; with `from_size`.
 	Consistency []HistoryHash `json:"consistency,omitempty"`
 
+	// FromSize The size of an earlier head that was asked for.
+	FromSize *int64 `json:"from_size,omitempty"`
+
 	// Hash Of the event at `ordinal`.
 	Hash *string `json:"hash,omitempty"`
 
@@ -2302,6 +2305,9 @@ type HistoryProof struct {
 
 	// Inclusion The path from the event to the root; with `ordinal`.
 	Inclusion []HistoryHash `json:"inclusion,omitempty"`
+
+	// Ordinal The event that was asked for.
+	Ordinal *int64 `json:"ordinal,omitempty"`
 
 	// Root A SHA-256 in hex.
 	//

@@ -385,18 +385,20 @@ func (n treeNodes) of(client id.Client, whole *bool) audit.Nodes {
 
 // Prove runs ask twice: first to learn which nodes of a client's tree it looks
 // up, then with these nodes.
-func (m History) Prove(ctx context.Context, client id.Client, ask func(audit.Nodes)) error {
+func (m History) Prove(ctx context.Context, client id.Client, ask func(audit.Nodes) error) error {
 	nodes := treeNodes{}
-	ask(nodes.want(client))
+	if err := ask(nodes.want(client)); err != nil {
+		return err
+	}
 	if err := m.fetch(ctx, nodes); err != nil {
 		return fmt.Errorf("read the tree of %s: %w", client, err)
 	}
 	whole := true
-	ask(nodes.of(client, &whole))
+	err := ask(nodes.of(client, &whole))
 	if !whole {
 		return ErrShorter()
 	}
-	return nil
+	return err
 }
 
 // ErrShorter is the fault that the model does not hold a tree as far as is asked.
@@ -409,7 +411,9 @@ func ErrShorter() error {
 func (m History) RootsAt(ctx context.Context, sizes map[id.Client]int64) (map[id.Client]audit.Hash, error) {
 	nodes := treeNodes{}
 	for client, size := range sizes {
-		audit.RootAt(nodes.want(client), size)
+		if _, err := audit.RootAt(nodes.want(client), size); err != nil {
+			return nil, err
+		}
 	}
 	if err := m.fetch(ctx, nodes); err != nil {
 		return nil, fmt.Errorf("read trees: %w", err)
@@ -417,7 +421,11 @@ func (m History) RootsAt(ctx context.Context, sizes map[id.Client]int64) (map[id
 	roots := make(map[id.Client]audit.Hash, len(sizes))
 	for client, size := range sizes {
 		whole := true
-		if root := audit.RootAt(nodes.of(client, &whole), size); whole {
+		root, err := audit.RootAt(nodes.of(client, &whole), size)
+		if err != nil {
+			return nil, err
+		}
+		if whole {
 			roots[client] = root
 		}
 	}

@@ -112,7 +112,8 @@ func (a *API) ProveHistory(ctx context.Context, r httpapi.ProveHistoryRequestObj
 	}
 	answer := httpapi.ProveHistory200JSONResponse{
 		Head: proof.JWS, Size: proof.Size, Root: hexOf(proof.Root),
-		Inclusion: each(proof.Inclusion, hexOf), Consistency: each(proof.Consistency, hexOf),
+		Ordinal: r.Params.Ordinal, Inclusion: each(proof.Inclusion, hexOf),
+		FromSize: r.Params.FromSize, Consistency: each(proof.Consistency, hexOf),
 	}
 	if r.Params.Ordinal != nil {
 		answer.Hash = new(hexOf(proof.Event))

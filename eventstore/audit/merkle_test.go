@@ -3,10 +3,13 @@ package audit_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"kindred/domain/id"
 	"kindred/eventstore/audit"
 )
 
@@ -64,7 +67,27 @@ func TestTheEmptyTreeAndOneLeaf(t *testing.T) {
 }
 
 func TestEveryProofHoldsAndNoOther(t *testing.T) {
-	events := leaves(70)
+	const client id.Client = "cli_04hk8ls48pkqs04hk8ls48pkqs"
+	key, err := audit.KeyFromSeed(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := key.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, public))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := func(client id.Client, size int64, root audit.Hash) string {
+		jws, err := key.Sign(audit.Head{Client: client, Size: size, Root: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return jws
+	}
+	events := leaves(21)
 	_, nodes := grown(events)
 	roots := make([]audit.Hash, len(events)+1)
 	for size := range roots {
@@ -73,45 +96,58 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 		if tree.Root() != roots[size] {
 			t.Fatalf("the root of %d leaves differs from the definition", size)
 		}
-		if size > 0 && audit.RootAt(nodes, int64(size)) != roots[size] {
-			t.Fatalf("the root at %d differs", size)
+		if root, err := audit.RootAt(nodes, max(1, int64(size))); err != nil || size > 0 && root != roots[size] {
+			t.Fatalf("the root at %d differs: %v", size, err)
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
+	heads := make([]string, len(roots))
+	for size := range heads {
+		heads[size] = signed(client, int64(size), roots[size])
+	}
 	for size := int64(1); size <= int64(len(events)); size++ {
 		for i := range size {
-			proof := audit.Inclusion(nodes, i, size)
-			if err := audit.CheckInclusion(events[i], i, size, proof, roots[size]); err != nil {
-				t.Fatalf("leaf %d of %d: %v", i, size, err)
-			}
-			other := events[(i+1)%int64(len(events))]
-			if audit.CheckInclusion(other, i, size, proof, roots[size]) == nil {
-				t.Fatalf("another event is proven as leaf %d of %d", i, size)
-			}
-			if size > 1 && audit.CheckInclusion(events[i], (i+1)%size, size, proof, roots[size]) == nil {
-				t.Fatalf("leaf %d of %d is proven elsewhere", i, size)
-			}
-
 			from := i + 1
-			proof = audit.Consistency(nodes, from, size)
-			if err := audit.CheckConsistency(from, size, proof, roots[from], roots[size]); err != nil {
-				t.Fatalf("%d to %d: %v", from, size, err)
+			proof := audit.Proof{Head: heads[size], Ordinal: &i, Hash: events[i], FromSize: &from}
+			var inclusionFailed, consistencyFailed error
+			proof.Inclusion, inclusionFailed = audit.Inclusion(nodes, i, size)
+			proof.Consistency, consistencyFailed = audit.Consistency(nodes, from, size)
+			if err := errors.Join(inclusionFailed, consistencyFailed); err != nil {
+				t.Fatal(err)
 			}
-			if from == size {
-				continue
+			kept := []string{heads[from]}
+			if proven, err := proof.Verify(keys, kept); err != nil || *proven.Event != i || proven.Since.Root != roots[from] {
+				t.Fatalf("event %d and size %d of %d: %+v, %v", i, from, size, proven, err)
 			}
-			bad := append([]audit.Hash(nil), proof...)
-			bad[random.IntN(len(bad))][random.IntN(32)] ^= 1
-			for what, err := range map[string]error{
-				"a changed proof":    audit.CheckConsistency(from, size, bad, roots[from], roots[size]),
-				"another beginning":  audit.CheckConsistency(from, size, proof, audit.Hash{}, roots[size]),
-				"another end":        audit.CheckConsistency(from, size, proof, roots[from], audit.Hash{}),
-				"a shortened proof":  audit.CheckConsistency(from, size, proof[1:], roots[from], roots[size]),
-				"a lengthened proof": audit.CheckConsistency(from, size, append(proof, audit.Hash{}), roots[from], roots[size]),
-			} {
-				if err == nil {
-					t.Fatalf("%d to %d: %s holds", from, size, what)
+			refused := func(what string, kept []string, why error, change func(*audit.Proof)) {
+				t.Helper()
+				p := proof
+				p.Inclusion, p.Consistency = slices.Clone(p.Inclusion), slices.Clone(p.Consistency)
+				change(&p)
+				if _, err := p.Verify(keys, kept); !errors.Is(err, why) {
+					t.Fatalf("event %d and size %d of %d: %s: %v", i, from, size, what, err)
 				}
+			}
+			refused("another event", kept, audit.ErrProof, func(p *audit.Proof) { p.Hash = events[(i+1)%int64(len(events))] })
+			refused("an event beyond the end", kept, audit.ErrProof, func(p *audit.Proof) { p.Ordinal = &size })
+			refused("a longer path", kept, audit.ErrProof, func(p *audit.Proof) { p.Inclusion = append(p.Inclusion, audit.Hash{}) })
+			refused("a longer consistency", kept, audit.ErrProof, func(p *audit.Proof) { p.Consistency = append(p.Consistency, audit.Hash{}) })
+			refused("another beginning", []string{signed(client, from, audit.Hash{})}, audit.ErrProof, func(*audit.Proof) {})
+			refused("no beginning", nil, audit.ErrNoHead, func(*audit.Proof) {})
+			refused("the beginning of another client", []string{signed("cli_14hk8ls48pkqs04hk8ls48pkqs", from, roots[from])}, audit.ErrNoHead, func(*audit.Proof) {})
+			refused("another root", kept, audit.ErrProof, func(p *audit.Proof) { p.Head = signed(client, size, audit.Hash{}) })
+			refused("an unsigned head", kept, audit.ErrHead, func(p *audit.Proof) { p.Head = p.Head[:len(p.Head)-8] + "AAAAAAAA" })
+			if size > 1 {
+				refused("another place", kept, audit.ErrProof, func(p *audit.Proof) { p.Ordinal = new((i + 1) % size) })
+				refused("a changed path", kept, audit.ErrProof, func(p *audit.Proof) {
+					p.Inclusion[random.IntN(len(p.Inclusion))][random.IntN(32)] ^= 1
+				})
+			}
+			if from < size {
+				refused("a changed consistency", kept, audit.ErrProof, func(p *audit.Proof) {
+					p.Consistency[random.IntN(len(p.Consistency))][random.IntN(32)] ^= 1
+				})
+				refused("a shorter consistency", kept, audit.ErrProof, func(p *audit.Proof) { p.Consistency = p.Consistency[1:] })
 			}
 		}
 	}

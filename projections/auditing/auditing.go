@@ -399,13 +399,14 @@ func (a *Auditor) Prove(ctx context.Context, client id.Client, eventual bool, or
 		return Proof{}, fault.NewInvalid(wrong...)
 	}
 	proof := Proof{Signed: head}
-	err = a.History.Prove(ctx, client, func(nodes audit.Nodes) {
+	err = a.History.Prove(ctx, client, func(nodes audit.Nodes) (err error) {
 		if ordinal != nil {
-			proof.Inclusion = audit.Inclusion(nodes, *ordinal, head.Size)
+			proof.Inclusion, err = audit.Inclusion(nodes, *ordinal, head.Size)
 		}
-		if from != nil {
-			proof.Consistency = audit.Consistency(nodes, *from, head.Size)
+		if from != nil && err == nil {
+			proof.Consistency, err = audit.Consistency(nodes, *from, head.Size)
 		}
+		return err
 	})
 	if err == nil && ordinal != nil {
 		var entries []projections.Entry

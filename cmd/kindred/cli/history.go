@@ -122,13 +122,18 @@ func (e environ) historyExportCommand() *cobra.Command {
 
 func (e environ) historyVerifyCommand() *cobra.Command {
 	var (
-		jwks string
-		kept []string
+		jwks, proof string
+		kept        []string
 	)
 	cmd := &cobra.Command{
-		Use:   "verify --jwks URL|FILE EXPORT|-",
-		Short: "Check an export, offline: whatever was changed, dropped, inserted or reordered is named",
-		Args:  cobra.ExactArgs(1),
+		Use:   "verify --jwks URL|FILE {EXPORT|-|--proof FILE}",
+		Short: "Check an export, or a proof, offline: whatever was changed, dropped, inserted or reordered is named",
+		Args: func(_ *cobra.Command, args []string) error {
+			if (len(args) == 1) == (proof != "") || len(args) > 1 {
+				return errors.New("name an export, or a proof with --proof")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, err := loadKeys(cmd.Context(), jwks)
 			if err != nil {
@@ -137,6 +142,9 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 			heads, err := readHeads(kept)
 			if err != nil {
 				return err
+			}
+			if proof != "" {
+				return verifyProof(proof, keys, heads, e.out)
 			}
 			export := os.Stdin
 			if args[0] != "-" {
@@ -149,6 +157,7 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 		},
 	}
 	required(cmd, &jwks, "jwks", "the audit keys: …/.well-known/audit-jwks.json, or a file")
+	cmd.Flags().StringVar(&proof, "proof", "", "a file with an answer of …/history/proof")
 	cmd.Flags().StringArrayVar(&kept, "head", nil, "a file with a head that was kept (a JWS, a proof, or an older export); may be repeated")
 	return cmd
 }
@@ -181,6 +190,39 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 	}
 	if len(heads) == 0 {
 		_, err = fmt.Fprintln(out, "No head that was kept is given: what happened after these events may have been cut off.")
+	}
+	return err
+}
+
+const maxProof = 1 << 20 // bytes; 64 levels of two paths have 9 KiB
+
+// verifyProof checks an answer of GET history/proof.
+func verifyProof(name string, keys audit.Keys, heads []string, out io.Writer) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	var proof audit.Proof
+	if err := json.NewDecoder(io.LimitReader(file, maxProof)).Decode(&proof); err != nil {
+		return fmt.Errorf("%s is no answer of history/proof: %w", name, err)
+	}
+	proven, err := proof.Verify(keys, heads)
+	if err != nil {
+		return err
+	}
+	head := proven.Head
+	if _, err := fmt.Fprintf(out, "genuine: a head of %d events of %s, root %x, signed at %s\n",
+		head.Size, printable(string(head.Client)), head.Root, head.SignedAt.Format(time.RFC3339)); err != nil {
+		return err
+	}
+	if proven.Event != nil {
+		if _, err := fmt.Fprintf(out, "Event %d, whose hash is %x, is among them.\n", *proven.Event, proof.Hash); err != nil {
+			return err
+		}
+	}
+	if proven.Since != nil {
+		_, err = fmt.Fprintf(out, "They begin with the %d events of the head kept of %s.\n", proven.Since.Size, proven.Since.SignedAt.Format(time.RFC3339))
 	}
 	return err
 }

@@ -1,0 +1,80 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"kindred/domain/id"
+)
+
+// Proof is what GET history/proof answers.
+type Proof struct {
+	Head        string `json:"head"` // a JWS
+	Ordinal     *int64 `json:"ordinal"`
+	Hash        Hash   `json:"hash"`        // of the event at Ordinal
+	Inclusion   []Hash `json:"inclusion"`   // the path from there to the root
+	FromSize    *int64 `json:"from_size"`   // of a tree that was seen before
+	Consistency []Hash `json:"consistency"` // the path from there to the root
+}
+
+// Proven is what a proof was found to show.
+type Proven struct {
+	Head  Head
+	Event *int64 // the ordinal of the event that is in the tree; nil: none was asked for
+	Since *Head  // the head that the tree goes on from; nil: none was asked for
+}
+
+var (
+	// ErrProof: a proof does not prove it.
+	ErrProof = errors.New("the proof does not hold")
+	// ErrNoHead: the earlier tree, which consistency is claimed with, is not known.
+	ErrNoHead = errors.New("no head of that size is given that was kept")
+)
+
+// Verify checks a proof against the published audit keys, without the history
+// that it is about (RFC 9162, 2.1.3.2 and 2.1.4.2). kept are heads of the same
+// client that were kept: consistency is shown with one of them. It fails with
+// ErrHead, ErrProof or ErrNoHead.
+func (p Proof) Verify(keys Keys, kept []string) (Proven, error) {
+	head, err := keys.Verify(p.Head)
+	if err != nil {
+		return Proven{}, err
+	}
+	proven := Proven{Head: head}
+	if p.Ordinal != nil {
+		if err := tlog.CheckRecord(convert[tlog.Hash](p.Inclusion), head.Size, tlog.Hash(head.Root), *p.Ordinal, tlog.RecordHash(p.Hash[:])); err != nil {
+			return Proven{}, fmt.Errorf("event %d: %w", *p.Ordinal, ErrProof)
+		}
+		proven.Event = p.Ordinal
+	}
+	if p.FromSize != nil {
+		before, err := keys.keptAt(kept, head.Client, *p.FromSize)
+		if err != nil {
+			return Proven{}, err
+		}
+		if err := tlog.CheckTree(convert[tlog.Hash](p.Consistency), head.Size, tlog.Hash(head.Root), before.Size, tlog.Hash(before.Root)); err != nil {
+			return Proven{}, fmt.Errorf("the tree of %d events: %w", before.Size, ErrProof)
+		}
+		proven.Since = &before
+	}
+	return proven, nil
+}
+
+// keptAt returns the head of a client's tree of a size.
+func (k Keys) keptAt(kept []string, client id.Client, size int64) (Head, error) {
+	heads := make([]Head, len(kept))
+	for i, jws := range kept {
+		var err error
+		if heads[i], err = k.Verify(jws); err != nil {
+			return Head{}, fmt.Errorf("a head that was kept: %w", err)
+		}
+	}
+	at := slices.IndexFunc(heads, func(h Head) bool { return h.Client == client && h.Size == size })
+	if at < 0 {
+		return Head{}, fmt.Errorf("consistency with the tree of %d events of %s cannot be checked: %w", size, client, ErrNoHead)
+	}
+	return heads[at], nil
+}
