@@ -44,13 +44,14 @@ type App struct {
 	Progress *projector.Progress
 	Runner   *projector.Runner
 
-	logger  *slog.Logger
-	tool    bool            // may stand beside a running service
-	memory  int64           // bytes that the process may use: what is large takes a share of it
-	local   *postgres.Local // nil where a database is configured
-	reads   *pgxpool.Pool   // for what requests only read
-	control *pgxpool.Pool   // for what must not wait behind the work: leases, revocations
-	metrics *prometheus.Registry
+	logger   *slog.Logger
+	tool     bool               // may stand beside a running service
+	memory   int64              // bytes that the process may use: what is large takes a share of it
+	local    *postgres.Local    // nil where a database is configured
+	reads    *pgxpool.Pool      // for what requests only read
+	control  *pgxpool.Pool      // for what must not wait behind the work: leases, revocations
+	listener *postgres.Listener // hears what other processes say
+	metrics  *prometheus.Registry
 	// populations are the users in memory, for matches and feeds alike; set
 	// with the commands.
 	populations *projections.Populations
@@ -98,7 +99,9 @@ func open(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*
 			return nil, err
 		}
 	}
+	a.listener = postgres.NewListener(a.Pool.Config().ConnConfig, logger)
 	a.Progress = projector.NewProgress(a.Pool, logger)
+	a.Progress.Listener = a.listener
 	a.Progress.Outside = httpapi.WaitOutside
 	a.Vault.Server = a.Progress.Server
 	a.Runner = &projector.Runner{
@@ -227,7 +230,7 @@ func (a *App) Rotation() *epochs.Rotation {
 func (a *App) openLog(ctx context.Context) error {
 	a.Log = &eventstore.Log{Vault: a.Vault, Registry: event.All(), Now: time.Now, Appended: countAppends(a.metrics)}
 	if a.Config.EventStoreURL == "" {
-		store, err := pgstore.Open(ctx, a.Pool)
+		store, err := pgstore.Open(ctx, a.Pool, a.listener)
 		if err != nil {
 			return err
 		}

@@ -176,7 +176,7 @@ func stopped(stop context.CancelFunc, group *errgroup.Group) error {
 // dispatch runs the queue of deliveries and those who work it.
 func (a *App) dispatch(ctx context.Context, group *errgroup.Group, guard *dispatcher.Guard) {
 	d := &dispatcher.Dispatcher{
-		Pool: a.Pool, Control: a.control, Secrets: a.Vault, Guard: guard, Metrics: dispatcher.NewMetrics(a.metrics),
+		Pool: a.Pool, Control: a.control, Listener: a.listener, Secrets: a.Vault, Guard: guard, Metrics: dispatcher.NewMetrics(a.metrics),
 		Logger: a.logger, Now: time.Now, ExternalIDs: externalIDs(projections.Users{Reader: a.Reader()}),
 		Config: dispatcher.Config{RetryDelays: a.Config.RetryDelays, Timeout: a.Config.WebhookTimeout},
 	}

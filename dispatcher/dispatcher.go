@@ -23,6 +23,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/postgres"
 )
 
 // Dispatcher fills and works the queue of deliveries. It is a projection
@@ -30,11 +31,13 @@ import (
 type Dispatcher struct {
 	Pool    *pgxpool.Pool
 	Control *pgxpool.Pool // for signs of life alone, so that no work keeps them waiting; nil: Pool
-	Secrets Secrets
-	Guard   *Guard
-	Metrics *Metrics
-	Logger  *slog.Logger
-	Now     func() time.Time // dates attempts; leases and due times are the database's
+	// Listener hears of what comes into the queue; nil: a connection of its own does.
+	Listener *postgres.Listener
+	Secrets  Secrets
+	Guard    *Guard
+	Metrics  *Metrics
+	Logger   *slog.Logger
+	Now      func() time.Time // dates attempts; leases and due times are the database's
 	// ExternalIDs names users as their client does, for clients that want that.
 	// It knows every user that was ever created; those who are erased are left out.
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -307,35 +306,14 @@ func (w *worker) noteOnce(ctx context.Context, batch []outcome, repeated bool) (
 
 // listen turns notifications into work. While it cannot, polling serves.
 func (w *worker) listen(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := w.listenOnce(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		w.Logger.WarnContext(ctx, "webhook queue cannot be listened to", "error", err)
-		sleep(ctx, pauseAfterTrouble)
-	}
-}
-
-func (w *worker) listenOnce(ctx context.Context) error {
-	pooled, err := w.Pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	conn := pooled.Hijack() // what it listens to is no business of the pool's next user
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx) // nothing depends on how it closes
-	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	signal(w.look)
-	return postgres.Hear(ctx, conn, func(told string) {
-		if !w.arrived(told) {
-			signal(w.look)
-		}
+	w.Listener.Shared(w.Pool, w.Logger).Follow(ctx, postgres.Follow{
+		Channel: channel,
+		Begin:   func(int64) { signal(w.look) },
+		Heard: func(told string) {
+			if !w.arrived(told) {
+				signal(w.look)
+			}
+		},
 	})
 }
 

@@ -2,9 +2,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
+
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -33,38 +32,4 @@ func RunOf(ctx context.Context, conn *pgx.Conn) (int64, error) {
 	}
 	known[runKey] = run
 	return run, nil
-}
-
-const (
-	silence     = 5 * time.Second // until it is asked whether a connection lives
-	pingTimeout = 5 * time.Second
-)
-
-// Hear hands on what is told on a connection that listens, until that fails. A
-// server that has gone without a word is noticed within 10 s.
-func Hear(ctx context.Context, conn *pgx.Conn, heard func(payload string)) error {
-	for {
-		silent, cancel := context.WithTimeout(ctx, silence)
-		said, err := conn.WaitForNotification(silent)
-		over := errors.Is(silent.Err(), context.DeadlineExceeded)
-		cancel()
-		switch {
-		case err == nil:
-			heard(said.Payload)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !over:
-			return fmt.Errorf("listen: %w", err)
-		default:
-			if err := ping(ctx, conn); err != nil {
-				return fmt.Errorf("listen: the server does not answer: %w", err)
-			}
-		}
-	}
-}
-
-func ping(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	return conn.Ping(ctx)
 }

@@ -351,7 +351,7 @@ func TestWhoAppendManyWaitForRoom(t *testing.T) {
 
 func TestClosingFinishesWhatWaits(t *testing.T) {
 	pool := pgtest.New(t)
-	store, err := pgstore.Open(t.Context(), pool)
+	store, err := pgstore.Open(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -497,7 +497,7 @@ func TestAnAppendWhoseAnswerIsLostLandsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(bad.Close)
-	store, err := pgstore.Open(t.Context(), bad)
+	store, err := pgstore.Open(t.Context(), bad, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

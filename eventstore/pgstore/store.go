@@ -47,9 +47,9 @@ const (
 	selectEpoch = `SELECT epoch FROM public.log`
 )
 
-// Open opens the log of a migrated database. The caller closes the store, and
-// after it the pool.
-func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
+// Open opens the log of a migrated database. It hears on listener, or where that is
+// nil on a connection of its own, what other processes append. The caller closes the store, and after it the pool.
+func Open(ctx context.Context, pool *pgxpool.Pool, listener *postgres.Listener) (*Store, error) {
 	if _, err := pool.Exec(ctx, beginLog); err != nil {
 		return nil, fmt.Errorf("open the event log: %w", unavailable(err))
 	}
@@ -72,11 +72,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	s.confirms.turn = make(chan struct{}, 1)
 	t := newTeller(config)
 	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, guard: &guarded{guard: &s.guard}, patience: commitTimeout}
-	l := &listener{config: config, tail: s.tail}
 	s.work.Go(c.run)
 	s.work.Go(t.run)
-	s.work.Go(func() { l.run(listening) })
-	s.work.Go(func() { l.poll(listening) })
+	s.work.Go(func() { listener.Shared(pool, nil).Follow(listening, commits(s.tail)) })
+	s.work.Go(func() { poll(listening, s.tail) })
 	return s, nil
 }
 

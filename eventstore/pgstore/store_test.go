@@ -85,7 +85,7 @@ func connect(t testing.TB, url string) *pgxpool.Pool {
 
 func open(t testing.TB, pool *pgxpool.Pool) *pgstore.Store {
 	t.Helper()
-	store, err := pgstore.Open(t.Context(), pool)
+	store, err := pgstore.Open(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestAKilledServerLosesNoEventOfAProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store, err := pgstore.Open(t.Context(), pool)
+	store, err := pgstore.Open(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestFollowersGoByTheLogThatIsThereAfterAFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store, err := pgstore.Open(t.Context(), pool)
+	store, err := pgstore.Open(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

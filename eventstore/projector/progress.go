@@ -35,6 +35,8 @@ type Progress struct {
 	// Outside calls wait where whoever reads keeps nobody else out meanwhile; nil:
 	// that is everywhere.
 	Outside func(ctx context.Context, wait func(context.Context) error) error
+	// Listener hears of the others; nil: a connection of its own does.
+	Listener *postgres.Listener
 
 	server atomic.Int64
 	heard  atomic.Int64 // the server that is listened to; 0: none
@@ -61,7 +63,7 @@ func NewProgress(pool *pgxpool.Pool, logger *slog.Logger) *Progress {
 }
 
 // Run announces the progress of this process to the others, and listens to
-// theirs on a connection of its own, until ctx ends. Readers fall back to
+// theirs, until ctx ends. Readers fall back to
 // polling while the database cannot be reached.
 func (p *Progress) Run(ctx context.Context) {
 	var both sync.WaitGroup
@@ -291,46 +293,22 @@ func (p *Progress) announce(ctx context.Context) {
 	}
 }
 
+// listen hears how far the followers of other processes have come.
 func (p *Progress) listen(ctx context.Context) {
-	retry := backoff{most: time.Second}
-	for {
-		err := p.hear(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		p.Logger.WarnContext(ctx, "not listening for progress, trying again", "error", err)
-		if retry.wait(ctx) != nil {
-			return
-		}
-	}
-}
-
-func (p *Progress) hear(ctx context.Context) error {
-	pooled, err := p.Pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	conn := pooled.Hijack() // it would take a place in the pool for ever
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
-		defer cancel()
-		_ = conn.Close(ctx) // nothing is lost with it
-	}()
-	server, err := postgres.RunOf(ctx, conn)
-	if err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
-		return err
-	}
-	p.meet(server)
-	p.heard.Store(server)
-	defer p.heard.Store(0)
-	return postgres.Hear(ctx, conn, func(said string) {
-		if slot, at, found := strings.Cut(said, " "); found {
-			p.mu.Lock()
-			p.note(slot, eventstore.Position(at))
-			p.mu.Unlock()
-		}
+	p.Listener.Shared(p.Pool, p.Logger).Follow(ctx, postgres.Follow{
+		Channel: channel,
+		Begin: func(server int64) {
+			p.meet(server)
+			p.heard.Store(server)
+		},
+		Lost: func() { p.heard.Store(0) },
+		Heard: func(said string) {
+			if slot, at, found := strings.Cut(said, " "); found {
+				p.mu.Lock()
+				p.note(slot, eventstore.Position(at))
+				p.mu.Unlock()
+			}
+		},
 	})
+	p.heard.Store(0)
 }

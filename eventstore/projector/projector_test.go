@@ -93,7 +93,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	store, err := pgstore.Open(t.Context(), pool)
+	store, err := pgstore.Open(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

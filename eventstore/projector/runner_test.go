@@ -397,7 +397,7 @@ func TestAnUnknownVersionEndsLeadershipOnly(t *testing.T) {
 	if _, err := w.pool.Exec(t.Context(), `UPDATE events SET version = 1, data = '{"name":"lifted"}' WHERE version = 99`); err != nil {
 		t.Fatal(err)
 	}
-	store, err := pgstore.Open(t.Context(), w.pool) // of a process that has not read it before
+	store, err := pgstore.Open(t.Context(), w.pool, nil) // of a process that has not read it before
 	if err != nil {
 		t.Fatal(err)
 	}

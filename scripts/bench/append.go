@@ -57,7 +57,7 @@ func measureAppend(ctx context.Context, b *bench) ([]Figure, error) {
 	if _, err := pool.Exec(ctx, bareEvents); err != nil {
 		return nil, err
 	}
-	store, err := pgstore.Open(ctx, pool)
+	store, err := pgstore.Open(ctx, pool, nil)
 	if err != nil {
 		return nil, err
 	}

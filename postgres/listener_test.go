@@ -1,0 +1,122 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/postgres"
+	"kindred/postgres/pgtest"
+)
+
+const patience = 20 * time.Second
+
+// hearing follows a channel and keeps what it is told.
+type hearing struct {
+	told  chan string // "begin", "lost" or what was heard
+	leave func()
+}
+
+func hear(t *testing.T, l *postgres.Listener, channel string) hearing {
+	t.Helper()
+	h := hearing{told: make(chan string, 100)}
+	ctx, stop := context.WithCancel(t.Context())
+	var left sync.WaitGroup
+	left.Go(func() {
+		l.Follow(ctx, postgres.Follow{
+			Channel: channel,
+			Begin:   func(int64) { h.told <- "begin" },
+			Heard:   func(payload string) { h.told <- payload },
+			Lost:    func() { h.told <- "lost" },
+		})
+	})
+	h.leave = func() { stop(); left.Wait() }
+	t.Cleanup(h.leave)
+	return h
+}
+
+func (h hearing) want(t *testing.T, all ...string) {
+	t.Helper()
+	for _, want := range all {
+		select {
+		case got := <-h.told:
+			if got != want {
+				t.Fatalf("told %q; want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("never told %q", want)
+		}
+	}
+}
+
+func say(t *testing.T, pool *pgxpool.Pool, channel, what string) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), `SELECT pg_notify($1, $2)`, channel, what); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listeners(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	const count = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`
+	if err := pool.QueryRow(t.Context(), count).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestAllThatListenShareOneConnection(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	l := postgres.NewListener(pool.Config().ConnConfig, nil)
+	one := hear(t, l, "one")
+	one.want(t, "begin")
+	two, again := hear(t, l, "Two"), hear(t, l, "one") // while it waits on the connection
+	two.want(t, "begin")
+	again.want(t, "begin")
+	say(t, pool, "one", "1")
+	say(t, pool, "Two", "2")
+	one.want(t, "1")
+	again.want(t, "1")
+	two.want(t, "2")
+	if n := listeners(t, pool); n != 1 {
+		t.Errorf("%d connections listen", n)
+	}
+	again.leave()
+	say(t, pool, "one", "3")
+	one.want(t, "3")
+	if len(again.told) > 0 {
+		t.Errorf("told after it left: %q", <-again.told)
+	}
+	one.leave()
+	two.leave()
+	for end := time.Now().Add(patience); listeners(t, pool) != 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a connection listens to nothing")
+		}
+	}
+	anew := hear(t, l, "one")
+	anew.want(t, "begin")
+	say(t, pool, "one", "4")
+	anew.want(t, "4")
+}
+
+func TestAConnectionThatIsLostIsMadeAnewAndTold(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	h := hear(t, postgres.NewListener(pool.Config().ConnConfig, nil), "one")
+	for range 3 {
+		h.want(t, "begin")
+		const kill = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`
+		if _, err := pool.Exec(t.Context(), kill); err != nil {
+			t.Fatal(err)
+		}
+		h.want(t, "lost")
+	}
+	h.want(t, "begin")
+	say(t, pool, "one", "heard")
+	h.want(t, "heard")
+}
