@@ -12,10 +12,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"time"
 
+	"kindred/backoff"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -210,6 +210,7 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 // pause from the second time on. of says
 // what there are too many of where that does not end.
 func retry[R any](ctx context.Context, of string, work func() (R, error)) (done R, err error) {
+	rest := backoff.Backoff{First: time.Millisecond, Most: longestRest}
 	for tries := range maxConflicts {
 		if done, err = work(); !moved(err) {
 			return done, err
@@ -217,10 +218,8 @@ func retry[R any](ctx context.Context, of string, work func() (R, error)) (done 
 		if tries == 0 {
 			continue
 		}
-		select {
-		case <-time.After(rand.N(min(time.Duration(tries)*time.Millisecond, longestRest))): //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
-		case <-ctx.Done():
-			return done, ctx.Err()
+		if err := rest.Wait(ctx); err != nil {
+			return done, err
 		}
 	}
 	return done, errBusy(of)

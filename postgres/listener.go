@@ -37,7 +37,7 @@ type Listener struct {
 // Follow is what somebody wants to be told of a channel. The functions must be
 // quick, as nobody else hears anything meanwhile, and may not use the Listener.
 type Follow struct {
-	Channel string
+	Channel string // an SQL identifier
 	// Begin tells that the channel is heard from now on, on this run of the server;
 	// what was said before may have been missed.
 	Begin func(run int64)
@@ -180,7 +180,7 @@ func (l *Listener) begin(ctx context.Context, conn *pgx.Conn, run int64, listene
 		}
 	})
 	for _, channel := range channels {
-		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 			return fmt.Errorf("listen to %s: %w", channel, err)
 		}
 		listened[channel] = true

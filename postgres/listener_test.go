@@ -74,11 +74,11 @@ func TestAllThatListenShareOneConnection(t *testing.T) {
 	l := postgres.NewListener(pool.Config().ConnConfig, nil)
 	one := hear(t, l, "one")
 	one.want(t, "begin")
-	two, again := hear(t, l, "Two"), hear(t, l, "one") // while it waits on the connection
+	two, again := hear(t, l, "two"), hear(t, l, "one") // while it waits on the connection
 	two.want(t, "begin")
 	again.want(t, "begin")
 	say(t, pool, "one", "1")
-	say(t, pool, "Two", "2")
+	say(t, pool, "two", "2")
 	one.want(t, "1")
 	again.want(t, "1")
 	two.want(t, "2")

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"kindred/backoff"
 	"kindred/eventstore"
 )
 
@@ -193,7 +194,8 @@ func (w *write) glance(ctx context.Context, streams api.StreamsClient) []stored 
 // standing reads what stands in the place of the events once the stream shows a
 // revision that the server spoke of: it speaks of events that cannot be read yet.
 func (w *write) standing(ctx context.Context, streams api.StreamsClient, upTo eventstore.Revision) ([]stored, error) {
-	for pause := firstLook; ; pause = min(2*pause, longestLook) {
+	rest := backoff.Backoff{First: firstLook, Most: longestLook}
+	for {
 		found, err := readStream(ctx, streams, w.stream, w.expected+1, len(w.events))
 		shown := w.expected + eventstore.Revision(len(found))
 		if err == nil && shown == w.last() && shown < upTo { // what it spoke of stands behind these
@@ -205,10 +207,8 @@ func (w *write) standing(ctx context.Context, streams api.StreamsClient, upTo ev
 		if err != nil || shown >= upTo {
 			return found, err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
+		if err := rest.Wait(ctx); err != nil {
+			return nil, status.FromContextError(err).Err()
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"kindred/backoff"
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
 )
@@ -129,21 +130,23 @@ func (s *Store) call(ctx context.Context, ask func(context.Context, api.StreamsC
 	}
 	within, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	defer context.AfterFunc(s.done, cancel)()
+	rest := backoff.Backoff{First: firstPause, Most: longestPause}
+	for {
 		err := s.attempt(within, ask)
 		if err == nil || !passing(err) {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-s.done.Done():
-			return errClosed
-		case <-within.Done():
-			if ctx.Err() != nil {
-				return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, ctx.Err())
-			}
-			return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+		if rest.Wait(within) == nil {
+			continue
 		}
+		switch {
+		case s.done.Err() != nil:
+			return errClosed
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, ctx.Err())
+		}
+		return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
 	}
 }
 

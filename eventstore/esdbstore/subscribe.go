@@ -7,6 +7,7 @@ import (
 
 	api "github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 
+	"kindred/backoff"
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
 )
@@ -57,14 +58,12 @@ func (s source) Read(ctx context.Context, after eventstore.Position, limit int) 
 
 // hear hands what the server tells to the tail, until the store is closed.
 func (s *Store) hear() {
-	for pause := firstPause; s.done.Err() == nil; pause = min(2*pause, longestPause) {
+	rest := backoff.Backoff{First: firstPause, Most: longestPause}
+	for s.done.Err() == nil {
 		if s.hearOnce(s.done) {
-			pause = firstPause
+			rest.Reset()
 		}
-		select {
-		case <-time.After(pause):
-		case <-s.done.Done():
-		}
+		_ = rest.Wait(s.done) // the loop looks at it
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
@@ -109,16 +110,15 @@ func (c *committer) settle(batch []*request) error {
 func (c *committer) commit(batch []*request) (base int64, actual []int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	rest := backoff.Backoff{First: 2 * firstPause, Most: longestPause}
+	for {
 		base, actual, err = c.attempt(ctx, batch)
 		if err == nil || !passing(err) {
 			return base, actual, err
 		}
 		c.disconnect()
-		select {
-		case <-ctx.Done():
+		if rest.Wait(ctx) != nil {
 			return 0, nil, unavailable(err)
-		case <-time.After(pause):
 		}
 	}
 }

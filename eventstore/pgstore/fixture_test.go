@@ -112,7 +112,7 @@ func awaitListening(t *testing.T, pool *pgxpool.Pool, want int) {
 	t.Helper()
 	const listeners = `
 SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND query = 'LISTEN "kindred_log"' AND state = 'idle'`
+WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 'idle'`
 	await(t, "the stores listen", func() bool {
 		var n int
 		if err := pool.QueryRow(t.Context(), listeners).Scan(&n); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/backoff"
 	"kindred/eventstore"
 )
 
@@ -46,7 +47,7 @@ func (r *Runner) Aside(ctx context.Context, models []ReadModel, work func(ctx co
 				return r.hold(ctx, l, func(ctx context.Context) error { return r.aside(ctx, l.name, models, work) })
 			}
 		}
-		if err := sleep(ctx, asideWait); err != nil {
+		if err := backoff.Sleep(ctx, asideWait); err != nil {
 			return err
 		}
 	}

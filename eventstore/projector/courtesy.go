@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/backoff"
 )
 
 // ToolName is the application_name of connections that do work in bulk beside
@@ -51,7 +53,7 @@ func (c *courtesy) step(ctx context.Context, work func() error) error {
 	if err := work(); err != nil {
 		return err
 	}
-	return sleep(ctx, time.Since(began))
+	return backoff.Sleep(ctx, time.Since(began))
 }
 
 // most is how many events a step may take.

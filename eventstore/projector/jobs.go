@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"kindred/backoff"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 )
@@ -124,7 +125,7 @@ func (j Jobs) Run(ctx context.Context) error {
 			job, err := j.one(ctx, takeJob)
 			switch {
 			case errors.Is(err, pgx.ErrNoRows):
-				err = sleep(ctx, jobPoll)
+				err = backoff.Sleep(ctx, jobPoll)
 			case err == nil:
 				err = j.do(ctx, job)
 			}

@@ -176,29 +176,3 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 }
 
 func (r *Runner) leaseTime() time.Duration { return cmp.Or(r.Lease, leaseTime) }
-
-// sleep waits, or returns early with the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
-const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 5 * time.Second
-)
-
-// backoff doubles its waits, up to most.
-type backoff struct{ most, next time.Duration }
-
-func (b *backoff) wait(ctx context.Context) error {
-	d := cmp.Or(b.next, firstRetry)
-	b.next = min(2*d, cmp.Or(b.most, lastRetry))
-	return sleep(ctx, d)
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -234,10 +235,10 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 func (l *leader) heldAt(ctx context.Context, slot string) (at eventstore.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
-	var rest backoff
+	var rest backoff.Backoff
 	for {
 		err = l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&at)
-		if !isAway(err) || rest.wait(ctx) != nil {
+		if !isAway(err) || rest.Wait(ctx) != nil {
 			return at, err
 		}
 	}

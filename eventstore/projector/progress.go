@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/backoff"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -287,7 +288,7 @@ func (p *Progress) announce(ctx context.Context) {
 		if _, err := p.Pool.Exec(ctx, notify, said); err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "progress not announced", "error", err) // the others poll
 		}
-		if sleep(ctx, announceGap) != nil {
+		if backoff.Sleep(ctx, announceGap) != nil {
 			return
 		}
 	}

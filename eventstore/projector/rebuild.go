@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"kindred/backoff"
 	"kindred/eventstore"
 )
 
@@ -81,7 +82,7 @@ const (
 // since; work that fails for that is repeated as well.
 func insist(ctx context.Context, work func() error) error {
 	err := work()
-	var rest backoff
+	var rest backoff.Backoff
 	for lost, away := 0, 0; ; err = work() {
 		switch {
 		case errors.Is(err, errLost):
@@ -91,7 +92,7 @@ func insist(ctx context.Context, work func() error) error {
 		default:
 			return err
 		}
-		if lost == leaseTries || away == awayTries || rest.wait(ctx) != nil {
+		if lost == leaseTries || away == awayTries || rest.Wait(ctx) != nil {
 			return err
 		}
 	}
@@ -315,7 +316,7 @@ func (l *leader) replace(ctx context.Context, slot string, live lease, old check
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
 			break
 		}
-		if err := sleep(ctx, lockWait); err != nil {
+		if err := backoff.Sleep(ctx, lockWait); err != nil {
 			return err
 		}
 		lockWait = min(2*lockWait, lastLockWait)

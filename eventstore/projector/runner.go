@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
+	"kindred/backoff"
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -66,17 +67,17 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 // campaign waits for a lease and works under it, again and again, until ctx
 // ends or the log does not fit.
 func (r *Runner) campaign(ctx context.Context, name string, work func(context.Context, lease) error) error {
-	var failed backoff
-	unreachable := backoff{most: standbyPoll}
+	var failed backoff.Backoff
+	unreachable := backoff.Backoff{Most: standbyPoll}
 	for ctx.Err() == nil {
 		l, got, err := r.acquire(ctx, name)
 		switch {
 		case err != nil && ctx.Err() != nil: // it is to stop
 		case err != nil:
 			r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
-			_ = unreachable.wait(ctx) // the loop looks at ctx, here and below
+			_ = unreachable.Wait(ctx) // the loop looks at ctx, here and below
 		case !got:
-			_ = sleep(ctx, min(standbyPoll, r.leaseTime()/3))
+			_ = backoff.Sleep(ctx, min(standbyPoll, r.leaseTime()/3))
 		default:
 			if err := r.term(ctx, l, &failed, work); errors.Is(err, ErrRestored) {
 				return err
@@ -88,15 +89,15 @@ func (r *Runner) campaign(ctx context.Context, name string, work func(context.Co
 
 // term works under a lease until it is lost or given up, and rests after. It
 // fails with ErrRestored, or because ctx has ended.
-func (r *Runner) term(ctx context.Context, l lease, failed *backoff, work func(context.Context, lease) error) error {
+func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, work func(context.Context, lease) error) error {
 	log := r.Logger.With("projection", l.name, "lease_epoch", l.epoch)
 	log.InfoContext(ctx, "leading")
 	r.Metrics.leads(l.name, true)
 	began := r.Now()
 	err := r.hold(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
 	r.Metrics.leads(l.name, false)
-	if r.Now().Sub(began) > lastRetry {
-		*failed = backoff{} // it did work
+	if r.Now().Sub(began) > backoff.DefaultMost {
+		failed.Reset() // it did work
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -106,14 +107,14 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff, work func(c
 		return err
 	case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
 		log.ErrorContext(ctx, "leadership given up", "error", reason(err))
-		return sleep(ctx, cmp.Or(r.Pause, pause))
+		return backoff.Sleep(ctx, cmp.Or(r.Pause, pause))
 	case errors.Is(err, errLost):
 		log.WarnContext(ctx, "leadership lost")
-		*failed = backoff{} // whoever took it may be done with it
+		failed.Reset() // whoever took it may be done with it
 	default:
 		log.ErrorContext(ctx, "leading failed", "error", reason(err))
 	}
-	return failed.wait(ctx)
+	return failed.Wait(ctx)
 }
 
 // leader applies events under one lease.
@@ -307,7 +308,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 	if err := l.makeKeyFor(ctx, items); err != nil {
 		return err
 	}
-	var retry backoff
+	var retry backoff.Backoff
 	for most := len(items); len(items) > 0; {
 		if l.held && l.skip[l.only] {
 			return nil // it has stopped, and is held no more
@@ -318,7 +319,8 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 			err = l.transact(ctx, items[:n], l.singly)
 		}
 		if err == nil {
-			items, retry, l.timeouts = items[n:], backoff{}, 0
+			items, l.timeouts = items[n:], 0
+			retry.Reset()
 			continue
 		}
 		if ctx.Err() != nil || errors.Is(err, errLost) {
@@ -331,7 +333,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 		}
 		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.slot,
 			"position", items[0].Position, "events", n, "error", reason(err))
-		if err := retry.wait(ctx); err != nil {
+		if err := retry.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
+	"kindred/backoff"
 	"kindred/domain/event"
 	"kindred/eventstore"
 	"kindred/postgres"
@@ -209,7 +210,7 @@ func (f *following) remain(ctx context.Context) error {
 // deliver sends an event until it is acknowledged.
 func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) error {
 	attempts := cmp.Or(f.Attempts, defaultAttempts)
-	var retry backoff
+	var retry backoff.Backoff
 	for attempt := 1; ; attempt++ {
 		acked, err := f.send(ctx, recorded)
 		if err != nil {
@@ -225,7 +226,7 @@ func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) e
 		}
 		f.Runner.Logger.WarnContext(ctx, "event not handled, trying again", "projection", f.slot,
 			"event_id", recorded.ID, "type", recorded.Type, "attempt", attempt)
-		if err := retry.wait(ctx); err != nil {
+		if err := retry.Wait(ctx); err != nil {
 			return err
 		}
 	}
