@@ -22,36 +22,6 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// All lists the read models of the service.
-func All() []projector.ReadModel {
-	return []projector.ReadModel{
-		Clients{},
-		APIKeys{},
-		Users{},
-		Webhooks{},
-		Matches{},
-		Revocations{},
-		Claims{},
-		Interactions{},
-		Consent{},
-		TraitSchemas{},
-		Campaigns{},
-		Spends{},
-		EventIDs{},
-		History{},
-		Clusters{},
-	}
-}
-
-// Names are those of all read models, as commands and requests name them.
-func Names() []string {
-	var names []string
-	for _, m := range All() {
-		names = append(names, m.Name())
-	}
-	return names
-}
-
 // Reader is what every query needs. All queries begin with the client; they
 // see every write of the client that was acknowledged before, or fail with a
 // fault of kind Unavailable.
