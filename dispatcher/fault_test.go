@@ -101,7 +101,7 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 		t.Fatalf("queued %d times", len(want))
 	}
 
-	q, a := r.queue(time.Minute), newAgenda(Config{}.withDefaults())
+	q, a := r.queue(time.Minute), newScheduler(Config{}.withDefaults())
 	var after [lanes]id.Webhook
 	for claims := 0; len(want) > 0; claims++ {
 		if claims > 2*n/256 {

@@ -36,13 +36,13 @@ type worker struct {
 	transport *http.Transport
 	secrets   *openedSecrets
 
-	mu     sync.Mutex
-	agenda *agenda
-	flying map[id.Delivery]int // the token of each attempt in flight
-	health *health
+	mu        sync.Mutex
+	scheduler *scheduler
+	flying    map[id.Delivery]int // the token of each attempt in flight
+	health    *health
 
 	look     chan struct{} // the queue has changed
-	turn     chan struct{} // a slot is free, or the agenda has more
+	turn     chan struct{} // a slot is free, or the scheduler has more
 	outcomes chan outcome
 	inFlight sync.WaitGroup
 }
@@ -54,7 +54,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		queue:      &queue{pool: d.Pool, control: cmp.Or(d.Control, d.Pool), lease: c.Lease},
 		transport:  newTransport(d.Guard, c, d.resolver),
 		secrets:    newOpenedSecrets(d.Secrets),
-		agenda:     newAgenda(c),
+		scheduler:  newScheduler(c),
 		flying:     map[id.Delivery]int{},
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
@@ -109,7 +109,7 @@ func (w *worker) work(ctx context.Context) {
 			wait = min(wait, lookFrom.Sub(w.Now()))
 		}
 		w.mu.Lock()
-		wait = w.agenda.next(w.Now(), wait)
+		wait = w.scheduler.next(w.Now(), wait)
 		w.mu.Unlock()
 		timer := time.NewTimer(wait)
 		select {
@@ -141,7 +141,7 @@ func (w *worker) trouble(ctx context.Context, err error) {
 	sleep(ctx, pauseAfterTrouble)
 }
 
-// discover puts the endpoints that have work on the agenda. It returns where the
+// discover tells the scheduler which endpoints have work. It returns where the
 // next look begins, and whether there is more to look at now.
 func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [lanes]id.Webhook, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
@@ -156,10 +156,10 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 	now := w.Now() // later than the database's, so that nothing is asked for before it is due
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.agenda.forget(now)
+	w.scheduler.forget(now)
 	for lane, endpoints := range found {
 		for _, e := range endpoints {
-			w.agenda.expect(laneKind(lane), e, now.Add(-e.Overdue))
+			w.scheduler.expect(laneKind(lane), e, now.Add(-e.Overdue))
 		}
 		if len(endpoints) == maxDiscovered {
 			next[lane], more = endpoints[maxDiscovered-1].Webhook, true
@@ -173,7 +173,7 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 // It says whether it asked the database at all.
 func (w *worker) claim(ctx context.Context) (bool, error) {
 	w.mu.Lock()
-	turns := w.agenda.turns(w.Now())
+	turns := w.scheduler.turns(w.Now())
 	w.mu.Unlock()
 	if len(turns) == 0 {
 		return false, nil
@@ -184,7 +184,7 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	jobs, err := w.queue.claim(bounded, turns)
 	w.Metrics.claims.Observe(w.Now().Sub(began).Seconds())
 	w.mu.Lock()
-	w.agenda.claimed(turns, jobs)
+	w.scheduler.claimed(turns, jobs)
 	jobs = w.take(jobs)
 	w.mu.Unlock()
 	if err != nil {
@@ -209,7 +209,7 @@ func (w *worker) take(jobs []job) []job {
 		_, flies := w.flying[j.Delivery]
 		w.flying[j.Delivery] = j.Token
 		if flies {
-			w.agenda.release(j.Lane, j.Webhook, 1)
+			w.scheduler.release(j.Lane, j.Webhook, 1)
 			continue
 		}
 		fresh = append(fresh, j)
@@ -232,10 +232,10 @@ func (w *worker) deliver(ctx context.Context, j job) {
 
 	now := w.Now()
 	w.mu.Lock()
-	w.agenda.release(j.Lane, j.Webhook, 1)
+	w.scheduler.release(j.Lane, j.Webhook, 1)
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
-		warn = w.agenda.learn(j.Webhook, o.verdict == delivered, o.latency, now)
+		warn = w.scheduler.learn(j.Webhook, o.verdict == delivered, o.latency, now)
 		w.health.learn(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
@@ -317,7 +317,7 @@ func (w *worker) listen(ctx context.Context) {
 	})
 }
 
-// arrived puts what a notification tells of on the agenda. It says whether it
+// arrived hands the scheduler what a notification tells of. It says whether it
 // does: see insertQueue.
 func (w *worker) arrived(told string) bool {
 	var all []waiting
@@ -336,7 +336,7 @@ func (w *worker) arrived(told string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range all {
-		w.agenda.arrive(one, now)
+		w.scheduler.arrive(one, now)
 	}
 	signal(w.turn)
 	return true

@@ -20,7 +20,7 @@ const (
 
 func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 
-// agenda knows which endpoints may have work, and whose turn it is.
+// scheduler knows which endpoints may have work, and whose turn it is.
 //
 // Slots go round by client, and within a client by endpoint. No client takes
 // more slots than it leaves free, so that a newcomer finds room however many
@@ -31,7 +31,7 @@ func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 // Places are bounded as well. Where they run short, what is due comes before
 // what is not, and of what is due each client has its share. The caller holds a
 // lock.
-type agenda struct {
+type scheduler struct {
 	budget [lanes]int
 	perEnd int
 
@@ -41,7 +41,7 @@ type agenda struct {
 	served    uint64                   // counts turns given
 }
 
-// place is an endpoint on the agenda.
+// place is an endpoint as the scheduler knows it.
 type place struct {
 	webhook id.Webhook
 	client  id.Client
@@ -70,13 +70,13 @@ func (p *place) due(now time.Time) time.Time {
 }
 
 const (
-	minCap    = 4
-	failsLate = 500 * time.Millisecond
-	maxAgenda = 10_000 // endpoints
+	minCap       = 4
+	failsLate    = 500 * time.Millisecond
+	maxEndpoints = 10_000
 )
 
-func newAgenda(c Config) *agenda {
-	return &agenda{
+func newScheduler(c Config) *scheduler {
+	return &scheduler{
 		budget:    [lanes]int{c.FirstAttempts, c.Retries},
 		perEnd:    c.PerEndpoint,
 		endpoints: map[id.Webhook]*place{},
@@ -85,14 +85,14 @@ func newAgenda(c Config) *agenda {
 }
 
 // expect notes that an endpoint may have work from a time on.
-func (a *agenda) expect(lane laneKind, w waiting, from time.Time) {
-	p := a.endpoints[w.Webhook]
+func (s *scheduler) expect(lane laneKind, w waiting, from time.Time) {
+	p := s.endpoints[w.Webhook]
 	if p == nil {
-		if len(a.endpoints) >= maxAgenda {
+		if len(s.endpoints) >= maxEndpoints {
 			return // a later look finds it again
 		}
-		p = &place{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, a.perEnd), a.perEnd/4)}
-		a.endpoints[w.Webhook] = p
+		p = &place{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEnd), s.perEnd/4)}
+		s.endpoints[w.Webhook] = p
 	}
 	if p.ready[lane].IsZero() || from.Before(p.ready[lane]) {
 		p.ready[lane] = from
@@ -104,15 +104,15 @@ func (a *agenda) expect(lane laneKind, w waiting, from time.Time) {
 
 // arrive notes that something new is in the queue: it is behind what is known,
 // if that is not held yet.
-func (a *agenda) arrive(w waiting, now time.Time) {
-	p := a.endpoints[w.Webhook]
+func (s *scheduler) arrive(w waiting, now time.Time) {
+	p := s.endpoints[w.Webhook]
 	switch {
-	case p == nil && len(a.endpoints) >= maxAgenda:
-		a.forget(now)
+	case p == nil && len(s.endpoints) >= maxEndpoints:
+		s.forget(now)
 	case p != nil && !p.ready[firstLane].IsZero():
 		w.Made = min(w.Made, p.made)
 	}
-	a.expect(firstLane, w, now)
+	s.expect(firstLane, w, now)
 }
 
 // clientTurn is a client's place in a round.
@@ -124,19 +124,19 @@ type clientTurn struct {
 }
 
 // plan hands out the free slots of a lane among the endpoints that are ready.
-func (a *agenda) plan(lane laneKind, now time.Time, give func(*place)) {
-	free := a.budget[lane] - a.used[lane]
+func (s *scheduler) plan(lane laneKind, now time.Time, give func(*place)) {
+	free := s.budget[lane] - s.used[lane]
 	if free <= 0 {
 		return
 	}
 	clients := map[id.Client]*clientTurn{}
-	for _, p := range a.endpoints {
-		if ready := p.ready[lane]; ready.IsZero() || ready.After(now) || !a.may(lane, p) {
+	for _, p := range s.endpoints {
+		if ready := p.ready[lane]; ready.IsZero() || ready.After(now) || !s.may(lane, p) {
 			continue
 		}
 		t := clients[p.client]
 		if t == nil {
-			t = &clientTurn{room: a.room(lane, p.client)}
+			t = &clientTurn{room: s.room(lane, p.client)}
 			clients[p.client] = t
 		}
 		t.served = max(t.served, p.served)
@@ -159,7 +159,7 @@ func (a *agenda) plan(lane laneKind, now time.Time, give func(*place)) {
 				break
 			}
 			p := t.endpoints[t.next]
-			a.take(lane, p)
+			s.take(lane, p)
 			give(p)
 			free--
 			t.room--
@@ -179,8 +179,8 @@ func (a *agenda) plan(lane laneKind, now time.Time, give func(*place)) {
 
 // room is how many more slots a client may take: up to as many as it leaves
 // free, and one if it has none.
-func (a *agenda) room(lane laneKind, c id.Client) int {
-	free, mine := a.budget[lane]-a.used[lane], a.byClient[c][lane]
+func (s *scheduler) room(lane laneKind, c id.Client) int {
+	free, mine := s.budget[lane]-s.used[lane], s.byClient[c][lane]
 	if free > 0 && mine == 0 {
 		return max(1, free/2)
 	}
@@ -188,39 +188,39 @@ func (a *agenda) room(lane laneKind, c id.Client) int {
 }
 
 // may says whether an endpoint can have a slot just now.
-func (a *agenda) may(lane laneKind, p *place) bool {
-	return p.used[lane] < p.cap && a.room(lane, p.client) > 0
+func (s *scheduler) may(lane laneKind, p *place) bool {
+	return p.used[lane] < p.cap && s.room(lane, p.client) > 0
 }
 
-func (a *agenda) take(lane laneKind, p *place) {
-	a.served++
-	p.served = a.served
+func (s *scheduler) take(lane laneKind, p *place) {
+	s.served++
+	p.served = s.served
 	p.used[lane]++
-	a.used[lane]++
-	used := a.byClient[p.client]
+	s.used[lane]++
+	used := s.byClient[p.client]
 	used[lane]++
-	a.byClient[p.client] = used
+	s.byClient[p.client] = used
 }
 
 // release gives slots back.
-func (a *agenda) release(lane laneKind, webhook id.Webhook, n int) {
-	p := a.endpoints[webhook]
+func (s *scheduler) release(lane laneKind, webhook id.Webhook, n int) {
+	p := s.endpoints[webhook]
 	p.used[lane] -= n
-	a.used[lane] -= n
-	used := a.byClient[p.client]
+	s.used[lane] -= n
+	used := s.byClient[p.client]
 	used[lane] -= n
-	a.byClient[p.client] = used
+	s.byClient[p.client] = used
 	if used == [lanes]int{} {
-		delete(a.byClient, p.client)
+		delete(s.byClient, p.client)
 	}
 }
 
 // turns plans both lanes.
-func (a *agenda) turns(now time.Time) []turn {
+func (s *scheduler) turns(now time.Time) []turn {
 	index := map[id.Webhook]int{}
 	var turns []turn
 	for lane := range lanes {
-		a.plan(lane, now, func(p *place) {
+		s.plan(lane, now, func(p *place) {
 			i, found := index[p.webhook]
 			if !found {
 				i = len(turns)
@@ -235,14 +235,14 @@ func (a *agenda) turns(now time.Time) []turn {
 
 // claimed settles a round: slots that found nothing are given back, and an
 // endpoint that had less than it was offered is known to have no more.
-func (a *agenda) claimed(turns []turn, jobs []job) {
+func (s *scheduler) claimed(turns []turn, jobs []job) {
 	got := map[id.Webhook]*[lanes]int{}
 	for _, j := range jobs {
 		if got[j.Webhook] == nil {
 			got[j.Webhook] = new([lanes]int)
 		}
 		got[j.Webhook][j.Lane]++
-		if p := a.endpoints[j.Webhook]; j.Lane == firstLane {
+		if p := s.endpoints[j.Webhook]; j.Lane == firstLane {
 			p.made = max(p.made, j.Made+1)
 		}
 	}
@@ -252,8 +252,8 @@ func (a *agenda) claimed(turns []turn, jobs []job) {
 				n -= have[lane]
 			}
 			if n > 0 {
-				a.release(laneKind(lane), t.webhook, n)
-				a.endpoints[t.webhook].ready[lane] = time.Time{}
+				s.release(laneKind(lane), t.webhook, n)
+				s.endpoints[t.webhook].ready[lane] = time.Time{}
 			}
 		}
 	}
@@ -261,15 +261,15 @@ func (a *agenda) claimed(turns []turn, jobs []job) {
 
 // learn adjusts the slots of an endpoint to how an attempt ended, and after how
 // long. It says, once, that the endpoint has failed for long.
-func (a *agenda) learn(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
-	p := a.endpoints[webhook]
+func (s *scheduler) learn(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
+	p := s.endpoints[webhook]
 	if accepted {
-		p.cap = min(p.cap+1, a.perEnd)
+		p.cap = min(p.cap+1, s.perEnd)
 		p.failingSince, p.warned = time.Time{}, false
 		return false
 	}
 	if took >= failsLate {
-		p.cap = max(p.cap/2, min(minCap, a.perEnd))
+		p.cap = max(p.cap/2, min(minCap, s.perEnd))
 	}
 	if p.failingSince.IsZero() {
 		p.failingSince = now
@@ -280,10 +280,10 @@ func (a *agenda) learn(webhook id.Webhook, accepted bool, took time.Duration, no
 }
 
 // next says how long until an endpoint is ready; at most limit.
-func (a *agenda) next(now time.Time, limit time.Duration) time.Duration {
-	for _, p := range a.endpoints {
+func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
+	for _, p := range s.endpoints {
 		for lane, ready := range p.ready {
-			if !ready.IsZero() && a.may(laneKind(lane), p) {
+			if !ready.IsZero() && s.may(laneKind(lane), p) {
 				limit = min(limit, ready.Sub(now))
 			}
 		}
@@ -294,21 +294,21 @@ func (a *agenda) next(now time.Time, limit time.Duration) time.Duration {
 // forget drops endpoints that have nothing to do and accept. Where more than half
 // of the places are taken, those above that are given up, so that what a look
 // finds, up to maxDiscovered of each lane, has a place. A later look finds them again.
-func (a *agenda) forget(now time.Time) {
+func (s *scheduler) forget(now time.Time) {
 	var waiting []*place
-	for webhook, p := range a.endpoints {
+	for webhook, p := range s.endpoints {
 		switch {
 		case p.used != [lanes]int{}:
 		case p.ready != [lanes]time.Time{}:
 			waiting = append(waiting, p)
-		case p.failingSince.IsZero() || len(a.endpoints) > maxAgenda/2:
-			delete(a.endpoints, webhook)
+		case p.failingSince.IsZero() || len(s.endpoints) > maxEndpoints/2:
+			delete(s.endpoints, webhook)
 		}
 	}
-	if most := len(a.endpoints) - maxAgenda/2; most > 0 {
+	if most := len(s.endpoints) - maxEndpoints/2; most > 0 {
 		inTurn(waiting, now)
 		for _, p := range waiting[max(0, len(waiting)-most):] {
-			delete(a.endpoints, p.webhook)
+			delete(s.endpoints, p.webhook)
 		}
 	}
 }

@@ -1,0 +1,271 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// ready makes a scheduler on which endpoints "<client>/<n>" have endless work.
+func ready(c Config, now time.Time, endpoints map[id.Client]int) *scheduler {
+	s := newScheduler(c.withDefaults())
+	for client, n := range endpoints {
+		for i := range n {
+			s.expect(firstLane, waiting{Webhook: id.Webhook(fmt.Sprintf("%s/%d", client, i)), Client: client}, now)
+		}
+	}
+	return s
+}
+
+// handed counts the slots of a round by client.
+func handed(s *scheduler, turns []turn) map[id.Client]int {
+	n := map[id.Client]int{}
+	for _, t := range turns {
+		n[s.endpoints[t.webhook].client] += t.n[firstLane]
+	}
+	return n
+}
+
+func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{FirstAttempts: 40}, now, map[id.Client]int{"many": 100, "one": 1})
+	got := handed(s, s.turns(now))
+	if got["one"] != 16 || got["many"] != 20 {
+		t.Errorf("a client with one endpoint got %d slots and one with a hundred %d", got["one"], got["many"])
+	}
+	for webhook, p := range s.endpoints {
+		if p.client == "many" && p.used[firstLane] > 1 {
+			t.Errorf("%s has %d turns before others had one", webhook, p.used[firstLane])
+		}
+	}
+}
+
+func TestEndpointsTakeTurns(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{FirstAttempts: 8}, now, map[id.Client]int{"many": 40})
+	seen := map[id.Webhook]bool{}
+	for range 10 {
+		turns := s.turns(now)
+		for _, turn := range turns {
+			seen[turn.webhook] = true
+			s.release(firstLane, turn.webhook, turn.n[firstLane])
+		}
+	}
+	if len(seen) != 40 {
+		t.Errorf("%d of 40 endpoints had a turn in 40 slots", len(seen))
+	}
+}
+
+func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{}, now, map[id.Client]int{"hanging": 1000})
+	for range 1000 {
+		s.turns(now) // nothing is ever released
+	}
+	if wait := s.next(now, time.Minute); wait != time.Minute {
+		t.Errorf("asks again after %s, although nobody may have a slot", wait)
+	}
+	s.expect(firstLane, waiting{Webhook: "newcomer", Client: "other"}, now)
+	if got := handed(s, s.turns(now))["other"]; got != 16 {
+		t.Errorf("the newcomer got %d slots", got)
+	}
+}
+
+func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{}, now, map[id.Client]int{"c": 1})
+	used := func() int {
+		turns := s.turns(now)
+		n := handed(s, turns)["c"]
+		for _, turn := range turns {
+			s.release(firstLane, turn.webhook, turn.n[firstLane])
+		}
+		return n
+	}
+	for range 200 {
+		s.learn("c/0", true, time.Millisecond, now)
+	}
+	for range 10 {
+		s.turns(now)
+	}
+	if n := s.used[firstLane]; n != 64 {
+		t.Errorf("%d slots for one that accepts, not 64", n)
+	}
+	s.release(firstLane, "c/0", 64)
+	for range 10 {
+		s.learn("c/0", false, time.Millisecond, now)
+	}
+	if n := s.endpoints["c/0"].cap; n != 64 {
+		t.Errorf("%d slots for one that fails at once, not 64", n)
+	}
+	for range 10 {
+		s.learn("c/0", false, failsLate, now)
+	}
+	if n := used(); n != minCap {
+		t.Errorf("%d slots for one that fails late, not %d", n, minCap)
+	}
+	s.learn("c/0", true, time.Millisecond, now)
+	if n := used(); n != minCap+1 {
+		t.Errorf("%d slots after a success, not %d", n, minCap+1)
+	}
+}
+
+func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
+	now := time.Now()
+	s := newScheduler(Config{FirstAttempts: 1000, Retries: 10, PerEndpoint: 1000}.withDefaults())
+	s.expect(retryLane, waiting{Webhook: "w", Client: "c"}, now)
+	for range 50 {
+		s.turns(now)
+	}
+	if s.used[retryLane] > 10 {
+		t.Errorf("%d retries in flight, not 10", s.used[retryLane])
+	}
+	s.expect(firstLane, waiting{Webhook: "w", Client: "c"}, now)
+	if turns := s.turns(now); len(turns) != 1 || turns[0].n[firstLane] == 0 {
+		t.Error("retries keep first attempts from being made")
+	}
+}
+
+func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
+	now := time.Now()
+	s := newScheduler(Config{}.withDefaults())
+	s.expect(retryLane, waiting{Webhook: "w", Client: "c"}, now.Add(time.Minute))
+	if turns := s.turns(now); len(turns) != 0 {
+		t.Error("a turn before its time")
+	}
+	if wait := s.next(now, time.Hour); wait != time.Minute {
+		t.Errorf("the next is in %s, not in a minute", wait)
+	}
+	if turns := s.turns(now.Add(time.Minute)); len(turns) != 1 {
+		t.Error("no turn at its time")
+	}
+}
+
+// crowded makes a scheduler all of whose places are taken, by clients of some
+// endpoints each.
+func crowded(perClient int, lane laneKind, due time.Time) *scheduler {
+	s := newScheduler(Config{}.withDefaults())
+	for i := range maxEndpoints {
+		s.expect(lane, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: id.Client(fmt.Sprint(i / perClient))}, due)
+	}
+	return s
+}
+
+func TestACrowdLeavesPlacesForWhatIsDue(t *testing.T) {
+	now := time.Now()
+	newcomer := waiting{Webhook: "newcomer", Client: "other"}
+	for how, comes := range map[string]func(*scheduler){
+		"a notification": func(s *scheduler) { s.arrive(newcomer, now) },
+		"a look":         func(s *scheduler) { s.forget(now); s.expect(firstLane, newcomer, now) },
+	} {
+		for who, s := range map[string]*scheduler{
+			"the retries of one client":        crowded(maxEndpoints, retryLane, now.Add(8*time.Minute)),
+			"the retries of ten thousand":      crowded(1, retryLane, now.Add(8*time.Minute)),
+			"the work of one client":           crowded(maxEndpoints, firstLane, now),
+			"the work of a hundred":            crowded(100, firstLane, now),
+			"the work of a hundred since long": crowded(100, firstLane, now.Add(-time.Hour)),
+		} {
+			comes(s)
+			s.forget(now)
+			if n := len(s.endpoints); n > maxEndpoints/2 {
+				t.Errorf("beside %s, %d places are taken after a look", who, n)
+			}
+			if got := handed(s, s.turns(now))["other"]; got == 0 {
+				t.Errorf("beside %s, what %s tells of gets no turn", who, how)
+			}
+		}
+	}
+}
+
+func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
+	now := time.Now()
+	s := newScheduler(Config{}.withDefaults())
+	for i := range maxEndpoints {
+		s.expect(retryLane, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: "c"}, now.Add(time.Duration(i+1)*time.Second))
+	}
+	s.forget(now)
+	for i := range maxEndpoints {
+		if kept := s.endpoints[id.Webhook(fmt.Sprint(i))] != nil; kept != (i < maxEndpoints/2) {
+			t.Fatalf("whether %d of %d is kept: %t", i, maxEndpoints, kept)
+		}
+	}
+}
+
+// Ten thousand endpoints that failed at once wait for their retries.
+func TestAFirstDeliveryIsFoundBesideTenThousandThatWait(t *testing.T) {
+	r := newRig(t, Config{})
+	client, other := r.client(), r.client()
+	r.exec(`
+INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, changed_at)
+SELECT 'whk_' || n, $1, 'http://s.example', '{match.computed}', 'active', now() FROM generate_series(1, $2::int) n`, client, maxEndpoints+300)
+	r.exec(`
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, failed, due_at)
+SELECT 'dlv_' || webhook, client, webhook, 'evt', '1', 'match.computed', '{}', now(), 5, now() + interval '8 min' FROM dispatch_endpoints`)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	var after [lanes]id.Webhook
+	look := func() (more bool) {
+		var err error
+		if after, more, err = w.discover(t.Context(), after); err != nil {
+			t.Fatal(err)
+		}
+		return more
+	}
+	for look() {
+	}
+	webhook, subscribed := r.subscribe(other, "http://b.example", "")
+	r.apply(subscribed, r.match(other))
+	look()
+	if turns := w.scheduler.turns(w.Now()); len(turns) != 1 || turns[0].webhook != webhook {
+		t.Errorf("%d turns, %d places", len(turns), len(w.scheduler.endpoints))
+	}
+}
+
+func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{}, now, map[id.Client]int{"c": 2})
+	turns := s.turns(now)
+	s.claimed(turns, []job{{Webhook: "c/0", Client: "c"}})
+	if s.used[firstLane] != 1 || s.byClient["c"][firstLane] != 1 {
+		t.Errorf("%d slots in use, not 1", s.used[firstLane])
+	}
+	if more := s.turns(now); len(more) != 0 {
+		t.Error("asked again where there was nothing")
+	}
+	s.release(firstLane, "c/0", 1)
+	s.forget(now)
+	if len(s.endpoints) != 0 || len(s.byClient) != 0 {
+		t.Error("idle endpoints are not forgotten")
+	}
+}
+
+func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
+	now := time.Now()
+	s := newScheduler(Config{}.withDefaults())
+	at := func() int64 { return s.endpoints["w"].made }
+	for _, step := range []struct{ arrives, from int64 }{{7, 7}, {9, 7}, {5, 5}} {
+		s.arrive(waiting{Webhook: "w", Client: "c", Made: step.arrives}, now)
+		if at() != step.from {
+			t.Errorf("%d has arrived, and claims begin at %d, not %d", step.arrives, at(), step.from)
+		}
+	}
+	turns := s.turns(now)
+	s.claimed(turns, []job{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
+	s.arrive(waiting{Webhook: "w", Client: "c", Made: 12}, now)
+	if at() != 12 || s.endpoints["w"].ready[firstLane] != now {
+		t.Errorf("after all were held, claims begin at %d (%+v)", at(), s.endpoints["w"])
+	}
+}
+
+func TestANotificationTellsWhatIsNewOrToLook(t *testing.T) {
+	w := newWorker(&Dispatcher{Now: time.Now}, Config{}.withDefaults())
+	if !w.arrived("cli_a whk_a 3,cli_a whk_b 4") || w.scheduler.endpoints["whk_b"].made != 4 || w.scheduler.endpoints["whk_a"].client != "cli_a" {
+		t.Errorf("%+v", w.scheduler.endpoints)
+	}
+	for _, told := range []string{"", "cli_a whk_a", "cli_a whk_a x", "cli_c whk_c 3,"} {
+		if w.arrived(told) || len(w.scheduler.endpoints) != 2 {
+			t.Errorf("%q told of something", told)
+		}
+	}
+}
