@@ -53,20 +53,20 @@ func (rx *receiver) gets(t testing.TB, want map[string]bool) {
 
 func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 	r := newRig(t, Config{RetryDelays: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}})
-	place, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	place.Close() // down
+	listener.Close() // down
 	client := r.client()
-	_, subscribed := r.subscribe(client, "http://"+place.Addr().String(), "")
+	_, subscribed := r.subscribe(client, "http://"+listener.Addr().String(), "")
 	r.apply(subscribed)
 	r.apply(r.matches(client, 300)...)
 	want := r.queuedIDs()
 	r.start(r.Dispatcher)
 	r.eventually("all have failed", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed > 0`) == len(want) })
 
-	back, err := net.Listen("tcp", place.Addr().String())
+	back, err := net.Listen("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

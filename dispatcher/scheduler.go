@@ -28,21 +28,21 @@ func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 // minCap, and more again, one for each success; one that fails at once is in
 // nobody's way, and keeps what it has.
 //
-// Places are bounded as well. Where they run short, what is due comes before
-// what is not, and of what is due each client has its share. The caller holds a
+// The endpoints that it knows are bounded. Where more have work, what is due comes
+// before what is not, and of what is due each client has its share. The caller holds a
 // lock.
 type scheduler struct {
 	budget [lanes]int
 	perEnd int
 
 	used      [lanes]int
-	endpoints map[id.Webhook]*place
+	endpoints map[id.Webhook]*endpointState
 	byClient  map[id.Client][lanes]int // slots in use
 	served    uint64                   // counts turns given
 }
 
-// place is an endpoint as the scheduler knows it.
-type place struct {
+// endpointState is an endpoint as the scheduler knows it.
+type endpointState struct {
 	webhook id.Webhook
 	client  id.Client
 	ready   [lanes]time.Time // from when on it may have work; zero: none is known
@@ -56,9 +56,9 @@ type place struct {
 }
 
 // due is when it next wants a turn; now, where that is past.
-func (p *place) due(now time.Time) time.Time {
+func (e *endpointState) due(now time.Time) time.Time {
 	var due time.Time
-	for _, ready := range p.ready {
+	for _, ready := range e.ready {
 		if !ready.IsZero() && (due.IsZero() || ready.Before(due)) {
 			due = ready
 		}
@@ -79,72 +79,72 @@ func newScheduler(c Config) *scheduler {
 	return &scheduler{
 		budget:    [lanes]int{c.FirstAttempts, c.Retries},
 		perEnd:    c.PerEndpoint,
-		endpoints: map[id.Webhook]*place{},
+		endpoints: map[id.Webhook]*endpointState{},
 		byClient:  map[id.Client][lanes]int{},
 	}
 }
 
 // expect notes that an endpoint may have work from a time on.
 func (s *scheduler) expect(lane laneKind, w waiting, from time.Time) {
-	p := s.endpoints[w.Webhook]
-	if p == nil {
+	e := s.endpoints[w.Webhook]
+	if e == nil {
 		if len(s.endpoints) >= maxEndpoints {
 			return // a later look finds it again
 		}
-		p = &place{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEnd), s.perEnd/4)}
-		s.endpoints[w.Webhook] = p
+		e = &endpointState{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEnd), s.perEnd/4)}
+		s.endpoints[w.Webhook] = e
 	}
-	if p.ready[lane].IsZero() || from.Before(p.ready[lane]) {
-		p.ready[lane] = from
+	if e.ready[lane].IsZero() || from.Before(e.ready[lane]) {
+		e.ready[lane] = from
 	}
 	if lane == firstLane {
-		p.made = w.Made
+		e.made = w.Made
 	}
 }
 
 // arrive notes that something new is in the queue: it is behind what is known,
 // if that is not held yet.
 func (s *scheduler) arrive(w waiting, now time.Time) {
-	p := s.endpoints[w.Webhook]
+	e := s.endpoints[w.Webhook]
 	switch {
-	case p == nil && len(s.endpoints) >= maxEndpoints:
+	case e == nil && len(s.endpoints) >= maxEndpoints:
 		s.forget(now)
-	case p != nil && !p.ready[firstLane].IsZero():
-		w.Made = min(w.Made, p.made)
+	case e != nil && !e.ready[firstLane].IsZero():
+		w.Made = min(w.Made, e.made)
 	}
 	s.expect(firstLane, w, now)
 }
 
-// clientTurn is a client's place in a round.
+// clientTurn is a client in a round.
 type clientTurn struct {
 	served    uint64
 	room      int
-	endpoints []*place
+	endpoints []*endpointState
 	next      int
 }
 
 // plan hands out the free slots of a lane among the endpoints that are ready.
-func (s *scheduler) plan(lane laneKind, now time.Time, give func(*place)) {
+func (s *scheduler) plan(lane laneKind, now time.Time, give func(*endpointState)) {
 	free := s.budget[lane] - s.used[lane]
 	if free <= 0 {
 		return
 	}
 	clients := map[id.Client]*clientTurn{}
-	for _, p := range s.endpoints {
-		if ready := p.ready[lane]; ready.IsZero() || ready.After(now) || !s.may(lane, p) {
+	for _, e := range s.endpoints {
+		if ready := e.ready[lane]; ready.IsZero() || ready.After(now) || !s.may(lane, e) {
 			continue
 		}
-		t := clients[p.client]
+		t := clients[e.client]
 		if t == nil {
-			t = &clientTurn{room: s.room(lane, p.client)}
-			clients[p.client] = t
+			t = &clientTurn{room: s.room(lane, e.client)}
+			clients[e.client] = t
 		}
-		t.served = max(t.served, p.served)
-		t.endpoints = append(t.endpoints, p)
+		t.served = max(t.served, e.served)
+		t.endpoints = append(t.endpoints, e)
 	}
 	round := make([]*clientTurn, 0, len(clients))
 	for _, t := range clients {
-		slices.SortFunc(t.endpoints, func(x, y *place) int {
+		slices.SortFunc(t.endpoints, func(x, y *endpointState) int {
 			return cmp.Or(cmp.Compare(x.served, y.served), cmp.Compare(x.webhook, y.webhook))
 		})
 		round = append(round, t)
@@ -158,12 +158,12 @@ func (s *scheduler) plan(lane laneKind, now time.Time, give func(*place)) {
 			if free == 0 {
 				break
 			}
-			p := t.endpoints[t.next]
-			s.take(lane, p)
-			give(p)
+			e := t.endpoints[t.next]
+			s.take(lane, e)
+			give(e)
 			free--
 			t.room--
-			if p.used[lane] >= p.cap {
+			if e.used[lane] >= e.cap {
 				t.endpoints = slices.Delete(t.endpoints, t.next, t.next+1)
 			} else {
 				t.next++
@@ -188,30 +188,30 @@ func (s *scheduler) room(lane laneKind, c id.Client) int {
 }
 
 // may says whether an endpoint can have a slot just now.
-func (s *scheduler) may(lane laneKind, p *place) bool {
-	return p.used[lane] < p.cap && s.room(lane, p.client) > 0
+func (s *scheduler) may(lane laneKind, e *endpointState) bool {
+	return e.used[lane] < e.cap && s.room(lane, e.client) > 0
 }
 
-func (s *scheduler) take(lane laneKind, p *place) {
+func (s *scheduler) take(lane laneKind, e *endpointState) {
 	s.served++
-	p.served = s.served
-	p.used[lane]++
+	e.served = s.served
+	e.used[lane]++
 	s.used[lane]++
-	used := s.byClient[p.client]
+	used := s.byClient[e.client]
 	used[lane]++
-	s.byClient[p.client] = used
+	s.byClient[e.client] = used
 }
 
 // release gives slots back.
 func (s *scheduler) release(lane laneKind, webhook id.Webhook, n int) {
-	p := s.endpoints[webhook]
-	p.used[lane] -= n
+	e := s.endpoints[webhook]
+	e.used[lane] -= n
 	s.used[lane] -= n
-	used := s.byClient[p.client]
+	used := s.byClient[e.client]
 	used[lane] -= n
-	s.byClient[p.client] = used
+	s.byClient[e.client] = used
 	if used == [lanes]int{} {
-		delete(s.byClient, p.client)
+		delete(s.byClient, e.client)
 	}
 }
 
@@ -220,12 +220,12 @@ func (s *scheduler) turns(now time.Time) []turn {
 	index := map[id.Webhook]int{}
 	var turns []turn
 	for lane := range lanes {
-		s.plan(lane, now, func(p *place) {
-			i, found := index[p.webhook]
+		s.plan(lane, now, func(e *endpointState) {
+			i, found := index[e.webhook]
 			if !found {
 				i = len(turns)
-				index[p.webhook] = i
-				turns = append(turns, turn{webhook: p.webhook, made: p.made})
+				index[e.webhook] = i
+				turns = append(turns, turn{webhook: e.webhook, made: e.made})
 			}
 			turns[i].n[lane]++
 		})
@@ -242,8 +242,8 @@ func (s *scheduler) claimed(turns []turn, jobs []job) {
 			got[j.Webhook] = new([lanes]int)
 		}
 		got[j.Webhook][j.Lane]++
-		if p := s.endpoints[j.Webhook]; j.Lane == firstLane {
-			p.made = max(p.made, j.Made+1)
+		if e := s.endpoints[j.Webhook]; j.Lane == firstLane {
+			e.made = max(e.made, j.Made+1)
 		}
 	}
 	for _, t := range turns {
@@ -262,28 +262,28 @@ func (s *scheduler) claimed(turns []turn, jobs []job) {
 // learn adjusts the slots of an endpoint to how an attempt ended, and after how
 // long. It says, once, that the endpoint has failed for long.
 func (s *scheduler) learn(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
-	p := s.endpoints[webhook]
+	e := s.endpoints[webhook]
 	if accepted {
-		p.cap = min(p.cap+1, s.perEnd)
-		p.failingSince, p.warned = time.Time{}, false
+		e.cap = min(e.cap+1, s.perEnd)
+		e.failingSince, e.warned = time.Time{}, false
 		return false
 	}
 	if took >= failsLate {
-		p.cap = max(p.cap/2, min(minCap, s.perEnd))
+		e.cap = max(e.cap/2, min(minCap, s.perEnd))
 	}
-	if p.failingSince.IsZero() {
-		p.failingSince = now
+	if e.failingSince.IsZero() {
+		e.failingSince = now
 	}
-	warn := !p.warned && now.Sub(p.failingSince) >= failingLong
-	p.warned = p.warned || warn
+	warn := !e.warned && now.Sub(e.failingSince) >= failingLong
+	e.warned = e.warned || warn
 	return warn
 }
 
 // next says how long until an endpoint is ready; at most limit.
 func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
-	for _, p := range s.endpoints {
-		for lane, ready := range p.ready {
-			if !ready.IsZero() && s.may(laneKind(lane), p) {
+	for _, e := range s.endpoints {
+		for lane, ready := range e.ready {
+			if !ready.IsZero() && s.may(laneKind(lane), e) {
 				limit = min(limit, ready.Sub(now))
 			}
 		}
@@ -292,39 +292,39 @@ func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
 }
 
 // forget drops endpoints that have nothing to do and accept. Where more than half
-// of the places are taken, those above that are given up, so that what a look
-// finds, up to maxDiscovered of each lane, has a place. A later look finds them again.
+// of maxEndpoints are known, those above that are dropped, so that there is room for
+// what a look finds, up to maxDiscovered of each lane. A later look finds them again.
 func (s *scheduler) forget(now time.Time) {
-	var waiting []*place
-	for webhook, p := range s.endpoints {
+	var waiting []*endpointState
+	for webhook, e := range s.endpoints {
 		switch {
-		case p.used != [lanes]int{}:
-		case p.ready != [lanes]time.Time{}:
-			waiting = append(waiting, p)
-		case p.failingSince.IsZero() || len(s.endpoints) > maxEndpoints/2:
+		case e.used != [lanes]int{}:
+		case e.ready != [lanes]time.Time{}:
+			waiting = append(waiting, e)
+		case e.failingSince.IsZero() || len(s.endpoints) > maxEndpoints/2:
 			delete(s.endpoints, webhook)
 		}
 	}
 	if most := len(s.endpoints) - maxEndpoints/2; most > 0 {
 		inTurn(waiting, now)
-		for _, p := range waiting[max(0, len(waiting)-most):] {
-			delete(s.endpoints, p.webhook)
+		for _, e := range waiting[max(0, len(waiting)-most):] {
+			delete(s.endpoints, e.webhook)
 		}
 	}
 }
 
-// inTurn sorts places by when they are due. Those that are due go round by
+// inTurn sorts endpoints by when they are due. Those that are due go round by
 // client, and within a client by when they last had a turn.
-func inTurn(places []*place, now time.Time) {
-	slices.SortFunc(places, func(x, y *place) int {
+func inTurn(endpoints []*endpointState, now time.Time) {
+	slices.SortFunc(endpoints, func(x, y *endpointState) int {
 		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(x.served, y.served))
 	})
-	rank, of := make(map[*place]int, len(places)), map[id.Client]int{}
-	for _, p := range places {
-		rank[p] = of[p.client]
-		of[p.client]++
+	rank, of := make(map[*endpointState]int, len(endpoints)), map[id.Client]int{}
+	for _, e := range endpoints {
+		rank[e] = of[e.client]
+		of[e.client]++
 	}
-	slices.SortStableFunc(places, func(x, y *place) int {
+	slices.SortStableFunc(endpoints, func(x, y *endpointState) int {
 		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(rank[x], rank[y]))
 	})
 }

@@ -35,9 +35,9 @@ func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
 	if got["one"] != 16 || got["many"] != 20 {
 		t.Errorf("a client with one endpoint got %d slots and one with a hundred %d", got["one"], got["many"])
 	}
-	for webhook, p := range s.endpoints {
-		if p.client == "many" && p.used[firstLane] > 1 {
-			t.Errorf("%s has %d turns before others had one", webhook, p.used[firstLane])
+	for webhook, e := range s.endpoints {
+		if e.client == "many" && e.used[firstLane] > 1 {
+			t.Errorf("%s has %d turns before others had one", webhook, e.used[firstLane])
 		}
 	}
 }
@@ -143,8 +143,8 @@ func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
 	}
 }
 
-// crowded makes a scheduler all of whose places are taken, by clients of some
-// endpoints each.
+// crowded makes a scheduler that knows as many endpoints as it may, by clients of
+// some endpoints each.
 func crowded(perClient int, lane laneKind, due time.Time) *scheduler {
 	s := newScheduler(Config{}.withDefaults())
 	for i := range maxEndpoints {
@@ -153,7 +153,7 @@ func crowded(perClient int, lane laneKind, due time.Time) *scheduler {
 	return s
 }
 
-func TestACrowdLeavesPlacesForWhatIsDue(t *testing.T) {
+func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
 	now := time.Now()
 	newcomer := waiting{Webhook: "newcomer", Client: "other"}
 	for how, comes := range map[string]func(*scheduler){
@@ -170,7 +170,7 @@ func TestACrowdLeavesPlacesForWhatIsDue(t *testing.T) {
 			comes(s)
 			s.forget(now)
 			if n := len(s.endpoints); n > maxEndpoints/2 {
-				t.Errorf("beside %s, %d places are taken after a look", who, n)
+				t.Errorf("beside %s, %d endpoints are known after a look", who, n)
 			}
 			if got := handed(s, s.turns(now))["other"]; got == 0 {
 				t.Errorf("beside %s, what %s tells of gets no turn", who, how)
@@ -218,7 +218,7 @@ SELECT 'dlv_' || webhook, client, webhook, 'evt', '1', 'match.computed', '{}', n
 	r.apply(subscribed, r.match(other))
 	look()
 	if turns := w.scheduler.turns(w.Now()); len(turns) != 1 || turns[0].webhook != webhook {
-		t.Errorf("%d turns, %d places", len(turns), len(w.scheduler.endpoints))
+		t.Errorf("%d turns, %d endpoints", len(turns), len(w.scheduler.endpoints))
 	}
 }
 
