@@ -102,7 +102,7 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 	}
 
 	q, a := r.queue(time.Minute), newScheduler(Config{}.withDefaults())
-	var after [lanes]id.Webhook
+	var after [attemptKinds]id.Webhook
 	for claims := 0; len(want) > 0; claims++ {
 		if claims > 2*n/256 {
 			t.Fatalf("%d are not claimed after %d claims", len(want), claims)
@@ -111,19 +111,19 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found[firstLane]) > maxDiscovered {
-			t.Fatalf("a look finds %d endpoints", len(found[firstLane]))
+		if len(found[firstAttempt]) > maxDiscovered {
+			t.Fatalf("a look finds %d endpoints", len(found[firstAttempt]))
 		}
 		now := time.Now()
-		for _, e := range found[firstLane] {
-			a.expect(firstLane, e, now)
+		for _, e := range found[firstAttempt] {
+			a.expect(firstAttempt, e, now)
 		}
 		turns := a.turns(now)
 		jobs, err := q.claim(t.Context(), turns)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := a.budget[firstLane]; len(turns) > most || len(jobs) > most {
+		if most := a.budget[firstAttempt]; len(turns) > most || len(jobs) > most {
 			t.Fatalf("a claim of %d for %d endpoints, over the %d slots", len(jobs), len(turns), most)
 		}
 		a.claimed(turns, jobs)
@@ -132,7 +132,7 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 				t.Fatalf("%s is claimed twice", j.Delivery)
 			}
 			delete(want, string(j.Delivery))
-			a.release(firstLane, j.Webhook, 1)
+			a.release(firstAttempt, j.Webhook, 1)
 		}
 	}
 }

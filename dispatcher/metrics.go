@@ -62,9 +62,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // started counts an attempt; what it returns is called at its end.
 func (m *Metrics) started(j job) func(outcome) {
-	gauge := m.inFlight.WithLabelValues(j.Lane.String())
+	gauge := m.inFlight.WithLabelValues(j.Kind.String())
 	gauge.Inc()
-	if j.Lane == firstLane && !j.Cancelled {
+	if j.Kind == firstAttempt && !j.Cancelled {
 		m.delay.Observe(j.Age.Seconds())
 	}
 	return func(o outcome) {
@@ -78,7 +78,7 @@ func (m *Metrics) started(j job) func(outcome) {
 		case o.verdict != delivered:
 			return
 		}
-		m.attempts.WithLabelValues(j.Lane.String(), result).Inc()
+		m.attempts.WithLabelValues(j.Kind.String(), result).Inc()
 		m.seconds.Observe(o.latency.Seconds())
 	}
 }
@@ -91,9 +91,9 @@ func (m *Metrics) ended(states map[id.Delivery]string) {
 	}
 }
 
-func (m *Metrics) waiting(lane laneKind, endpoints []waiting) {
-	m.oldest.WithLabelValues(lane.String()).Set(oldest(endpoints).Seconds())
-	m.endpoints.WithLabelValues(lane.String()).Set(float64(len(endpoints)))
+func (m *Metrics) waiting(kind attemptKind, endpoints []waiting) {
+	m.oldest.WithLabelValues(kind.String()).Set(oldest(endpoints).Seconds())
+	m.endpoints.WithLabelValues(kind.String()).Set(float64(len(endpoints)))
 }
 
 func oldest(endpoints []waiting) (age time.Duration) {
@@ -113,12 +113,12 @@ type Stats struct {
 
 // Stats reads the state of the queue.
 func (d *Dispatcher) Stats(ctx context.Context) (Stats, error) {
-	found, err := (&queue{pool: d.Pool}).discover(ctx, [lanes]id.Webhook{})
+	found, err := (&queue{pool: d.Pool}).discover(ctx, [attemptKinds]id.Webhook{})
 	if err != nil {
 		return Stats{}, err
 	}
 	return Stats{
-		WaitingEndpoints: len(found[firstLane]), OldestWaiting: oldest(found[firstLane]),
-		RetryEndpoints: len(found[retryLane]), MostOverdue: oldest(found[retryLane]),
+		WaitingEndpoints: len(found[firstAttempt]), OldestWaiting: oldest(found[firstAttempt]),
+		RetryEndpoints: len(found[retryAttempt]), MostOverdue: oldest(found[retryAttempt]),
 	}, nil
 }

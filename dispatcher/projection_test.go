@@ -25,15 +25,15 @@ func (r *rig) claim(n int) []job {
 // claimBy claims as the process whose queue it is.
 func (r *rig) claimBy(q *queue, n int) []job {
 	r.Helper()
-	found, err := q.discover(r.Context(), [lanes]id.Webhook{})
+	found, err := q.discover(r.Context(), [attemptKinds]id.Webhook{})
 	if err != nil {
 		r.Fatal(err)
 	}
 	var turns []turn
-	for lane := range lanes {
-		for _, e := range found[lane] {
+	for kind := range attemptKinds {
+		for _, e := range found[kind] {
 			turns = append(turns, turn{webhook: e.Webhook})
-			turns[len(turns)-1].n[lane] = n
+			turns[len(turns)-1].n[kind] = n
 		}
 	}
 	jobs, err := q.claim(r.Context(), turns)

@@ -36,7 +36,7 @@ const commitLazily = `SELECT set_config('synchronous_commit', 'off', true)`
 type job struct {
 	Delivery  id.Delivery
 	Token     int
-	Lane      laneKind
+	Kind      attemptKind
 	Failed    int // attempts before this one
 	Client    id.Client
 	Webhook   id.Webhook
@@ -76,12 +76,12 @@ WITH turns AS (
 		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
 ), picked AS (
-	SELECT client, delivery, 0 AS lane FROM first UNION ALL SELECT client, delivery, 1 FROM retry
+	SELECT client, delivery, 0 AS kind FROM first UNION ALL SELECT client, delivery, 1 FROM retry
 )
 UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, holder = $5
 FROM picked p, dispatch_endpoints e
 WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
-RETURNING q.delivery, q.token, p.lane, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
+RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
 	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, now() - q.occurred_at, q.made, q.event`
 
 const rereadQueue = `
@@ -98,7 +98,7 @@ func (q *queue) reread(ctx context.Context, j job) (job, error) {
 // on those that have never failed are to be looked for: before that all are held.
 type turn struct {
 	webhook id.Webhook
-	n       [lanes]int
+	n       [attemptKinds]int
 	made    int64
 }
 
@@ -107,7 +107,7 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 	webhooks, first, retry := make([]string, len(turns)), make([]int32, len(turns)), make([]int32, len(turns))
 	made := make([]int64, len(turns))
 	for i, t := range turns {
-		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstLane]), int32(t.n[retryLane]) //nolint:gosec // bounded by the budgets
+		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstAttempt]), int32(t.n[retryAttempt]) //nolint:gosec // bounded by the budgets
 		made[i] = t.made
 	}
 	var jobs []job
@@ -125,7 +125,7 @@ func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
 }
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
-	err = row.Scan(&j.Delivery, &j.Token, &j.Lane, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
+	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
 		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Age, &j.Made, &j.Event)
 	return j, err
 }
@@ -176,11 +176,11 @@ type waiting struct {
 const maxDiscovered = 2_000
 
 // discover lists the endpoints that have something to do, from one webhook on.
-func (q *queue) discover(ctx context.Context, after [lanes]id.Webhook) (found [lanes][]waiting, err error) {
+func (q *queue) discover(ctx context.Context, after [attemptKinds]id.Webhook) (found [attemptKinds][]waiting, err error) {
 	err = q.send(ctx, func(b *pgx.Batch) {
-		for lane, sql := range [lanes]string{discoverFirst, discoverRetry} {
-			b.Queue(sql, after[lane], maxDiscovered).Query(func(rows pgx.Rows) (err error) {
-				found[lane], err = pgx.CollectRows(rows, pgx.RowToStructByPos[waiting])
+		for kind, sql := range [attemptKinds]string{discoverFirst, discoverRetry} {
+			b.Queue(sql, after[kind], maxDiscovered).Query(func(rows pgx.Rows) (err error) {
+				found[kind], err = pgx.CollectRows(rows, pgx.RowToStructByPos[waiting])
 				return err
 			})
 		}

@@ -8,17 +8,17 @@ import (
 	"kindred/domain/id"
 )
 
-// laneKind tells what has never failed from retries. Each has a budget of its
-// own.
-type laneKind int
+// attemptKind is first attempts or retries. Each has a budget of its own, so that
+// neither starves the other.
+type attemptKind int
 
 const (
-	firstLane laneKind = iota
-	retryLane
-	lanes
+	firstAttempt attemptKind = iota
+	retryAttempt
+	attemptKinds
 )
 
-func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
+func (k attemptKind) String() string { return [attemptKinds]string{"first", "retry"}[k] }
 
 // scheduler knows which endpoints may have work, and whose turn it is.
 //
@@ -32,22 +32,22 @@ func (k laneKind) String() string { return [lanes]string{"first", "retry"}[k] }
 // before what is not, and of what is due each client has its share. The caller holds a
 // lock.
 type scheduler struct {
-	budget [lanes]int
+	budget [attemptKinds]int
 	perEnd int
 
-	used      [lanes]int
+	used      [attemptKinds]int
 	endpoints map[id.Webhook]*endpointState
-	byClient  map[id.Client][lanes]int // slots in use
-	served    uint64                   // counts turns given
+	byClient  map[id.Client][attemptKinds]int // slots in use
+	served    uint64                          // counts turns given
 }
 
 // endpointState is an endpoint as the scheduler knows it.
 type endpointState struct {
 	webhook id.Webhook
 	client  id.Client
-	ready   [lanes]time.Time // from when on it may have work; zero: none is known
-	made    int64            // where a claim begins: what was made before is held
-	used    [lanes]int
+	ready   [attemptKinds]time.Time // from when on it may have work; zero: none is known
+	made    int64                   // where a claim begins: what was made before is held
+	used    [attemptKinds]int
 	cap     int
 	served  uint64 // when it last had a turn
 
@@ -77,15 +77,15 @@ const (
 
 func newScheduler(c Config) *scheduler {
 	return &scheduler{
-		budget:    [lanes]int{c.FirstAttempts, c.Retries},
+		budget:    [attemptKinds]int{c.FirstAttempts, c.Retries},
 		perEnd:    c.PerEndpoint,
 		endpoints: map[id.Webhook]*endpointState{},
-		byClient:  map[id.Client][lanes]int{},
+		byClient:  map[id.Client][attemptKinds]int{},
 	}
 }
 
 // expect notes that an endpoint may have work from a time on.
-func (s *scheduler) expect(lane laneKind, w waiting, from time.Time) {
+func (s *scheduler) expect(kind attemptKind, w waiting, from time.Time) {
 	e := s.endpoints[w.Webhook]
 	if e == nil {
 		if len(s.endpoints) >= maxEndpoints {
@@ -94,10 +94,10 @@ func (s *scheduler) expect(lane laneKind, w waiting, from time.Time) {
 		e = &endpointState{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEnd), s.perEnd/4)}
 		s.endpoints[w.Webhook] = e
 	}
-	if e.ready[lane].IsZero() || from.Before(e.ready[lane]) {
-		e.ready[lane] = from
+	if e.ready[kind].IsZero() || from.Before(e.ready[kind]) {
+		e.ready[kind] = from
 	}
-	if lane == firstLane {
+	if kind == firstAttempt {
 		e.made = w.Made
 	}
 }
@@ -109,10 +109,10 @@ func (s *scheduler) arrive(w waiting, now time.Time) {
 	switch {
 	case e == nil && len(s.endpoints) >= maxEndpoints:
 		s.forget(now)
-	case e != nil && !e.ready[firstLane].IsZero():
+	case e != nil && !e.ready[firstAttempt].IsZero():
 		w.Made = min(w.Made, e.made)
 	}
-	s.expect(firstLane, w, now)
+	s.expect(firstAttempt, w, now)
 }
 
 // clientTurn is a client in a round.
@@ -123,20 +123,20 @@ type clientTurn struct {
 	next      int
 }
 
-// plan hands out the free slots of a lane among the endpoints that are ready.
-func (s *scheduler) plan(lane laneKind, now time.Time, give func(*endpointState)) {
-	free := s.budget[lane] - s.used[lane]
+// plan hands out the free slots of a kind among the endpoints that are ready.
+func (s *scheduler) plan(kind attemptKind, now time.Time, give func(*endpointState)) {
+	free := s.budget[kind] - s.used[kind]
 	if free <= 0 {
 		return
 	}
 	clients := map[id.Client]*clientTurn{}
 	for _, e := range s.endpoints {
-		if ready := e.ready[lane]; ready.IsZero() || ready.After(now) || !s.may(lane, e) {
+		if ready := e.ready[kind]; ready.IsZero() || ready.After(now) || !s.may(kind, e) {
 			continue
 		}
 		t := clients[e.client]
 		if t == nil {
-			t = &clientTurn{room: s.room(lane, e.client)}
+			t = &clientTurn{room: s.room(kind, e.client)}
 			clients[e.client] = t
 		}
 		t.served = max(t.served, e.served)
@@ -159,11 +159,11 @@ func (s *scheduler) plan(lane laneKind, now time.Time, give func(*endpointState)
 				break
 			}
 			e := t.endpoints[t.next]
-			s.take(lane, e)
+			s.take(kind, e)
 			give(e)
 			free--
 			t.room--
-			if e.used[lane] >= e.cap {
+			if e.used[kind] >= e.cap {
 				t.endpoints = slices.Delete(t.endpoints, t.next, t.next+1)
 			} else {
 				t.next++
@@ -179,8 +179,8 @@ func (s *scheduler) plan(lane laneKind, now time.Time, give func(*endpointState)
 
 // room is how many more slots a client may take: up to as many as it leaves
 // free, and one if it has none.
-func (s *scheduler) room(lane laneKind, c id.Client) int {
-	free, mine := s.budget[lane]-s.used[lane], s.byClient[c][lane]
+func (s *scheduler) room(kind attemptKind, c id.Client) int {
+	free, mine := s.budget[kind]-s.used[kind], s.byClient[c][kind]
 	if free > 0 && mine == 0 {
 		return max(1, free/2)
 	}
@@ -188,46 +188,46 @@ func (s *scheduler) room(lane laneKind, c id.Client) int {
 }
 
 // may says whether an endpoint can have a slot just now.
-func (s *scheduler) may(lane laneKind, e *endpointState) bool {
-	return e.used[lane] < e.cap && s.room(lane, e.client) > 0
+func (s *scheduler) may(kind attemptKind, e *endpointState) bool {
+	return e.used[kind] < e.cap && s.room(kind, e.client) > 0
 }
 
-func (s *scheduler) take(lane laneKind, e *endpointState) {
+func (s *scheduler) take(kind attemptKind, e *endpointState) {
 	s.served++
 	e.served = s.served
-	e.used[lane]++
-	s.used[lane]++
+	e.used[kind]++
+	s.used[kind]++
 	used := s.byClient[e.client]
-	used[lane]++
+	used[kind]++
 	s.byClient[e.client] = used
 }
 
 // release gives slots back.
-func (s *scheduler) release(lane laneKind, webhook id.Webhook, n int) {
+func (s *scheduler) release(kind attemptKind, webhook id.Webhook, n int) {
 	e := s.endpoints[webhook]
-	e.used[lane] -= n
-	s.used[lane] -= n
+	e.used[kind] -= n
+	s.used[kind] -= n
 	used := s.byClient[e.client]
-	used[lane] -= n
+	used[kind] -= n
 	s.byClient[e.client] = used
-	if used == [lanes]int{} {
+	if used == [attemptKinds]int{} {
 		delete(s.byClient, e.client)
 	}
 }
 
-// turns plans both lanes.
+// turns plans both kinds.
 func (s *scheduler) turns(now time.Time) []turn {
 	index := map[id.Webhook]int{}
 	var turns []turn
-	for lane := range lanes {
-		s.plan(lane, now, func(e *endpointState) {
+	for kind := range attemptKinds {
+		s.plan(kind, now, func(e *endpointState) {
 			i, found := index[e.webhook]
 			if !found {
 				i = len(turns)
 				index[e.webhook] = i
 				turns = append(turns, turn{webhook: e.webhook, made: e.made})
 			}
-			turns[i].n[lane]++
+			turns[i].n[kind]++
 		})
 	}
 	return turns
@@ -236,24 +236,24 @@ func (s *scheduler) turns(now time.Time) []turn {
 // claimed settles a round: slots that found nothing are given back, and an
 // endpoint that had less than it was offered is known to have no more.
 func (s *scheduler) claimed(turns []turn, jobs []job) {
-	got := map[id.Webhook]*[lanes]int{}
+	got := map[id.Webhook]*[attemptKinds]int{}
 	for _, j := range jobs {
 		if got[j.Webhook] == nil {
-			got[j.Webhook] = new([lanes]int)
+			got[j.Webhook] = new([attemptKinds]int)
 		}
-		got[j.Webhook][j.Lane]++
-		if e := s.endpoints[j.Webhook]; j.Lane == firstLane {
+		got[j.Webhook][j.Kind]++
+		if e := s.endpoints[j.Webhook]; j.Kind == firstAttempt {
 			e.made = max(e.made, j.Made+1)
 		}
 	}
 	for _, t := range turns {
-		for lane, n := range t.n {
+		for kind, n := range t.n {
 			if have := got[t.webhook]; have != nil {
-				n -= have[lane]
+				n -= have[kind]
 			}
 			if n > 0 {
-				s.release(laneKind(lane), t.webhook, n)
-				s.endpoints[t.webhook].ready[lane] = time.Time{}
+				s.release(attemptKind(kind), t.webhook, n)
+				s.endpoints[t.webhook].ready[kind] = time.Time{}
 			}
 		}
 	}
@@ -282,8 +282,8 @@ func (s *scheduler) learn(webhook id.Webhook, accepted bool, took time.Duration,
 // next says how long until an endpoint is ready; at most limit.
 func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
 	for _, e := range s.endpoints {
-		for lane, ready := range e.ready {
-			if !ready.IsZero() && s.may(laneKind(lane), e) {
+		for kind, ready := range e.ready {
+			if !ready.IsZero() && s.may(attemptKind(kind), e) {
 				limit = min(limit, ready.Sub(now))
 			}
 		}
@@ -293,13 +293,13 @@ func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
 
 // forget drops endpoints that have nothing to do and accept. Where more than half
 // of maxEndpoints are known, those above that are dropped, so that there is room for
-// what a look finds, up to maxDiscovered of each lane. A later look finds them again.
+// what a look finds, up to maxDiscovered of each kind. A later look finds them again.
 func (s *scheduler) forget(now time.Time) {
 	var waiting []*endpointState
 	for webhook, e := range s.endpoints {
 		switch {
-		case e.used != [lanes]int{}:
-		case e.ready != [lanes]time.Time{}:
+		case e.used != [attemptKinds]int{}:
+		case e.ready != [attemptKinds]time.Time{}:
 			waiting = append(waiting, e)
 		case e.failingSince.IsZero() || len(s.endpoints) > maxEndpoints/2:
 			delete(s.endpoints, webhook)

@@ -13,7 +13,7 @@ func ready(c Config, now time.Time, endpoints map[id.Client]int) *scheduler {
 	s := newScheduler(c.withDefaults())
 	for client, n := range endpoints {
 		for i := range n {
-			s.expect(firstLane, waiting{Webhook: id.Webhook(fmt.Sprintf("%s/%d", client, i)), Client: client}, now)
+			s.expect(firstAttempt, waiting{Webhook: id.Webhook(fmt.Sprintf("%s/%d", client, i)), Client: client}, now)
 		}
 	}
 	return s
@@ -23,7 +23,7 @@ func ready(c Config, now time.Time, endpoints map[id.Client]int) *scheduler {
 func handed(s *scheduler, turns []turn) map[id.Client]int {
 	n := map[id.Client]int{}
 	for _, t := range turns {
-		n[s.endpoints[t.webhook].client] += t.n[firstLane]
+		n[s.endpoints[t.webhook].client] += t.n[firstAttempt]
 	}
 	return n
 }
@@ -36,8 +36,8 @@ func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
 		t.Errorf("a client with one endpoint got %d slots and one with a hundred %d", got["one"], got["many"])
 	}
 	for webhook, e := range s.endpoints {
-		if e.client == "many" && e.used[firstLane] > 1 {
-			t.Errorf("%s has %d turns before others had one", webhook, e.used[firstLane])
+		if e.client == "many" && e.used[firstAttempt] > 1 {
+			t.Errorf("%s has %d turns before others had one", webhook, e.used[firstAttempt])
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestEndpointsTakeTurns(t *testing.T) {
 		turns := s.turns(now)
 		for _, turn := range turns {
 			seen[turn.webhook] = true
-			s.release(firstLane, turn.webhook, turn.n[firstLane])
+			s.release(firstAttempt, turn.webhook, turn.n[firstAttempt])
 		}
 	}
 	if len(seen) != 40 {
@@ -67,7 +67,7 @@ func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
 	if wait := s.next(now, time.Minute); wait != time.Minute {
 		t.Errorf("asks again after %s, although nobody may have a slot", wait)
 	}
-	s.expect(firstLane, waiting{Webhook: "newcomer", Client: "other"}, now)
+	s.expect(firstAttempt, waiting{Webhook: "newcomer", Client: "other"}, now)
 	if got := handed(s, s.turns(now))["other"]; got != 16 {
 		t.Errorf("the newcomer got %d slots", got)
 	}
@@ -80,7 +80,7 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 		turns := s.turns(now)
 		n := handed(s, turns)["c"]
 		for _, turn := range turns {
-			s.release(firstLane, turn.webhook, turn.n[firstLane])
+			s.release(firstAttempt, turn.webhook, turn.n[firstAttempt])
 		}
 		return n
 	}
@@ -90,10 +90,10 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 	for range 10 {
 		s.turns(now)
 	}
-	if n := s.used[firstLane]; n != 64 {
+	if n := s.used[firstAttempt]; n != 64 {
 		t.Errorf("%d slots for one that accepts, not 64", n)
 	}
-	s.release(firstLane, "c/0", 64)
+	s.release(firstAttempt, "c/0", 64)
 	for range 10 {
 		s.learn("c/0", false, time.Millisecond, now)
 	}
@@ -115,15 +115,15 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
 	now := time.Now()
 	s := newScheduler(Config{FirstAttempts: 1000, Retries: 10, PerEndpoint: 1000}.withDefaults())
-	s.expect(retryLane, waiting{Webhook: "w", Client: "c"}, now)
+	s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now)
 	for range 50 {
 		s.turns(now)
 	}
-	if s.used[retryLane] > 10 {
-		t.Errorf("%d retries in flight, not 10", s.used[retryLane])
+	if s.used[retryAttempt] > 10 {
+		t.Errorf("%d retries in flight, not 10", s.used[retryAttempt])
 	}
-	s.expect(firstLane, waiting{Webhook: "w", Client: "c"}, now)
-	if turns := s.turns(now); len(turns) != 1 || turns[0].n[firstLane] == 0 {
+	s.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, now)
+	if turns := s.turns(now); len(turns) != 1 || turns[0].n[firstAttempt] == 0 {
 		t.Error("retries keep first attempts from being made")
 	}
 }
@@ -131,7 +131,7 @@ func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
 func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
-	s.expect(retryLane, waiting{Webhook: "w", Client: "c"}, now.Add(time.Minute))
+	s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now.Add(time.Minute))
 	if turns := s.turns(now); len(turns) != 0 {
 		t.Error("a turn before its time")
 	}
@@ -145,10 +145,10 @@ func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
 
 // crowded makes a scheduler that knows as many endpoints as it may, by clients of
 // some endpoints each.
-func crowded(perClient int, lane laneKind, due time.Time) *scheduler {
+func crowded(perClient int, kind attemptKind, due time.Time) *scheduler {
 	s := newScheduler(Config{}.withDefaults())
 	for i := range maxEndpoints {
-		s.expect(lane, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: id.Client(fmt.Sprint(i / perClient))}, due)
+		s.expect(kind, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: id.Client(fmt.Sprint(i / perClient))}, due)
 	}
 	return s
 }
@@ -158,14 +158,14 @@ func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
 	newcomer := waiting{Webhook: "newcomer", Client: "other"}
 	for how, comes := range map[string]func(*scheduler){
 		"a notification": func(s *scheduler) { s.arrive(newcomer, now) },
-		"a look":         func(s *scheduler) { s.forget(now); s.expect(firstLane, newcomer, now) },
+		"a look":         func(s *scheduler) { s.forget(now); s.expect(firstAttempt, newcomer, now) },
 	} {
 		for who, s := range map[string]*scheduler{
-			"the retries of one client":        crowded(maxEndpoints, retryLane, now.Add(8*time.Minute)),
-			"the retries of ten thousand":      crowded(1, retryLane, now.Add(8*time.Minute)),
-			"the work of one client":           crowded(maxEndpoints, firstLane, now),
-			"the work of a hundred":            crowded(100, firstLane, now),
-			"the work of a hundred since long": crowded(100, firstLane, now.Add(-time.Hour)),
+			"the retries of one client":        crowded(maxEndpoints, retryAttempt, now.Add(8*time.Minute)),
+			"the retries of ten thousand":      crowded(1, retryAttempt, now.Add(8*time.Minute)),
+			"the work of one client":           crowded(maxEndpoints, firstAttempt, now),
+			"the work of a hundred":            crowded(100, firstAttempt, now),
+			"the work of a hundred since long": crowded(100, firstAttempt, now.Add(-time.Hour)),
 		} {
 			comes(s)
 			s.forget(now)
@@ -183,7 +183,7 @@ func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	for i := range maxEndpoints {
-		s.expect(retryLane, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: "c"}, now.Add(time.Duration(i+1)*time.Second))
+		s.expect(retryAttempt, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: "c"}, now.Add(time.Duration(i+1)*time.Second))
 	}
 	s.forget(now)
 	for i := range maxEndpoints {
@@ -204,7 +204,7 @@ SELECT 'whk_' || n, $1, 'http://s.example', '{match.computed}', 'active', now() 
 INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, failed, due_at)
 SELECT 'dlv_' || webhook, client, webhook, 'evt', '1', 'match.computed', '{}', now(), 5, now() + interval '8 min' FROM dispatch_endpoints`)
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
-	var after [lanes]id.Webhook
+	var after [attemptKinds]id.Webhook
 	look := func() (more bool) {
 		var err error
 		if after, more, err = w.discover(t.Context(), after); err != nil {
@@ -227,13 +227,13 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 	s := ready(Config{}, now, map[id.Client]int{"c": 2})
 	turns := s.turns(now)
 	s.claimed(turns, []job{{Webhook: "c/0", Client: "c"}})
-	if s.used[firstLane] != 1 || s.byClient["c"][firstLane] != 1 {
-		t.Errorf("%d slots in use, not 1", s.used[firstLane])
+	if s.used[firstAttempt] != 1 || s.byClient["c"][firstAttempt] != 1 {
+		t.Errorf("%d slots in use, not 1", s.used[firstAttempt])
 	}
 	if more := s.turns(now); len(more) != 0 {
 		t.Error("asked again where there was nothing")
 	}
-	s.release(firstLane, "c/0", 1)
+	s.release(firstAttempt, "c/0", 1)
 	s.forget(now)
 	if len(s.endpoints) != 0 || len(s.byClient) != 0 {
 		t.Error("idle endpoints are not forgotten")
@@ -253,7 +253,7 @@ func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
 	turns := s.turns(now)
 	s.claimed(turns, []job{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
 	s.arrive(waiting{Webhook: "w", Client: "c", Made: 12}, now)
-	if at() != 12 || s.endpoints["w"].ready[firstLane] != now {
+	if at() != 12 || s.endpoints["w"].ready[firstAttempt] != now {
 		t.Errorf("after all were held, claims begin at %d (%+v)", at(), s.endpoints["w"])
 	}
 }

@@ -76,7 +76,7 @@ func (w *worker) work(ctx context.Context) {
 	var (
 		wanted         = true // a look at the queue
 		lookFrom, poll time.Time
-		after          [lanes]id.Webhook
+		after          [attemptKinds]id.Webhook
 	)
 	for ctx.Err() == nil {
 		now := w.Now()
@@ -143,7 +143,7 @@ func (w *worker) trouble(ctx context.Context, err error) {
 
 // discover tells the scheduler which endpoints have work. It returns where the
 // next look begins, and whether there is more to look at now.
-func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [lanes]id.Webhook, more bool, err error) {
+func (w *worker) discover(ctx context.Context, after [attemptKinds]id.Webhook) (next [attemptKinds]id.Webhook, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
 	if err := w.queue.sweep(ctx); err != nil {
@@ -157,14 +157,14 @@ func (w *worker) discover(ctx context.Context, after [lanes]id.Webhook) (next [l
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scheduler.forget(now)
-	for lane, endpoints := range found {
+	for kind, endpoints := range found {
 		for _, e := range endpoints {
-			w.scheduler.expect(laneKind(lane), e, now.Add(-e.Overdue))
+			w.scheduler.expect(attemptKind(kind), e, now.Add(-e.Overdue))
 		}
 		if len(endpoints) == maxDiscovered {
-			next[lane], more = endpoints[maxDiscovered-1].Webhook, true
+			next[kind], more = endpoints[maxDiscovered-1].Webhook, true
 		}
-		w.Metrics.waiting(laneKind(lane), endpoints)
+		w.Metrics.waiting(attemptKind(kind), endpoints)
 	}
 	return next, more, nil
 }
@@ -192,7 +192,7 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	}
 	for _, j := range jobs {
 		j.read = began
-		if j.Lane == retryLane {
+		if j.Kind == retryAttempt {
 			signal(w.look) // to learn when the next one is due
 		}
 		w.inFlight.Go(func() { w.deliver(ctx, j) })
@@ -209,7 +209,7 @@ func (w *worker) take(jobs []job) []job {
 		_, flies := w.flying[j.Delivery]
 		w.flying[j.Delivery] = j.Token
 		if flies {
-			w.scheduler.release(j.Lane, j.Webhook, 1)
+			w.scheduler.release(j.Kind, j.Webhook, 1)
 			continue
 		}
 		fresh = append(fresh, j)
@@ -232,7 +232,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 
 	now := w.Now()
 	w.mu.Lock()
-	w.scheduler.release(j.Lane, j.Webhook, 1)
+	w.scheduler.release(j.Kind, j.Webhook, 1)
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
 		warn = w.scheduler.learn(j.Webhook, o.verdict == delivered, o.latency, now)
