@@ -417,7 +417,7 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 	}, Config{}.withDefaults())
 	fail := func() outcome {
 		w.scheduler.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, now)
-		w.scheduler.claimed(w.scheduler.turns(now), []job{{Webhook: "w"}})
+		w.scheduler.claimed(w.scheduler.quotas(now), []job{{Webhook: "w"}})
 		w.deliver(t.Context(), job{Webhook: "w", Client: "c", Address: address{Clear: "http://user:hunter2@127.0.0.1/hunter2?hunter2"}, Body: []byte("hunter2"), read: now})
 		return <-w.outcomes
 	}

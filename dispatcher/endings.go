@@ -20,7 +20,7 @@ type Endings struct{ Pool *pgxpool.Pool }
 const (
 	maxEndings = 1_000 // of one batch, which becomes one event
 	maxGather  = 10_000
-	maxBatches = 50 // of one turn
+	maxBatches = 50 // of one call
 
 	endingsTimeout = 20 * time.Second
 )

@@ -81,7 +81,7 @@ func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 }
 
 // Ten thousand subscriptions to one event: it is queued for all of them in one
-// transaction, each claim takes what there are slots for, and all have their turn.
+// transaction, each claim takes what there are slots for, and all get some.
 func TestTenThousandSubscriptionsAreEachServed(t *testing.T) {
 	const n = 10_000
 	r := newRig(t, Config{})
@@ -118,15 +118,15 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 		for _, e := range found[firstAttempt] {
 			a.expect(firstAttempt, e, now)
 		}
-		turns := a.turns(now)
-		jobs, err := q.claim(t.Context(), turns)
+		quotas := a.quotas(now)
+		jobs, err := q.claim(t.Context(), quotas)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := a.budget[firstAttempt]; len(turns) > most || len(jobs) > most {
-			t.Fatalf("a claim of %d for %d endpoints, over the %d slots", len(jobs), len(turns), most)
+		if most := a.budget[firstAttempt]; len(quotas) > most || len(jobs) > most {
+			t.Fatalf("a claim of %d for %d endpoints, over the %d slots", len(jobs), len(quotas), most)
 		}
-		a.claimed(turns, jobs)
+		a.claimed(quotas, jobs)
 		for _, j := range jobs {
 			if !want[string(j.Delivery)] {
 				t.Fatalf("%s is claimed twice", j.Delivery)

@@ -82,9 +82,9 @@ WHERE h.failing_since < $1 AND e.state = 'active'`
 // noteHealth writes down how receivers answer, every second and at the end, and
 // counts those that have failed for long.
 func (w *worker) noteHealth(ctx context.Context) {
-	for turn := 0; ; turn++ {
+	for round := 0; ; round++ {
 		goOn := sleep(ctx, healthEvery)
-		if err := w.noteHealthOnce(ctx, turn%countEvery == 0); err != nil {
+		if err := w.noteHealthOnce(ctx, round%countEvery == 0); err != nil {
 			w.Logger.WarnContext(ctx, "health of webhook endpoints cannot be noted", "error", err)
 		}
 		if !goOn {

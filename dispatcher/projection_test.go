@@ -29,14 +29,14 @@ func (r *rig) claimBy(q *queue, n int) []job {
 	if err != nil {
 		r.Fatal(err)
 	}
-	var turns []turn
+	var quotas []quota
 	for kind := range attemptKinds {
 		for _, e := range found[kind] {
-			turns = append(turns, turn{webhook: e.Webhook})
-			turns[len(turns)-1].n[kind] = n
+			quotas = append(quotas, quota{webhook: e.Webhook})
+			quotas[len(quotas)-1].n[kind] = n
 		}
 	}
-	jobs, err := q.claim(r.Context(), turns)
+	jobs, err := q.claim(r.Context(), quotas)
 	if err != nil {
 		r.Fatal(err)
 	}

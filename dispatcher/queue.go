@@ -63,15 +63,15 @@ const isCancelled = `(q.position < e.cancelled_through OR NOT q.test AND q.event
 // delivery, right before it is sent. Whatever the clock says, it takes nothing
 // from another process that lives.
 const claimQueue = `
-WITH turns AS (
+WITH quotas AS (
 	SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[]) AS t (webhook, first, retry, made)
 ), first AS (
-	SELECT q.client, q.delivery FROM turns t CROSS JOIN LATERAL (
+	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
 		WHERE webhook = t.webhook AND failed = 0 AND made >= t.made AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY made LIMIT t.first FOR UPDATE SKIP LOCKED) q
 ), retry AS (
-	SELECT q.client, q.delivery FROM turns t CROSS JOIN LATERAL (
+	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
 		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
 		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
@@ -94,19 +94,19 @@ func (q *queue) reread(ctx context.Context, j job) (job, error) {
 	return j, err
 }
 
-// turn is how many deliveries of each kind an endpoint may begin, and from where
+// quota is how many deliveries of each kind an endpoint may begin, and from where
 // on those that have never failed are to be looked for: before that all are held.
-type turn struct {
+type quota struct {
 	webhook id.Webhook
 	n       [attemptKinds]int
 	made    int64
 }
 
-// claim takes what is ready, up to each turn's numbers, under a lease.
-func (q *queue) claim(ctx context.Context, turns []turn) ([]job, error) {
-	webhooks, first, retry := make([]string, len(turns)), make([]int32, len(turns)), make([]int32, len(turns))
-	made := make([]int64, len(turns))
-	for i, t := range turns {
+// claim takes what is ready, up to each quota, under a lease.
+func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
+	webhooks, first, retry := make([]string, len(quotas)), make([]int32, len(quotas)), make([]int32, len(quotas))
+	made := make([]int64, len(quotas))
+	for i, t := range quotas {
 		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstAttempt]), int32(t.n[retryAttempt]) //nolint:gosec // bounded by the budgets
 		made[i] = t.made
 	}

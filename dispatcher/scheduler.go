@@ -20,7 +20,7 @@ const (
 
 func (k attemptKind) String() string { return [attemptKinds]string{"first", "retry"}[k] }
 
-// scheduler knows which endpoints may have work, and whose turn it is.
+// scheduler knows which endpoints may have work, and which goes next.
 //
 // Slots go round by client, and within a client by endpoint. No client takes
 // more slots than it leaves free, so that a newcomer finds room however many
@@ -38,7 +38,7 @@ type scheduler struct {
 	used      [attemptKinds]int
 	endpoints map[id.Webhook]*endpointState
 	byClient  map[id.Client][attemptKinds]int // slots in use
-	served    uint64                          // counts turns given
+	served    uint64                          // counts slots given
 }
 
 // endpointState is an endpoint as the scheduler knows it.
@@ -49,13 +49,13 @@ type endpointState struct {
 	made    int64                   // where a claim begins: what was made before is held
 	used    [attemptKinds]int
 	cap     int
-	served  uint64 // when it last had a turn
+	served  uint64 // when it last had a slot
 
 	failingSince time.Time // zero while it accepts
 	warned       bool
 }
 
-// due is when it next wants a turn; now, where that is past.
+// due is when it next has work; now, where that is past.
 func (e *endpointState) due(now time.Time) time.Time {
 	var due time.Time
 	for _, ready := range e.ready {
@@ -115,8 +115,8 @@ func (s *scheduler) arrive(w waiting, now time.Time) {
 	s.expect(firstAttempt, w, now)
 }
 
-// clientTurn is a client in a round.
-type clientTurn struct {
+// clientShare is a client in a round.
+type clientShare struct {
 	served    uint64
 	room      int
 	endpoints []*endpointState
@@ -129,27 +129,27 @@ func (s *scheduler) plan(kind attemptKind, now time.Time, give func(*endpointSta
 	if free <= 0 {
 		return
 	}
-	clients := map[id.Client]*clientTurn{}
+	clients := map[id.Client]*clientShare{}
 	for _, e := range s.endpoints {
 		if ready := e.ready[kind]; ready.IsZero() || ready.After(now) || !s.may(kind, e) {
 			continue
 		}
 		t := clients[e.client]
 		if t == nil {
-			t = &clientTurn{room: s.room(kind, e.client)}
+			t = &clientShare{room: s.room(kind, e.client)}
 			clients[e.client] = t
 		}
 		t.served = max(t.served, e.served)
 		t.endpoints = append(t.endpoints, e)
 	}
-	round := make([]*clientTurn, 0, len(clients))
+	round := make([]*clientShare, 0, len(clients))
 	for _, t := range clients {
 		slices.SortFunc(t.endpoints, func(x, y *endpointState) int {
 			return cmp.Or(cmp.Compare(x.served, y.served), cmp.Compare(x.webhook, y.webhook))
 		})
 		round = append(round, t)
 	}
-	slices.SortFunc(round, func(x, y *clientTurn) int {
+	slices.SortFunc(round, func(x, y *clientShare) int {
 		return cmp.Or(cmp.Compare(x.served, y.served), cmp.Compare(x.endpoints[0].webhook, y.endpoints[0].webhook))
 	})
 	for len(round) > 0 && free > 0 {
@@ -215,27 +215,27 @@ func (s *scheduler) release(kind attemptKind, webhook id.Webhook, n int) {
 	}
 }
 
-// turns plans both kinds.
-func (s *scheduler) turns(now time.Time) []turn {
+// quotas hands out the free slots of both kinds.
+func (s *scheduler) quotas(now time.Time) []quota {
 	index := map[id.Webhook]int{}
-	var turns []turn
+	var quotas []quota
 	for kind := range attemptKinds {
 		s.plan(kind, now, func(e *endpointState) {
 			i, found := index[e.webhook]
 			if !found {
-				i = len(turns)
+				i = len(quotas)
 				index[e.webhook] = i
-				turns = append(turns, turn{webhook: e.webhook, made: e.made})
+				quotas = append(quotas, quota{webhook: e.webhook, made: e.made})
 			}
-			turns[i].n[kind]++
+			quotas[i].n[kind]++
 		})
 	}
-	return turns
+	return quotas
 }
 
 // claimed settles a round: slots that found nothing are given back, and an
 // endpoint that had less than it was offered is known to have no more.
-func (s *scheduler) claimed(turns []turn, jobs []job) {
+func (s *scheduler) claimed(quotas []quota, jobs []job) {
 	got := map[id.Webhook]*[attemptKinds]int{}
 	for _, j := range jobs {
 		if got[j.Webhook] == nil {
@@ -246,7 +246,7 @@ func (s *scheduler) claimed(turns []turn, jobs []job) {
 			e.made = max(e.made, j.Made+1)
 		}
 	}
-	for _, t := range turns {
+	for _, t := range quotas {
 		for kind, n := range t.n {
 			if have := got[t.webhook]; have != nil {
 				n -= have[kind]
@@ -306,16 +306,16 @@ func (s *scheduler) forget(now time.Time) {
 		}
 	}
 	if most := len(s.endpoints) - maxEndpoints/2; most > 0 {
-		inTurn(waiting, now)
+		sortByDue(waiting, now)
 		for _, e := range waiting[max(0, len(waiting)-most):] {
 			delete(s.endpoints, e.webhook)
 		}
 	}
 }
 
-// inTurn sorts endpoints by when they are due. Those that are due go round by
-// client, and within a client by when they last had a turn.
-func inTurn(endpoints []*endpointState, now time.Time) {
+// sortByDue sorts endpoints by when they are due. Those that are due go round by
+// client, and within a client by when they last had a slot.
+func sortByDue(endpoints []*endpointState, now time.Time) {
 	slices.SortFunc(endpoints, func(x, y *endpointState) int {
 		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(x.served, y.served))
 	})

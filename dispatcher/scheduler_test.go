@@ -20,9 +20,9 @@ func ready(c Config, now time.Time, endpoints map[id.Client]int) *scheduler {
 }
 
 // handed counts the slots of a round by client.
-func handed(s *scheduler, turns []turn) map[id.Client]int {
+func handed(s *scheduler, quotas []quota) map[id.Client]int {
 	n := map[id.Client]int{}
-	for _, t := range turns {
+	for _, t := range quotas {
 		n[s.endpoints[t.webhook].client] += t.n[firstAttempt]
 	}
 	return n
@@ -31,30 +31,30 @@ func handed(s *scheduler, turns []turn) map[id.Client]int {
 func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{FirstAttempts: 40}, now, map[id.Client]int{"many": 100, "one": 1})
-	got := handed(s, s.turns(now))
+	got := handed(s, s.quotas(now))
 	if got["one"] != 16 || got["many"] != 20 {
 		t.Errorf("a client with one endpoint got %d slots and one with a hundred %d", got["one"], got["many"])
 	}
 	for webhook, e := range s.endpoints {
 		if e.client == "many" && e.used[firstAttempt] > 1 {
-			t.Errorf("%s has %d turns before others had one", webhook, e.used[firstAttempt])
+			t.Errorf("%s has %d slots before others had one", webhook, e.used[firstAttempt])
 		}
 	}
 }
 
-func TestEndpointsTakeTurns(t *testing.T) {
+func TestEndpointsShareSlotsInRotation(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{FirstAttempts: 8}, now, map[id.Client]int{"many": 40})
 	seen := map[id.Webhook]bool{}
 	for range 10 {
-		turns := s.turns(now)
-		for _, turn := range turns {
-			seen[turn.webhook] = true
-			s.release(firstAttempt, turn.webhook, turn.n[firstAttempt])
+		quotas := s.quotas(now)
+		for _, quota := range quotas {
+			seen[quota.webhook] = true
+			s.release(firstAttempt, quota.webhook, quota.n[firstAttempt])
 		}
 	}
 	if len(seen) != 40 {
-		t.Errorf("%d of 40 endpoints had a turn in 40 slots", len(seen))
+		t.Errorf("%d of 40 endpoints had a slot of 40", len(seen))
 	}
 }
 
@@ -62,13 +62,13 @@ func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"hanging": 1000})
 	for range 1000 {
-		s.turns(now) // nothing is ever released
+		s.quotas(now) // nothing is ever released
 	}
 	if wait := s.next(now, time.Minute); wait != time.Minute {
 		t.Errorf("asks again after %s, although nobody may have a slot", wait)
 	}
 	s.expect(firstAttempt, waiting{Webhook: "newcomer", Client: "other"}, now)
-	if got := handed(s, s.turns(now))["other"]; got != 16 {
+	if got := handed(s, s.quotas(now))["other"]; got != 16 {
 		t.Errorf("the newcomer got %d slots", got)
 	}
 }
@@ -77,10 +77,10 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 1})
 	used := func() int {
-		turns := s.turns(now)
-		n := handed(s, turns)["c"]
-		for _, turn := range turns {
-			s.release(firstAttempt, turn.webhook, turn.n[firstAttempt])
+		quotas := s.quotas(now)
+		n := handed(s, quotas)["c"]
+		for _, quota := range quotas {
+			s.release(firstAttempt, quota.webhook, quota.n[firstAttempt])
 		}
 		return n
 	}
@@ -88,7 +88,7 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 		s.learn("c/0", true, time.Millisecond, now)
 	}
 	for range 10 {
-		s.turns(now)
+		s.quotas(now)
 	}
 	if n := s.used[firstAttempt]; n != 64 {
 		t.Errorf("%d slots for one that accepts, not 64", n)
@@ -117,13 +117,13 @@ func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
 	s := newScheduler(Config{FirstAttempts: 1000, Retries: 10, PerEndpoint: 1000}.withDefaults())
 	s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now)
 	for range 50 {
-		s.turns(now)
+		s.quotas(now)
 	}
 	if s.used[retryAttempt] > 10 {
 		t.Errorf("%d retries in flight, not 10", s.used[retryAttempt])
 	}
 	s.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, now)
-	if turns := s.turns(now); len(turns) != 1 || turns[0].n[firstAttempt] == 0 {
+	if quotas := s.quotas(now); len(quotas) != 1 || quotas[0].n[firstAttempt] == 0 {
 		t.Error("retries keep first attempts from being made")
 	}
 }
@@ -132,14 +132,14 @@ func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now.Add(time.Minute))
-	if turns := s.turns(now); len(turns) != 0 {
-		t.Error("a turn before its time")
+	if quotas := s.quotas(now); len(quotas) != 0 {
+		t.Error("a quota before its time")
 	}
 	if wait := s.next(now, time.Hour); wait != time.Minute {
 		t.Errorf("the next is in %s, not in a minute", wait)
 	}
-	if turns := s.turns(now.Add(time.Minute)); len(turns) != 1 {
-		t.Error("no turn at its time")
+	if quotas := s.quotas(now.Add(time.Minute)); len(quotas) != 1 {
+		t.Error("no quota at its time")
 	}
 }
 
@@ -172,8 +172,8 @@ func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
 			if n := len(s.endpoints); n > maxEndpoints/2 {
 				t.Errorf("beside %s, %d endpoints are known after a look", who, n)
 			}
-			if got := handed(s, s.turns(now))["other"]; got == 0 {
-				t.Errorf("beside %s, what %s tells of gets no turn", who, how)
+			if got := handed(s, s.quotas(now))["other"]; got == 0 {
+				t.Errorf("beside %s, what %s tells of gets no slot", who, how)
 			}
 		}
 	}
@@ -217,20 +217,20 @@ SELECT 'dlv_' || webhook, client, webhook, 'evt', '1', 'match.computed', '{}', n
 	webhook, subscribed := r.subscribe(other, "http://b.example", "")
 	r.apply(subscribed, r.match(other))
 	look()
-	if turns := w.scheduler.turns(w.Now()); len(turns) != 1 || turns[0].webhook != webhook {
-		t.Errorf("%d turns, %d endpoints", len(turns), len(w.scheduler.endpoints))
+	if quotas := w.scheduler.quotas(w.Now()); len(quotas) != 1 || quotas[0].webhook != webhook {
+		t.Errorf("%d quotas, %d endpoints", len(quotas), len(w.scheduler.endpoints))
 	}
 }
 
 func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 2})
-	turns := s.turns(now)
-	s.claimed(turns, []job{{Webhook: "c/0", Client: "c"}})
+	quotas := s.quotas(now)
+	s.claimed(quotas, []job{{Webhook: "c/0", Client: "c"}})
 	if s.used[firstAttempt] != 1 || s.byClient["c"][firstAttempt] != 1 {
 		t.Errorf("%d slots in use, not 1", s.used[firstAttempt])
 	}
-	if more := s.turns(now); len(more) != 0 {
+	if more := s.quotas(now); len(more) != 0 {
 		t.Error("asked again where there was nothing")
 	}
 	s.release(firstAttempt, "c/0", 1)
@@ -250,8 +250,8 @@ func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
 			t.Errorf("%d has arrived, and claims begin at %d, not %d", step.arrives, at(), step.from)
 		}
 	}
-	turns := s.turns(now)
-	s.claimed(turns, []job{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
+	quotas := s.quotas(now)
+	s.claimed(quotas, []job{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
 	s.arrive(waiting{Webhook: "w", Client: "c", Made: 12}, now)
 	if at() != 12 || s.endpoints["w"].ready[firstAttempt] != now {
 		t.Errorf("after all were held, claims begin at %d (%+v)", at(), s.endpoints["w"])

@@ -42,7 +42,7 @@ type worker struct {
 	health    *health
 
 	look     chan struct{} // the queue has changed
-	turn     chan struct{} // a slot is free, or the scheduler has more
+	wake     chan struct{} // a slot is free, or the scheduler knows of more work
 	outcomes chan outcome
 	inFlight sync.WaitGroup
 }
@@ -58,7 +58,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		flying:     map[id.Delivery]int{},
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
-		turn:       make(chan struct{}, 1),
+		wake:       make(chan struct{}, 1),
 		outcomes:   make(chan outcome, maxOutcomes),
 	}
 }
@@ -116,7 +116,7 @@ func (w *worker) work(ctx context.Context) {
 		case <-ctx.Done():
 		case <-w.look:
 			wanted = true
-		case <-w.turn:
+		case <-w.wake:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -173,18 +173,18 @@ func (w *worker) discover(ctx context.Context, after [attemptKinds]id.Webhook) (
 // It says whether it asked the database at all.
 func (w *worker) claim(ctx context.Context) (bool, error) {
 	w.mu.Lock()
-	turns := w.scheduler.turns(w.Now())
+	quotas := w.scheduler.quotas(w.Now())
 	w.mu.Unlock()
-	if len(turns) == 0 {
+	if len(quotas) == 0 {
 		return false, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
 	began := w.Now()
-	jobs, err := w.queue.claim(bounded, turns)
+	jobs, err := w.queue.claim(bounded, quotas)
 	w.Metrics.claims.Observe(w.Now().Sub(began).Seconds())
 	w.mu.Lock()
-	w.scheduler.claimed(turns, jobs)
+	w.scheduler.claimed(quotas, jobs)
 	jobs = w.take(jobs)
 	w.mu.Unlock()
 	if err != nil {
@@ -239,7 +239,7 @@ func (w *worker) deliver(ctx context.Context, j job) {
 		w.health.learn(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
-	signal(w.turn)
+	signal(w.wake)
 	if warn {
 		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
 			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
@@ -338,6 +338,6 @@ func (w *worker) arrived(told string) bool {
 	for _, one := range all {
 		w.scheduler.arrive(one, now)
 	}
-	signal(w.turn)
+	signal(w.wake)
 	return true
 }
