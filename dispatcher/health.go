@@ -32,7 +32,7 @@ type answered struct{ success, failure, failing *time.Time }
 
 func newHealth() *health { return &health{recent: map[endpointKey]*answered{}} }
 
-func (h *health) learn(by endpointKey, accepted bool, at time.Time) {
+func (h *health) observe(by endpointKey, accepted bool, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.recent[by]

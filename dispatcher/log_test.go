@@ -336,7 +336,7 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 		{two, false, 6, new(at(6))},
 	}
 	for _, s := range steps {
-		s.by.health.learn(endpointKey{client, webhook}, s.accepted, at(s.minute))
+		s.by.health.observe(endpointKey{client, webhook}, s.accepted, at(s.minute))
 		if err := s.by.noteHealthOnce(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}

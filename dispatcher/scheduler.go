@@ -108,7 +108,7 @@ func (s *scheduler) arrive(w waiting, now time.Time) {
 	e := s.endpoints[w.Webhook]
 	switch {
 	case e == nil && len(s.endpoints) >= maxEndpoints:
-		s.forget(now)
+		s.evict(now)
 	case e != nil && !e.ready[firstAttempt].IsZero():
 		w.Made = min(w.Made, e.made)
 	}
@@ -123,8 +123,8 @@ type clientShare struct {
 	next      int
 }
 
-// plan hands out the free slots of a kind among the endpoints that are ready.
-func (s *scheduler) plan(kind attemptKind, now time.Time, give func(*endpointState)) {
+// allocate hands out the free slots of a kind among the endpoints that are ready.
+func (s *scheduler) allocate(kind attemptKind, now time.Time, give func(*endpointState)) {
 	free := s.budget[kind] - s.used[kind]
 	if free <= 0 {
 		return
@@ -220,7 +220,7 @@ func (s *scheduler) quotas(now time.Time) []quota {
 	index := map[id.Webhook]int{}
 	var quotas []quota
 	for kind := range attemptKinds {
-		s.plan(kind, now, func(e *endpointState) {
+		s.allocate(kind, now, func(e *endpointState) {
 			i, found := index[e.webhook]
 			if !found {
 				i = len(quotas)
@@ -233,7 +233,7 @@ func (s *scheduler) quotas(now time.Time) []quota {
 	return quotas
 }
 
-// claimed settles a round: slots that found nothing are given back, and an
+// claimed ends a round: slots that found nothing are given back, and an
 // endpoint that had less than it was offered is known to have no more.
 func (s *scheduler) claimed(quotas []quota, jobs []job) {
 	got := map[id.Webhook]*[attemptKinds]int{}
@@ -259,9 +259,9 @@ func (s *scheduler) claimed(quotas []quota, jobs []job) {
 	}
 }
 
-// learn adjusts the slots of an endpoint to how an attempt ended, and after how
+// observe adjusts the slots of an endpoint to how an attempt ended, and after how
 // long. It says, once, that the endpoint has failed for long.
-func (s *scheduler) learn(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
+func (s *scheduler) observe(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
 	e := s.endpoints[webhook]
 	if accepted {
 		e.cap = min(e.cap+1, s.perEnd)
@@ -291,10 +291,10 @@ func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
 	return max(limit, 0)
 }
 
-// forget drops endpoints that have nothing to do and accept. Where more than half
+// evict drops endpoints that have nothing to do and accept. Where more than half
 // of maxEndpoints are known, those above that are dropped, so that there is room for
 // what a look finds, up to maxDiscovered of each kind. A later look finds them again.
-func (s *scheduler) forget(now time.Time) {
+func (s *scheduler) evict(now time.Time) {
 	var waiting []*endpointState
 	for webhook, e := range s.endpoints {
 		switch {

@@ -85,7 +85,7 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 		return n
 	}
 	for range 200 {
-		s.learn("c/0", true, time.Millisecond, now)
+		s.observe("c/0", true, time.Millisecond, now)
 	}
 	for range 10 {
 		s.quotas(now)
@@ -95,18 +95,18 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 	}
 	s.release(firstAttempt, "c/0", 64)
 	for range 10 {
-		s.learn("c/0", false, time.Millisecond, now)
+		s.observe("c/0", false, time.Millisecond, now)
 	}
 	if n := s.endpoints["c/0"].cap; n != 64 {
 		t.Errorf("%d slots for one that fails at once, not 64", n)
 	}
 	for range 10 {
-		s.learn("c/0", false, failsLate, now)
+		s.observe("c/0", false, failsLate, now)
 	}
 	if n := used(); n != minCap {
 		t.Errorf("%d slots for one that fails late, not %d", n, minCap)
 	}
-	s.learn("c/0", true, time.Millisecond, now)
+	s.observe("c/0", true, time.Millisecond, now)
 	if n := used(); n != minCap+1 {
 		t.Errorf("%d slots after a success, not %d", n, minCap+1)
 	}
@@ -158,7 +158,7 @@ func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
 	newcomer := waiting{Webhook: "newcomer", Client: "other"}
 	for how, comes := range map[string]func(*scheduler){
 		"a notification": func(s *scheduler) { s.arrive(newcomer, now) },
-		"a look":         func(s *scheduler) { s.forget(now); s.expect(firstAttempt, newcomer, now) },
+		"a look":         func(s *scheduler) { s.evict(now); s.expect(firstAttempt, newcomer, now) },
 	} {
 		for who, s := range map[string]*scheduler{
 			"the retries of one client":        crowded(maxEndpoints, retryAttempt, now.Add(8*time.Minute)),
@@ -168,7 +168,7 @@ func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
 			"the work of a hundred since long": crowded(100, firstAttempt, now.Add(-time.Hour)),
 		} {
 			comes(s)
-			s.forget(now)
+			s.evict(now)
 			if n := len(s.endpoints); n > maxEndpoints/2 {
 				t.Errorf("beside %s, %d endpoints are known after a look", who, n)
 			}
@@ -185,7 +185,7 @@ func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
 	for i := range maxEndpoints {
 		s.expect(retryAttempt, waiting{Webhook: id.Webhook(fmt.Sprint(i)), Client: "c"}, now.Add(time.Duration(i+1)*time.Second))
 	}
-	s.forget(now)
+	s.evict(now)
 	for i := range maxEndpoints {
 		if kept := s.endpoints[id.Webhook(fmt.Sprint(i))] != nil; kept != (i < maxEndpoints/2) {
 			t.Fatalf("whether %d of %d is kept: %t", i, maxEndpoints, kept)
@@ -234,7 +234,7 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 		t.Error("asked again where there was nothing")
 	}
 	s.release(firstAttempt, "c/0", 1)
-	s.forget(now)
+	s.evict(now)
 	if len(s.endpoints) != 0 || len(s.byClient) != 0 {
 		t.Error("idle endpoints are not forgotten")
 	}

@@ -156,7 +156,7 @@ func (w *worker) discover(ctx context.Context, after [attemptKinds]id.Webhook) (
 	now := w.Now() // later than the database's, so that nothing is asked for before it is due
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.scheduler.forget(now)
+	w.scheduler.evict(now)
 	for kind, endpoints := range found {
 		for _, e := range endpoints {
 			w.scheduler.expect(attemptKind(kind), e, now.Add(-e.Overdue))
@@ -235,8 +235,8 @@ func (w *worker) deliver(ctx context.Context, j job) {
 	w.scheduler.release(j.Kind, j.Webhook, 1)
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
-		warn = w.scheduler.learn(j.Webhook, o.verdict == delivered, o.latency, now)
-		w.health.learn(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
+		warn = w.scheduler.observe(j.Webhook, o.verdict == delivered, o.latency, now)
+		w.health.observe(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
 	signal(w.wake)
