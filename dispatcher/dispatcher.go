@@ -85,14 +85,14 @@ func (c Config) withDefaults() Config {
 // Run delivers until ctx ends. Then it claims nothing more, and returns when the
 // attempts in flight have ended, within their time-out, and are noted; nobody
 // takes them over meanwhile. What a database that does not answer keeps it from
-// noting is sent again when it has left, or its lease has ended.
+// noting is sent again when it is deregistered, or its lease has ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	config := d.Config.withDefaults()
 	if err := d.makePartitions(ctx); err != nil {
 		return fmt.Errorf("prepare the delivery log: %w", err)
 	}
 	w := newWorker(d, config)
-	if err := (&roll{queue: w.queue}).join(ctx); err != nil {
+	if err := (&registry{queue: w.queue}).register(ctx); err != nil {
 		return err
 	}
 
@@ -112,7 +112,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	completer.Wait()
 	die()
 	background.Wait()
-	w.leave(ctx)
+	w.deregister(ctx)
 	w.transport.CloseIdleConnections()
 	return nil
 }

@@ -313,7 +313,7 @@ func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
 	r.apply(subscribed)
 	r.apply(r.matches(client, 5)...)
 	r.start(r.Dispatcher)
-	other := r.member()
+	other := r.worker()
 	for range 5 {
 		rx.next(t)
 	}

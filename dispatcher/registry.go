@@ -21,8 +21,8 @@ const (
 	buryTime = deadAfter / 2 * beatEvery
 )
 
-// roll is what one process knows of all that deliver.
-type roll struct {
+// registry is what one process knows of all workers, which are processes that deliver.
+type registry struct {
 	queue *queue
 	seen  map[int64]beats
 }
@@ -35,11 +35,11 @@ type beats struct {
 }
 
 const (
-	register = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
-	beat     = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1 RETURNING beat`
-	roster   = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
+	insertWorker  = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
+	beat          = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1 RETURNING beat`
+	selectWorkers = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
-	// A worker that is alive after all finds its row gone, and joins anew.
+	// A worker that is alive after all finds its row gone, and registers anew.
 	strike = `DELETE FROM dispatch_workers WHERE id = $1 AND beat = $2`
 
 	// What is held stands at the head of each index, so a bounded part of them is
@@ -66,11 +66,11 @@ UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.client = h.c
 	maxHeld = 2_000
 )
 
-// join makes the queue's claims those of a new member of the roll.
-func (r *roll) join(ctx context.Context) error {
+// register makes the queue's claims those of a new worker.
+func (r *registry) register(ctx context.Context) error {
 	var me int64
-	if err := r.queue.control.QueryRow(ctx, register).Scan(&me); err != nil {
-		return fmt.Errorf("join those who deliver: %w", err)
+	if err := r.queue.control.QueryRow(ctx, insertWorker).Scan(&me); err != nil {
+		return fmt.Errorf("register a worker: %w", err)
 	}
 	r.queue.holder.Store(me)
 	return nil
@@ -78,16 +78,16 @@ func (r *roll) join(ctx context.Context) error {
 
 // call counts up our beat and looks at those of the others. It buries one that is
 // dead, if any, and returns how many deliveries it has set free.
-func (r *roll) call(ctx context.Context) (freed int64, err error) {
+func (r *registry) call(ctx context.Context) (freed int64, err error) {
 	me := r.queue.holder.Load()
 	tag, err := r.queue.control.Exec(ctx, beat, me)
 	if err != nil {
 		return 0, fmt.Errorf("beat: %w", err)
 	}
 	if tag.RowsAffected() == 0 { // we stood still for so long that we were given up
-		return 0, r.join(ctx)
+		return 0, r.register(ctx)
 	}
-	rows, err := r.queue.control.Query(ctx, roster, me)
+	rows, err := r.queue.control.Query(ctx, selectWorkers, me)
 	if err != nil {
 		return 0, fmt.Errorf("read the beats of others: %w", err)
 	}
@@ -115,14 +115,14 @@ func (r *roll) call(ctx context.Context) (freed int64, err error) {
 	return 0, nil
 }
 
-// bury strikes a worker off the roll that is dead, or leaves, and sets free what
+// bury removes a worker that is dead, or stops, and sets free what
 // it holds. Where that takes too long, what it holds is free when its leases end.
-func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error) {
+func (r *registry) bury(ctx context.Context, dead, count int64) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, buryTime)
 	defer cancel()
 	tag, err := r.queue.control.Exec(ctx, strike, dead, count)
 	if err != nil {
-		return 0, fmt.Errorf("strike a dead process off the roll: %w", err)
+		return 0, fmt.Errorf("remove a dead worker: %w", err)
 	}
 	if tag.RowsAffected() == 0 { // another has done so, or it lives
 		return 0, nil
@@ -144,8 +144,8 @@ func (r *roll) bury(ctx context.Context, dead, count int64) (n int64, err error)
 	return n, nil
 }
 
-// leave strikes us off the roll, and sets free what could not be noted.
-func (r *roll) leave(ctx context.Context) error {
+// deregister removes this worker, and sets free what could not be noted.
+func (r *registry) deregister(ctx context.Context) error {
 	var count int64
 	me := r.queue.holder.Load()
 	err := r.queue.control.QueryRow(ctx, beat, me).Scan(&count)
@@ -153,7 +153,7 @@ func (r *roll) leave(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("leave those who deliver: %w", err)
+		return fmt.Errorf("deregister a worker: %w", err)
 	}
 	_, err = r.bury(ctx, me, count)
 	return err
@@ -161,7 +161,7 @@ func (r *roll) leave(ctx context.Context) error {
 
 // live beats until ctx ends.
 func (w *worker) live(ctx context.Context) {
-	r := &roll{queue: w.queue}
+	r := &registry{queue: w.queue}
 	for sleep(ctx, beatEvery) {
 		bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 		freed, err := r.call(bounded)
@@ -175,12 +175,12 @@ func (w *worker) live(ctx context.Context) {
 	}
 }
 
-// leave ends the signs of life. Where the database does not answer for as long as
+// deregister removes this worker when it stops. Where the database does not answer for as long as
 // others need to see that they have ended, it is left to them.
-func (w *worker) leave(ctx context.Context) {
+func (w *worker) deregister(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadAfter*beatEvery)
 	defer cancel()
-	if err := (&roll{queue: w.queue}).leave(ctx); err != nil {
-		w.Logger.WarnContext(ctx, "those who deliver cannot be left", "error", err)
+	if err := (&registry{queue: w.queue}).deregister(ctx); err != nil {
+		w.Logger.WarnContext(ctx, "worker cannot be deregistered", "error", err)
 	}
 }

@@ -11,31 +11,31 @@ import (
 	"kindred/postgres/pgtest"
 )
 
-// member is a process that delivers, as far as others can tell.
-func (r *rig) member() *roll {
+// worker registers a process that delivers, as far as others can tell.
+func (r *rig) worker() *registry {
 	r.Helper()
-	m := &roll{queue: r.queue(time.Minute)}
-	if err := m.join(r.Context()); err != nil {
+	m := &registry{queue: r.queue(time.Minute)}
+	if err := m.register(r.Context()); err != nil {
 		r.Fatal(err)
 	}
 	return m
 }
 
-// holder is a member that holds all that is queued: some deliveries to one webhook.
-func (r *rig) holder(deliveries int) *roll {
+// holder is a worker that holds all that is queued: some deliveries to one webhook.
+func (r *rig) holder(deliveries int) *registry {
 	r.Helper()
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(append([]eventstore.Recorded{subscribed}, r.matches(client, deliveries)...)...)
-	m := r.member()
+	m := r.worker()
 	if n := len(r.claimBy(m.queue, deliveries)); n != deliveries {
 		r.Fatal("claimed", n)
 	}
 	return m
 }
 
-// call has a member give a sign of life, and returns how many deliveries it set free.
-func (r *rig) call(m *roll) int64 {
+// call has a worker give a sign of life, and returns how many deliveries it set free.
+func (r *rig) call(m *registry) int64 {
 	r.Helper()
 	freed, err := m.call(r.Context())
 	if err != nil {
@@ -51,7 +51,7 @@ func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
 	_, subscribed := r.subscribe(client, rx.URL, "")
 	r.apply(subscribed)
 	r.apply(r.matches(client, 10)...)
-	dead := r.member()
+	dead := r.worker()
 	dead.queue.lease = time.Hour
 	jobs := r.claimBy(dead.queue, 10)
 	if len(jobs) != 10 {
@@ -77,7 +77,7 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
 	r.apply(r.matches(client, 6)...)
-	slow, quick := r.member(), r.member()
+	slow, quick := r.worker(), r.worker()
 	held := r.claimBy(slow.queue, 3)
 	r.claimBy(quick.queue, 3)
 
@@ -137,7 +137,7 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 	for range 3 {
 		rx.next(t)
 	}
-	other := r.member()
+	other := r.worker()
 	cancel()
 	beats := func() int {
 		return r.count(`SELECT coalesce(max(beat), 0) FROM dispatch_workers WHERE id <> $1`, other.queue.holder.Load())
@@ -164,7 +164,7 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 
 func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t *testing.T) {
 	r := newRig(t, Config{})
-	dead, lives := r.holder(2), r.member()
+	dead, lives := r.holder(2), r.worker()
 	release := pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
 	ctx, timeOut := context.WithCancel(t.Context())
 	var burying sync.WaitGroup
@@ -194,7 +194,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 // looks after one dead process at a time.
 func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
 	r := newRig(t, Config{})
-	lives := r.member()
+	lives := r.worker()
 	for range 2 {
 		r.holder(2)
 	}
@@ -218,17 +218,17 @@ func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
 		t.Errorf("%d deliveries were set free", freed)
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_workers`); n != 1 {
-		t.Errorf("%d are on the roll", n)
+		t.Errorf("%d workers are registered", n)
 	}
 }
 
-// What could not be noted is nobody's once its process has left.
-func TestWhoLeavesSetsFreeWhatItHolds(t *testing.T) {
+// What could not be noted is nobody's once its worker is deregistered.
+func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
 	r := newRig(t, Config{})
-	leaves, stays := r.holder(2), r.member()
-	r.call(leaves)
-	for range 2 { // again: there is nothing to leave
-		if err := leaves.leave(t.Context()); err != nil {
+	stopping, stays := r.holder(2), r.worker()
+	r.call(stopping)
+	for range 2 { // again: there is nothing to deregister
+		if err := stopping.deregister(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
