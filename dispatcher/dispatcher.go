@@ -102,7 +102,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	background.Go(func() { w.listen(ctx) })
 	background.Go(func() { w.maintain(ctx) })
 	background.Go(func() { w.noteHealth(ctx) })
-	background.Go(func() { w.live(alive) })
+	background.Go(func() { w.keepAlive(alive) })
 	completer.Go(func() { w.complete(ctx) })
 
 	w.work(ctx)

@@ -10,37 +10,37 @@ import (
 )
 
 // What a process holds is free when its leases end, and long before that when
-// it is dead. It is dead to another one that saw its beats stand still for
+// it is dead. It is dead to another one that saw its heartbeats stand still for
 // deadAfter of its own: where none of them reaches the database, nobody dies,
 // and clocks that jump mean nothing.
 const (
-	beatEvery = 400 * time.Millisecond
-	deadAfter = 6 // beats
+	heartbeatEvery = 400 * time.Millisecond
+	deadAfter      = 6 // heartbeats
 
 	// buryTime is for one burial, during which we give no sign of life.
-	buryTime = deadAfter / 2 * beatEvery
+	buryTime = deadAfter / 2 * heartbeatEvery
 )
 
 // registry is what one process knows of all workers, which are processes that deliver.
 type registry struct {
 	queue *queue
-	seen  map[int64]beats
+	seen  map[int64]heartbeats
 }
 
-// beats is where another's count stood when it was last seen to move, and for
+// heartbeats is where another's count stood when it was last seen to move, and for
 // how many of our own it has stood there.
-type beats struct {
+type heartbeats struct {
 	count int64
 	stood int
 }
 
 const (
-	insertWorker  = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
-	beat          = `UPDATE dispatch_workers SET beat = beat + 1 WHERE id = $1 RETURNING beat`
-	selectWorkers = `SELECT id, beat FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
+	insertWorker   = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
+	countHeartbeat = `UPDATE dispatch_workers SET heartbeats = heartbeats + 1 WHERE id = $1 RETURNING heartbeats`
+	selectWorkers  = `SELECT id, heartbeats FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
 	// A worker that is alive after all finds its row gone, and registers anew.
-	strike = `DELETE FROM dispatch_workers WHERE id = $1 AND beat = $2`
+	strike = `DELETE FROM dispatch_workers WHERE id = $1 AND heartbeats = $2`
 
 	// What is held stands at the head of each index, so a bounded part of them is
 	// looked at. A newer token takes the claims from whoever holds them still.
@@ -76,33 +76,33 @@ func (r *registry) register(ctx context.Context) error {
 	return nil
 }
 
-// call counts up our beat and looks at those of the others. It buries one that is
+// heartbeat counts up our heartbeats and looks at those of the others. It buries one that is
 // dead, if any, and returns how many deliveries it has set free.
-func (r *registry) call(ctx context.Context) (freed int64, err error) {
+func (r *registry) heartbeat(ctx context.Context) (freed int64, err error) {
 	me := r.queue.holder.Load()
-	tag, err := r.queue.control.Exec(ctx, beat, me)
+	tag, err := r.queue.control.Exec(ctx, countHeartbeat, me)
 	if err != nil {
-		return 0, fmt.Errorf("beat: %w", err)
+		return 0, fmt.Errorf("count a heartbeat: %w", err)
 	}
 	if tag.RowsAffected() == 0 { // we stood still for so long that we were given up
 		return 0, r.register(ctx)
 	}
 	rows, err := r.queue.control.Query(ctx, selectWorkers, me)
 	if err != nil {
-		return 0, fmt.Errorf("read the beats of others: %w", err)
+		return 0, fmt.Errorf("read the heartbeats of others: %w", err)
 	}
 	type other struct{ ID, Count int64 }
 	others, err := pgx.CollectRows(rows, pgx.RowToStructByPos[other])
 	if err != nil {
-		return 0, fmt.Errorf("read the beats of others: %w", err)
+		return 0, fmt.Errorf("read the heartbeats of others: %w", err)
 	}
-	seen := make(map[int64]beats, len(others))
+	seen := make(map[int64]heartbeats, len(others))
 	for _, o := range others {
 		b, known := r.seen[o.ID]
 		if known && b.count == o.Count {
 			b.stood++
 		} else {
-			b = beats{count: o.Count}
+			b = heartbeats{count: o.Count}
 		}
 		seen[o.ID] = b
 	}
@@ -148,7 +148,7 @@ func (r *registry) bury(ctx context.Context, dead, count int64) (n int64, err er
 func (r *registry) deregister(ctx context.Context) error {
 	var count int64
 	me := r.queue.holder.Load()
-	err := r.queue.control.QueryRow(ctx, beat, me).Scan(&count)
+	err := r.queue.control.QueryRow(ctx, countHeartbeat, me).Scan(&count)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -159,16 +159,16 @@ func (r *registry) deregister(ctx context.Context) error {
 	return err
 }
 
-// live beats until ctx ends.
-func (w *worker) live(ctx context.Context) {
+// keepAlive gives heartbeats until ctx ends.
+func (w *worker) keepAlive(ctx context.Context) {
 	r := &registry{queue: w.queue}
-	for sleep(ctx, beatEvery) {
+	for sleep(ctx, heartbeatEvery) {
 		bounded, cancel := context.WithTimeout(ctx, dbTimeout)
-		freed, err := r.call(bounded)
+		freed, err := r.heartbeat(bounded)
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
-			w.Logger.WarnContext(ctx, "those who deliver cannot be called", "error", err)
+			w.Logger.WarnContext(ctx, "worker heartbeat failed", "error", err)
 		case freed > 0:
 			w.Logger.InfoContext(ctx, "deliveries of a dead process are taken over", "deliveries", freed)
 		}
@@ -178,7 +178,7 @@ func (w *worker) live(ctx context.Context) {
 // deregister removes this worker when it stops. Where the database does not answer for as long as
 // others need to see that they have ended, it is left to them.
 func (w *worker) deregister(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadAfter*beatEvery)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadAfter*heartbeatEvery)
 	defer cancel()
 	if err := (&registry{queue: w.queue}).deregister(ctx); err != nil {
 		w.Logger.WarnContext(ctx, "worker cannot be deregistered", "error", err)

@@ -34,10 +34,10 @@ func (r *rig) holder(deliveries int) *registry {
 	return m
 }
 
-// call has a worker give a sign of life, and returns how many deliveries it set free.
-func (r *rig) call(m *registry) int64 {
+// heartbeat has a worker give a sign of life, and returns how many deliveries it set free.
+func (r *rig) heartbeat(m *registry) int64 {
 	r.Helper()
-	freed, err := m.call(r.Context())
+	freed, err := m.heartbeat(r.Context())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -84,21 +84,21 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 	// However fast another one's clock runs, and if the database is away in between.
 	for range 3 {
 		for range deadAfter {
-			if freed := r.call(quick); freed != 0 {
+			if freed := r.heartbeat(quick); freed != 0 {
 				t.Fatalf("%d deliveries of a living process were set free", freed)
 			}
 		}
-		r.call(slow)
+		r.heartbeat(slow)
 	}
 	var freed int64
 	for range deadAfter + 1 {
-		freed += r.call(quick)
+		freed += r.heartbeat(quick)
 	}
 	if freed != 3 {
 		t.Fatalf("%d deliveries of a dead process were set free, not 3", freed)
 	}
 	before := slow.queue.holder.Load()
-	r.call(slow) // it was only held up
+	r.heartbeat(slow) // it was only held up
 	if slow.queue.holder.Load() == before {
 		t.Error("it claims under the name of the dead")
 	}
@@ -110,7 +110,7 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 		t.Errorf("whoever was given up still decides: %v", states)
 	}
 	for range 3 * deadAfter {
-		if freed := r.call(slow) + r.call(quick); freed != 0 {
+		if freed := r.heartbeat(slow) + r.heartbeat(quick); freed != 0 {
 			t.Fatalf("%d deliveries were set free twice", freed)
 		}
 	}
@@ -139,14 +139,14 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 	}
 	other := r.worker()
 	cancel()
-	beats := func() int {
-		return r.count(`SELECT coalesce(max(beat), 0) FROM dispatch_workers WHERE id <> $1`, other.queue.holder.Load())
+	counted := func() int {
+		return r.count(`SELECT coalesce(max(heartbeats), 0) FROM dispatch_workers WHERE id <> $1`, other.queue.holder.Load())
 	}
 	for range 3 { // of which one may have been on its way before
-		last := beats()
-		r.eventually("it gives a sign of life", func() bool { return beats() > last })
+		last := counted()
+		r.eventually("it gives a sign of life", func() bool { return counted() > last })
 		for range deadAfter {
-			if freed := r.call(other); freed != 0 {
+			if freed := r.heartbeat(other); freed != 0 {
 				t.Fatalf("%d deliveries of a stopping process were set free", freed)
 			}
 		}
@@ -200,21 +200,21 @@ func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
 	}
 	pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
 	for range deadAfter {
-		r.call(lives)
+		r.heartbeat(lives)
 	}
 	for range 2 {
 		bounded, cancel := context.WithTimeout(t.Context(), dbTimeout)
 		began := time.Now()
-		_, err := lives.call(bounded)
+		_, err := lives.heartbeat(bounded)
 		cancel()
 		if err == nil {
 			t.Fatal("set free what it could not")
 		}
-		if silent := time.Since(began) + beatEvery; silent >= deadAfter*beatEvery {
+		if silent := time.Since(began) + heartbeatEvery; silent >= deadAfter*heartbeatEvery {
 			t.Fatalf("gave no sign of life for %s", silent)
 		}
 	}
-	if freed := r.call(lives); freed != 0 {
+	if freed := r.heartbeat(lives); freed != 0 {
 		t.Errorf("%d deliveries were set free", freed)
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_workers`); n != 1 {
@@ -226,7 +226,7 @@ func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
 func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
 	r := newRig(t, Config{})
 	stopping, stays := r.holder(2), r.worker()
-	r.call(stopping)
+	r.heartbeat(stopping)
 	for range 2 { // again: there is nothing to deregister
 		if err := stopping.deregister(t.Context()); err != nil {
 			t.Fatal(err)

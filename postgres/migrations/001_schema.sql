@@ -385,11 +385,11 @@ CREATE TABLE import_erasures (
 -- The webhook dispatcher: its own copy of the subscriptions, the queue of what is still
 -- to be delivered, and the log of what was.
 
--- Processes that deliver. Each counts up its beats; one whose count stands still while
+-- Processes that deliver. Each counts up its heartbeats; one whose count stands still while
 -- another's goes on is dead, and what it holds is free. No clock is asked.
 CREATE TABLE dispatch_workers (
-	id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	beat bigint NOT NULL DEFAULT 0
+	id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	heartbeats bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- Clients that chose how deliveries name users, as of the last event that the dispatcher
