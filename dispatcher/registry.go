@@ -17,8 +17,8 @@ const (
 	heartbeatEvery = 400 * time.Millisecond
 	deadAfter      = 6 // heartbeats
 
-	// buryTime is for one burial, during which we give no sign of life.
-	buryTime = deadAfter / 2 * heartbeatEvery
+	// reapTimeout bounds one reaping, during which this process gives no heartbeat.
+	reapTimeout = deadAfter / 2 * heartbeatEvery
 )
 
 // registry is what one process knows of all workers, which are processes that deliver.
@@ -40,7 +40,7 @@ const (
 	selectWorkers  = `SELECT id, heartbeats FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
 	// A worker that is alive after all finds its row gone, and registers anew.
-	strike = `DELETE FROM dispatch_workers WHERE id = $1 AND heartbeats = $2`
+	deleteWorker = `DELETE FROM dispatch_workers WHERE id = $1 AND heartbeats = $2`
 
 	// What is held stands at the head of each index, so a bounded part of them is
 	// looked at. A newer token takes the claims from whoever holds them still.
@@ -76,7 +76,7 @@ func (r *registry) register(ctx context.Context) error {
 	return nil
 }
 
-// heartbeat counts up our heartbeats and looks at those of the others. It buries one that is
+// heartbeat counts up our heartbeats and looks at those of the others. It reaps one that is
 // dead, if any, and returns how many deliveries it has set free.
 func (r *registry) heartbeat(ctx context.Context) (freed int64, err error) {
 	me := r.queue.holder.Load()
@@ -109,18 +109,18 @@ func (r *registry) heartbeat(ctx context.Context) (freed int64, err error) {
 	r.seen = seen
 	for dead, b := range seen {
 		if b.stood >= deadAfter {
-			return r.bury(ctx, dead, b.count)
+			return r.reap(ctx, dead, b.count)
 		}
 	}
 	return 0, nil
 }
 
-// bury removes a worker that is dead, or stops, and sets free what
+// reap removes a worker that is dead, or stops, and sets free what
 // it holds. Where that takes too long, what it holds is free when its leases end.
-func (r *registry) bury(ctx context.Context, dead, count int64) (n int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, buryTime)
+func (r *registry) reap(ctx context.Context, dead, count int64) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reapTimeout)
 	defer cancel()
-	tag, err := r.queue.control.Exec(ctx, strike, dead, count)
+	tag, err := r.queue.control.Exec(ctx, deleteWorker, dead, count)
 	if err != nil {
 		return 0, fmt.Errorf("remove a dead worker: %w", err)
 	}
@@ -155,7 +155,7 @@ func (r *registry) deregister(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("deregister a worker: %w", err)
 	}
-	_, err = r.bury(ctx, me, count)
+	_, err = r.reap(ctx, me, count)
 	return err
 }
 

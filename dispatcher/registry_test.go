@@ -167,9 +167,9 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 	dead, lives := r.holder(2), r.worker()
 	release := pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
 	ctx, timeOut := context.WithCancel(t.Context())
-	var burying sync.WaitGroup
-	burying.Go(func() {
-		if _, err := lives.bury(ctx, dead.queue.holder.Load(), 0); err == nil {
+	var reaping sync.WaitGroup
+	reaping.Go(func() {
+		if _, err := lives.reap(ctx, dead.queue.holder.Load(), 0); err == nil {
 			t.Error("set free what it could not")
 		}
 	})
@@ -178,7 +178,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 	}
 	r.eventually("it waits", func() bool { return waiting() == 1 })
 	timeOut()
-	burying.Wait()
+	reaping.Wait()
 	r.eventually("it waits no more", func() bool { return waiting() == 0 })
 	release()
 	if n := len(r.claimBy(lives.queue, 2)); n != 0 {
@@ -192,7 +192,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 
 // Whoever sets free what is held by many gives signs of life all the same, and
 // looks after one dead process at a time.
-func TestWhoBuriesTheDeadIsNotTakenForDead(t *testing.T) {
+func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
 	r := newRig(t, Config{})
 	lives := r.worker()
 	for range 2 {

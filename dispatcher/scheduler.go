@@ -32,8 +32,8 @@ func (k attemptKind) String() string { return [attemptKinds]string{"first", "ret
 // before what is not, and of what is due each client has its share. The caller holds a
 // lock.
 type scheduler struct {
-	budget [attemptKinds]int
-	perEnd int
+	budget      [attemptKinds]int
+	perEndpoint int
 
 	used      [attemptKinds]int
 	endpoints map[id.Webhook]*endpointState
@@ -77,10 +77,10 @@ const (
 
 func newScheduler(c Config) *scheduler {
 	return &scheduler{
-		budget:    [attemptKinds]int{c.FirstAttempts, c.Retries},
-		perEnd:    c.PerEndpoint,
-		endpoints: map[id.Webhook]*endpointState{},
-		byClient:  map[id.Client][attemptKinds]int{},
+		budget:      [attemptKinds]int{c.FirstAttempts, c.Retries},
+		perEndpoint: c.PerEndpoint,
+		endpoints:   map[id.Webhook]*endpointState{},
+		byClient:    map[id.Client][attemptKinds]int{},
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *scheduler) expect(kind attemptKind, w waiting, from time.Time) {
 		if len(s.endpoints) >= maxEndpoints {
 			return // a later look finds it again
 		}
-		e = &endpointState{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEnd), s.perEnd/4)}
+		e = &endpointState{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEndpoint), s.perEndpoint/4)}
 		s.endpoints[w.Webhook] = e
 	}
 	if e.ready[kind].IsZero() || from.Before(e.ready[kind]) {
@@ -264,12 +264,12 @@ func (s *scheduler) claimed(quotas []quota, jobs []job) {
 func (s *scheduler) observe(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
 	e := s.endpoints[webhook]
 	if accepted {
-		e.cap = min(e.cap+1, s.perEnd)
+		e.cap = min(e.cap+1, s.perEndpoint)
 		e.failingSince, e.warned = time.Time{}, false
 		return false
 	}
 	if took >= failsLate {
-		e.cap = max(e.cap/2, min(minCap, s.perEnd))
+		e.cap = max(e.cap/2, min(minCap, s.perEndpoint))
 	}
 	if e.failingSince.IsZero() {
 		e.failingSince = now
