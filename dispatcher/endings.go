@@ -19,7 +19,7 @@ type Endings struct{ Pool *pgxpool.Pool }
 
 const (
 	maxEndings = 1_000 // of one batch, which becomes one event
-	maxGather  = 10_000
+	maxBatched = 10_000
 	maxBatches = 50 // of one call
 
 	endingsTimeout = 20 * time.Second
@@ -29,7 +29,7 @@ const (
 	// One process at a time records, so that batches of a stream keep their order.
 	lockEndings = `SELECT pg_try_advisory_xact_lock(hashtextextended('kindred delivery endings', 0))`
 
-	gatherEndings = `
+	batchEndings = `
 WITH taken AS (
 	DELETE FROM dispatch_endings e USING (SELECT client, id FROM dispatch_endings ORDER BY id LIMIT $1) first
 	WHERE e.client = first.client AND e.id = first.id
@@ -71,8 +71,8 @@ func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err err
 	if err := guard.QueryRow(ctx, lockEndings).Scan(&mine); err != nil || !mine {
 		return false, err
 	}
-	if _, err := e.Pool.Exec(ctx, gatherEndings, maxGather, maxEndings); err != nil {
-		return false, fmt.Errorf("gather endings: %w", err)
+	if _, err := e.Pool.Exec(ctx, batchEndings, maxBatched, maxEndings); err != nil {
+		return false, fmt.Errorf("batch endings: %w", err)
 	}
 	rows, err := e.Pool.Query(ctx, selectBatches, maxBatches)
 	if err != nil {

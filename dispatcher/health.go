@@ -15,7 +15,7 @@ const (
 	maxHealth   = 10_000
 )
 
-// health gathers how receivers answered, until it is written down.
+// health collects how receivers answered, until it is written down.
 type health struct {
 	mu     sync.Mutex
 	recent map[endpointKey]*answered

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// pace is the least time between two claims, so that each takes many.
-	pace = 2 * time.Millisecond
+	// claimInterval is the least time between two claims, so that each takes many.
+	claimInterval = 2 * time.Millisecond
 	// restBetweenLooks keeps the share of time that is spent on looking low.
 	restBetweenLooks = 3
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
@@ -23,7 +23,7 @@ const (
 
 	dbTimeout   = 10 * time.Second     // of one statement of the queue
 	maxOutcomes = 512                  // of one completion
-	gather      = 5 * time.Millisecond // how long outcomes wait for company
+	batchWait   = 5 * time.Millisecond // how long outcomes wait for others of their batch
 	failingLong = time.Hour            // until an endpoint that fails is worth a warning
 )
 
@@ -101,7 +101,7 @@ func (w *worker) work(ctx context.Context) {
 			w.trouble(ctx, err)
 			continue
 		}
-		if claimed && !sleep(ctx, pace) {
+		if claimed && !sleep(ctx, claimInterval) {
 			return
 		}
 		wait := poll.Sub(w.Now())
@@ -251,17 +251,17 @@ func (w *worker) deliver(ctx context.Context, j job) {
 func (w *worker) complete(ctx context.Context) {
 	for first := range w.outcomes {
 		batch := append(make([]outcome, 0, maxOutcomes), first)
-		timeout := time.NewTimer(gather)
-	gathering:
+		timeout := time.NewTimer(batchWait)
+	filling:
 		for len(batch) < maxOutcomes {
 			select {
 			case o, open := <-w.outcomes:
 				if !open {
-					break gathering
+					break filling
 				}
 				batch = append(batch, o)
 			case <-timeout.C:
-				break gathering
+				break filling
 			}
 		}
 		timeout.Stop()
