@@ -10,7 +10,7 @@ import (
 func BenchmarkDrain(b *testing.B) {
 	const total = 20_000
 	for b.Loop() {
-		r := newRig(b, Config{})
+		r := newFixture(b, Config{})
 		rx := newReceiver(b, nil)
 		client := r.client()
 		_, subscribed := r.subscribe(client, rx.URL, "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ=")

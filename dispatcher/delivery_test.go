@@ -52,7 +52,7 @@ func TestRetriesAreNeverEarlyAndBarelyLate(t *testing.T) {
 }
 
 func TestARefusedDeliveryIsSentSixTimesWithTheSameBytesAndDropped(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: shortDelays})
+	r := newFixture(t, Config{RetryDelays: shortDelays})
 	status := answers(500, 301, 404, 503, 410, 599)
 	rx := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Location", "/elsewhere")
@@ -97,7 +97,7 @@ func TestARefusedDeliveryIsSentSixTimesWithTheSameBytesAndDropped(t *testing.T) 
 }
 
 func TestTheFirstRetryIsDueThirtySecondsAfterTheFailure(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, answers(500, 204))
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -150,7 +150,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls", patient},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{RetryDelays: []time.Duration{20 * time.Millisecond}, Timeout: tt.timeout})
+			r := newFixture(t, Config{RetryDelays: []time.Duration{20 * time.Millisecond}, Timeout: tt.timeout})
 			client := r.client()
 			_, subscribed := r.subscribe(client, tt.url+"/x?token=hunter2", "")
 			r.apply(subscribed, r.match(client))
@@ -178,7 +178,7 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	t.Cleanup(untrusted.Close)
 
-	w := newWorker(newRig(t, Config{}).Dispatcher, Config{}.withDefaults())
+	w := newWorker(newFixture(t, Config{}).Dispatcher, Config{}.withDefaults())
 	t.Cleanup(w.transport.CloseIdleConnections)
 	w.ExternalIDs = func(_ context.Context, _ id.Client, users []id.User) (map[id.User]string, error) {
 		return map[id.User]string{users[0]: name}, nil
@@ -206,7 +206,7 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 }
 
 func TestAnswersAreKeptUpToABound(t *testing.T) {
-	r := newRig(t, Config{Timeout: 300 * time.Millisecond})
+	r := newFixture(t, Config{Timeout: 300 * time.Millisecond})
 	endless := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
 		for chunk := bytes.Repeat([]byte("x\x00"), 4096); q.Context().Err() == nil; {
 			if _, err := w.Write(chunk); err != nil {
@@ -231,7 +231,7 @@ func TestAnswersAreKeptUpToABound(t *testing.T) {
 }
 
 func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, answers(500))
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, rx.URL, "")
@@ -250,7 +250,7 @@ func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
 }
 
 func TestATypeThatIsNotSubscribedAnyMoreIsNotTriedAgain(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: []time.Duration{200 * time.Millisecond}})
+	r := newFixture(t, Config{RetryDelays: []time.Duration{200 * time.Millisecond}})
 	rx := newReceiver(t, answers(500))
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, rx.URL, "")
@@ -266,7 +266,7 @@ func TestATypeThatIsNotSubscribedAnyMoreIsNotTriedAgain(t *testing.T) {
 }
 
 func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	old, now := newReceiver(t, nil), newReceiver(t, nil)
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
 	t.Cleanup(w.transport.CloseIdleConnections)
@@ -289,7 +289,7 @@ func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
 }
 
 func TestAFailureUnderWayWhenThePauseComesIsNotRetried(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	arrived, release := make(chan struct{}), make(chan struct{})
 	rx := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
 		close(arrived)
@@ -307,7 +307,7 @@ func TestAFailureUnderWayWhenThePauseComesIsNotRetried(t *testing.T) {
 }
 
 func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	arrived, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) {
@@ -333,7 +333,7 @@ func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
 }
 
 func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
-	r := newRig(t, Config{Timeout: time.Minute, RetryDelays: []time.Duration{50 * time.Millisecond}})
+	r := newFixture(t, Config{Timeout: time.Minute, RetryDelays: []time.Duration{50 * time.Millisecond}})
 	hanging := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
 	client := r.client()
 	_, h := r.subscribe(client, hanging.URL, "")
@@ -359,7 +359,7 @@ func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
 }
 
 func TestReplicasShareTheWorkAndSendOnce(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -382,7 +382,7 @@ func TestReplicasShareTheWorkAndSendOnce(t *testing.T) {
 }
 
 func TestANotificationWakesTheWorkers(t *testing.T) {
-	r := newRig(t, Config{Poll: time.Hour})
+	r := newFixture(t, Config{Poll: time.Hour})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -394,7 +394,7 @@ func TestANotificationWakesTheWorkers(t *testing.T) {
 }
 
 func TestPollingServesWhereNotificationsAreLost(t *testing.T) {
-	r := newRig(t, Config{Poll: 20 * time.Millisecond})
+	r := newFixture(t, Config{Poll: 20 * time.Millisecond})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -438,7 +438,7 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 }
 
 func TestCutConnectionsToTheDatabaseLoseNothing(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")

@@ -29,8 +29,8 @@ import (
 // patience bounds every wait of a test for something that is bound to happen.
 const patience = 50 * time.Second
 
-// rig is a dispatcher on a database of its own, and a log to apply.
-type rig struct {
+// fixture is a dispatcher on a database of its own, and a log to apply.
+type fixture struct {
 	testing.TB
 	*Dispatcher
 	pool  *pgxpool.Pool
@@ -41,13 +41,13 @@ type rig struct {
 	at       time.Time
 }
 
-func newRig(t testing.TB, config Config) *rig {
+func newFixture(t testing.TB, config Config) *fixture {
 	t.Helper()
-	return newRigOn(t, pgtest.New(t), config)
+	return newFixtureOn(t, pgtest.New(t), config)
 }
 
-// newRigOn is newRig on a database of the test's choice.
-func newRigOn(t testing.TB, pool *pgxpool.Pool, config Config) *rig {
+// newFixtureOn is newFixture on a database of the test's choice.
+func newFixtureOn(t testing.TB, pool *pgxpool.Pool, config Config) *fixture {
 	t.Helper()
 	keys := seal.NewMemory()
 	master, err := seal.ParseMasterKeys("m1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
@@ -55,7 +55,7 @@ func newRigOn(t testing.TB, pool *pgxpool.Pool, config Config) *rig {
 		t.Fatal(err)
 	}
 	vault := seal.New(keys, master, rand.Reader)
-	r := &rig{
+	r := &fixture{
 		TB: t, pool: pool, vault: vault, ids: id.Random(rand.Reader),
 		at: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC),
 	}
@@ -67,7 +67,7 @@ func newRigOn(t testing.TB, pool *pgxpool.Pool, config Config) *rig {
 }
 
 // replica is another process on the same database.
-func (r *rig) replica(config Config) *Dispatcher {
+func (r *fixture) replica(config Config) *Dispatcher {
 	return &Dispatcher{
 		Pool: r.pool, Secrets: r.vault, Config: config, Now: time.Now,
 		Guard:   NewGuard(netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")),
@@ -77,7 +77,7 @@ func (r *rig) replica(config Config) *Dispatcher {
 }
 
 // start runs a dispatcher until the test ends, or stop is called.
-func (r *rig) start(d *Dispatcher) (stop func()) {
+func (r *fixture) start(d *Dispatcher) (stop func()) {
 	r.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -92,7 +92,7 @@ func (r *rig) start(d *Dispatcher) (stop func()) {
 }
 
 // recorded is the next event of the log.
-func (r *rig) recorded(client id.Client, e event.Event) eventstore.Recorded {
+func (r *fixture) recorded(client id.Client, e event.Event) eventstore.Recorded {
 	r.Helper()
 	name, version, err := event.All().Name(e)
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *rig) recorded(client id.Client, e event.Event) eventstore.Recorded {
 }
 
 // apply puts events through the projection, all in one batch.
-func (r *rig) apply(batch ...eventstore.Recorded) {
+func (r *fixture) apply(batch ...eventstore.Recorded) {
 	r.Helper()
 	err := pgx.BeginFunc(r.Context(), r.pool, func(tx pgx.Tx) error {
 		return r.Apply(r.Context(), tx, batch)
@@ -136,10 +136,10 @@ func (r *rig) apply(batch ...eventstore.Recorded) {
 
 const matchType = "match.computed"
 
-func (r *rig) client() id.Client { return id.Next[id.Client](r.ids) }
+func (r *fixture) client() id.Client { return id.Next[id.Client](r.ids) }
 
 // subscribe is the fact of a subscription to matches; no secret means none.
-func (r *rig) subscribe(client id.Client, url, secret string) (id.Webhook, eventstore.Recorded) {
+func (r *fixture) subscribe(client id.Client, url, secret string) (id.Webhook, eventstore.Recorded) {
 	webhook := id.Next[id.Webhook](r.ids)
 	e := event.WebhookSubscribed{Webhook: webhook, WebhookAddress: event.At(url), EventTypes: []string{matchType}}
 	if secret != "" {
@@ -148,13 +148,13 @@ func (r *rig) subscribe(client id.Client, url, secret string) (id.Webhook, event
 	return webhook, r.recorded(client, e)
 }
 
-func (r *rig) match(client id.Client) eventstore.Recorded {
+func (r *fixture) match(client id.Client) eventstore.Recorded {
 	return r.recorded(client, event.MatchComputed{
 		User: id.Next[id.User](r.ids), MatchedUser: id.Next[id.User](r.ids), Score: 0.75,
 	})
 }
 
-func (r *rig) matches(client id.Client, n int) []eventstore.Recorded {
+func (r *fixture) matches(client id.Client, n int) []eventstore.Recorded {
 	all := make([]eventstore.Recorded, n)
 	for i := range all {
 		all[i] = r.match(client)
@@ -163,7 +163,7 @@ func (r *rig) matches(client id.Client, n int) []eventstore.Recorded {
 }
 
 // count runs a query that returns one number.
-func (r *rig) count(sql string, args ...any) (n int) {
+func (r *fixture) count(sql string, args ...any) (n int) {
 	r.Helper()
 	if err := r.pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
 		r.Fatal(err)
@@ -171,7 +171,7 @@ func (r *rig) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (r *rig) exec(sql string, args ...any) {
+func (r *fixture) exec(sql string, args ...any) {
 	r.Helper()
 	if _, err := r.pool.Exec(context.Background(), sql, args...); err != nil {
 		r.Fatal(err)
@@ -179,7 +179,7 @@ func (r *rig) exec(sql string, args ...any) {
 }
 
 // eventually waits until a condition on the database holds.
-func (r *rig) eventually(what string, holds func() bool) {
+func (r *fixture) eventually(what string, holds func() bool) {
 	r.Helper()
 	deadline := time.After(patience)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -194,7 +194,7 @@ func (r *rig) eventually(what string, holds func() bool) {
 }
 
 // drained waits until n deliveries have ended in a state.
-func (r *rig) ended(state string, n int) {
+func (r *fixture) ended(state string, n int) {
 	r.Helper()
 	r.eventually(fmt.Sprintf("%d deliveries end as %s", n, state), func() bool {
 		return r.count(`SELECT count(*) FROM dispatch_deliveries WHERE state = $1`, state) >= n

@@ -18,7 +18,7 @@ import (
 )
 
 // queuedIDs are the deliveries that wait.
-func (r *rig) queuedIDs() map[string]bool {
+func (r *fixture) queuedIDs() map[string]bool {
 	r.Helper()
 	rows, err := r.pool.Query(r.Context(), `SELECT delivery FROM dispatch_queue`)
 	if err != nil {
@@ -52,7 +52,7 @@ func (rx *receiver) gets(t testing.TB, want map[string]bool) {
 }
 
 func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}})
+	r := newFixture(t, Config{RetryDelays: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 // transaction, each claim takes what there are slots for, and all get some.
 func TestTenThousandSubscriptionsAreEachServed(t *testing.T) {
 	const n = 10_000
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	model, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
@@ -175,7 +175,7 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 	}()
 	t.Cleanup(func() { listener.Close(); dripping.Wait() })
 
-	r := newRig(t, Config{Timeout: 400 * time.Millisecond, RetryDelays: []time.Duration{time.Millisecond}})
+	r := newFixture(t, Config{Timeout: 400 * time.Millisecond, RetryDelays: []time.Duration{time.Millisecond}})
 	client := r.client()
 	_, a := r.subscribe(client, body.URL, "")
 	_, b := r.subscribe(client, "http://"+listener.Addr().String(), "")
@@ -203,7 +203,7 @@ func TestASwitchOfProtocolsIsAFailureAndHoldsNothing(t *testing.T) {
 		defer hangUp()
 		_, _ = conn.Read(make([]byte, 1)) // says no more, until the other side hangs up
 	}))
-	r := newRig(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
+	r := newFixture(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
 	r.apply(subscribed, r.match(client))
@@ -223,7 +223,7 @@ func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	r := newRigOn(t, pool, Config{})
+	r := newFixtureOn(t, pool, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -278,7 +278,7 @@ func (n noticing) Handle(_ context.Context, r slog.Record) error {
 // However the clock of a process jumps, nothing is sent early, twice, or never.
 func TestAProcessWhoseClockJumpsDelivers(t *testing.T) {
 	var offset atomic.Int64
-	r := newRig(t, Config{RetryDelays: []time.Duration{300 * time.Millisecond}})
+	r := newFixture(t, Config{RetryDelays: []time.Duration{300 * time.Millisecond}})
 	r.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(offset.Load())) }
 	rx := newReceiver(t, answers(500, 204))
 	client := r.client()
@@ -303,7 +303,7 @@ func TestAProcessWhoseClockJumpsDelivers(t *testing.T) {
 
 // The database's clock jumps: all leases have ended, by the look of it. They hold.
 func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	var open sync.Once
 	release := make(chan struct{})
 	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -336,7 +336,7 @@ func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
 
 // So does the log of deliveries, which is kept by days.
 func TestDeliveriesAreNotedOnADayThatNobodyExpected(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")

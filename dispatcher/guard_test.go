@@ -179,7 +179,7 @@ func TestNoProxyOfTheEnvironmentIsAsked(t *testing.T) {
 }
 
 func TestAPrivateTargetIsAFailedAttemptWithAClearError(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
+	r := newFixture(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
 	rx := newReceiver(t, nil)
 	r.Guard = NewGuard()
 	client := r.client()

@@ -19,12 +19,12 @@ import (
 
 var errCrashed = errors.New("the process died")
 
-func (r *rig) manual() Manual {
+func (r *fixture) manual() Manual {
 	return Manual{Log: Log{Pool: r.pool, Progress: projector.NewProgress(r.pool, r.Logger)}, Now: func() time.Time { return r.at }, Entropy: rand.Reader}
 }
 
 // endAs ends n deliveries to a webhook in a state.
-func (r *rig) endAs(v verdict, n int) {
+func (r *fixture) endAs(v verdict, n int) {
 	r.Helper()
 	jobs := r.claim(n)
 	if len(jobs) != n {
@@ -54,7 +54,7 @@ func (l told) RecordEndings(ctx context.Context, c id.Client, day time.Time, aft
 }
 
 func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
@@ -102,7 +102,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 }
 
 func TestOneProcessSettlesAtATime(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
@@ -122,7 +122,7 @@ func TestOneProcessSettlesAtATime(t *testing.T) {
 }
 
 func TestARecoveryIsBoundedAndGoesOn(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
@@ -153,7 +153,7 @@ SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_a
 }
 
 func TestARecoveryTakesNothingFromBefore(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
@@ -171,7 +171,7 @@ func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 }
 
 func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, rx.URL, "")
@@ -196,7 +196,7 @@ func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
 }
 
 func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	other, alsoSubscribed := r.subscribe(client, "http://b.example", "")
@@ -247,7 +247,7 @@ func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
 }
 
 func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client),
@@ -271,7 +271,7 @@ func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 }
 
 func TestNamesAreFoundWhereUsersAreNamedOnly(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	ann, bob := id.Next[id.User](r.ids), id.Next[id.User](r.ids)
 	names := map[id.User]string{ann: `a"n\n<&>`, bob: "bob"}
 	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
@@ -294,7 +294,7 @@ func TestNamesAreFoundWhereUsersAreNamedOnly(t *testing.T) {
 
 func TestTheSettingHoldsFromItsPlaceInTheLog(t *testing.T) {
 	for _, size := range []int{1, 2, 100} {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		client, stranger := r.client(), r.client()
 		_, a := r.subscribe(client, "http://a.example", "")
 		_, b := r.subscribe(stranger, "http://b.example", "")
@@ -315,7 +315,7 @@ func TestTheSettingHoldsFromItsPlaceInTheLog(t *testing.T) {
 }
 
 func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)

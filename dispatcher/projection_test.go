@@ -17,13 +17,13 @@ import (
 var _ projector.Projection = (*Dispatcher)(nil)
 
 // claim takes n deliveries of whatever webhook waits, as a worker does.
-func (r *rig) claim(n int) []job {
+func (r *fixture) claim(n int) []job {
 	r.Helper()
 	return r.claimBy(r.queue(30*time.Second), n)
 }
 
 // claimBy claims as the process whose queue it is.
-func (r *rig) claimBy(q *queue, n int) []job {
+func (r *fixture) claimBy(q *queue, n int) []job {
 	r.Helper()
 	found, err := q.discover(r.Context(), [attemptKinds]id.Webhook{})
 	if err != nil {
@@ -43,13 +43,13 @@ func (r *rig) claimBy(q *queue, n int) []job {
 	return jobs
 }
 
-func (r *rig) queue(lease time.Duration) *queue {
+func (r *fixture) queue(lease time.Duration) *queue {
 	return &queue{pool: r.pool, control: r.pool, lease: lease}
 }
 
 // fates says which of the queued deliveries would be sent, and which cancelled,
 // by their events.
-func (r *rig) fates() (sent, stopped []id.Event) {
+func (r *fixture) fates() (sent, stopped []id.Event) {
 	r.Helper()
 	for _, j := range r.claim(100) {
 		var e id.Event
@@ -68,7 +68,7 @@ func (r *rig) fates() (sent, stopped []id.Event) {
 func TestAPauseAndAnEventAreDecidedByTheirOrderInTheLog(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 100} {
 		t.Run(fmt.Sprintf("in batches of %d", size), func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newFixture(t, Config{})
 			client := r.client()
 			webhook, subscribed := r.subscribe(client, "http://a.example", "")
 			before := r.match(client)
@@ -95,7 +95,7 @@ func TestAPauseAndAnEventAreDecidedByTheirOrderInTheLog(t *testing.T) {
 }
 
 func TestARemovedWebhookGetsNothingAndLeavesNoAddress(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "secret")
 	r.apply(subscribed, r.match(client), r.recorded(client, event.WebhookRemoved{Webhook: webhook}), r.match(client))
@@ -110,7 +110,7 @@ func TestARemovedWebhookGetsNothingAndLeavesNoAddress(t *testing.T) {
 }
 
 func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client, stranger := r.client(), r.client()
 	wants, a := r.subscribe(client, "http://a.example", "")
 	other, b := r.subscribe(client, "http://b.example", "")
@@ -129,7 +129,7 @@ func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
 }
 
 func TestTheBodyHasExactlyThreeFields(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	match := r.match(client)
@@ -153,7 +153,7 @@ func TestTheBodyHasExactlyThreeFields(t *testing.T) {
 }
 
 func TestARolledBackBatchLeavesNothing(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	tx, err := r.pool.Begin(t.Context())

@@ -26,12 +26,12 @@ func outcomes(v verdict, jobs ...job) []outcome {
 }
 
 // note completes jobs with one verdict.
-func (r *rig) note(v verdict, jobs ...job) map[id.Delivery]string {
+func (r *fixture) note(v verdict, jobs ...job) map[id.Delivery]string {
 	r.Helper()
 	return r.noteAll(outcomes(v, jobs...), false)
 }
 
-func (r *rig) noteAll(outcomes []outcome, repeated bool) map[id.Delivery]string {
+func (r *fixture) noteAll(outcomes []outcome, repeated bool) map[id.Delivery]string {
 	r.Helper()
 	states, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now(), repeated)
 	if err != nil {
@@ -40,12 +40,12 @@ func (r *rig) noteAll(outcomes []outcome, repeated bool) map[id.Delivery]string 
 	return states
 }
 
-func (r *rig) endLeases() {
+func (r *fixture) endLeases() {
 	r.exec(`UPDATE dispatch_queue SET leased_until = now() WHERE leased_until IS NOT NULL`)
 }
 
 func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
@@ -73,14 +73,14 @@ func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
 }
 
 // logged is how many attempts of a delivery are in the log.
-func (r *rig) logged(d id.Delivery) int {
+func (r *fixture) logged(d id.Delivery) int {
 	r.Helper()
 	return r.count(`SELECT count(*) FROM dispatch_attempts WHERE delivery = $1`, d)
 }
 
 // The answer to a completion may be lost after its commit, and not before.
 func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
@@ -115,7 +115,7 @@ func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
 
 // The completion whose answer is awaited no more may still be under way.
 func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
@@ -153,7 +153,7 @@ func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
 }
 
 func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
@@ -184,7 +184,7 @@ func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
 }
 
 func TestAFailureAfterAPauseEndsTheDelivery(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
@@ -200,7 +200,7 @@ func TestAFailureAfterAPauseEndsTheDelivery(t *testing.T) {
 }
 
 func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
@@ -241,7 +241,7 @@ func (e explained) each(visit func(explained)) {
 }
 
 func TestWorkOnTheQueueStaysFlatAsItGrows(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	_, other := r.subscribe(client, "http://b.example", "")
@@ -329,7 +329,7 @@ FROM generate_series(1, 100000) n, dispatch_endpoints`)
 }
 
 func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	day := func(ago int) string {
 		return time.Now().UTC().AddDate(0, 0, -ago).Format(partitionDay)
 	}
@@ -353,7 +353,7 @@ func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {
 }
 
 func TestARemovedWebhookIsForgottenAfterTheRetention(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	r.at = time.Now().AddDate(0, 0, -31)
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -372,7 +372,7 @@ func TestARemovedWebhookIsForgottenAfterTheRetention(t *testing.T) {
 }
 
 func TestStatsTellHowOldTheOldestIs(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)

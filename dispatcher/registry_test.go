@@ -12,7 +12,7 @@ import (
 )
 
 // worker registers a process that delivers, as far as others can tell.
-func (r *rig) worker() *registry {
+func (r *fixture) worker() *registry {
 	r.Helper()
 	m := &registry{queue: r.queue(time.Minute)}
 	if err := m.register(r.Context()); err != nil {
@@ -22,7 +22,7 @@ func (r *rig) worker() *registry {
 }
 
 // holder is a worker that holds all that is queued: some deliveries to one webhook.
-func (r *rig) holder(deliveries int) *registry {
+func (r *fixture) holder(deliveries int) *registry {
 	r.Helper()
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -35,7 +35,7 @@ func (r *rig) holder(deliveries int) *registry {
 }
 
 // heartbeat has a worker give a sign of life, and returns how many deliveries it set free.
-func (r *rig) heartbeat(m *registry) int64 {
+func (r *fixture) heartbeat(m *registry) int64 {
 	r.Helper()
 	freed, err := m.heartbeat(r.Context())
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *rig) heartbeat(m *registry) int64 {
 }
 
 func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -72,7 +72,7 @@ func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
 }
 
 func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
@@ -117,7 +117,7 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 }
 
 func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	release := make(chan struct{})
 	open := sync.OnceFunc(func() { close(release) })
 	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -163,7 +163,7 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 }
 
 func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	dead, lives := r.holder(2), r.worker()
 	release := pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
 	ctx, timeOut := context.WithCancel(t.Context())
@@ -193,7 +193,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 // Whoever sets free what is held by many gives signs of life all the same, and
 // looks after one dead process at a time.
 func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	lives := r.worker()
 	for range 2 {
 		r.holder(2)
@@ -224,7 +224,7 @@ func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
 
 // What could not be noted is nobody's once its worker is deregistered.
 func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	stopping, stays := r.holder(2), r.worker()
 	r.heartbeat(stopping)
 	for range 2 { // again: there is nothing to deregister

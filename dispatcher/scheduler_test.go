@@ -195,7 +195,7 @@ func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
 
 // Ten thousand endpoints that failed at once wait for their retries.
 func TestAFirstDeliveryIsFoundBesideTenThousandThatWait(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	client, other := r.client(), r.client()
 	r.exec(`
 INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, changed_at)

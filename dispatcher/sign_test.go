@@ -56,7 +56,7 @@ func TestSecretsOfAnyFormGiveAKey(t *testing.T) {
 }
 
 func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.at = time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond)
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -94,7 +94,7 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 }
 
 func TestAnAddressIsKeptSealedAndAnOldOneStillReached(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	sealed, clear := newReceiver(t, nil), newReceiver(t, nil)
 	client, old := r.client(), id.Next[id.Webhook](r.ids)
 	_, first := r.subscribe(client, sealed.URL+"/hunter2", "")
@@ -118,7 +118,7 @@ func TestAnAddressIsKeptSealedAndAnOldOneStillReached(t *testing.T) {
 }
 
 func TestWithoutASecretNothingIsSigned(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	_, subscribed := r.subscribe(client, rx.URL, "")
@@ -141,7 +141,7 @@ func TestWithoutASecretNothingIsSigned(t *testing.T) {
 }
 
 func TestALostSecretIsAFailureAndNeverAnUnsignedDelivery(t *testing.T) {
-	r := newRig(t, Config{RetryDelays: []time.Duration{10 * time.Millisecond}})
+	r := newFixture(t, Config{RetryDelays: []time.Duration{10 * time.Millisecond}})
 	rx := newReceiver(t, nil)
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, rx.URL, "secret")
