@@ -11,9 +11,9 @@ import (
 	"kindred/eventstore"
 )
 
-// EndingsTip is where the stream of a webhook's day ends. Whoever records a batch
+// EndingsRevision is where the stream of a webhook's day ends. Whoever records a batch
 // there keeps it from before the first try, for RecordEndings.
-func (c *Commands) EndingsTip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
+func (c *Commands) EndingsRevision(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
 	tip, err := c.Log.Version(ctx, eventstore.EndingsStream(client, webhook, day))
 	return tip.Revision, err
 }

@@ -26,7 +26,7 @@ func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
 	}
 	const total = 60
 	for n := range byte(total) {
-		after, err := w.EndingsTip(t.Context(), client, webhook, day)
+		after, err := w.EndingsRevision(t.Context(), client, webhook, day)
 		if err != nil || after != eventstore.Revision(n)-1 {
 			t.Fatalf("the stream ends at %d: %v", after, err)
 		}

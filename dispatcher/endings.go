@@ -49,8 +49,8 @@ FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
 
 // EndingsLog records batches of endings, each in a stream of its webhook and day.
 type EndingsLog interface {
-	// EndingsTip is where the stream of a batch ends.
-	EndingsTip(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error)
+	// EndingsRevision is where the stream of a batch ends.
+	EndingsRevision(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error)
 	// RecordEndings records a batch, unless it stands in its stream behind a revision.
 	RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error
 }
@@ -96,14 +96,14 @@ func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err err
 			return false, fmt.Errorf("read a batch of endings: %w", err)
 		}
 		if b.After == nil {
-			tip, err := log.EndingsTip(ctx, b.Client, b.Webhook, b.Day)
+			at, err := log.EndingsRevision(ctx, b.Client, b.Webhook, b.Day)
 			if err != nil {
 				return false, err
 			}
-			if _, err := e.Pool.Exec(ctx, noteAfter, b.Client, b.ID, tip); err != nil {
+			if _, err := e.Pool.Exec(ctx, noteAfter, b.Client, b.ID, at); err != nil {
 				return false, fmt.Errorf("note where a batch of endings begins: %w", err)
 			}
-			b.After = &tip
+			b.After = &at
 		}
 		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil {
 			return false, err

@@ -42,7 +42,7 @@ func (r *fixture) endAs(v verdict, n int) {
 // told is a log that only listens.
 type told func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error
 
-func (told) EndingsTip(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
+func (told) EndingsRevision(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
 	return 7, nil
 }
 
