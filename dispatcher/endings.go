@@ -55,16 +55,16 @@ type EndingsLog interface {
 	RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error
 }
 
-// Settle hands what has ended to a log, in batches, each until the log has
+// Record hands what has ended to a log, in batches, each until the log has
 // taken it: a batch that is handed over again, after a crash, is the same as
 // before, and told where to look for itself. It says whether there is more.
-// While another process settles, there is nothing to do.
-func (e Endings) Settle(ctx context.Context, log EndingsLog) (more bool, err error) {
+// While another process records, there is nothing to do.
+func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endingsTimeout)
 	defer cancel()
 	guard, err := e.Pool.Begin(ctx) // holds the lock alone; the work is committed step by step
 	if err != nil {
-		return false, fmt.Errorf("settle endings: %w", err)
+		return false, fmt.Errorf("record endings: %w", err)
 	}
 	defer func() { _ = guard.Rollback(context.WithoutCancel(ctx)) }() // nothing was written in it
 	var mine bool

@@ -73,7 +73,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 			return nil
 		}
 	}
-	_, err := endings.Settle(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+	_, err := endings.Record(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 		return errors.Join(names(&first)(ctx, c, day, e), errCrashed)
 	}))
 	if !errors.Is(err, errCrashed) {
@@ -81,7 +81,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	}
 	r.endAs(failed, 2) // meanwhile
 	batches := 0
-	if _, err := endings.Settle(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+	if _, err := endings.Record(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 		batches++
 		return names(&again)(ctx, c, day, e)
 	})); err != nil {
@@ -96,22 +96,22 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	if slices.Sort(again); len(slices.Compact(again)) != 5 {
 		t.Error("an end came twice")
 	}
-	if _, err := endings.Settle(t.Context(), names(&first)); err != nil || len(first) != 3 {
+	if _, err := endings.Record(t.Context(), names(&first)); err != nil || len(first) != 3 {
 		t.Errorf("more ends: %v, %v", first, err)
 	}
 }
 
-func TestOneProcessSettlesAtATime(t *testing.T) {
+func TestOneProcessRecordsEndingsAtATime(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
 	r.endAs(delivered, 1)
 	endings, calls := Endings{Pool: r.pool}, 0
-	_, err := endings.Settle(t.Context(), told(func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
+	_, err := endings.Record(t.Context(), told(func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
 		calls++
-		_, err := endings.Settle(ctx, told(func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
-			t.Error("two settle at once")
+		_, err := endings.Record(ctx, told(func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+			t.Error("two record at once")
 			return nil
 		}))
 		return err
