@@ -8,7 +8,7 @@ import (
 	"kindred/domain/id"
 )
 
-// Jitter leaves most of a second to whoever is late for other reasons.
+// Jitter leaves most of a second for what is late for other reasons.
 const (
 	maxJitter   = 300 * time.Millisecond
 	jitterShare = 100 // 1 % of the delay

@@ -83,8 +83,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Run delivers until ctx ends. Then it claims nothing more, and returns when the
-// attempts in flight have ended, within their time-out, and are noted; nobody
-// takes them over meanwhile. What a database that does not answer keeps it from
+// attempts in flight have ended, within their time-out, and are noted; no
+// other process takes them over meanwhile. What a database that does not answer keeps it from
 // noting is sent again when it is deregistered, or its lease has ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	config := d.Config.withDefaults()

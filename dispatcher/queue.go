@@ -168,7 +168,7 @@ SELECT webhook, client, now() - due_at, 0::bigint FROM found LIMIT $2`
 type waiting struct {
 	Webhook id.Webhook
 	Client  id.Client
-	Overdue time.Duration // of its first entry that nobody holds; negative where that is not due yet
+	Overdue time.Duration // of its first entry that is not held; negative where that is not due yet
 	Made    int64         // the place of that entry; 0 for retries
 }
 
@@ -193,7 +193,7 @@ func (q *queue) discover(ctx context.Context, after [attemptKinds]id.Webhook) (f
 
 // sweepQueue makes the retries of stopped endpoints due, so that they are
 // claimed and cancelled now instead of at their time. What is leased is left to
-// whoever holds it.
+// the worker that holds it.
 const sweepQueue = `
 WITH stopped AS (
 	SELECT client, webhook, cancelled_through FROM dispatch_endpoints WHERE sweeping ORDER BY client, webhook LIMIT 100

@@ -10,8 +10,8 @@ import (
 )
 
 // What a process holds is free when its leases end, and long before that when
-// it is dead. It is dead to another one that saw its heartbeats stand still for
-// deadAfter of its own: where none of them reaches the database, nobody dies,
+// its process is dead. A process is dead to another one that saw its heartbeats stand still for
+// deadAfter of its own: where no process reaches the database, none is taken for dead,
 // and clocks that jump mean nothing.
 const (
 	heartbeatEvery = 400 * time.Millisecond
@@ -43,7 +43,7 @@ const (
 	deleteWorker = `DELETE FROM dispatch_workers WHERE id = $1 AND heartbeats = $2`
 
 	// What is held stands at the head of each index, so a bounded part of them is
-	// looked at. A newer token takes the claims from whoever holds them still.
+	// looked at. A newer token ends every claim on them that is left.
 	release = `
 WITH first AS (
 	SELECT e.client, q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
@@ -76,15 +76,15 @@ func (r *registry) register(ctx context.Context) error {
 	return nil
 }
 
-// heartbeat counts up our heartbeats and looks at those of the others. It reaps one that is
-// dead, if any, and returns how many deliveries it has set free.
+// heartbeat counts up this process's heartbeats and reads those of the others. It
+// reaps one process that is dead, if any, and returns how many deliveries it has set free.
 func (r *registry) heartbeat(ctx context.Context) (freed int64, err error) {
 	me := r.queue.holder.Load()
 	tag, err := r.queue.control.Exec(ctx, countHeartbeat, me)
 	if err != nil {
 		return 0, fmt.Errorf("count a heartbeat: %w", err)
 	}
-	if tag.RowsAffected() == 0 { // we stood still for so long that we were given up
+	if tag.RowsAffected() == 0 { // this process stood still for so long that it was reaped
 		return 0, r.register(ctx)
 	}
 	rows, err := r.queue.control.Query(ctx, selectWorkers, me)
@@ -115,8 +115,8 @@ func (r *registry) heartbeat(ctx context.Context) (freed int64, err error) {
 	return 0, nil
 }
 
-// reap removes a worker that is dead, or stops, and sets free what
-// it holds. Where that takes too long, what it holds is free when its leases end.
+// reap removes a worker that is dead, or stops, and sets free what it holds. Where
+// that takes too long, its deliveries are free when their leases end.
 func (r *registry) reap(ctx context.Context, dead, count int64) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reapTimeout)
 	defer cancel()
@@ -175,8 +175,8 @@ func (w *worker) keepAlive(ctx context.Context) {
 	}
 }
 
-// deregister removes this worker when it stops. Where the database does not answer for as long as
-// others need to see that they have ended, it is left to them.
+// deregister removes this worker when it stops. Where the database does not answer
+// within the time after which a worker is dead, the others reap it.
 func (w *worker) deregister(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadAfter*heartbeatEvery)
 	defer cancel()

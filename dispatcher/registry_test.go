@@ -107,7 +107,7 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 		t.Fatalf("claimed %d of what was set free", len(taken))
 	}
 	if states := r.note(delivered, held...); len(states) != 0 {
-		t.Errorf("whoever was given up still decides: %v", states)
+		t.Errorf("a process that was reaped still decides: %v", states)
 	}
 	for range 3 * deadAfter {
 		if freed := r.heartbeat(slow) + r.heartbeat(quick); freed != 0 {
@@ -190,8 +190,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 	}
 }
 
-// Whoever sets free what is held by many gives signs of life all the same, and
-// looks after one dead process at a time.
+// A process that reaps many gives heartbeats all the same: it reaps one at a time.
 func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
 	r := newFixture(t, Config{})
 	lives := r.worker()
@@ -222,7 +221,7 @@ func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
 	}
 }
 
-// What could not be noted is nobody's once its worker is deregistered.
+// What could not be noted is free once its worker is deregistered.
 func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
 	r := newFixture(t, Config{})
 	stopping, stays := r.holder(2), r.worker()

@@ -20,13 +20,13 @@ const (
 
 func (k attemptKind) String() string { return [attemptKinds]string{"first", "retry"}[k] }
 
-// scheduler knows which endpoints may have work, and which goes next.
+// scheduler knows which endpoints may have work, and which gets the next slot.
 //
 // Slots go round by client, and within a client by endpoint. No client takes
 // more slots than it leaves free, so that a newcomer finds room however many
 // endpoints hang. An endpoint that takes long to fail gets fewer slots, down to
-// minCap, and more again, one for each success; one that fails at once is in
-// nobody's way, and keeps what it has.
+// minCap, and more again, one for each success; one that fails at once holds up no
+// other, and keeps what it has.
 //
 // The endpoints that it knows are bounded. Where more have work, what is due comes
 // before what is not, and of what is due each client has its share. The caller holds a

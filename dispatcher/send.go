@@ -188,7 +188,7 @@ func describe(err error, status int) string {
 }
 
 // outward is an error without what it tells of our own network: the addresses
-// of a connection, and of whoever resolves names.
+// of a connection, and of name resolution.
 func outward(err error) error {
 	if errors.Is(err, errRefused) {
 		return errNowhere

@@ -63,7 +63,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 	}
 }
 
-// signal wakes whoever waits on a channel of capacity 1; once is enough.
+// signal wakes the goroutine that waits on a channel of capacity 1.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
