@@ -56,7 +56,7 @@ var rules = map[string][]string{
 	},
 	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
 	"httpapi":      {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
-	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose", "semaphore"},
+	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},
 
 	"eventstore/memstore":           {"eventstore", "eventstore/tail", "domain/id"},

@@ -28,7 +28,6 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
-	"kindred/httpapi"
 	"kindred/postgres"
 	"kindred/projections"
 )
@@ -102,7 +101,6 @@ func open(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*
 	a.listener = postgres.NewListener(a.Pool.Config().ConnConfig, logger)
 	a.Progress = projector.NewProgress(a.Pool, logger)
 	a.Progress.Listener = a.listener
-	a.Progress.Outside = httpapi.WaitOutside
 	a.Vault.Server = a.Progress.Server
 	a.Runner = &projector.Runner{
 		Pool: a.Pool, Leases: a.control, Log: a.Log, Name: processName(), Logger: logger, Now: time.Now,

@@ -58,7 +58,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		return err
 	}
 	guard := dispatcher.NewGuard(config.AllowNetworks...)
-	passwords := auth.NewPasswords(rand.Reader, hashing.Cost, hashing.Cores)
+	passwords := auth.NewPasswords(rand.Reader, hashing.Cost)
 	c, err := a.Commands(passwords, guard)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 	}
 	handler := a.health()
 	if config.has(RoleAPI) {
-		w, err := a.web(ctx, c, passwords)
+		w, err := a.web(ctx, c, passwords, hashing.Cores)
 		if err != nil {
 			return errors.Join(err, stopped(stop, group))
 		}
@@ -189,7 +189,7 @@ func (a *App) serveHTTP(ctx, behind context.Context, listener net.Listener, hand
 	server := httpapi.NewServer(listener.Addr().String(), handler)
 	served := make(chan error, 1)
 	listener = httpapi.Bounded(listener, a.Config.MaxConnections, a.Config.TrustedProxies)
-	go func() { served <- server.Serve(httpapi.Door(listener, handler)) }()
+	go func() { served <- server.Serve(httpapi.Problems(listener, rand.Reader)) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

@@ -120,11 +120,11 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server,
-		HashPassword: func(ctx context.Context, password string, known ...string) (string, error) {
+		HashPassword: func(_ context.Context, password string, known ...string) (string, error) {
 			if err := auth.CheckPassword("/password", password, known...); err != nil {
 				return "", err
 			}
-			return passwords.Hash(ctx, password)
+			return passwords.Hash(password)
 		},
 		NewAPIKey: func() (commands.APIKeySecret, error) {
 			raw, err := auth.Generate(rand.Reader)
@@ -142,8 +142,8 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 	return c, nil
 }
 
-// web wires the HTTP edge.
-func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Passwords) (*web, error) {
+// web wires the HTTP edge, which hashes passwords on so many cores.
+func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Passwords, cores int) (*web, error) {
 	keyring, err := a.Keyring(ctx)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		return nil, err
 	}
 	reader := a.Reader()
-	shown := reader // to those who only read
+	asked := reader // by requests that the edge repeats
+	asked.AtOnce = true
+	shown := asked // to those who only read
 	shown.Pool = a.reads
 	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: a.Pool, Leases: a.control}}
 	w.revocations = &auth.Revocations{
@@ -169,8 +171,8 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		TokenTTL: a.Config.TokenTTL, Now: time.Now, Logger: a.logger,
 	}
 	w.feeds = &feeds.Feeds{
-		Pool: a.Pool, Users: projections.Users{Reader: reader}, Interactions: projections.Interactions{Reader: reader},
-		Consent: projections.Consent{Reader: reader}, Populations: a.populations,
+		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
+		Consent: projections.Consent{Reader: asked}, Populations: a.populations,
 		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}}, Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
@@ -180,10 +182,11 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	history := *w.auditor
 	history.History.Reader = shown
 	w.states = a.Traveller()
+	w.states.History.AtOnce = true
 	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
 	models := readModels{a.rebuilds()}
 	reads := &readapi.API{
-		Deliveries: deliveryLog{dispatcher.Log{Pool: a.reads, Progress: a.Progress}}, Imports: spooled{a.spool()}, Projections: models,
+		Deliveries: deliveryLog{dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: spooled{a.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: a.populations,
 		Feeds: w.feeds, History: &history, States: w.states, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
@@ -200,7 +203,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: a.metrics,
 			Throttles: &auth.Throttles{Pool: a.Pool, Key: throttles[:]}, Unlimited: !a.Config.RateLimit,
-			Keys: keyLookup{projections.APIKeys{Reader: reader}.Gathering(), a.Log.Store},
+			Keys: keyLookup{projections.APIKeys{Reader: asked}.Gathering(), a.Log.Store},
 		}),
 	}
 	tracing, err := a.tracing(ctx)
@@ -210,7 +213,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	verifier := auth.NewVerifier(keyring, a.Config.PublicURL, w.revocations)
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known,
-		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit}, TrustedProxies: a.Config.TrustedProxies,
+		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: readConns, Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
 		Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})
 	return w, nil

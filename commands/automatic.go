@@ -32,7 +32,11 @@ func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.Us
 		if _, err := c.FindUser(ctx, call.Client, UserRef(user)); err != nil {
 			return nil, err
 		}
-		found, err := c.Matcher.Top(ctx, call.Client, user, event.Within{}, k)
+		var found []event.MatchComputed
+		err := fault.Await(ctx, func(ctx context.Context) (err error) {
+			found, err = c.Matcher.Top(ctx, call.Client, user, event.Within{}, k)
+			return err
+		})
 		return slices.DeleteFunc(found, func(m event.MatchComputed) bool { return m.Score < minScore }), err
 	})
 	recorded, err := c.recordMatches(ctx, call, user, func() ([]event.MatchComputed, error) {
@@ -117,6 +121,10 @@ func (c *Commands) scoreOfThen(ctx context.Context, client id.Client, newest fun
 	if err != nil {
 		return 0, err
 	}
-	score, _, err := c.Matcher.Like(ctx, client, json.RawMessage(document), m.MatchedUser)
+	var score float64
+	err = fault.Await(ctx, func(ctx context.Context) (err error) {
+		score, _, err = c.Matcher.Like(ctx, client, json.RawMessage(document), m.MatchedUser)
+		return err
+	})
 	return score, err
 }

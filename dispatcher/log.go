@@ -19,6 +19,7 @@ import (
 type Log struct {
 	Pool     *pgxpool.Pool
 	Progress *projector.Progress
+	AtOnce   bool // as that of projector.Reader
 }
 
 // Status values of a delivery.
@@ -82,7 +83,7 @@ FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.webhook = $2`
 // state waits until the dispatcher has seen what the client was told, and reads
 // a subscription.
 func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool) (s state, err error) {
-	reader := projector.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress}
+	reader := projector.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress, AtOnce: l.AtOnce}
 	sql := `WITH ` + projector.Fresh(reader.Of) + readState
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped, &s.eventTypes)

@@ -6,49 +6,53 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"kindred/domain/id"
 	"kindred/httpapi/docsite"
+	"kindred/semaphore"
 )
 
 const (
-	// waitForTurn is how long a request may wait before it is turned away: a
+	// waitForPlace is how long a request may wait before it is turned away: a
 	// stall passes unnoticed, a load that lasts does not pile up.
-	waitForTurn = time.Second
-	// Of the reads that are let in, one in readsAtOnce is answered at once:
-	// more than the database works on would only be in each other's way. Writes
-	// are all answered at once, since those that come together share a commit.
-	readsAtOnce = 8
-	// An answer leaves the lane when it is written, so that nobody waits for who
-	// is slow to take it, or to send what is left of a body, while all of those
-	// hold no more than maxUntaken bytes. Those beyond stay inside.
-	maxUntaken = 64 << 20
+	waitForPlace = time.Second
+	// readTolerated is how long a read may last before it can have to give way: less
+	// than others wait.
+	readTolerated = waitForPlace / 2
+	// hashesWaiting is how many requests may wait for a core to hash a password,
+	// which takes 20 ms: 0.7 s.
+	hashesWaiting = 32
+	// A request gives up its place when its answer is written, so that nobody
+	// waits for a caller that takes it slowly, or sends the rest of a body slowly,
+	// while all of those hold no more than maxWritten bytes. Those beyond keep it.
+	maxWritten = 64 << 20
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
 	// tellEvery is how often the log says that requests are turned away.
 	tellEvery = time.Second
 )
 
-// admission answers a bounded number of requests at a time, lets a bounded
-// number wait for a moment, and turns the others away at once, before anything
-// is read or checked, so that under any load the service does what it can do
-// at its best. Clients share what there is fairly. Reads cannot keep writes out,
-// nor long streams either, nor what waits outside (WaitOutside); the service's
-// own pages are always answered.
+// admission answers a bounded number of requests of each class at a time, lets a
+// bounded number wait for a moment, and turns the others away at once, before
+// anything is checked, so that under any load the service does what it can do at
+// its best. Clients share the places fairly. The service's own pages need none and
+// are always answered.
 type admission struct {
-	edge          *edge
-	next          http.Handler
-	reads, writes *lane
-	lines         []*operation // those that take or answer NDJSON
-	problem       [2][]byte    // the answer, around the request's id
-	turnedAway    atomic.Int64 // since the log told
-	told          atomic.Int64 // when it did, in Unix nanoseconds
+	edge       *edge
+	next       http.Handler
+	reads      *class
+	writes     *class
+	hashes     *class       // what hashes a password
+	hashing    []*operation // those
+	lines      []*operation // those that take or answer NDJSON
+	problem    [2][]byte    // the answer, around the request's id
+	turnedAway atomic.Int64 // since the log told
+	told       atomic.Int64 // when it did, in Unix nanoseconds
 }
 
 // admission puts the bounds before a handler.
@@ -58,17 +62,32 @@ func (e *edge) admission(next http.Handler) *admission {
 		Help: "Requests that were turned away because too many were being answered.",
 	}, []string{"lane"})
 	e.o.Metrics.MustRegister(shed)
-	n := e.o.Limits.InFlight
+	l := e.o.Limits
+	n, each := l.InFlight, max(l.InFlight*3/4, 1)
 	a := &admission{
 		edge: e, next: next,
-		reads:  newLane(max(n/readsAtOnce, 1), n, shed.WithLabelValues("reads")),
-		writes: newLane(n, n, shed.WithLabelValues("writes")),
+		// A place of a read is a connection to the database: of those, others find
+		// some free however many one client would hold.
+		reads: &class{Semaphore: &semaphore.Semaphore{
+			Places: l.Reads, Half: true, Waiting: n - each, Patience: waitForPlace,
+		}, shed: shed.WithLabelValues("reads"), toleratedFor: readTolerated},
+		// Writes are all let in at once, since those that come together share a commit.
+		writes: &class{Semaphore: &semaphore.Semaphore{
+			Places: n, Each: each, Waiting: n - each, Patience: waitForPlace,
+		}, shed: shed.WithLabelValues("writes")},
+		hashes: &class{Semaphore: &semaphore.Semaphore{
+			Places: l.Hashes, Waiting: l.Hashes * hashesWaiting, Patience: waitForPlace,
+		}, shed: shed.WithLabelValues("hashes")},
 	}
 	e.bodies = long(n, 4, shed.WithLabelValues("bodies"))
+	e.waiting = long(n, 2, shed.WithLabelValues("waiting"))
 	e.streams = long(max(n/4, 1), 8, shed.WithLabelValues("streams"))
 	for _, op := range e.operations {
 		if op.streams || op.exports {
 			a.lines = append(a.lines, op)
+		}
+		if op.hashes {
+			a.hashing = append(a.hashing, op)
 		}
 	}
 	const mark = "id"
@@ -83,24 +102,27 @@ func (e *edge) admission(next http.Handler) *admission {
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
-	if l := a.lane(r.Method, r.URL.Path, r.Header.Values("Accept")); l != nil {
-		client := a.edge.clientOf(r.Header["Authorization"], r.RemoteAddr, r.Header[headerForwardedFor])
-		if l == a.writes && !l.Refuses(client) {
-			takeSmall(r)
+	if c := a.class(r.Method, r.URL.Path, r.Header.Values("Accept")); c != nil {
+		rec.place = place{class: c, client: a.edge.clientOf(r.Header["Authorization"], r.RemoteAddr, r.Header[headerForwardedFor])}
+		if c.toleratedFor > 0 {
+			ctx, end := context.WithCancel(r.Context())
+			defer end()
+			rec.end, r = end, r.WithContext(ctx)
+		} else if !c.Refuses(rec.client) {
+			bufferSmall(r)
 		}
-		if !l.enter(r.Context(), client) {
+		if !rec.enter(r.Context()) {
 			a.turnAway(w, r)
 			return
 		}
-		rec.lane, rec.client = l, client
 		defer rec.leave()
 	}
 	a.next.ServeHTTP(rec, r)
 }
 
-// lane is where a request belongs, or nil for one of the service's own pages and
-// for a stream, which takes its place once its token is known.
-func (a *admission) lane(method, path string, accept []string) *lane {
+// class is what a request needs a place of, or nil for one of the service's own
+// pages and for a stream, which takes its place once its token is known.
+func (a *admission) class(method, path string, accept []string) *class {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
@@ -109,6 +131,8 @@ func (a *admission) lane(method, path string, accept []string) *lane {
 		return nil
 	case method == http.MethodGet:
 		return a.reads
+	case slices.ContainsFunc(a.hashing, func(op *operation) bool { return op.method == method && fits(op.path, path) }):
+		return a.hashes
 	default:
 		return a.writes
 	}
@@ -140,28 +164,10 @@ func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Retry-After", retryAfter)
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write(a.body(nil, request)) // nobody there is no trouble
+	body := slices.Concat(a.problem[0], []byte(request), a.problem[1])
+	_, _ = w.Write(body) // nobody there is no trouble
 	a.tell(r.Context())
 }
-
-// body appends the problem with a request's id in it.
-func (a *admission) body(b []byte, request id.Request) []byte {
-	return append(append(append(b, a.problem[0]...), request...), a.problem[1]...)
-}
-
-// answer appends the whole answer, as turnAway gives it.
-func (a *admission) answer(b []byte, own string, now time.Time) []byte {
-	request := a.edge.ownID(own)
-	b = append(b, "HTTP/1.1 503 Service Unavailable\r\nCache-Control: no-store\r\nContent-Type: application/problem+json\r\nRetry-After: "+
-		retryAfter+"\r\nX-Content-Type-Options: nosniff\r\n"+headerRequestID+": "...)
-	b = append(b, request...)
-	b = now.UTC().AppendFormat(append(b, "\r\nDate: "...), http.TimeFormat)
-	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(a.problem[0])+len(request)+len(a.problem[1])), 10)
-	return a.body(append(b, "\r\n\r\n"...), request)
-}
-
-// full says whether there may be somebody to be turned away.
-func (a *admission) full() bool { return a.reads.Full() || a.writes.Full() }
 
 // tell logs how many were turned away, now and then: a line for each would be
 // a load of its own.

@@ -4,17 +4,18 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"kindred/domain/fault"
 	"kindred/httpapi"
 )
 
@@ -265,8 +266,16 @@ func TestStreamsOfAClientLeavePlacesToOthers(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsOutsideKeepsNobodyOut(t *testing.T) {
+// soon is a fault that can be waited for.
+func soon(wait func(context.Context) error) error {
+	f := fault.New(fault.Unavailable, "stale", "It is behind.")
+	f.Soon = func(ctx context.Context) (context.Context, error) { return ctx, wait(ctx) }
+	return f
+}
+
+func TestWhatIsBehindIsWaitedForWithoutAPlaceAndAskedAgain(t *testing.T) {
 	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 1 })
+	var asked atomic.Int32
 	waiting, waited := make(chan struct{}), make(chan error)
 	wait := func(context.Context) error {
 		close(waiting)
@@ -276,7 +285,10 @@ func TestWhoWaitsOutsideKeepsNobodyOut(t *testing.T) {
 		if r.Params.Limit == nil {
 			return nil
 		}
-		return httpapi.WaitOutside(ctx, wait)
+		if asked.Add(1) == 1 {
+			return soon(wait)
+		}
+		return nil
 	}
 	done := make(chan int)
 	go func() {
@@ -287,12 +299,10 @@ func TestWhoWaitsOutsideKeepsNobodyOut(t *testing.T) {
 	if answer, _ := e.send("GET", users, nil, token("full")...); answer.StatusCode != http.StatusOK {
 		t.Errorf("a read: %d", answer.StatusCode)
 	}
+	asked.Store(0)
 	e.problem(503, "overloaded", "GET", users+"?limit=1", "", token("full")...) // so many may wait
 	waited <- nil
-	if got := <-done; got != http.StatusOK {
-		t.Errorf("who waited: %d", got)
-	}
-	if err := httpapi.WaitOutside(t.Context(), func(context.Context) error { return io.EOF }); !errors.Is(err, io.EOF) {
-		t.Errorf("without a request: %v", err)
+	if got := <-done; got != http.StatusOK || asked.Load() != 2 {
+		t.Errorf("what waited: %d, asked %d times", got, asked.Load())
 	}
 }

@@ -85,6 +85,16 @@ func (c *boundedConn) slow() float64 {
 	return max(time.Since(time.Unix(0, since)).Seconds(), 1e-9)
 }
 
+// notes tells a connection what the server does with it (http.Server.ConnState).
+func notes(c net.Conn, state http.ConnState) {
+	if p, ok := c.(*problemConn); ok {
+		c = p.Conn
+	}
+	if c, ok := c.(*boundedConn); ok {
+		c.is(state)
+	}
+}
+
 // Close implements [net.Conn].
 func (c *boundedConn) Close() error {
 	err := c.Conn.Close()

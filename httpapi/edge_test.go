@@ -57,6 +57,7 @@ type service struct {
 	createUser func(context.Context, *httpapi.NewUser) error
 	imports    func(context.Context, io.Reader) error
 	export     func(io.Writer) error
+	logIn      func(context.Context)
 	traits     json.RawMessage // of the user
 	userID     string
 	mu         sync.Mutex // guards call
@@ -137,7 +138,10 @@ func (s *service) ExchangeAPIKey(_ context.Context, r httpapi.ExchangeAPIKeyRequ
 	return nil, fault.New(fault.Unauthenticated, "invalid_api_key", "The API key is not valid.")
 }
 
-func (s *service) LogIn(context.Context, httpapi.LogInRequestObject) (httpapi.LogInResponseObject, error) {
+func (s *service) LogIn(ctx context.Context, _ httpapi.LogInRequestObject) (httpapi.LogInResponseObject, error) {
+	if s.logIn != nil {
+		s.logIn(ctx)
+	}
 	return nil, fault.New(fault.Unauthenticated, "invalid_credentials", "Wrong.")
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,9 +218,13 @@ func TestReadsOfClientsTakeTurns(t *testing.T) {
 
 func TestSlowWaitsOfFewClientsLeaveRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Bool
 		c := crowded(t)
 		c.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
-			return httpapi.WaitOutside(ctx, func(ctx context.Context) error {
+			if httpapi.PrincipalFrom(ctx).Client == "cli_new" && asked.Swap(true) {
+				return nil
+			}
+			return soon(func(ctx context.Context) error {
 				if httpapi.PrincipalFrom(ctx).Client == "cli_new" {
 					return nil
 				}
@@ -235,6 +240,71 @@ func TestSlowWaitsOfFewClientsLeaveRoomForAnother(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := c.send("cli_new", "GET", users, asJSON, ""); got != http.StatusOK {
 			t.Errorf("a read that waits: %d", got)
+		}
+	})
+}
+
+// Reads that hang on a lock, or on a slow statement, of one client and then of
+// more: another's is answered without a wait as long as places are left, and within
+// the time that anything is tolerated for where none is.
+func TestHangingReadsOfClientsLeaveConnectionsToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		var held, most atomic.Int32
+		c.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
+			most.Store(max(most.Load(), held.Add(1)))
+			defer held.Add(-1)
+			if httpapi.PrincipalFrom(ctx).Client != "cli_new" {
+				lasts(ctx, time.Minute)
+			}
+			return ctx.Err()
+		}
+		for n, left := range []time.Duration{0, 0, 0, 750 * time.Millisecond} {
+			for range 100 {
+				c.begin(client(n), "GET", users, "", "")
+			}
+			began := time.Now()
+			for range 20 {
+				if got := c.send("cli_new", "GET", users, asJSON, ""); got != http.StatusOK {
+					t.Errorf("beside %d clients: %d", n+1, got)
+				}
+			}
+			if waited := time.Since(began); waited > left {
+				t.Errorf("beside %d clients it waited for %s", n+1, waited)
+			}
+		}
+		if most.Load() > 12 {
+			t.Errorf("%d reads were under way, beyond the connections", most.Load())
+		}
+	})
+}
+
+// Logins that wait for a core hold nothing that anything else needs.
+func TestLoginsKeepNobodyElseOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		hashing := make(chan struct{})
+		c.service.logIn = func(context.Context) { <-hashing }
+		login := `{"email":"a@example.com","password":"12345678"}`
+		head := fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(login))
+		var logins []<-chan int
+		for range 40 {
+			_, status := c.begin("", "POST", "/auth/token", head, login)
+			logins = append(logins, status)
+		}
+		for path, want := range map[string]int{"/auth/exchange": http.StatusUnauthorized, users: http.StatusCreated} {
+			body := map[string]string{"/auth/exchange": `{"api_key":"kin_live_x"}`, users: `{"external_id":"a"}`}[path]
+			if got := c.send("cli_1", "POST", path, asJSON, body); got != want {
+				t.Errorf("%s beside logins: %d", path, got)
+			}
+		}
+		close(hashing)
+		ended := map[int]int{}
+		for _, status := range logins {
+			ended[<-status]++
+		}
+		if ended[http.StatusUnauthorized] != 33 || ended[http.StatusServiceUnavailable] != 7 {
+			t.Errorf("%v; want one that hashes and 32 that wait", ended)
 		}
 	})
 }

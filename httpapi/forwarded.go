@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -79,16 +78,6 @@ func network(address string) string {
 		return address
 	}
 	return netip.PrefixFrom(a, 64).Masked().String()
-}
-
-// Source is who the request of ctx comes from, for what is shared among callers:
-// its client, or where none is known its network.
-func Source(ctx context.Context) string {
-	x := exchangeFrom(ctx)
-	if x.principal.Client != "" {
-		return string(x.principal.Client)
-	}
-	return network(x.call.RemoteAddr)
 }
 
 // clientOf is who a request counts against before its token is verified: the

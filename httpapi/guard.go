@@ -201,14 +201,14 @@ func ifMatch(given []string) (*int64, error) {
 }
 
 // receive takes the rest of a body that has not come at once.
-func (e *edge) receive(r *http.Request, x *exchange, t *taken) error {
+func (e *edge) receive(r *http.Request, x *exchange, b *buffered) error {
 	m, conn := &meter{now: e.o.Now}, http.NewResponseController(x.rec)
-	t.from = metered{t.from, m}
+	b.from = metered{b.from, m}
 	h := m.holder(func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // where there is no connection, nothing waits
 	ctx := r.Context()
-	return StepOut(ctx, func() error {
+	return x.rec.without(ctx, x.client(), func() error {
 		return e.bodies.during(ctx, x.client(), h, func() error {
-			if t.take(x.op.bodyLimit); t.err != nil {
+			if b.fill(x.op.bodyLimit); b.err != nil {
 				return incomplete()
 			}
 			return nil
@@ -222,15 +222,15 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request, x *exchange) ([]
 	if r.ContentLength > op.bodyLimit {
 		return nil, tooLarge(op)
 	}
-	t := taking(r)
-	if !t.done(op.bodyLimit) {
-		if err := e.receive(r, x, t); err != nil {
+	b := buffer(r)
+	if !b.whole(op.bodyLimit) {
+		if err := e.receive(r, x, b); err != nil {
 			return nil, err
 		}
 	}
-	body := t.buf.Bytes()
+	body := b.buf.Bytes()
 	switch {
-	case t.err != nil:
+	case b.err != nil:
 		return nil, incomplete()
 	case int64(len(body)) > op.bodyLimit:
 		return nil, tooLarge(op)

@@ -55,8 +55,9 @@ type edge struct {
 	tokens     *limiter
 	clients    *limiter
 	ratePolicy string
-	bodies     class // bodies that are not there at once, and must be waited for
-	streams    class // imports and exports
+	bodies     *class // bodies that are not there at once, and must be waited for
+	waiting    *class // requests that wait for what they ask for
+	streams    *class // imports and exports
 	metrics    metrics
 	tracer     trace.Tracer // nil: requests are not traced
 }
@@ -84,7 +85,7 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	e.ratePolicy = e.tokens.policy() + ", " + e.clients.policy()
 
 	refuse := func(w http.ResponseWriter, r *http.Request, err error) { e.fail(w, r, unbound(err)) }
-	register(e.router, NewStrictHandlerWithOptions(api, nil, StrictHTTPServerOptions{
+	register(e.router, NewStrictHandlerWithOptions(api, []StrictMiddlewareFunc{e.again}, StrictHTTPServerOptions{
 		RequestErrorHandlerFunc:  refuse,
 		ResponseErrorHandlerFunc: e.fail,
 	}), refuse)

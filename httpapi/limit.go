@@ -20,15 +20,20 @@ type Limits struct {
 
 	ClientRate int // requests a second for all tokens of a client; 2,000
 	TokenRate  int // requests a second for one token; 1,000
-	InFlight   int // reads that are let in at one time, and as many writes; 256
+	InFlight   int // writes that are let in at one time, and reads with those that wait; 256
+	Reads      int // reads that are answered at one time: connections to the database; 12
+	Hashes     int // passwords that are hashed at one time: cores; 1
 }
 
 func (l Limits) orDefault() Limits {
+	inFlight := cmp.Or(l.InFlight, 256)
 	return Limits{
 		Off:        l.Off,
 		ClientRate: cmp.Or(l.ClientRate, 2_000),
 		TokenRate:  cmp.Or(l.TokenRate, 1_000),
-		InFlight:   cmp.Or(l.InFlight, 256),
+		InFlight:   inFlight,
+		Reads:      min(cmp.Or(l.Reads, 12), inFlight),
+		Hashes:     cmp.Or(l.Hashes, 1),
 	}
 }
 

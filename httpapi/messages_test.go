@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"io"
 	"net"
 	"net/http"
@@ -107,7 +108,7 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := httpapi.NewServer("", e.handler)
-		go func() { _ = server.Serve(httpapi.Door(listener, e.handler)) }()
+		go func() { _ = server.Serve(httpapi.Problems(listener, rand.Reader)) }()
 		t.Cleanup(func() { _ = server.Close() })
 		c, err := net.Dial("tcp", listener.Addr().String())
 		if err != nil {

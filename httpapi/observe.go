@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,25 +45,8 @@ type recorder struct {
 	status int // 0 until the header is written
 	bytes  int64
 
-	lane   *lane  // where the request is, until its answer is written; nil: in none
-	client string // whose place it has there
-	place  atomic.Int32
-
+	place          // until the answer is written
 	stream *stream // that holds a place for the whole of the answer; nil: none does
-}
-
-// The places of a request that has a lane.
-const (
-	inside int32 = iota
-	outside
-	left
-)
-
-// leave leaves the lane for good, unless that was done.
-func (r *recorder) leave() {
-	if r.lane != nil && r.place.Swap(left) == inside {
-		r.lane.leave(r.client)
-	}
 }
 
 func (r *recorder) WriteHeader(status int) {
@@ -78,9 +60,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	if l, size := r.lane, int64(len(p)); l != nil && r.place.Load() == inside {
-		defer l.untaken.Add(-size)
-		if l.untaken.Add(size) <= maxUntaken {
+	if c, size := r.class, int64(len(p)); r.held {
+		defer c.written.Add(-size)
+		if c.written.Add(size) <= maxWritten {
 			r.leave()
 		}
 	}

@@ -70,6 +70,7 @@ type operation struct {
 	conditional bool // takes an If-Match
 	making      bool // takes an If-None-Match
 	reads       bool // takes an X-Kindred-Consistency
+	hashes      bool // hashes a password
 	records     bool // a GET that is counted, so that HEAD will not do instead
 }
 
@@ -107,6 +108,7 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 		op.bodyLimit = maxAuthBody
 	}
 	op.records = spec.Extensions["x-records"] == true
+	op.hashes = spec.Extensions["x-hashes"] == true
 	if spec.Security == nil {
 		return nil, fmt.Errorf("says nothing of its security")
 	}

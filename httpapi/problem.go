@@ -56,11 +56,15 @@ func status(kind fault.Kind) int {
 // logged, here alone, and shown as "internal".
 func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
-	if rec, ok := w.(*recorder); ok && rec.status != 0 {
+	rec, ok := w.(*recorder)
+	if ok && rec.status != 0 {
 		exchangeFrom(ctx).code = codeGone // answers are whole before they are written
 		return
 	}
-	if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled) {
+	if ok && rec.ended() {
+		rec.class.shed.Inc()
+		err = overloaded()
+	} else if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled) {
 		e.write(w, r, statusGone, codeGone, "The caller has gone away.", nil) // nobody reads it
 		return
 	}

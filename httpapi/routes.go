@@ -8,23 +8,23 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// routes finds the route of a request among the few that look like it: a
+// routes finds the route of a request among those with the same key: a
 // router tries its routes one after the other, each with a regular expression,
-// and the contract has many. What fits none of the few is for the router of all.
+// and the contract has many. What fits none of those is for the router of all.
 type routes struct {
-	all *mux.Router
-	few map[likeness]*mux.Router
+	all  *mux.Router
+	near map[routeKey]*mux.Router
 }
 
-// likeness is what tells most routes apart.
-type likeness struct {
+// routeKey is what tells most routes apart.
+type routeKey struct {
 	method   string
 	begin    string // of the path, up to its fourth segment
 	segments int
 }
 
-func likenessOf(method, path string) likeness {
-	l := likeness{method: method, begin: path, segments: strings.Count(path, "/")}
+func keyOf(method, path string) routeKey {
+	l := routeKey{method: method, begin: path, segments: strings.Count(path, "/")}
 	for i, seen := 0, 0; i < len(path); i++ {
 		if path[i] != '/' {
 			continue
@@ -54,7 +54,7 @@ func newRouter() *mux.Router { return mux.NewRouter().UseEncodedPath().SkipClean
 
 // newRoutes serves the routes that all has by now.
 func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc) (*routes, error) {
-	r := &routes{all: all, few: map[likeness]*mux.Router{}}
+	r := &routes{all: all, near: map[routeKey]*mux.Router{}}
 	return r, all.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		path, err := route.GetPathTemplate()
 		if err != nil {
@@ -65,24 +65,24 @@ func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc) (*routes, error) 
 			return fmt.Errorf("route %s: %w", route.GetName(), err)
 		}
 		for _, method := range methods {
-			like := likenessOf(method, path)
-			if strings.Contains(like.begin, "{") {
+			key := keyOf(method, path)
+			if strings.Contains(key.begin, "{") {
 				continue
 			}
-			if r.few[like] == nil {
-				r.few[like] = newRouter()
-				r.few[like].Use(middleware)
-				r.few[like].NotFoundHandler = all
+			if r.near[key] == nil {
+				r.near[key] = newRouter()
+				r.near[key].Use(middleware)
+				r.near[key].NotFoundHandler = all
 			}
-			r.few[like].Handle(path, route.GetHandler()).Methods(method).Name(route.GetName())
+			r.near[key].Handle(path, route.GetHandler()).Methods(method).Name(route.GetName())
 		}
 		return nil
 	})
 }
 
 func (r *routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	if few := r.few[likenessOf(request.Method, request.URL.EscapedPath())]; few != nil {
-		few.ServeHTTP(w, request)
+	if near := r.near[keyOf(request.Method, request.URL.EscapedPath())]; near != nil {
+		near.ServeHTTP(w, request)
 		return
 	}
 	r.all.ServeHTTP(w, request)

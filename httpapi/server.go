@@ -24,7 +24,7 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		ConnState:         between,
+		ConnState:         notes,
 		MaxHeaderBytes:    maxHeader,
 	}
 }

@@ -170,7 +170,11 @@ func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Co
 	if err != nil {
 		return APIKey{}, fmt.Errorf("read the head of the log: %w", err)
 	}
-	if err := m.Progress.Wait(ctx, m, key.Client, last); err != nil {
+	wait := m.Progress.Wait
+	if m.AtOnce {
+		wait = m.Progress.Passed
+	}
+	if err := wait(ctx, m, key.Client, last); err != nil {
 		return APIKey{}, err
 	}
 	key, _, err = m.byHash(ctx, hash)

@@ -42,7 +42,7 @@ func newConsenting() *consenting {
 
 // takeIn reads what has changed in a layer since the last time.
 func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consenting) error {
-	if err := p.take(ctx, c.turn); err != nil {
+	if err := c.turn.takeSoon(ctx); err != nil {
 		return err
 	}
 	defer c.turn.give()
@@ -50,8 +50,10 @@ func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consenting) err
 	if c.server != server {
 		into = newConsenting() // everything is read anew, beside those who compare
 	}
-	for {
-		page, err := p.Consent.ChangedConsents(ctx, of.client, of.layer, into.reached, changesAtOnce)
+	consent := p.Consent
+	consent.AtOnce = true // while one waits for the first page, others have the turn
+	for ; ; consent.AtOnce = false {
+		page, err := consent.ChangedConsents(ctx, of.client, of.layer, into.reached, changesAtOnce)
 		if err != nil {
 			return err
 		}

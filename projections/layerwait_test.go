@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/projections"
 )
 
-// While somebody waits for the consents to a layer, the others wait outside, and
-// no longer than they want to.
-func TestALayerThatLagsBehindIsWaitedForOutside(t *testing.T) {
+// While the consents to a layer lag behind, nobody waits for another who waits.
+func TestALayerThatLagsBehindSaysHowToWait(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 2)
 	stop := c.follow(projections.Consent{})
@@ -26,29 +25,24 @@ func TestALayerThatLagsBehindIsWaitedForOutside(t *testing.T) {
 	c.grant(c.acme, within.Layer, c.join("bob", 4), true)
 	c.top(ada, 1) // the users have come so far
 
-	outside := make(chan struct{})
-	c.reader.Progress.Outside = func(ctx context.Context, _ func(context.Context) error) error {
-		outside <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	for range 2 { // of which the second waits for the first
-		go func() {
-			_, err := c.populations.Top(ctx, c.acme, ada, within, 1)
-			ended <- err
-		}()
-		select {
-		case <-outside:
-		case <-time.After(10 * time.Second):
-			t.Error("one waits inside")
-		}
-	}
-	cancel()
+	// Each is told to wait, and nobody waits for another to have been told.
 	for range 2 {
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("it ends with %v", err)
+		_, err := c.populations.Populations.Top(t.Context(), c.acme, ada, within, 1)
+		f := fault.As(err)
+		if !fault.Is(err, "stale") || f.Soon == nil {
+			t.Fatalf("it ends with %v", err)
 		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.Soon(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("the wait ends with %v", err)
+		}
+	}
+	defer c.follow(projections.Consent{})()
+	if err := fault.Await(t.Context(), func(ctx context.Context) error {
+		_, err := c.populations.Top(ctx, c.acme, ada, within, 1)
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/matching"
 	"kindred/domain/traits"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 )
 
 const (
@@ -70,10 +71,12 @@ type known struct {
 // before it was called. Requests that come while changes are taken in share the
 // next time that this is done.
 func (p *Populations) current(ctx context.Context, client id.Client) (known, error) {
-	p.Users.Progress.Ask(TraitSchemas{}, Users{}) // so that the second is not waited for after the first
+	if err := p.ready(ctx, client); err != nil {
+		return known{}, err
+	}
 	pop := getOrAdd(p.clients, client, &population{turn: newTurns()})
 	arrived := pop.begun.Load()
-	if err := p.take(ctx, pop.turn); err != nil {
+	if err := pop.turn.takeSoon(ctx); err != nil {
 		return known{}, err
 	}
 	defer pop.turn.give()
@@ -91,11 +94,25 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 	return pop.known, nil
 }
 
+// ready fails where the models are behind, with a fault that says how to wait. What
+// is read later holds what they held, also where another request reads it.
+func (p *Populations) ready(ctx context.Context, client id.Client) error {
+	p.Users.Progress.Ask(TraitSchemas{}, Users{}) // so that the second is not waited for after the first
+	reader := p.Users.Reader
+	reader.AtOnce = true
+	for _, model := range []projector.Projection{TraitSchemas{}, Users{}} {
+		if _, err := count(ctx, reader, model, client, false, `SELECT 0 AS n`); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // refresh takes in what has changed since the last time. What the client has
 // decided counts at once. What many new users have to say is learnt while the
 // request waits where they are few, else in the background.
 func (p *Populations) refresh(ctx context.Context, client id.Client, pop *population) error {
-	recorded, err := p.Schemas.get(ctx, client)
+	recorded, err := p.Schemas.get(ctx, client, true)
 	if err != nil {
 		return err
 	}
@@ -112,7 +129,7 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 		}
 	}()
 	behind := recorded.learnt > pop.learnt
-	for change, err := range p.changes(ctx, client, &pop.reached) {
+	for change, err := range p.Users.allChanged(ctx, client, true, &pop.reached) {
 		if err == nil {
 			err = put(pop.users, change)
 		}
@@ -204,7 +221,7 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	if !found {
 		return nil // nobody has asked for long
 	}
-	recorded, err := p.Schemas.get(ctx, client)
+	recorded, err := p.Schemas.get(ctx, client, false)
 	var built known
 	var taken int64
 	if err == nil {
@@ -248,7 +265,7 @@ func (p *Populations) build(ctx context.Context, client id.Client, recorded reco
 		trained: recorded.users, changed: changed,
 	}
 	n := 0
-	for change, err := range p.changes(ctx, client, &k.reached) {
+	for change, err := range p.Users.allChanged(ctx, client, false, &k.reached) {
 		if err == nil {
 			err = put(k.users, change)
 		}
@@ -295,7 +312,7 @@ func (p *Populations) learn(ctx context.Context, client id.Client, recorded reco
 		if err := p.Record(ctx, client, recorded.version, users, document); err != nil {
 			return recorded, 0, fmt.Errorf("record a trait schema: %w", err)
 		}
-		if recorded, err = p.Schemas.get(ctx, client); err != nil {
+		if recorded, err = p.Schemas.get(ctx, client, false); err != nil {
 			return recorded, 0, err
 		}
 	}
@@ -357,11 +374,12 @@ func (p *Populations) flats(ctx context.Context, client id.Client, ids []string,
 	}
 }
 
-// changes reads all changes after *reached and moves it on.
-func (p *Populations) changes(ctx context.Context, client id.Client, reached *eventstore.Position) iter.Seq2[UserChange, error] {
+// allChanged reads all changes after *reached and moves it on. With the first page
+// the model is as fresh as it has to be.
+func (m Users) allChanged(ctx context.Context, client id.Client, eventual bool, reached *eventstore.Position) iter.Seq2[UserChange, error] {
 	return func(yield func(UserChange, error) bool) {
-		for limit := firstChanges; ; {
-			page, err := p.Users.Changed(ctx, client, *reached, limit)
+		for limit, eventual := firstChanges, eventual; ; eventual = true {
+			page, err := m.changed(ctx, client, eventual, *reached, limit)
 			if err != nil {
 				yield(UserChange{}, err)
 				return

@@ -16,6 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/matching"
 	"kindred/domain/traits"
@@ -27,7 +28,7 @@ import (
 // crowd is a client's users, as the test knows them.
 type crowd struct {
 	*world
-	populations *projections.Populations
+	populations *patient
 	traits      map[id.User]string
 }
 
@@ -42,8 +43,35 @@ func newCrowd(t *testing.T, users int) *crowd {
 	return c
 }
 
-// populations are those of a process of its own.
-func (w *world) populations() *projections.Populations {
+// patient waits for what the populations of a process of its own are behind with,
+// as the edge does.
+type patient struct{ *projections.Populations }
+
+func (p *patient) Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, err error) {
+	err = fault.Await(ctx, func(ctx context.Context) (err error) {
+		found, err = p.Populations.Top(ctx, client, user, within, limit)
+		return err
+	})
+	return found, err
+}
+
+func (p *patient) Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error) {
+	err = fault.Await(ctx, func(ctx context.Context) (err error) {
+		m, ok, err = p.Populations.Pair(ctx, client, user, other, within)
+		return err
+	})
+	return m, ok, err
+}
+
+func (p *patient) Schema(ctx context.Context, client id.Client) (s projections.TraitSchema, err error) {
+	err = fault.Await(ctx, func(ctx context.Context) (err error) {
+		s, err = p.Populations.Schema(ctx, client)
+		return err
+	})
+	return s, err
+}
+
+func (w *world) populations() *patient {
 	w.Helper()
 	p := must[*projections.Populations](w)(projections.NewPopulations(w.reader, 1<<30))
 	p.Logger = slog.New(slog.DiscardHandler)
@@ -60,7 +88,7 @@ func (w *world) populations() *projections.Populations {
 		}
 		return err
 	}
-	return p
+	return &patient{p}
 }
 
 func (c *crowd) join(external string, age int) id.User {
@@ -224,7 +252,7 @@ func TestPercentilesWithinALayerGoByTheWeightsOfNow(t *testing.T) {
 		ada = user
 		c.grant(c.acme, within.Layer, user, true)
 	}
-	top := func(p *projections.Populations) []event.MatchComputed {
+	top := func(p *patient) []event.MatchComputed {
 		return must[[]event.MatchComputed](t)(p.Top(t.Context(), c.acme, ada, within, 100))
 	}
 	top(c.populations)

@@ -29,6 +29,10 @@ type Reader struct {
 	Pool     *pgxpool.Pool
 	Progress *projector.Progress
 	Vault    *seal.Vault
+	// AtOnce fails at once where a model is behind, with a fault that says how to
+	// wait (fault.Fault.Soon): it is for requests that the edge repeats. Else queries
+	// wait themselves.
+	AtOnce bool
 }
 
 // Page asks for a part of a list, in order of creation.

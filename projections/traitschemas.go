@@ -94,13 +94,13 @@ SELECT s.version, s.overridden, s.overrides, s.learnt, s.learnt_at, s.users, s.i
 FROM trait_schemas s LEFT JOIN subject_keys k ON k.client = s.client AND k.subject = s.client
 WHERE s.client = $1`
 
-func (m TraitSchemas) get(ctx context.Context, client id.Client) (recordedSchema, error) {
+func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) (recordedSchema, error) {
 	type row struct {
 		recordedSchema
 		inferred sealed
 		key      seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m, client, false, getTraitSchema, nil, func(r *row) []any {
+	rows, err := query(ctx, m.Reader, m, client, eventual, getTraitSchema, nil, func(r *row) []any {
 		return []any{
 			&r.version, &r.overridden, document(&r.overrides), &r.learnt, text(&r.learntAt), &r.users, &r.inferred.Box,
 			text(&r.inferred.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,

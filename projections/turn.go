@@ -3,6 +3,8 @@ package projections
 import (
 	"context"
 	"time"
+
+	"kindred/domain/fault"
 )
 
 // shortTurn is how long it may take to take in a few changes.
@@ -24,22 +26,24 @@ func (t turns) take(ctx context.Context) error {
 
 func (t turns) give() { <-t }
 
-// take takes a turn. It waits a moment where the request is, for others who
-// take in a few changes, and outside for one who takes long.
-func (p *Populations) take(ctx context.Context, t turns) error {
+// takeSoon takes a turn. It waits a moment, for others who take in a few changes;
+// where one takes long, it fails with a fault that says how to wait for that.
+func (t turns) takeSoon(ctx context.Context) error {
 	moment, cancel := context.WithTimeout(ctx, shortTurn)
 	defer cancel()
 	if t.take(moment) == nil {
 		return nil
 	}
-	taken := false
-	err := p.Users.Progress.WaitOutside(ctx, func(ctx context.Context) (err error) {
-		err = t.take(ctx)
-		taken = err == nil
-		return err
-	})
-	if taken && err != nil {
-		t.give()
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return err
+	f := fault.New(fault.Unavailable, "busy", "The users are being read to be compared; try again.").After(time.Second)
+	f.Soon = func(ctx context.Context) (context.Context, error) {
+		err := t.take(ctx)
+		if err == nil {
+			t.give()
+		}
+		return ctx, err
+	}
+	return f
 }

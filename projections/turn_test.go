@@ -1,47 +1,35 @@
 package projections
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"kindred/eventstore/projector"
+	"kindred/domain/fault"
 )
 
-// While a population is read anew, those who wait for that keep nobody out.
-func TestThePopulationThatIsReadAnewIsWaitedForOutside(t *testing.T) {
+// While a population is read anew, those who come are told how to wait for that.
+func TestThePopulationThatIsReadAnewSaysHowToWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		full := errors.New("there is no way back")
-		progress := projector.NewProgress(nil, nil)
-		p, err := NewPopulations(Reader{Progress: progress}, 1<<30)
-		if err != nil {
+		turn := newTurns()
+		if err := turn.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		pop := &population{turn: newTurns()}
-		p.clients.Add("acme", pop)
-		if err := pop.turn.take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		var left time.Duration
 		began := time.Now()
-		progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
-			left = time.Since(began)
-			go func() {
-				time.Sleep(time.Minute)
-				pop.turn.give()
-			}()
-			return errors.Join(wait(ctx), full)
+		err := turn.takeSoon(t.Context())
+		f := fault.As(err)
+		if !fault.Is(err, "busy") || f.Soon == nil || time.Since(began) != shortTurn {
+			t.Fatalf("%v after %s", err, time.Since(began))
 		}
-		if _, err := p.current(t.Context(), "acme"); !errors.Is(err, full) {
-			t.Errorf("it ends with %v", err)
+		go func() {
+			time.Sleep(time.Minute)
+			turn.give()
+		}()
+		if _, err := f.Soon(t.Context()); err != nil || time.Since(began) != shortTurn+time.Minute {
+			t.Errorf("%v after %s", err, time.Since(began))
 		}
-		if left != shortTurn || time.Since(began) != shortTurn+time.Minute {
-			t.Errorf("it was inside for %s, and waited for %s", left, time.Since(began))
-		}
-		if len(pop.turn) > 0 {
+		if len(turn) > 0 {
 			t.Error("the turn is lost")
 		}
 	})

@@ -465,7 +465,11 @@ WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
 // order of their last change: as many as limit where there are, or more than fit
 // on a page.
 func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
-	return m.changes(ctx, client, false, (*changedUser).size, changedUsers, string(after), limit)
+	return m.changed(ctx, client, false, after, limit)
+}
+
+func (m Users) changed(ctx context.Context, client id.Client, eventual bool, after eventstore.Position, limit int) ([]UserChange, error) {
+	return m.changes(ctx, client, eventual, (*changedUser).size, changedUsers, string(after), limit)
 }
 
 type changedUser struct {

@@ -88,7 +88,7 @@ LEFT JOIN LATERAL ` + usersOf(`w.client`, which) + ` ON true` + joinKey(`w.clien
 // wanted reads what there is of wanted users.
 func (m Users) wanted(ctx context.Context, eventual bool, size int, wanted wantedUsers) ([]storedUser, error) {
 	var found foundUsers
-	reader := projector.Reader{Of: m, Progress: m.Progress}
+	reader := projector.Reader{Of: m, Progress: m.Progress, AtOnce: m.AtOnce}
 	err := reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		found, err = m.ask(ctx, size, wanted)
 		return found.at, err

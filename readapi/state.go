@@ -35,7 +35,7 @@ func (a *API) GetHistoryState(ctx context.Context, r httpapi.GetHistoryStateRequ
 	if err != nil {
 		return nil, err
 	}
-	state, done, err := a.States.Visit(ctx, client, size)
+	state, done, err := a.States.Visit(client, size)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (s *Semaphore) slowest(client string) (slowest *Holder) {
 	if c := s.clients[client]; c != nil {
 		held = c.held
 	}
-	alone := s.Each > 0 && held >= s.Each // only what it gives back itself is of use to it
+	alone := s.Each > 0 && held >= s.Each || s.Half && held > 0 && held >= s.Places-s.held // only what it gives back itself is of use to it
 	if s.held < s.Places && !alone {
 		return nil
 	}

@@ -16,10 +16,14 @@ import (
 // makes room for one that has less.
 // Its exported fields do not change once it is in use; any goroutine may use it.
 //
+// With Half, the first client gets half of the places, the second half of what that
+// leaves, and so on, so that some are free however many one client would hold.
+//
 // The client "" is nobody in particular: what it holds counts in the sum alone.
 type Semaphore struct {
 	Places   int           // that are held at a time
 	Each     int           // that one client holds; 0: Places
+	Half     bool          // one client holds at most as many as are free
 	Waiting  int           // requests that wait for a place, of all clients
 	Patience time.Duration // that each waits; 0: until its context ends
 
@@ -199,7 +203,13 @@ func (s *Semaphore) settle(c *share) {
 func (s *Semaphore) free(c *share) bool { return s.held < s.Places && s.mayHold(c) }
 
 func (s *Semaphore) mayHold(c *share) bool {
-	return s.Each == 0 || c.held < s.Each || c.client == ""
+	switch {
+	case c.client == "":
+		return true
+	case s.Half && c.held >= s.Places-s.held:
+		return false
+	}
+	return s.Each == 0 || c.held < s.Each
 }
 
 func (s *Semaphore) hold(c *share) {

@@ -3,6 +3,7 @@ package writeapi
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/httpapi"
 )
 
@@ -13,7 +14,12 @@ func (a *API) ChangeTraits(ctx context.Context, r httpapi.ChangeTraitsRequestObj
 	if err != nil {
 		return nil, err
 	}
-	body, tag, err := a.TraitSchema(ctx, c.Client)
+	var body httpapi.TraitSchema
+	var tag string
+	err = fault.Await(ctx, func(ctx context.Context) (err error) { // here, since it is recorded
+		body, tag, err = a.TraitSchema(ctx, c.Client)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package fault
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -40,6 +41,11 @@ type Fault struct {
 	Detail     string // a sentence that says what is wrong and what to do
 	Fields     []Field
 	RetryAfter time.Duration // for Limited, Unavailable and work in flight
+
+	// Soon is set where the same question is answered in a moment: it waits for
+	// that, for a bounded time, and returns the context to ask again with, or why
+	// there will be no answer. The fault says what a caller hears that does not wait.
+	Soon func(context.Context) (context.Context, error) `json:"-"`
 }
 
 // New makes a fault; detail is a format.
@@ -63,6 +69,21 @@ func (f *Fault) Error() string {
 func (f *Fault) After(d time.Duration) *Fault {
 	f.RetryAfter = d
 	return f
+}
+
+// Await asks until there is an answer that is not to be waited for. It is for those
+// who keep nobody out by waiting.
+func Await(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		err := ask(ctx)
+		f := As(err)
+		if f == nil || f.Soon == nil {
+			return err
+		}
+		if ctx, err = f.Soon(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // As returns the fault in err's chain, or nil.

@@ -60,6 +60,10 @@ LEFT JOIN LATERAL (
 type Reader struct {
 	Of       Projection
 	Progress *Progress
+	// AtOnce fails at once where the model is behind, with a fault that says how to
+	// wait (fault.Fault.Soon). Asked again with the context of that wait, it does not
+	// wait for what was acknowledged since. Else the reader waits itself.
+	AtOnce bool
 }
 
 // Read calls read, which runs one statement with Fresh in it, until the read
@@ -67,35 +71,37 @@ type Reader struct {
 // first answer. It fails with a fault of kind Unavailable: "stale" after 2 s,
 // "quarantined", or "building" where the tables are not there yet.
 func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
-	var head eventstore.Position
-	first, built := true, true
-	err := r.Progress.await(ctx, Slot(r.Of), func() (eventstore.Position, bool, error) {
-		at, err := read(ctx)
-		if built = !TablesMissing(err); !built {
-			if eventual {
-				return head, false, building()
-			}
-			return head, false, nil
-		}
-		if err != nil {
-			return head, false, err
-		}
-		if at.Quarantined {
-			return head, false, fault.New(fault.Unavailable, "quarantined",
-				"This part of the client's data cannot be read until an operator has repaired it.").After(time.Minute)
-		}
-		if first {
-			first, head = false, at.Head
-		}
-		return head, eventual || at.Reached >= head, nil
-	})
-	if !built && fault.Is(err, "stale") {
-		return building()
+	once := func(ctx context.Context) error { return r.once(ctx, eventual, read) }
+	if r.AtOnce {
+		return once(ctx)
 	}
-	return err
+	return fault.Await(anew(ctx, Slot(r.Of)), once)
 }
 
-func building() error {
+func (r Reader) once(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
+	late := stale
+	return r.Progress.await(ctx, Slot(r.Of), func(wanted *eventstore.Position) (bool, error) {
+		at, err := read(ctx)
+		switch {
+		case TablesMissing(err) && eventual:
+			return false, building()
+		case TablesMissing(err):
+			late = building
+			return false, nil
+		case err != nil:
+			return false, err
+		case at.Quarantined:
+			return false, fault.New(fault.Unavailable, "quarantined",
+				"This part of the client's data cannot be read until an operator has repaired it.").After(time.Minute)
+		}
+		if *wanted == "" {
+			*wanted = at.Head
+		}
+		return eventual || at.Reached >= *wanted, nil
+	}, func() *fault.Fault { return late() })
+}
+
+func building() *fault.Fault {
 	return fault.New(fault.Unavailable, "building", "This list is being built; try again.").After(5 * time.Second)
 }
 

@@ -74,30 +74,36 @@ func TestAReadWaitsForTheHeadAsOfItsFirstTry(t *testing.T) {
 	})
 }
 
-func TestAReaderWaitsOutsideButLooksInside(t *testing.T) {
+func TestAReaderThatDoesNotWaitSaysHowTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks, waits int
-		outside := false
-		progress := projector.NewProgress(nil, slog.New(slog.DiscardHandler))
-		progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
-			waits, outside = waits+1, true
-			defer func() { outside = false }()
-			return wait(ctx)
+		reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler)), AtOnce: true}
+		looks, began := 0, time.Now()
+		read := func(ctx context.Context) error {
+			return reader.Read(ctx, false, func(context.Context) (projector.At, error) {
+				looks++
+				return projector.At{Reached: position(looks), Head: position(looks + 2)}, nil
+			})
 		}
-		reader := projector.Reader{Of: names{}, Progress: progress}
-		err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) {
-			looks++
-			if outside {
-				t.Error("it looks outside")
-			}
-			return projector.At{Reached: position(looks), Head: "3"}, nil
+		err := read(t.Context())
+		f := fault.As(err)
+		if !fault.Is(err, "stale") || f.Soon == nil || looks != 1 || time.Since(began) > 0 {
+			t.Fatalf("%v after %d looks and %s", err, looks, time.Since(began))
+		}
+		if err := fault.Await(t.Context(), read); err != nil || looks != 4 {
+			t.Errorf("%v after %d looks; it waits for what was there at first", err, looks)
+		}
+	})
+}
+
+func TestAReaderThatIsAskedAgainGivesUpAfterTwoSecondsInAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler)), AtOnce: true}
+		began := time.Now()
+		err := fault.Await(t.Context(), func(ctx context.Context) error {
+			return reader.Read(ctx, false, func(context.Context) (projector.At, error) { return projector.At{Reached: "1", Head: "2"}, nil })
 		})
-		if !fault.Is(err, "stale") || waits != looks {
-			t.Errorf("%v after %d looks and %d waits", err, looks, waits)
-		}
-		progress.Outside = func(context.Context, func(context.Context) error) error { return errTest }
-		if err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) { return projector.At{Head: "1"}, nil }); !errors.Is(err, errTest) {
-			t.Errorf("%v where there is no place outside", err)
+		if f := fault.As(err); !fault.Is(err, "stale") || f.Soon != nil || time.Since(began) != 2*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
 }

@@ -33,9 +33,6 @@ const (
 type Progress struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
-	// Outside calls wait where whoever reads keeps nobody else out meanwhile; nil:
-	// that is everywhere.
-	Outside func(ctx context.Context, wait func(context.Context) error) error
 	// Listener hears of the others; nil: a connection of its own does.
 	Listener *postgres.Listener
 
@@ -77,11 +74,20 @@ func (p *Progress) Run(ctx context.Context) {
 // client, or, without one, for every client; then it fails with a fault of
 // kind Unavailable.
 func (p *Progress) Wait(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
-	return p.await(ctx, Slot(of), func() (eventstore.Position, bool, error) {
+	return fault.Await(anew(ctx, Slot(of)), func(ctx context.Context) error { return p.Passed(ctx, of, client, position) })
+}
+
+// Passed is Wait, which fails at once where the projection has not passed the position
+// yet, with a fault that says how to wait (fault.Fault.Soon).
+func (p *Progress) Passed(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
+	return p.await(ctx, Slot(of), func(wanted *eventstore.Position) (content bool, err error) {
+		if *wanted == "" {
+			*wanted = position
+		}
 		var at eventstore.Position
-		err := p.Pool.QueryRow(ctx, placeFor, Slot(of), client).Scan(&at)
-		return position, at >= position, err
-	})
+		err = p.Pool.QueryRow(ctx, placeFor, Slot(of), client).Scan(&at)
+		return at >= *wanted, err
+	}, stale)
 }
 
 const placeFor = `
@@ -89,24 +95,42 @@ SELECT coalesce((SELECT least(position,
 		(SELECT min(position) FROM quarantine WHERE projection = $1 AND held AND ($2 = '' OR client = $2)))
 	FROM checkpoints WHERE name = $1), '')`
 
-// await repeats a look at the database until it is content: whenever the slot
-// is known to have reached what the look asks for, and every now and then.
+// await looks at the database once. It fails with late, a fault that says how to
+// wait, where the look is not content; asked again with the context of that wait,
+// it looks for what was wanted at first.
 func (p *Progress) await(ctx context.Context, slot string,
-	look func() (wanted eventstore.Position, content bool, err error),
+	look func(wanted *eventstore.Position) (content bool, err error), late func() *fault.Fault,
 ) error {
-	w := &waiting{progress: p, slot: slot, every: firstPoll, left: maxWait}
-	defer w.end()
-	for {
-		_, changed := p.look(slot) // before the statement, so that no change is missed
-		wanted, content, err := look()
-		if err != nil || content {
-			return err
-		}
-		p.ask(slot)
-		if err := p.WaitOutside(ctx, func(ctx context.Context) error { return w.wait(ctx, wanted, changed) }); err != nil {
-			return err
-		}
+	w, _ := ctx.Value(slotKey(slot)).(*waiting)
+	if w == nil {
+		w = &waiting{progress: p, slot: slot, every: firstPoll, left: maxWait}
 	}
+	_, w.changed = p.look(slot) // before the statement, so that no change is missed
+	content, err := look(&w.wanted)
+	if err != nil || content {
+		return err
+	}
+	p.ask(slot)
+	f := late()
+	w.late, f.Soon = *f, w.wait
+	return f
+}
+
+// stale is what a reader hears that does not wait any longer.
+func stale() *fault.Fault {
+	return fault.New(fault.Unavailable, "stale", "What was just written cannot be read yet; try again.").After(time.Second)
+}
+
+// slotKey is where a context holds how long its request has waited for a slot, and
+// for what: what is acknowledged meanwhile is not waited for.
+type slotKey string
+
+// anew forgets what the request of ctx has waited for.
+func anew(ctx context.Context, slot string) context.Context {
+	if ctx.Value(slotKey(slot)) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, slotKey(slot), nil)
 }
 
 // waiting is a reader's wait for a slot. It counts what it has waited poll by
@@ -114,45 +138,33 @@ func (p *Progress) await(ctx context.Context, slot string,
 type waiting struct {
 	progress    *Progress
 	slot        string
+	wanted      eventstore.Position
+	changed     <-chan struct{}
+	late        fault.Fault // when it has waited for too long
 	every, left time.Duration
 	poll        *time.Timer // nil until it waits
 }
 
-func (w *waiting) end() {
-	if w.poll != nil {
-		w.poll.Stop()
-	}
-}
-
-// WaitOutside calls wait where whoever reads keeps nobody else out meanwhile.
-func (p *Progress) WaitOutside(ctx context.Context, wait func(context.Context) error) error {
-	if p == nil || p.Outside == nil {
-		return wait(ctx)
-	}
-	return p.Outside(ctx, wait)
-}
-
 // wait waits until another look is worth it.
-func (w *waiting) wait(ctx context.Context, wanted eventstore.Position, changed <-chan struct{}) error {
+func (w *waiting) wait(ctx context.Context) (context.Context, error) {
 	if w.poll == nil {
 		w.poll = time.NewTimer(w.every)
 	}
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return ctx, ctx.Err()
 		case <-w.poll.C:
 			if w.left -= w.every; w.left <= 0 {
-				return fault.New(fault.Unavailable, "stale",
-					"What was just written cannot be read yet; try again.").After(time.Second)
+				return ctx, &w.late
 			}
 			w.every = min(2*w.every, lastPoll, w.left)
 			w.poll.Reset(w.every)
-			return nil
-		case <-changed:
+			return context.WithValue(ctx, slotKey(w.slot), w), nil
+		case <-w.changed:
 			var at eventstore.Position
-			if at, changed = w.progress.look(w.slot); at >= wanted {
-				return nil
+			if at, w.changed = w.progress.look(w.slot); at >= w.wanted {
+				return context.WithValue(ctx, slotKey(w.slot), w), nil
 			}
 		}
 	}

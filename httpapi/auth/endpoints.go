@@ -198,7 +198,7 @@ func (e *Endpoints) verify(ctx context.Context, r httpapi.TokenRequest) (Account
 	if wait, err := e.c.Throttles.take(ctx, failures...); err != nil || wait > 0 {
 		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
 	}
-	right, err := e.c.Passwords.Verify(ctx, account.PasswordHash, r.Password)
+	right, err := e.c.Passwords.Verify(account.PasswordHash, r.Password)
 	switch {
 	case err != nil:
 		return Account{}, Session{}, errors.Join(err, e.c.Throttles.giveBack(ctx, failures...))

@@ -5,14 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,8 +86,8 @@ type service struct {
 func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{world: newWorld(t), directory: &directory{}, metrics: prometheus.NewRegistry()}
-	passwords := NewPasswords(rand.Reader, Cost{MemoryKiB: 64, Passes: 1}, 2) // these tests are not about guessing passwords
-	hash, err := passwords.Hash(t.Context(), password)
+	passwords := NewPasswords(rand.Reader, Cost{MemoryKiB: 64, Passes: 1}) // these tests are not about guessing passwords
+	hash, err := passwords.Hash(password)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -645,69 +642,6 @@ func TestRightPasswordsDoNotAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func TestOverloadIsNobodysFault(t *testing.T) {
-	s := newService(t)
-	cores := s.endpoints.c.Passwords.cores
-	cores.Waiting = 0
-	for cores.Try("somebody") {
-	}
-	for range 60 {
-		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); !hasKind(err, fault.Unavailable) {
-			t.Fatalf("got %v; want a fault of kind Unavailable", err)
-		}
-	}
-}
-
-// endpointsOnly are served by themselves.
-type endpointsOnly struct {
-	httpapi.StrictServerInterface
-	endpoints *Endpoints
-}
-
-func (o endpointsOnly) LogIn(ctx context.Context, r httpapi.LogInRequestObject) (httpapi.LogInResponseObject, error) {
-	return o.endpoints.LogIn(ctx, r)
-}
-
-func (o endpointsOnly) ExchangeAPIKey(ctx context.Context, r httpapi.ExchangeAPIKeyRequestObject) (httpapi.ExchangeAPIKeyResponseObject, error) {
-	return o.endpoints.ExchangeAPIKey(ctx, r)
-}
-
-func TestALoginThatWaitsForACoreKeepsNobodyOut(t *testing.T) {
-	s := newService(t)
-	synctest.Test(t, func(t *testing.T) {
-		handler := httpapi.Handler(endpointsOnly{endpoints: s.endpoints}, httpapi.Options{
-			Limits: httpapi.Limits{InFlight: 1}, Logger: slog.New(slog.DiscardHandler),
-			Metrics: prometheus.NewRegistry(), Now: time.Now, Entropy: rand.Reader,
-		})
-		send := func(path, body string) int {
-			answer := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			handler.ServeHTTP(answer, r)
-			return answer.Code
-		}
-		passwords := NewPasswords(rand.Reader, Cost{}, 2)
-		s.endpoints.c.Passwords, s.endpoints.c.Throttles = passwords, nil
-		for passwords.cores.Try("somebody") {
-		}
-		loggedIn := make(chan int, 1)
-		go func() {
-			loggedIn <- send("/auth/token", `{"email":"`+s.account.Email+`","password":"`+password+`"}`)
-		}()
-		synctest.Wait()
-		if got := send("/auth/exchange", `{"api_key":"`+s.apiKey+`"}`); got != http.StatusOK {
-			t.Errorf("meanwhile another one is answered %d", got)
-		}
-		passwords.cores.Give("somebody")
-		if got := <-loggedIn; got != http.StatusOK {
-			t.Errorf("the login is answered %d", got)
-		}
-		if taken, waiting := passwords.cores.Count(); taken != 1 || waiting != 0 {
-			t.Errorf("%d cores are taken, %d wait", taken, waiting)
-		}
-	})
 }
 
 func TestTheKeySetMayBeKeptForFiveMinutes(t *testing.T) {

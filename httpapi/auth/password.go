@@ -2,20 +2,16 @@ package auth
 
 import (
 	"cmp"
-	"context"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"golang.org/x/crypto/argon2"
 
 	"kindred/domain/fault"
-	"kindred/httpapi"
-	"kindred/semaphore"
 )
 
 // Cost is what a new hash takes to compute, with one lane. The zero Cost
@@ -40,9 +36,6 @@ const (
 const (
 	minPassword = 8    // bytes
 	maxPassword = 1024 // bytes
-
-	// queuePerCore bounds the wait for a turn to about 0.7 s.
-	queuePerCore = 32
 )
 
 // CheckPassword refuses a password that may not be chosen, with a fault that
@@ -67,44 +60,34 @@ func CheckPassword(pointer, password string, known ...string) error {
 	return nil
 }
 
-// Passwords hashes and verifies passwords with argon2id, on a bounded number of
-// cores, which callers share fairly, by client or by network. Those beyond a
-// bounded queue are told to come back.
+// Passwords hashes and verifies passwords with argon2id. How many at a time is for
+// the edge to say, which has a class for the operations that do (httpapi.Limits).
 type Passwords struct {
 	entropy io.Reader
 	cost    Cost
-	cores   *semaphore.Semaphore
 }
 
-// NewPasswords draws salts from entropy and computes on as many cores as it is
-// given, on one at least.
-func NewPasswords(entropy io.Reader, cost Cost, cores int) *Passwords {
-	n := max(cores, 1)
-	cost = cmp.Or(cost, Cost{MemoryKiB: 19 << 10, Passes: 2})
-	return &Passwords{entropy, cost, &semaphore.Semaphore{Places: n, Waiting: n * queuePerCore}}
+// NewPasswords draws salts from entropy.
+func NewPasswords(entropy io.Reader, cost Cost) *Passwords {
+	return &Passwords{entropy, cmp.Or(cost, Cost{MemoryKiB: 19 << 10, Passes: 2})}
 }
 
-// Hash returns the PHC string of a password. It fails with a fault of kind
-// Unavailable when too many callers wait.
-func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
+// Hash returns the PHC string of a password.
+func (p *Passwords) Hash(password string) (string, error) {
 	salt := make([]byte, saltBytes)
 	if _, err := io.ReadFull(p.entropy, salt); err != nil {
 		return "", fmt.Errorf("read entropy: %w", err)
 	}
 	h := p.blank(salt)
-	sum, err := p.compute(ctx, h, password)
-	if err != nil {
-		return "", err
-	}
-	h.hash = sum
+	h.hash = h.compute(password)
 	return h.String(), nil
 }
 
 // Verify says whether a password belongs to a stored PHC string. With no
 // stored string it takes as long and says no, so that the time does not tell
-// whether an account exists. It fails as Hash does, and, without naming the
-// content, for a stored string that cannot be used.
-func (p *Passwords) Verify(ctx context.Context, stored, password string) (bool, error) {
+// whether an account exists. It fails, without naming the content, for a stored
+// string that cannot be used.
+func (p *Passwords) Verify(stored, password string) (bool, error) {
 	if stored == "" {
 		stored = p.blank(make([]byte, saltBytes)).String() // the hash that no password has
 	}
@@ -112,43 +95,7 @@ func (p *Passwords) Verify(ctx context.Context, stored, password string) (bool, 
 	if err != nil {
 		return false, err
 	}
-	sum, err := p.compute(ctx, h, password)
-	if err != nil {
-		return false, err
-	}
-	return subtle.ConstantTimeCompare(sum, h.hash) == 1, nil
-}
-
-func (p *Passwords) compute(ctx context.Context, h phc, password string) ([]byte, error) {
-	caller := httpapi.Source(ctx)
-	if err := p.take(ctx, caller); err != nil {
-		return nil, fmt.Errorf("wait to hash a password: %w", err)
-	}
-	defer p.cores.Give(caller)
-	length := uint32(len(h.hash)) //nolint:gosec // at most 64
-	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, length), nil
-}
-
-// take takes a core. Whoever has to wait for that keeps nobody else out.
-func (p *Passwords) take(ctx context.Context, caller string) error {
-	if p.cores.Try(caller) {
-		return nil
-	}
-	taken := false
-	err := httpapi.StepOut(ctx, func() error {
-		if taken = p.cores.Take(ctx, caller); taken {
-			return nil
-		}
-		return cmp.Or(ctx.Err(), errBusy())
-	})
-	if taken && err != nil {
-		p.cores.Give(caller)
-	}
-	return err
-}
-
-func errBusy() error {
-	return fault.New(fault.Unavailable, "busy", "Too many logins at once. Try again in a moment.").After(time.Second)
+	return subtle.ConstantTimeCompare(h.compute(password), h.hash) == 1, nil
 }
 
 // phc is an argon2id hash with its parameters, written as
@@ -162,6 +109,11 @@ type phc struct {
 // blank is a new hash that is yet to be computed.
 func (p *Passwords) blank(salt []byte) phc {
 	return phc{memoryKiB: p.cost.MemoryKiB, passes: p.cost.Passes, lanes: hashLanes, salt: salt, hash: make([]byte, hashBytes)}
+}
+
+func (h phc) compute(password string) []byte {
+	length := uint32(len(h.hash)) //nolint:gosec // at most 64
+	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, length)
 }
 
 var errBadHash = errors.New("the stored password hash is not an argon2id PHC string within its limits")

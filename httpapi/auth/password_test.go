@@ -1,27 +1,24 @@
 package auth
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"kindred/domain/fault"
-	"kindred/semaphore"
 )
 
 func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
-	p := NewPasswords(rand.Reader, Cost{}, 2)
-	stored, err := p.Hash(t.Context(), "correct horse")
+	p := NewPasswords(rand.Reader, Cost{})
+	stored, err := p.Hash("correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(stored, "$argon2id$v=19$m=19456,t=2,p=1$") {
 		t.Errorf("stored as %s", stored)
 	}
-	again, err := p.Hash(t.Context(), "correct horse")
+	again, err := p.Hash("correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,12 +26,12 @@ func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
 		t.Error("two hashes have one salt")
 	}
 	for password, want := range map[string]bool{"correct horse": true, "correct horsf": false, "": false, "Correct horse": false} {
-		got, err := p.Verify(t.Context(), stored, password)
+		got, err := p.Verify(stored, password)
 		if err != nil || got != want {
 			t.Errorf("%q verifies: %v, %v; want %v", password, got, err, want)
 		}
 	}
-	if got, err := p.Verify(t.Context(), "", "correct horse"); err != nil || got {
+	if got, err := p.Verify("", "correct horse"); err != nil || got {
 		t.Errorf("no stored hash verifies: %v, %v", got, err)
 	}
 }
@@ -42,7 +39,7 @@ func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
 // The vector is of the argon2 reference implementation (src/test.c).
 func TestAHashOfOtherParametersVerifies(t *testing.T) {
 	const stored = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
-	got, err := NewPasswords(rand.Reader, Cost{}, 2).Verify(t.Context(), stored, "password")
+	got, err := NewPasswords(rand.Reader, Cost{}).Verify(stored, "password")
 	if err != nil || !got {
 		t.Errorf("verifies: %v, %v", got, err)
 	}
@@ -67,37 +64,11 @@ func TestAStoredHashOverTheLimitsIsNotComputed(t *testing.T) {
 		"padded":            "$argon2id$v=19$m=64,t=2,p=1$" + salt + "==$" + hash,
 		"plain text":        "password",
 	} {
-		ok, err := NewPasswords(rand.Reader, Cost{}, 2).Verify(t.Context(), stored, "password")
+		ok, err := NewPasswords(rand.Reader, Cost{}).Verify(stored, "password")
 		if ok || !errors.Is(err, errBadHash) {
 			t.Errorf("%s: %v, %v; want it refused", name, ok, err)
 		}
 	}
-}
-
-func TestHashingBeyondTheQueueIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &Passwords{rand.Reader, Cost{MemoryKiB: 8, Passes: 1}, &semaphore.Semaphore{Places: 1, Waiting: 1}}
-		p.cores.Try("") // the only core is taken
-		ctx, cancel := context.WithCancel(t.Context())
-		waiting := make(chan error)
-		go func() {
-			_, err := p.Hash(ctx, "correct horse")
-			waiting <- err
-		}()
-		synctest.Wait()
-		_, err := p.Verify(ctx, "", "correct horse")
-		if f := fault.As(err); f == nil || f.Kind != fault.Unavailable || f.RetryAfter <= 0 {
-			t.Errorf("the one too many got %v; want a fault of kind Unavailable", err)
-		}
-		cancel()
-		if err := <-waiting; !errors.Is(err, context.Canceled) {
-			t.Errorf("the waiting one got %v; want context.Canceled", err)
-		}
-		p.cores.Give("")
-		if _, err := p.Hash(t.Context(), "correct horse"); err != nil {
-			t.Errorf("with a core free: %v", err)
-		}
-	})
 }
 
 func TestPasswordsHaveALength(t *testing.T) {

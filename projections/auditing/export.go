@@ -84,7 +84,9 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 
 // Serve is Export for a caller who only sees that it ends early: why is logged.
 func (a *Auditor) Serve(ctx context.Context, client id.Client, open bool, to io.Writer) error {
-	err := a.Export(ctx, client, open, to, nil)
+	waits := *a
+	waits.History.AtOnce = false // nobody asks again for an answer that has begun
+	err := waits.Export(ctx, client, open, to, nil)
 	if err != nil && ctx.Err() == nil {
 		a.Logger.ErrorContext(ctx, "export of a history broken off", "client", client, "error", err)
 	}

@@ -98,7 +98,11 @@ func (f *Feeds) page(ctx context.Context, r Request, at Place, items []item) (Pa
 	page := Page{Snapshot: at.Snapshot, Items: make([]Item, 0, r.Limit)}
 	for len(page.Items) < r.Limit && at.rank < len(items) {
 		chunk := items[at.rank:min(len(items), at.rank+r.Limit-len(page.Items))]
-		check, err := f.check(ctx, r, chunk)
+		var check check
+		err := fault.Await(ctx, func(ctx context.Context) (err error) { // here, since campaigns may have been shown
+			check, err = f.check(ctx, r, chunk)
+			return err
+		})
 		if err != nil {
 			return Page{}, err
 		}

@@ -125,44 +125,46 @@ func wrongMoment(detail string, args ...any) error {
 }
 
 // Visit returns the state of a client when it had so many events; done must be
-// called after it was read. It fails with a fault of kind Unavailable where
-// building takes longer than a caller should wait, and goes on with it, or
-// where too much is being built.
-func (t *Traveller) Visit(ctx context.Context, client id.Client, size int64) (s *State, done func(), err error) {
+// called after it was read. It fails with a fault of kind Unavailable where it is
+// being built, which goes on, and can be waited for (fault.Fault.Soon), or where too
+// much is.
+func (t *Traveller) Visit(client id.Client, size int64) (s *State, done func(), err error) {
 	k, err := t.enter(moment{client, size})
 	if err != nil {
 		return nil, nil, err
 	}
 	done = func() { t.exit(k) }
-	if err := t.await(ctx, k); err != nil {
+	if err := t.await(k); err != nil {
 		done()
 		return nil, nil, err
 	}
 	return k.state, done, nil
 }
 
-// await waits until a state is built. Whoever has to wait keeps nobody else out.
-func (t *Traveller) await(ctx context.Context, k *kept) error {
+// await fails where a state is yet to be built, with a fault that says how to wait.
+func (t *Traveller) await(k *kept) error {
 	select {
 	case <-k.ready:
 		return k.err
 	default:
 	}
-	return t.Runner.Progress.WaitOutside(ctx, func(ctx context.Context) error {
+	f := t.stillBuilding(k)
+	f.Soon = func(ctx context.Context) (context.Context, error) {
 		wait := time.NewTimer(patience)
 		defer wait.Stop()
 		select {
 		case <-k.ready:
-			return k.err
+			return ctx, k.err
 		case <-ctx.Done():
-			return ctx.Err()
+			return ctx, ctx.Err()
 		case <-wait.C:
-			return t.stillBuilding(k)
+			return ctx, t.stillBuilding(k)
 		}
-	})
+	}
+	return f
 }
 
-func (t *Traveller) stillBuilding(k *kept) error {
+func (t *Traveller) stillBuilding(k *kept) *fault.Fault {
 	t.mu.Lock()
 	p := k.progress
 	t.mu.Unlock()

@@ -7,9 +7,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
 )
+
+// visit waits for a state, and does not read it.
+func visit(ctx context.Context, t *Traveller, m moment) error {
+	return fault.Await(ctx, func(context.Context) error {
+		_, done, err := t.Visit(m.client, m.size)
+		if err == nil {
+			done()
+		}
+		return err
+	})
+}
 
 // trip is a Traveller whose states are built as soon as the test says so.
 type trip struct {
@@ -24,11 +36,7 @@ func (p trip) ask(t *testing.T, m moment) (asked chan error) {
 		p.built[m] = make(chan struct{})
 	}
 	go func() {
-		_, done, err := p.Visit(t.Context(), m.client, m.size)
-		if err == nil {
-			done()
-		}
-		asked <- err
+		asked <- visit(t.Context(), p.Traveller, m)
 	}()
 	synctest.Wait()
 	return asked
@@ -86,17 +94,12 @@ func TestAStateThatIsNotReadGivesWay(t *testing.T) {
 			return work(ctx, &State{})
 		}
 		var building sync.WaitGroup
-		visit := func(m moment) {
-			building.Go(func() { traveller.keep(ctx, <-traveller.begin) })
-			_, done, err := traveller.Visit(ctx, m.client, m.size)
-			if err != nil {
-				t.Fatalf("%+v: %v", m, err)
-			}
-			done()
-		}
 		for _, client := range []id.Client{"cli_a", "cli_b", "cli_c", "cli_d"} {
 			for size := range int64(3) {
-				visit(moment{client, size + 1})
+				building.Go(func() { traveller.keep(ctx, <-traveller.begin) })
+				if err := visit(ctx, traveller, moment{client, size + 1}); err != nil {
+					t.Fatalf("%s, %d: %v", client, size+1, err)
+				}
 			}
 		}
 		stop()
@@ -104,21 +107,22 @@ func TestAStateThatIsNotReadGivesWay(t *testing.T) {
 	})
 }
 
-func TestAStateThatIsBeingBuiltIsWaitedForOutside(t *testing.T) {
-	progress, outside := projector.NewProgress(nil, nil), 0
-	traveller := New(Sources{Runner: &projector.Runner{Progress: progress}, Now: time.Now})
-	progress.Outside = func(ctx context.Context, wait func(context.Context) error) error {
-		outside++
-		built := <-traveller.begin
-		built.state = &State{Size: 1}
-		close(built.ready)
-		return wait(ctx)
+func TestAStateThatIsBeingBuiltSaysHowToWait(t *testing.T) {
+	traveller := New(Sources{Runner: &projector.Runner{}, Now: time.Now})
+	_, _, err := traveller.Visit("cli_acme", 1)
+	f := fault.As(err)
+	if !fault.Is(err, "building") || f.Soon == nil {
+		t.Fatal(err)
 	}
-	for range 2 { // of which the second finds it built
-		state, done, err := traveller.Visit(t.Context(), "cli_acme", 1)
-		if err != nil || state.Size != 1 || outside != 1 {
-			t.Fatalf("%+v, %v, outside %d times", state, err, outside)
-		}
-		done()
+	built := <-traveller.begin
+	built.state = &State{Size: 1}
+	close(built.ready)
+	if _, err := f.Soon(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	state, done, err := traveller.Visit("cli_acme", 1)
+	if err != nil || state.Size != 1 || len(traveller.begin) > 0 {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	done()
 }

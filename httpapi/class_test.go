@@ -9,32 +9,42 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/semaphore"
 )
 
-func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
+func newClass(places, waiting int) *class {
+	return &class{
+		Semaphore: &semaphore.Semaphore{Places: places, Waiting: waiting, Patience: waitForPlace},
+		shed:      prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}),
+	}
+}
+
+func TestAFewWaitForAMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(1, 3, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
+		c := newClass(1, 2)
+		enter := func(ctx context.Context) bool { return (&place{class: c, client: "a"}).enter(ctx) }
 		turns := make(chan bool, 2)
 		wait := func(ctx context.Context) {
-			go func() { turns <- l.enter(ctx, "a") }()
+			go func() { turns <- enter(ctx) }()
 			synctest.Wait()
 		}
-		if !l.enter(t.Context(), "a") {
+		if !enter(t.Context()) {
 			t.Fatal("nobody is there, yet there is no slot")
 		}
 
 		began := time.Now()
 		wait(t.Context())
 		wait(t.Context())
-		if l.enter(t.Context(), "a") || time.Since(began) > 0 {
+		if enter(t.Context()) || time.Since(began) > 0 {
 			t.Error("a third one waits")
 		}
-		l.leave("a")
+		c.Give("a")
 		if !<-turns || time.Since(began) > 0 {
 			t.Error("the turn of the first who waits has not come")
 		}
-		if <-turns || time.Since(began) != waitForTurn {
+		if <-turns || time.Since(began) != waitForPlace {
 			t.Errorf("the second one was let in, or waited for %s", time.Since(began))
 		}
 
@@ -44,8 +54,8 @@ func TestALaneLetsAFewWaitForAMoment(t *testing.T) {
 		if <-turns {
 			t.Error("who has gone away was let in")
 		}
-		l.leave("a")
-		if !l.enter(t.Context(), "a") {
+		c.Give("a")
+		if !enter(t.Context()) {
 			t.Error("the slot is lost")
 		}
 	})
@@ -62,38 +72,38 @@ func (h hung) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAnswersOutsideTheLaneAreBounded(t *testing.T) {
+func TestAnswersWithoutAPlaceAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(8, 8, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
-		take, part := make(chan struct{}), make([]byte, maxUntaken/2)
+		c := newClass(8, 0)
+		take, part := make(chan struct{}), make([]byte, maxWritten/2)
 		var answers sync.WaitGroup
 		for range 3 {
-			if !l.enter(t.Context(), "a") {
-				t.Fatal("the lane is full")
+			rec := &recorder{ResponseWriter: hung{take: take}, place: place{class: c, client: "a"}}
+			if !rec.enter(t.Context()) {
+				t.Fatal("all places are held")
 			}
 			answers.Go(func() {
-				rec := &recorder{ResponseWriter: hung{take: take}, lane: l, client: "a"}
 				defer rec.leave()
 				_, _ = rec.Write(part)
 			})
 		}
 		synctest.Wait()
-		if inside, _ := l.Count(); inside != 1 {
-			t.Errorf("%d are inside, not the third alone", inside)
+		if held, _ := c.Count(); held != 1 {
+			t.Errorf("%d hold a place, not the third alone", held)
 		}
 		close(take)
 		answers.Wait()
-		if inside, untaken := held(l), l.untaken.Load(); inside != 0 || untaken != 0 {
-			t.Errorf("afterwards %d are inside, and %d bytes outside", inside, untaken)
+		if held, _ := c.Count(); held != 0 || c.written.Load() != 0 {
+			t.Errorf("afterwards %d hold a place, and %d bytes are written", held, c.written.Load())
 		}
 	})
 }
 
-func TestOnlyWhatStreamsTakesThePlaceOfAStream(t *testing.T) {
+func TestEachRequestHasItsClass(t *testing.T) {
 	t.Parallel()
 	a := Handler(nil, Options{Metrics: prometheus.NewRegistry()}).(*admission)
-	name := map[*lane]string{nil: "none", a.reads: "reads", a.writes: "writes"}
+	name := map[*class]string{nil: "none", a.reads: "reads", a.writes: "writes", a.hashes: "hashes"}
 	lines := []string{"text/html, application/x-ndjson;q=0.5"}
 	for _, tt := range []struct {
 		method, path string
@@ -107,38 +117,18 @@ func TestOnlyWhatStreamsTakesThePlaceOfAStream(t *testing.T) {
 		{"GET", "/api/v1/clients", lines, "reads"},
 		{"POST", "/api/v1/users/import", nil, "none"},
 		{"GET", "/api/v1/users/import", lines, "reads"},
-		{"POST", "/auth/token", lines, "writes"},
+		{"POST", "/auth/token", lines, "hashes"},
+		{"POST", "/auth/exchange", lines, "writes"},
+		{"POST", "/api/v1/clients/cli_1/members", nil, "hashes"},
+		{"GET", "/api/v1/clients/cli_1/members", nil, "reads"},
+		{"GET", "/metrics", nil, "none"},
+		{"GET", "/readyz", nil, "none"},
 		{"POST", "/api/v1/users", lines, "writes"},
 		{"GET", "/api/v1/users", lines, "reads"},
 		{"GET", "/healthz", lines, "none"},
 	} {
-		if got := name[a.lane(tt.method, tt.path, tt.accept)]; got != tt.want {
+		if got := name[a.class(tt.method, tt.path, tt.accept)]; got != tt.want {
 			t.Errorf("%s %s of who accepts %q: %s; want %s", tt.method, tt.path, tt.accept, got, tt.want)
 		}
 	}
-}
-
-// TestWhatWaitsLongerThanItsRequestTakesNoPlace ends a request while something
-// of it waits outside.
-func TestWhatWaitsLongerThanItsRequestTakesNoPlace(t *testing.T) {
-	t.Parallel()
-	l := newLane(1, 1, prometheus.NewCounter(prometheus.CounterOpts{Name: "shed"}))
-	if !l.enter(t.Context(), "a") {
-		t.Fatal("the lane is full")
-	}
-	x := &exchange{rec: &recorder{lane: l, client: "a"}}
-	if err := WaitOutside(context.WithValue(t.Context(), exchangeKey{}, x), func(context.Context) error {
-		x.rec.leave()
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-	if inside := held(l); inside != 0 {
-		t.Errorf("%d are inside", inside)
-	}
-}
-
-func held(l *lane) int {
-	n, _ := l.Count()
-	return n
 }

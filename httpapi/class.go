@@ -1,0 +1,119 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/semaphore"
+)
+
+// class is a bounded number of places for one kind of work, which clients share
+// fairly.
+type class struct {
+	*semaphore.Semaphore
+	shed prometheus.Counter // requests that got no place, or had to give it up
+	// toleratedFor is how long a request may last before it can be ended for a client
+	// that holds fewer, where all places are held; 0: it cannot.
+	toleratedFor time.Duration
+	written      atomic.Int64 // bytes of answers that are being written without a place
+}
+
+// long makes a class for what takes long, of which a client has one part in
+// parts at most. More may wait for a moment.
+func long(places, parts int, shed prometheus.Counter) *class {
+	return &class{Semaphore: &semaphore.Semaphore{
+		Places: places, Each: max(places/parts, 1), Waiting: places / 8, Patience: waitForPlace,
+	}, shed: shed}
+}
+
+// during works while h holds a place. It fails with a fault of kind Unavailable
+// where there is none, or where work failed because it had to give way.
+func (c *class) during(ctx context.Context, client string, h *semaphore.Holder, work func() error) error {
+	if !c.Hold(ctx, client, h) {
+		c.shed.Inc()
+		return cmp.Or(ctx.Err(), overloaded())
+	}
+	defer c.Drop(h)
+	err := work()
+	if err != nil && h.Ended() {
+		c.shed.Inc()
+		return overloaded()
+	}
+	return err
+}
+
+// tolerated is how long anything may stand still before it can have to give way.
+const tolerated = time.Second
+
+// waits is a holder that end ends once it has lasted for too long.
+func waits(most time.Duration, end func()) *semaphore.Holder {
+	began := time.Now() //nolint:forbidigo // how long a wait has lasted
+	return &semaphore.Holder{End: end, Slow: func() float64 {
+		if waited := time.Since(began); waited >= most {
+			return waited.Seconds()
+		}
+		return 0
+	}}
+}
+
+// place is what a request holds of its class. It belongs to the request's
+// goroutine.
+type place struct {
+	class  *class // nil: the request needs no place
+	client string // who it counts against
+	end    func() // ends the request
+	holder *semaphore.Holder
+	held   bool
+}
+
+// enter takes a place, or says that there is none.
+func (p *place) enter(ctx context.Context) bool {
+	if p.class.toleratedFor > 0 {
+		p.holder = waits(p.class.toleratedFor, p.end)
+		p.held = p.class.Hold(ctx, p.client, p.holder)
+	} else {
+		p.held = p.class.Take(ctx, p.client)
+	}
+	if !p.held {
+		p.class.shed.Inc()
+	}
+	return p.held
+}
+
+// leave gives the place back, if it is held.
+func (p *place) leave() {
+	if !p.held {
+		return
+	}
+	p.held = false
+	if p.class.toleratedFor > 0 {
+		p.class.Drop(p.holder)
+	} else {
+		p.class.Give(p.client)
+	}
+}
+
+// ended says whether the request had to give way while it held its place.
+func (p *place) ended() bool { return p.holder != nil && p.holder.Ended() }
+
+// without works while the place is free for others, and takes one again for a
+// client. What it works on must be bounded itself. It fails with a fault of kind
+// Unavailable where too many are there afterwards.
+func (p *place) without(ctx context.Context, client string, work func() error) error {
+	if !p.held {
+		return work()
+	}
+	p.leave()
+	err := work()
+	if err != nil {
+		return err
+	}
+	if p.client = client; !p.enter(ctx) {
+		return cmp.Or(ctx.Err(), overloaded())
+	}
+	return nil
+}
