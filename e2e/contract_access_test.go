@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/httpapi"
@@ -302,6 +304,71 @@ func TestWhoOnlyWritesReadsNothing(t *testing.T) {
 	wantProblem(t, http.StatusForbidden, "missing_scope", keeper.get("/api/v1/users"))
 	login := want[httpapi.LoggedIn](t, http.StatusOK, s.send("POST", "/auth/token", map[string]string{"email": a.Email, "password": a.Password}))
 	want[httpapi.Webhook](t, http.StatusOK, a.with(login.Token).send("PATCH", hookPath, `{"status":"paused"}`))
+}
+
+// existing fills in the parameters of an operation's path with what is there.
+func existing(path string, there map[string]string) string {
+	for name, is := range there {
+		path = strings.ReplaceAll(path, "{"+name+"}", is)
+	}
+	return inPath.ReplaceAllString(path, "x")
+}
+
+// A token that may write, but not read, is shown no trait, no secret and no score
+// of what was there, by no operation.
+func TestNoOperationShowsWhatIsThereToWhoOnlyWrites(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	a := s.signUp()
+	writer := a.with(s.exchange(a.createAPIKey("write").RawKey))
+	var user httpapi.User
+	for n := range 12 { // so many share a value that the schema shows it
+		user = a.createUser(fmt.Sprint("u", n), map[string]any{"city": []string{"Hidden-on-Sea", "Hidden-on-Hill"}[n/11], "age": 30 + n})
+	}
+	if before := a.get("/api/v1/traits"); !strings.Contains(string(before.Body), "Hidden-on-Sea") {
+		t.Fatalf("the schema shows nothing: %s", before.Body)
+	}
+	hook := a.subscribe("https://hooks.example.com/x", "whsec_SGlkZGVuIHNlY3JldCBvZiB0aGUgaG9vaw==")
+	there := map[string]string{"client_id": string(a.Client.ID), "user_id": string(user.ID), "webhook_id": string(hook.ID)}
+	bodies := map[string]string{
+		"changeTraits": `{"traits":{"age":{"weight":2}}}`, "changeUser": `{"traits":{}}`, "putUser": `{}`, "createUser": `{"external_id":"new"}`,
+		"computeMatches": `{"limit":5}`, "importUsers": `{"external_id":"u1"}`,
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if method == http.MethodDelete {
+				continue // nothing would be left to show
+			}
+			var body any
+			var headers []option
+			if op.RequestBody != nil {
+				body = "{}"
+				if own := bodies[op.OperationID]; own != "" {
+					body = own
+				}
+				if op.RequestBody.Value.Content["application/json"] == nil {
+					headers = append(headers, header("Content-Type", "application/x-ndjson"))
+				}
+			}
+			got := writer.send(method, existing(path, there), body, headers...)
+			answered[op.OperationID] = got.Status < 300
+			for _, hidden := range []string{"Hidden", "SGlkZGVu", `"score"`, `"percentile"`, `"contribution"`} {
+				if strings.Contains(string(got.Body), hidden) {
+					t.Errorf("%s shows %s: %d %s", op.OperationID, hidden, got.Status, got.Body)
+				}
+			}
+		}
+	}
+	for operation := range bodies {
+		if !answered[operation] {
+			t.Errorf("%s was not answered", operation)
+		}
+	}
 }
 
 func TestTheClientAndItsSettings(t *testing.T) {

@@ -105,7 +105,7 @@ func (p pairs) match(user, other string) float64 {
 	if len(got) != 1 {
 		p.Fatalf("%d matches", len(got))
 	}
-	return got[0].Score
+	return *got[0].Score
 }
 
 // of is the pair that a delivery is about, as in "ann+bob".

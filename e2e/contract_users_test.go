@@ -259,12 +259,12 @@ func TestUsers(t *testing.T) {
 		computed := want[httpapi.ComputedMatches](t, http.StatusOK, got).Data
 		wantShape(t, got.Body, "data[].matched_user_id string", "data[].external_id string", "data[].score number", "data[].percentile number",
 			"data[].explanation[].trait string", "data[].explanation[].weight number", "data[].explanation[].similarity number", "data[].explanation[].contribution number")
-		if len(computed) < 2 || computed[0].ExternalID != "bob" || computed[0].Score <= computed[1].Score {
+		if len(computed) < 2 || computed[0].ExternalID != "bob" || *computed[0].Score <= *computed[1].Score {
 			t.Fatalf("%s", got.Body)
 		}
 		listed := want[httpapi.MatchList](t, http.StatusOK, a.get("/api/v1/users/ext:ann/matches")).Data
 		for i, m := range listed {
-			if m.MatchedUserID != computed[i].MatchedUserID || m.Score != computed[i].Score || m.ExternalID != computed[i].ExternalID {
+			if m.MatchedUserID != computed[i].MatchedUserID || m.Score != *computed[i].Score || m.ExternalID != computed[i].ExternalID {
 				t.Errorf("listed %+v, computed %+v", m, computed[i])
 			}
 		}

@@ -1691,7 +1691,7 @@ type ClusteringRunList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// ComputedMatch A match that was just computed.
+// ComputedMatch A match that was just computed. Score, percentile and explanation are for those with the scope read.
 type ComputedMatch struct {
 	// Explanation The contributions add up to the score.
 	Explanation []Term `json:"explanation"`
@@ -1707,12 +1707,12 @@ type ComputedMatch struct {
 	// Percentile How many of 100 random pairs of your users are less alike.
 	//
 	// Example: 97.5
-	Percentile Percentile `json:"percentile"`
+	Percentile *Percentile `json:"percentile,omitempty"`
 
 	// Score How alike the two are; in webhooks, and once it is recorded, with four decimals.
 	//
 	// Example: 0.8731
-	Score Score `json:"score"`
+	Score *Score `json:"score,omitempty"`
 }
 
 // ComputedMatches defines model for ComputedMatches.
@@ -3286,7 +3286,7 @@ type Trait struct {
 	// Ignored You have decided that it takes part in nothing.
 	Ignored bool `json:"ignored"`
 
-	// Levels The values of a category or set that at least ten users share, the most frequent first; none of a sensitive path.
+	// Levels The values of a category or set that at least ten users share, the most frequent first; none of a sensitive path, nor to whom has not the scope read.
 	Levels []string `json:"levels"`
 
 	// Participates Whether matches look at it.

@@ -44,17 +44,15 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 	answer := httpapi.ComputeMatches200JSONResponse{Body: httpapi.ComputedMatches{Data: []httpapi.ComputedMatch{}}}
 	explained := mayRead(ctx)
 	for _, m := range found.Matches {
-		if !explained {
-			m.Explanation = nil // it tells of the traits of both
-		}
 		external, there := names[m.MatchedUser]
 		if !there {
 			continue // erased since
 		}
-		answer.Body.Data = append(answer.Body.Data, httpapi.ComputedMatch{
-			MatchedUserID: m.MatchedUser, ExternalID: external,
-			Score: m.Score, Percentile: m.Percentile, Explanation: terms(m.Explanation),
-		})
+		shown := httpapi.ComputedMatch{MatchedUserID: m.MatchedUser, ExternalID: external, Explanation: []httpapi.Term{}}
+		if explained { // all of it tells of the traits of both
+			shown.Score, shown.Percentile, shown.Explanation = &m.Score, &m.Percentile, terms(m.Explanation)
+		}
+		answer.Body.Data = append(answer.Body.Data, shown)
 	}
 	answer.Headers.XKindredPosition = positionIfAny(found.Position)
 	return answer, nil

@@ -23,6 +23,11 @@ func (a *API) ChangeTraits(ctx context.Context, r httpapi.ChangeTraitsRequestObj
 	if err != nil {
 		return nil, err
 	}
+	if !mayRead(ctx) {
+		for i := range body.Traits {
+			body.Traits[i].Levels = []string{} // the values of users
+		}
+	}
 	return httpapi.ChangeTraits200JSONResponse{
 		Body:    body,
 		Headers: httpapi.ChangeTraits200ResponseHeaders{ETag: tag, XKindredPosition: positionIfAny(outcome.Position)},
