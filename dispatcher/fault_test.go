@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
@@ -148,7 +149,7 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 			if f, ok := w.(http.Flusher); ok {
 				f.Flush()
 			}
-			sleep(ctx, 20*time.Millisecond)
+			backoff.Sleep(ctx, 20*time.Millisecond)
 		}
 	}
 	body := newReceiver(t, func(w http.ResponseWriter, q *http.Request) { drip(q.Context(), w, ".") })

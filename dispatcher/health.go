@@ -1,8 +1,6 @@
 package dispatcher
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -78,45 +76,3 @@ ON CONFLICT (client, webhook) DO UPDATE SET
 SELECT count(*) FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
 WHERE h.failing_since < $1 AND e.state = 'active'`
 )
-
-// noteHealth writes down how receivers answer, every second and at the end, and
-// counts those that have failed for long.
-func (w *worker) noteHealth(ctx context.Context) {
-	for round := 0; ; round++ {
-		goOn := sleep(ctx, healthEvery)
-		if err := w.noteHealthOnce(ctx, round%countEvery == 0); err != nil {
-			w.Logger.WarnContext(ctx, "health of webhook endpoints cannot be noted", "error", err)
-		}
-		if !goOn {
-			return
-		}
-	}
-}
-
-func (w *worker) noteHealthOnce(ctx context.Context, count bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
-	defer cancel()
-	if count {
-		var failing int
-		if err := w.Pool.QueryRow(ctx, countFailing, w.Now().Add(-failingLong)).Scan(&failing); err != nil {
-			return fmt.Errorf("count failing endpoints: %w", err)
-		}
-		w.Metrics.failing.Set(float64(failing))
-	}
-	recent := w.health.take()
-	if len(recent) == 0 {
-		return nil
-	}
-	var (
-		clients, webhooks           []string
-		successes, failures, begins []*time.Time
-	)
-	for by, a := range recent {
-		clients, webhooks = append(clients, string(by.client)), append(webhooks, string(by.webhook))
-		successes, failures, begins = append(successes, a.success), append(failures, a.failure), append(begins, a.failing)
-	}
-	if _, err := w.Pool.Exec(ctx, upsertHealth, clients, webhooks, successes, failures, begins); err != nil {
-		return fmt.Errorf("write the health of endpoints: %w", err)
-	}
-	return nil
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/backoff"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
@@ -103,7 +104,7 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 // client, they do so once it has come there.
 func (l Log) Follow(ctx context.Context, client id.Client, webhook id.Webhook) {
 	_, _ = l.state(ctx, client, webhook, false) // what was told is recorded, whatever keeps it waiting
-	sleep(ctx, freshFor)
+	_ = backoff.Sleep(ctx, freshFor)            // the caller looks at ctx
 }
 
 const selectHealth = `

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"kindred/backoff"
 )
 
 const (
@@ -43,13 +45,13 @@ DELETE FROM dispatch_health h WHERE NOT EXISTS (SELECT FROM dispatch_endpoints e
 )
 
 // maintain keeps the delivery log within its retention, now and every hour.
-func (w *worker) maintain(ctx context.Context) {
+func (d *Dispatcher) maintain(ctx context.Context, retention time.Duration) {
 	for {
-		err := errors.Join(w.makePartitions(ctx), w.dropExpired(ctx, w.config.Retention))
+		err := errors.Join(d.makePartitions(ctx), d.dropExpired(ctx, retention))
 		if err != nil && ctx.Err() == nil {
-			w.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
+			d.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
 		}
-		if !sleep(ctx, maintainEvery) {
+		if backoff.Sleep(ctx, maintainEvery) != nil {
 			return
 		}
 	}

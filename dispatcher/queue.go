@@ -13,6 +13,8 @@ import (
 	"kindred/domain/id"
 )
 
+const dbTimeout = 10 * time.Second // of one statement of the queue
+
 // queue is the durable queue; its table explains why a claim stays cheap.
 type queue struct {
 	pool    *pgxpool.Pool
@@ -31,6 +33,18 @@ SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit
 
 // A claim that a crash of the database forgets was never made: no need to wait for the disk.
 const commitLazily = `SELECT set_config('synchronous_commit', 'off', true)`
+
+// attemptKind is first attempts or retries. Each has a budget of its own, so that
+// neither starves the other.
+type attemptKind int
+
+const (
+	firstAttempt attemptKind = iota
+	retryAttempt
+	attemptKinds
+)
+
+func (k attemptKind) String() string { return [attemptKinds]string{"first", "retry"}[k] }
 
 // job is a delivery that this process holds.
 type job struct {

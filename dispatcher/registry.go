@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"kindred/backoff"
 )
 
 // What a process holds is free when its leases end, and long before that when
@@ -162,7 +164,7 @@ func (r *registry) deregister(ctx context.Context) error {
 // keepAlive gives heartbeats until ctx ends.
 func (w *worker) keepAlive(ctx context.Context) {
 	r := &registry{queue: w.queue}
-	for sleep(ctx, heartbeatEvery) {
+	for backoff.Sleep(ctx, heartbeatEvery) == nil {
 		bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 		freed, err := r.heartbeat(bounded)
 		cancel()

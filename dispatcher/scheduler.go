@@ -8,18 +8,6 @@ import (
 	"kindred/domain/id"
 )
 
-// attemptKind is first attempts or retries. Each has a budget of its own, so that
-// neither starves the other.
-type attemptKind int
-
-const (
-	firstAttempt attemptKind = iota
-	retryAttempt
-	attemptKinds
-)
-
-func (k attemptKind) String() string { return [attemptKinds]string{"first", "retry"}[k] }
-
 // scheduler knows which endpoints may have work, and which gets the next slot.
 //
 // Slots go round by client, and within a client by endpoint. No client takes
@@ -70,6 +58,8 @@ func (e *endpointState) due(now time.Time) time.Time {
 }
 
 const (
+	failingLong = time.Hour // until an endpoint that fails is worth a warning
+
 	minCap       = 4
 	failsLate    = 500 * time.Millisecond
 	maxEndpoints = 10_000

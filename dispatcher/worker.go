@@ -3,12 +3,14 @@ package dispatcher
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/postgres"
 )
@@ -21,10 +23,8 @@ const (
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
 	pauseAfterTrouble = time.Second
 
-	dbTimeout   = 10 * time.Second     // of one statement of the queue
 	maxOutcomes = 512                  // of one completion
 	batchWait   = 5 * time.Millisecond // how long outcomes wait for others of their batch
-	failingLong = time.Hour            // until an endpoint that fails is worth a warning
 )
 
 // worker is one running dispatcher: a loop that claims, a goroutine for each
@@ -101,7 +101,7 @@ func (w *worker) work(ctx context.Context) {
 			w.trouble(ctx, err)
 			continue
 		}
-		if claimed && !sleep(ctx, claimInterval) {
+		if claimed && backoff.Sleep(ctx, claimInterval) != nil {
 			return
 		}
 		wait := poll.Sub(w.Now())
@@ -123,22 +123,10 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// sleep waits, and says whether ctx still lives.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // trouble is the database's: it is logged, and the next try waits.
 func (w *worker) trouble(ctx context.Context, err error) {
 	w.Logger.ErrorContext(ctx, "webhook queue cannot be reached", "error", err)
-	sleep(ctx, pauseAfterTrouble)
+	_ = backoff.Sleep(ctx, pauseAfterTrouble) // the caller looks at ctx
 }
 
 // discover tells the scheduler which endpoints have work. It returns where the
@@ -292,7 +280,7 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 				w.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
 			}
 		}
-		if try == noteTries || !sleep(ctx, pauseAfterTrouble) {
+		if try == noteTries || backoff.Sleep(ctx, pauseAfterTrouble) != nil {
 			return
 		}
 	}
@@ -340,4 +328,46 @@ func (w *worker) arrived(told string) bool {
 	}
 	signal(w.wake)
 	return true
+}
+
+// noteHealth writes down how receivers answer, every second and at the end, and
+// counts those that have failed for long.
+func (w *worker) noteHealth(ctx context.Context) {
+	for round := 0; ; round++ {
+		goOn := backoff.Sleep(ctx, healthEvery) == nil
+		if err := w.noteHealthOnce(ctx, round%countEvery == 0); err != nil {
+			w.Logger.WarnContext(ctx, "health of webhook endpoints cannot be noted", "error", err)
+		}
+		if !goOn {
+			return
+		}
+	}
+}
+
+func (w *worker) noteHealthOnce(ctx context.Context, count bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
+	defer cancel()
+	if count {
+		var failing int
+		if err := w.Pool.QueryRow(ctx, countFailing, w.Now().Add(-failingLong)).Scan(&failing); err != nil {
+			return fmt.Errorf("count failing endpoints: %w", err)
+		}
+		w.Metrics.failing.Set(float64(failing))
+	}
+	recent := w.health.take()
+	if len(recent) == 0 {
+		return nil
+	}
+	var (
+		clients, webhooks           []string
+		successes, failures, begins []*time.Time
+	)
+	for by, a := range recent {
+		clients, webhooks = append(clients, string(by.client)), append(webhooks, string(by.webhook))
+		successes, failures, begins = append(successes, a.success), append(failures, a.failure), append(begins, a.failing)
+	}
+	if _, err := w.Pool.Exec(ctx, upsertHealth, clients, webhooks, successes, failures, begins); err != nil {
+		return fmt.Errorf("write the health of endpoints: %w", err)
+	}
+	return nil
 }

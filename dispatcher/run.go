@@ -1,0 +1,42 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Run delivers until ctx ends. Then it claims nothing more, and returns when the
+// attempts in flight have ended, within their time-out, and are noted; no
+// other process takes them over meanwhile. What a database that does not answer keeps it from
+// noting is sent again when it is deregistered, or its lease has ended.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	config := d.Config.withDefaults()
+	if err := d.makePartitions(ctx); err != nil {
+		return fmt.Errorf("prepare the delivery log: %w", err)
+	}
+	w := newWorker(d, config)
+	if err := (&registry{queue: w.queue}).register(ctx); err != nil {
+		return err
+	}
+
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
+	var background, completer sync.WaitGroup
+	background.Go(func() { w.listen(ctx) })
+	background.Go(func() { d.maintain(ctx, config.Retention) })
+	background.Go(func() { w.noteHealth(ctx) })
+	background.Go(func() { w.keepAlive(alive) })
+	completer.Go(func() { w.complete(ctx) })
+
+	w.work(ctx)
+
+	w.inFlight.Wait()
+	close(w.outcomes)
+	completer.Wait()
+	die()
+	background.Wait()
+	w.deregister(ctx)
+	w.transport.CloseIdleConnections()
+	return nil
+}
