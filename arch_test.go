@@ -36,8 +36,8 @@ var rules = map[string][]string{
 	"eventstore/tail":      {"eventstore", "domain/id"},
 	"commands":             {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
 	"commands/policies": {
-		"commands", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
-		"eventstore", "eventstore/projector", "watermill",
+		"commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
+		"eventstore", "eventstore/projector", "projections", "watermill",
 	},
 	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "pgx"},
 	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
@@ -45,7 +45,9 @@ var rules = map[string][]string{
 		"domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
 		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "pgx",
 	},
-	"projections/feeds": {"projections", "domain/event", "domain/id", "domain/fault", "domain/ranking", "pgx"},
+	"projections/feeds": {
+		"projections", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "pgx",
+	},
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
 	},
@@ -54,8 +56,12 @@ var rules = map[string][]string{
 		"projections", "projections/auditing", "projections/feeds", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
-	"dispatcher":   {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
-	"httpapi":      {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
+	"dispatcher": {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
+	"httpapi":    {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
+	"httpapi/resources": {
+		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",
+		"eventstore/projector", "projections",
+	},
 	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},
 

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"kindred/domain/event"
-	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/esdbstore"
 	"kindred/eventstore/pgstore"
@@ -241,24 +240,13 @@ func (a *App) openLog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.Log.Store, a.Log.Acknowledge = store, a.noteHead
+	a.Log.Store, a.Log.Acknowledge = store, projector.NoteHead(a.Pool)
 	a.closers = append(a.closers, func() {
 		if err := store.Close(); err != nil {
 			a.logger.WarnContext(ctx, "event store not closed in order", "error", err)
 		}
 	})
 	return nil
-}
-
-const noteHead = `
-INSERT INTO heads (client, position) VALUES ($1, $2)
-ON CONFLICT (client) DO UPDATE SET position = excluded.position WHERE heads.position < excluded.position`
-
-// noteHead tells the readers of every replica what was just acknowledged, for
-// a store that does not do so itself.
-func (a *App) noteHead(ctx context.Context, client id.Client, at eventstore.Position) error {
-	_, err := a.Pool.Exec(ctx, noteHead, client, at)
-	return err
 }
 
 // makeLookups makes what finds those users who were created by an earlier release,

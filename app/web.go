@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/commands"
+	"kindred/commands/policies"
 	"kindred/commands/writeapi"
 	"kindred/dispatcher"
 	"kindred/domain"
@@ -22,6 +23,7 @@ import (
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
+	"kindred/httpapi/resources"
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
@@ -173,7 +175,11 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	w.feeds = &feeds.Feeds{
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
 		Consent: projections.Consent{Reader: asked}, Populations: a.populations,
-		Campaigns: shownCampaigns{c, projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}}, Now: time.Now, Entropy: rand.Reader,
+		Campaigns: feeds.ShownCampaigns{
+			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
+			Record: policies.Impressions{Commands: c}.Record,
+		},
+		Now: time.Now, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
 	if w.auditor, err = a.Auditor(ctx); err != nil {
@@ -184,18 +190,18 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	w.states = a.Traveller()
 	w.states.History.AtOnce = true
 	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
-	models := readModels{a.rebuilds()}
+	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 	reads := &readapi.API{
-		Deliveries: deliveryLog{dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: spooled{a.spool()}, Projections: models,
+		Deliveries: resources.Deliveries{Log: dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: a.populations,
 		Feeds: w.feeds, History: &history, States: w.states, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{
 		writing: &writeapi.API{
-			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: spooled{a.spool()}, Login: login(issuer),
+			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: resources.Imports{Spool: a.spool()}, Login: login(issuer),
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
-			Deliveries: manualDeliveries{dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
+			Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 			Rebuilds:   models,
 			LayerOf:    layerOf(projections.Clusters{Reader: reader}),
 		},

@@ -57,6 +57,27 @@ func (m Clusters) EndedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]i
 	return pgx.CollectRows(rows, pgx.RowTo[id.Run])
 }
 
+const (
+	showRun = `
+INSERT INTO clustering_progress (client, run, phase, share, eta_seconds) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (client, run) DO UPDATE SET
+	phase = excluded.phase, share = excluded.share, eta_seconds = excluded.eta_seconds, updated_at = now()`
+	hideRun = `DELETE FROM clustering_progress WHERE client = $1 AND run = $2`
+)
+
+// ShowProgress notes how far a run has come; the seconds that it still takes may not
+// be known yet.
+func (m Clusters) ShowProgress(ctx context.Context, client id.Client, run id.Run, phase string, share float64, etaSeconds *int) error {
+	_, err := m.Pool.Exec(ctx, showRun, client, run, phase, share, etaSeconds)
+	return err
+}
+
+// HideProgress forgets it.
+func (m Clusters) HideProgress(ctx context.Context, client id.Client, run id.Run) error {
+	_, err := m.Pool.Exec(ctx, hideRun, client, run)
+	return err
+}
+
 // Of users whose consent has changed since, the history tells what it was.
 const grantedAt = `
 SELECT c.user_id FROM consents c

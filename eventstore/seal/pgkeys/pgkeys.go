@@ -21,6 +21,14 @@ type Keys struct{ Pool *pgxpool.Pool }
 
 var _ seal.Keys = Keys{}
 
+const anySealed = `SELECT EXISTS (SELECT FROM client_keys)`
+
+// Any says whether there is a key at all, and so what is sealed.
+func (k Keys) Any(ctx context.Context) (any bool, err error) {
+	err = k.Pool.QueryRow(ctx, anySealed).Scan(&any)
+	return any, err
+}
+
 // table names where keys of a kind stand.
 func table(kind seal.Kind) string {
 	if kind == seal.Pepper {

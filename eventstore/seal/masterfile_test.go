@@ -1,11 +1,14 @@
-package app
+package seal_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"kindred/eventstore/seal"
 )
 
 func TestAMasterKeyIsDurableBeforeItIsUsed(t *testing.T) {
@@ -20,7 +23,7 @@ func TestAMasterKeyIsDurableBeforeItIsUsed(t *testing.T) {
 		}
 		return nil
 	}
-	if made, err := makeMasterKey(path, false, note); err != nil || !made {
+	if made, err := seal.MakeMasterKeyFile(path, false, rand.Reader, note); err != nil || !made {
 		t.Fatal(made, err)
 	}
 	for _, of := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
@@ -29,7 +32,7 @@ func TestAMasterKeyIsDurableBeforeItIsUsed(t *testing.T) {
 		}
 	}
 	trouble := errors.New("trouble")
-	if made, err := makeMasterKey(filepath.Join(t.TempDir(), "master.key"), false, func(string) error { return trouble }); made || !errors.Is(err, trouble) {
+	if made, err := seal.MakeMasterKeyFile(filepath.Join(t.TempDir(), "master.key"), false, rand.Reader, func(string) error { return trouble }); made || !errors.Is(err, trouble) {
 		t.Errorf("a key that may be lost is used: %v, %v", made, err)
 	}
 }

@@ -1,10 +1,10 @@
-package app
+package resources
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -12,36 +12,35 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/httpapi"
-	"kindred/projections"
 )
 
-func (a *App) rebuilds() projector.Jobs {
-	return projector.Jobs{Runner: a.Runner, Models: projections.All()}
+// Projections puts how the read models do into the words of the contract.
+type Projections struct {
+	Jobs    projector.Jobs
+	Now     func() time.Time
+	Entropy io.Reader
 }
 
-// readModels puts how the read models do into the words of the contract.
-type readModels struct{ jobs projector.Jobs }
-
 // List implements [readapi.Projections].
-func (m readModels) List(ctx context.Context, client id.Client) ([]httpapi.Projection, error) {
-	statuses, err := projector.List(ctx, m.jobs.Runner.Pool)
+func (m Projections) List(ctx context.Context, client id.Client) ([]httpapi.Projection, error) {
+	statuses, err := projector.List(ctx, m.Jobs.Runner.Pool)
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := projector.QuarantinesOf(ctx, m.jobs.Runner.Pool, client)
+	quarantines, err := projector.QuarantinesOf(ctx, m.Jobs.Runner.Pool, client)
 	if err != nil {
 		return nil, err
 	}
-	leftOut, err := projector.LeftOutOf(ctx, m.jobs.Runner.Pool, client)
+	leftOut, err := projector.LeftOutOf(ctx, m.Jobs.Runner.Pool, client)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := m.jobs.Newest(ctx, client)
+	newest, err := m.Jobs.Newest(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]httpapi.Projection, 0, len(m.jobs.Models))
-	for _, model := range m.jobs.Models {
+	list := make([]httpapi.Projection, 0, len(m.Jobs.Models))
+	for _, model := range m.Jobs.Models {
 		p := httpapi.Projection{Name: model.Name(), LeftOutEvents: leftOut[projector.Slot(model)]}
 		var at eventstore.Position
 		if i := slices.IndexFunc(statuses, func(s projector.Status) bool { return s.Name == projector.Slot(model) }); i >= 0 {
@@ -65,21 +64,21 @@ func (m readModels) List(ctx context.Context, client id.Client) ([]httpapi.Proje
 }
 
 // lag is the age of the first event after a position.
-func (m readModels) lag(ctx context.Context, at eventstore.Position) (float64, error) {
-	waits, err := m.jobs.Runner.Log.Store.ReadAll(ctx, at, 1)
+func (m Projections) lag(ctx context.Context, at eventstore.Position) (float64, error) {
+	waits, err := m.Jobs.Runner.Log.Store.ReadAll(ctx, at, 1)
 	if err != nil || len(waits) == 0 {
 		return 0, err
 	}
-	return max(0, time.Since(waits[0].RecordedAt).Seconds()), nil
+	return max(0, m.Now().Sub(waits[0].RecordedAt).Seconds()), nil
 }
 
 // Request implements [writeapi.Rebuilds].
-func (m readModels) Request(ctx context.Context, client id.Client, projection, by string, seed []string) (httpapi.Rebuild, error) {
-	ids := id.Random(rand.Reader)
+func (m Projections) Request(ctx context.Context, client id.Client, projection, by string, seed []string) (httpapi.Rebuild, error) {
+	ids := id.Random(m.Entropy)
 	if seed != nil {
 		ids = id.Derived(append(slices.Clone(seed), "rebuild", projection)...)
 	}
-	job, err := m.jobs.Request(ctx, id.Next[id.Rebuild](ids), projection, client, by)
+	job, err := m.Jobs.Request(ctx, id.Next[id.Rebuild](ids), projection, client, by)
 	return rebuildBody(job), err
 }
 

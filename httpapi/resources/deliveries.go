@@ -1,4 +1,6 @@
-package app
+// Package resources shows what stands outside of the read models (deliveries, imports,
+// rebuilds) in the words of the contract, to those who read it and those who ask for it.
+package resources
 
 import (
 	"context"
@@ -15,11 +17,11 @@ import (
 	"kindred/readapi"
 )
 
-// deliveryLog puts the dispatcher's log into the words of the contract.
-type deliveryLog struct{ log dispatcher.Log }
+// Deliveries puts the dispatcher's log into the words of the contract.
+type Deliveries struct{ Log dispatcher.Log }
 
 // List implements [readapi.Deliveries].
-func (l deliveryLog) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]readapi.Delivery, int64, error) {
+func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]readapi.Delivery, int64, error) {
 	q := dispatcher.Query{Status: status, Limit: page.Limit}
 	if page.After != eventstore.Start {
 		after, err := strconv.ParseInt(string(page.After), 10, 64)
@@ -28,7 +30,7 @@ func (l deliveryLog) List(ctx context.Context, client id.Client, eventual bool, 
 		}
 		q.After = after
 	}
-	found, skipped, err := l.log.List(ctx, client, webhook, eventual, q)
+	found, skipped, err := l.Log.List(ctx, client, webhook, eventual, q)
 	out := make([]readapi.Delivery, len(found))
 	for i, d := range found {
 		out[i] = readapi.Delivery{Delivery: deliveryBody(d), Place: eventstore.Position(strconv.FormatInt(d.Made, 10))}
@@ -37,37 +39,37 @@ func (l deliveryLog) List(ctx context.Context, client id.Client, eventual bool, 
 }
 
 // Get implements [readapi.Deliveries].
-func (l deliveryLog) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error) {
-	found, err := l.log.Get(ctx, client, webhook, delivery, eventual)
+func (l Deliveries) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error) {
+	found, err := l.Log.Get(ctx, client, webhook, delivery, eventual)
 	return deliveryBody(found), err
 }
 
 // Health implements [readapi.Deliveries].
-func (l deliveryLog) Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error) {
-	h, err := l.log.Health(ctx, client, webhook, eventual)
+func (l Deliveries) Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error) {
+	h, err := l.Log.Health(ctx, client, webhook, eventual)
 	return httpapi.WebhookHealth{
 		Pending: h.Pending, Skipped: h.Skipped,
 		LastSuccessAt: httpapi.TimeOrNull(h.LastSuccessAt), LastFailureAt: httpapi.TimeOrNull(h.LastFailureAt), FailingSince: httpapi.TimeOrNull(h.FailingSince),
 	}, err
 }
 
-// manualDeliveries likewise, for those that are made by hand.
-type manualDeliveries struct{ dispatcher.Manual }
+// ManualDeliveries likewise, for those that are made by hand.
+type ManualDeliveries struct{ dispatcher.Manual }
 
 // Test implements [writeapi.Deliveries].
-func (m manualDeliveries) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error) {
+func (m ManualDeliveries) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error) {
 	made, err := m.Manual.Test(ctx, client, webhook, eventType, seed)
 	return deliveryBody(made), err
 }
 
 // Redeliver implements [writeapi.Deliveries].
-func (m manualDeliveries) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error) {
+func (m ManualDeliveries) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error) {
 	made, err := m.Manual.Redeliver(ctx, client, webhook, delivery, seed)
 	return deliveryBody(made), err
 }
 
 // Recover implements [writeapi.Deliveries].
-func (m manualDeliveries) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error) {
+func (m ManualDeliveries) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error) {
 	r, err := m.Manual.Recover(ctx, client, webhook, since, seed)
 	return httpapi.Recovery{Recovered: r.Recovered, More: r.More}, err
 }

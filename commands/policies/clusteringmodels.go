@@ -1,0 +1,81 @@
+package policies
+
+import (
+	"context"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/projections"
+)
+
+// ModelledRuns is [Runs] by the read model.
+type ModelledRuns struct{ Model projections.Clusters }
+
+// Next implements [Runs].
+func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, error) {
+	found, err := r.Model.OpenRuns(ctx, except)
+	open := make([]OpenRun, len(found))
+	for i, run := range found {
+		open[i] = OpenRun{
+			Client: run.Client, Run: run.ID, Layer: run.Layer, TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
+			CreatedAt: run.CreatedAt, Position: run.Born,
+		}
+	}
+	return open, err
+}
+
+// Ended implements [Runs].
+func (r ModelledRuns) Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+	return r.Model.EndedRuns(ctx, runs)
+}
+
+// Show implements [Runs].
+func (r ModelledRuns) Show(ctx context.Context, client id.Client, run id.Run, p RunProgress) error {
+	return r.Model.ShowProgress(ctx, client, run, p.Phase, p.Share, p.ETASeconds)
+}
+
+// Hide implements [Runs].
+func (r ModelledRuns) Hide(ctx context.Context, client id.Client, run id.Run) error {
+	return r.Model.HideProgress(ctx, client, run)
+}
+
+// ModelledInputs is [Inputs] by the read models.
+type ModelledInputs struct {
+	Progress *projector.Progress
+	Clusters projections.Clusters
+	Consent  projections.Consent
+	Users    projections.Users
+}
+
+// Reached implements [Inputs].
+func (i ModelledInputs) Reached(ctx context.Context, client id.Client, at eventstore.Position) error {
+	for _, model := range []projector.Projection{i.Users, i.Consent, i.Clusters} {
+		for {
+			err := i.Progress.Wait(ctx, model, client, at)
+			if err == nil {
+				break
+			}
+			if !fault.Is(err, "stale") {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Granted implements [Inputs].
+func (i ModelledInputs) Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error) {
+	return i.Consent.GrantedAt(ctx, client, layer, at)
+}
+
+// Traits implements [Inputs].
+func (i ModelledInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error) {
+	found, err := i.Users.TraitsOf(ctx, client, users)
+	read := make([]UserTraits, len(found))
+	for n, u := range found {
+		read[n] = UserTraits{User: u.ID, Traits: u.Traits, Changed: u.At}
+	}
+	return read, err
+}
