@@ -21,6 +21,7 @@ var rules = map[string][]string{
 	"domain/traits":        {},
 	"domain/splitmix":      {},
 	"semaphore":            {},
+	"backoff":              {},
 	"golden":               {},
 	"domain/matching":      {"domain/splitmix", "domain/traits"},
 	"domain/ranking":       {"domain/splitmix"},
@@ -32,9 +33,9 @@ var rules = map[string][]string{
 	"eventstore/seal":      {"domain/event", "domain/id"},
 	"eventstore/audit":     {"domain/id", "eventstore", "go-jose"},
 	"eventstore/replay":    {"domain/id", "eventstore", "eventstore/audit"},
-	"eventstore/projector": {"eventstore", "domain/event", "domain/id", "domain/fault", "postgres", "pgx", "watermill"},
+	"eventstore/projector": {"backoff", "eventstore", "domain/event", "domain/id", "domain/fault", "postgres", "pgx", "watermill"},
 	"eventstore/tail":      {"eventstore", "domain/id"},
-	"commands":             {"domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
+	"commands":             {"backoff", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
 	"commands/policies": {
 		"commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "projections", "watermill",
@@ -66,8 +67,8 @@ var rules = map[string][]string{
 	"postgres":     {"pgx"},
 
 	"eventstore/memstore":           {"eventstore", "eventstore/tail", "domain/id"},
-	"eventstore/pgstore":            {"eventstore", "eventstore/tail", "eventstore/seal", "domain/id", "postgres", "pgx"},
-	"eventstore/esdbstore":          {"eventstore", "eventstore/tail", "domain/id", "esdb"},
+	"eventstore/pgstore":            {"backoff", "eventstore", "eventstore/tail", "eventstore/seal", "domain/id", "postgres", "pgx"},
+	"eventstore/esdbstore":          {"backoff", "eventstore", "eventstore/tail", "domain/id", "esdb"},
 	"eventstore/esdbstore/esdbtest": {"eventstore/esdbstore", "esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id"},
 	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "postgres", "pgx"},
@@ -80,6 +81,7 @@ var rules = map[string][]string{
 	".":                             {},
 	"e2e":                           {},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
+	"scripts/size":                  {},
 	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
 	"scripts/benchwebhooks":         {"postgres", "pgx"},
 
