@@ -242,36 +242,76 @@ type Filter struct {
 }
 
 const (
-	entriesOf     = `SELECT e.ordinal, e.position, e.hash FROM history_events e WHERE e.client = $1`
-	entriesAfter  = ` AND e.ordinal > $%d`
+	// maxWalk is how many events a page looks at, where filters that no index serves
+	// together select few of them.
+	maxWalk = 5_000
+	// The clocks of those who record a client's events are less than an hour apart:
+	// by that, an index tells which ordinals a time concerns.
+	entriesOf = `SELECT w.ordinal, w.position, w.hash, w.fits, w.n = $3 AS last FROM (
+	SELECT e.ordinal, e.position, e.hash, row_number() OVER (ORDER BY e.ordinal) AS n, `
+	entriesAfter  = `true AS fits FROM history_events e WHERE e.client = $1 AND e.ordinal > $2`
 	entriesBelow  = ` AND e.ordinal < $%d`
 	entriesStream = ` AND hashtextextended(e.stream, 0) = hashtextextended($%[1]d, 0) AND e.stream = $%[1]d`
 	entriesType   = ` AND e.type = $%d`
 	entriesActor  = ` AND e.actor = $%d`
-	entriesFrom   = ` AND e.recorded_at >= $%d`
-	entriesTo     = ` AND e.recorded_at < $%d`
-	entriesPage   = ` ORDER BY e.ordinal LIMIT $%d`
+	entriesFrom   = ` AND e.ordinal > coalesce((SELECT b.ordinal FROM history_events b
+		WHERE b.client = $1 AND b.recorded_at < $%d::timestamptz - interval '1 hour' ORDER BY b.recorded_at DESC LIMIT 1), -1)`
+	entriesTo = ` AND e.ordinal < coalesce((SELECT b.ordinal FROM history_events b
+		WHERE b.client = $1 AND b.recorded_at >= $%d::timestamptz + interval '1 hour' ORDER BY b.recorded_at LIMIT 1), 9223372036854775807)`
+	fitsType    = `e.type = $%d AND `
+	fitsFrom    = `e.recorded_at >= $%d AND `
+	fitsTo      = `e.recorded_at < $%d AND `
+	entriesPage = ` ORDER BY e.ordinal LIMIT $3) w WHERE w.fits OR w.n = $3 ORDER BY w.ordinal LIMIT $%d`
 )
 
-// List returns entries of a client in order.
-func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) ([]Entry, error) {
-	w := where{sql: entriesOf}
-	w.and(entriesAfter, f.After)
-	if f.Below != 0 {
-		w.and(entriesBelow, f.Below)
+// List returns entries of a client in order. It looks at 5,000 at most: more is
+// the ordinal after which to go on where fewer than limit were found among those;
+// nil: there are no more.
+func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) (found []Entry, more *int64, err error) {
+	fits, w := where{args: []any{f.After, maxWalk}}, where{}
+	argue := func(on *where, condition string, arg any) {
+		on.args = fits.args
+		on.and(condition, arg)
+		fits.args = on.args
 	}
-	w.andText(entriesStream, f.Stream)
-	w.andText(entriesType, f.Type)
-	w.andText(entriesActor, f.Actor)
+	if f.Type != "" && f.Actor != "" {
+		argue(&fits, fitsType, f.Type)
+	} else if f.Type != "" {
+		argue(&w, entriesType, f.Type)
+	}
+	if f.Actor != "" {
+		argue(&w, entriesActor, f.Actor)
+	}
+	if f.Stream != "" {
+		argue(&w, entriesStream, f.Stream)
+	}
+	if f.Below != 0 {
+		argue(&w, entriesBelow, f.Below)
+	}
 	if !f.From.IsZero() {
-		w.and(entriesFrom, f.From)
+		argue(&w, entriesFrom, f.From)
+		argue(&fits, fitsFrom, f.From)
 	}
 	if !f.To.IsZero() {
-		w.and(entriesTo, f.To)
+		argue(&w, entriesTo, f.To)
+		argue(&fits, fitsTo, f.To)
 	}
-	w.and(entriesPage, limit)
-	return query(ctx, m.Reader, m, client, eventual, w.sql, w.args,
-		func(e *Entry) []any { return []any{&e.Ordinal, text(&e.Position), hashInto{&e.Hash}} })
+	argue(&w, entriesPage, limit)
+	type row struct {
+		Entry
+		fits, last bool
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, entriesOf+fits.sql+entriesAfter+w.sql, fits.args,
+		func(r *row) []any { return []any{&r.Ordinal, text(&r.Position), hashInto{&r.Hash}, &r.fits, &r.last} })
+	for _, r := range rows {
+		if r.fits {
+			found = append(found, r.Entry)
+		}
+		if r.last && len(found) < limit {
+			more = &r.Ordinal
+		}
+	}
+	return found, more, err
 }
 
 const getTree = `SELECT t.size, t.peaks, t.position, t.recorded_at FROM history_trees t WHERE t.client = $1`

@@ -65,13 +65,16 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 			return nil, errCursor()
 		}
 	}
-	found, err := a.History.Page(ctx, client, eventual, f, page.Limit, open)
+	found, more, err := a.History.Page(ctx, client, eventual, f, page.Limit, open)
 	if err != nil {
 		return nil, err
 	}
 	found, next := cut(a, client, list, page, found, (*audit.Event).Size, func(e audit.Event) eventstore.Position {
 		return eventstore.Position(strconv.FormatInt(*e.Ordinal, 10))
 	})
+	if next == nil && more != nil { // there may be more behind those that were looked at
+		next = new(a.Cursors.Encode(client, list, strconv.FormatInt(*more, 10)))
+	}
 	answer := httpapi.ListHistory200JSONResponse{Data: make([]httpapi.HistoryEvent, len(found)), NextCursor: next}
 	for i, e := range found {
 		if answer.Data[i], err = historyEvent(e); err != nil {

@@ -410,7 +410,7 @@ func (a *Auditor) Prove(ctx context.Context, client id.Client, eventual bool, or
 	})
 	if err == nil && ordinal != nil {
 		var entries []projections.Entry
-		entries, err = a.History.List(ctx, client, true, projections.Filter{After: *ordinal - 1, Below: *ordinal + 1}, 1)
+		entries, _, err = a.History.List(ctx, client, true, projections.Filter{After: *ordinal - 1, Below: *ordinal + 1}, 1)
 		if len(entries) == 1 {
 			proof.Event = entries[0].Hash
 		}

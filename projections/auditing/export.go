@@ -21,28 +21,35 @@ import (
 )
 
 // Page returns events of a client that a filter selects, up to the one that does not
-// fit on a page any more, with their personal fields opened where open says so.
-func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, open bool) ([]audit.Event, error) {
-	entries, err := a.History.List(ctx, client, eventual, f, limit)
+// fit on a page any more, with their personal fields opened where open says so. More
+// is the ordinal after which to go on where there may be more although they are fewer
+// than limit.
+func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, open bool) (
+	events []audit.Event, more *int64, err error,
+) {
+	entries, more, err := a.History.List(ctx, client, eventual, f, limit)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	events := make([]audit.Event, 0, len(entries))
+	events = make([]audit.Event, 0, len(entries))
 	for len(events) < len(entries) && projections.Fitting(events, (*audit.Event).Size) == len(events) {
 		next := entries[len(events):min(len(events)+readAtOnce, len(entries))]
 		records, err := projections.Events(ctx, a.Log.Store, next)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i, entry := range next {
 			e, err := a.event(ctx, records[i], entry, open)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			events = append(events, e)
 		}
 	}
-	return events, nil
+	if len(events) < len(entries) {
+		more = events[len(events)-1].Ordinal
+	}
+	return events, more, nil
 }
 
 const (
@@ -157,7 +164,7 @@ func (x *export) pages(ctx context.Context, wrote func()) error {
 
 // fetch reads a page of what comes after a place.
 func (x *export) fetch(ctx context.Context, next int64, after eventstore.Position, limit int) (page fetched, err error) {
-	page.entries, err = x.History.List(ctx, x.client, true, projections.Filter{After: next - 1, Below: x.size}, limit)
+	page.entries, _, err = x.History.List(ctx, x.client, true, projections.Filter{After: next - 1, Below: x.size}, limit)
 	if err == nil && len(page.entries) == 0 {
 		err = fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
 	}

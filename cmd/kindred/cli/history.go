@@ -63,7 +63,7 @@ func (e environ) historyListCommand() *cobra.Command {
 			return e.onClient(cmd, client, func(ctx context.Context, a *auditing.Auditor, client id.Client) error {
 				out := audit.NewWriter(e.out)
 				for {
-					page, err := a.Page(ctx, client, false, filter, listAtOnce, open)
+					page, more, err := a.Page(ctx, client, false, filter, listAtOnce, open)
 					if err != nil {
 						return err
 					}
@@ -73,7 +73,10 @@ func (e environ) historyListCommand() *cobra.Command {
 						}
 						filter.After = *event.Ordinal
 					}
-					if len(page) < listAtOnce {
+					switch {
+					case more != nil:
+						filter.After = *more
+					case len(page) < listAtOnce:
 						return nil
 					}
 				}
