@@ -52,9 +52,10 @@ var rules = map[string][]string{
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
 	},
-	"projections/travel": {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
+	"projections/streams": {"projections", "domain/id", "domain/fault", "eventstore", "semaphore"},
+	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
 	"readapi": {
-		"projections", "projections/auditing", "projections/feeds", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
+		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher": {"domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},

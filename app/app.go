@@ -42,14 +42,15 @@ type App struct {
 	Progress *projector.Progress
 	Runner   *projector.Runner
 
-	logger   *slog.Logger
-	tool     bool               // may stand beside a running service
-	memory   int64              // bytes that the process may use: what is large takes a share of it
-	local    *postgres.Local    // nil where a database is configured
-	reads    *pgxpool.Pool      // for what requests only read
-	control  *pgxpool.Pool      // for what must not wait behind the work: leases, revocations
-	listener *postgres.Listener // hears what other processes say
-	metrics  *prometheus.Registry
+	logger    *slog.Logger
+	tool      bool               // may stand beside a running service
+	memory    int64              // bytes that the process may use: what is large takes a share of it
+	local     *postgres.Local    // nil where a database is configured
+	reads     *pgxpool.Pool      // for what requests only read
+	following *pgxpool.Pool      // for streams of events, and pulls that wait
+	control   *pgxpool.Pool      // for what must not wait behind the work: leases, revocations
+	listener  *postgres.Listener // hears what other processes say
+	metrics   *prometheus.Registry
 	// populations are the users in memory, for matches and feeds alike; set
 	// with the commands.
 	populations *projections.Populations
@@ -61,6 +62,7 @@ type App struct {
 const (
 	controlConns    = 4
 	readConns       = 12
+	followingConns  = 4
 	readWithin      = 5 * time.Second // a statement that only reads, for a request
 	giveBackTimeout = 2 * time.Second
 )
@@ -152,6 +154,15 @@ func (a *App) openDatabase(ctx context.Context) error {
 	}
 	a.closers = append(a.closers, a.reads.Close)
 	registerPool(a.metrics, "reads", a.reads)
+	// Streams of events and pulls that wait for one take none of those.
+	a.following, err = postgres.Open(ctx, url, postgres.Options{
+		SearchPath: path, MaxConns: followingConns, AppName: "kindred following", StatementTimeout: readWithin,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.following.Close)
+	registerPool(a.metrics, "following", a.following)
 	a.control, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, MaxConns: controlConns, AppName: "kindred control"})
 	if err != nil {
 		return err

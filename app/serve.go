@@ -120,6 +120,11 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		group.Go(func() error { w.feeds.Run(behind, logger); return nil })
 		group.Go(func() error { w.auditor.Run(behind); return nil })
 		group.Go(func() error { w.states.Run(behind); return nil })
+		group.Go(func() error { w.streams.Run(behind); return nil })
+		group.Go(func() error { w.follows.Run(behind); return nil })
+		for _, ends := range []context.Context{ctx, behind} { // streams end before the server waits for its requests
+			defer context.AfterFunc(ends, w.follows.Stop)()
+		}
 		handler = w.handler
 	}
 	if a.local != nil {

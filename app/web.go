@@ -27,6 +27,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
+	"kindred/projections/streams"
 	"kindred/projections/travel"
 	"kindred/readapi"
 )
@@ -73,6 +74,8 @@ type web struct {
 	feeds       *feeds.Feeds
 	auditor     *auditing.Auditor
 	states      *travel.Traveller
+	follows     *httpapi.Follows
+	streams     *streams.Streams
 }
 
 func (a *App) Reader() projections.Reader {
@@ -189,12 +192,15 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	history.History.Reader = shown
 	w.states = a.Traveller()
 	w.states.History.AtOnce = true
+	following := reader
+	following.Pool = a.following
+	w.streams = streams.New(projections.PublicEvents{Reader: following}, a.logger)
 	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
 	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 	reads := &readapi.API{
 		Deliveries: resources.Deliveries{Log: dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: a.populations,
-		Feeds: w.feeds, History: &history, States: w.states, Now: time.Now,
+		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{
@@ -217,8 +223,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		return nil, err
 	}
 	verifier := auth.NewVerifier(keyring, a.Config.PublicURL, w.revocations)
+	w.follows = httpapi.NewFollows(verifier.Ended, time.Now)
 	w.handler = httpapi.Handler(server, httpapi.Options{
-		Authenticator: verifier, Known: verifier.Known,
+		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
 		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: readConns, Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
 		Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})

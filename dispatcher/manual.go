@@ -79,7 +79,7 @@ FROM dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = '
 
 // testMessage is the body of a test: what marks it is signed with it.
 type testMessage struct {
-	message
+	event.Message
 	Test bool `json:"test"`
 }
 
@@ -120,7 +120,7 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 	ids := m.ids(seed, "test", string(webhook), eventType)
 	delivery, eventID := id.Next[id.Delivery](ids), id.Next[id.Event](ids)
 	at := m.Now().UTC().Truncate(time.Microsecond)
-	body, err := json.Marshal(testMessage{message{eventType, event.Example(eventType, ids).Data(client), at.Format(bodyTime)}, true})
+	body, err := json.Marshal(testMessage{event.MessageOf(event.Example(eventType, ids), eventType, client, at), true})
 	if err != nil {
 		return Delivery{}, fmt.Errorf("write a test: %w", err)
 	}

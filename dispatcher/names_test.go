@@ -39,12 +39,12 @@ func TestBodiesHeadersAndSignaturesOfDeliveriesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec.Type = name
-		body, err := envelope(rec, e.(event.Public))
+		body, err := event.Body(e.(event.Public), rec.Type, rec.Client, rec.RecordedAt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		bodies[name] = body
-		made, err := json.Marshal(testMessage{message{name, event.Example(name, ids).Data(client), at.Format(bodyTime)}, true})
+		made, err := json.Marshal(testMessage{event.MessageOf(event.Example(name, ids), name, client, at), true})
 		if err != nil {
 			t.Fatal(err)
 		}

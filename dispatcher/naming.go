@@ -2,9 +2,7 @@ package dispatcher
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,19 +54,12 @@ func (n naming) store(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// userNames finds the users that a body names. A quote inside of a JSON string
-// is escaped, so nothing that a client wrote can look like this.
-var userNames = regexp.MustCompile(`"(user_id|matched_user_id)":"(usr_[0-9a-v]{26})"`)
-
 const lookupTimeout = 4 * time.Second // under what a lease leaves beside an attempt
 
 // named is the body with its users named as their client does. erased says that
 // one of them is gone; then there is nothing to send.
 func (w *worker) named(ctx context.Context, j job) (body []byte, erased bool, err error) {
-	var users []id.User
-	for _, found := range userNames.FindAllSubmatch(j.Body, -1) {
-		users = append(users, id.User(found[2]))
-	}
+	users := event.UsersOf(j.Body)
 	if len(users) == 0 {
 		return j.Body, false, nil
 	}
@@ -78,15 +69,6 @@ func (w *worker) named(ctx context.Context, j job) (body []byte, erased bool, er
 	if err != nil {
 		return nil, false, err
 	}
-	body = userNames.ReplaceAllFunc(j.Body, func(pair []byte) []byte {
-		found := userNames.FindSubmatch(pair)
-		name, there := names[id.User(found[2])]
-		quoted, encodeErr := json.Marshal(name)
-		if !there || encodeErr != nil {
-			erased = true
-			return nil
-		}
-		return append([]byte(`"`+string(found[1])+`":`), quoted...)
-	})
-	return body, erased, nil
+	body, whole := event.NameUsers(j.Body, names)
+	return body, !whole, nil
 }

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -221,7 +220,7 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 		}
 		if body == nil {
 			var err error
-			if body, err = envelope(rec, public); err != nil {
+			if body, err = event.Body(public, rec.Type, rec.Client, rec.RecordedAt); err != nil {
 				return err
 			}
 		}
@@ -243,24 +242,6 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 // attempt and on every replica.
 func deliveryOf(e id.Event, w id.Webhook) id.Delivery {
 	return id.Next[id.Delivery](id.Derived("delivery", string(e), string(w)))
-}
-
-// message is the body of a delivery: exactly the three fields of the contract.
-type message struct {
-	EventType string `json:"event_type"`
-	Data      any    `json:"data"`
-	Timestamp string `json:"timestamp"`
-}
-
-const bodyTime = "2006-01-02T15:04:05.000000Z"
-
-// envelope writes the body for an event.
-func envelope(rec eventstore.Recorded, public event.Public) ([]byte, error) {
-	text, err := json.Marshal(message{rec.Type, public.Data(rec.Client), rec.RecordedAt.UTC().Format(bodyTime)})
-	if err != nil {
-		return nil, fmt.Errorf("write the body for %s: %w", rec.ID, err)
-	}
-	return text, nil
 }
 
 // insertQueue tells the workers what is new, or, where that is more than a

@@ -49,7 +49,7 @@ type admission struct {
 	writes     *class
 	hashes     *class       // what hashes a password
 	hashing    []*operation // those
-	lines      []*operation // those that take or answer NDJSON
+	lines      []*operation // those that take or answer NDJSON, or last
 	problem    [2][]byte    // the answer, around the request's id
 	turnedAway atomic.Int64 // since the log told
 	told       atomic.Int64 // when it did, in Unix nanoseconds
@@ -83,7 +83,7 @@ func (e *edge) admission(next http.Handler) *admission {
 	e.waiting = long(n, 2, shed.WithLabelValues("waiting"))
 	e.streams = long(max(n/4, 1), 8, shed.WithLabelValues("streams"))
 	for _, op := range e.operations {
-		if op.streams || op.exports {
+		if op.streams || op.exports || op.live || op.waits {
 			a.lines = append(a.lines, op)
 		}
 		if op.hashes {
@@ -102,7 +102,7 @@ func (e *edge) admission(next http.Handler) *admission {
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
-	if c := a.class(r.Method, r.URL.Path, r.Header.Values("Accept")); c != nil {
+	if c := a.class(r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Values("Accept")); c != nil {
 		rec.place = place{class: c, client: a.edge.clientOf(r.Header["Authorization"], r.RemoteAddr, r.Header[headerForwardedFor])}
 		if c.toleratedFor > 0 {
 			ctx, end := context.WithCancel(r.Context())
@@ -121,13 +121,14 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // class is what a request needs a place of, or nil for one of the service's own
-// pages and for a stream, which takes its place once its token is known.
-func (a *admission) class(method, path string, accept []string) *class {
+// pages, for a stream and for a request that waits for events, which take their
+// places once their tokens are known.
+func (a *admission) class(method, path, query string, accept []string) *class {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	switch {
-	case !ofAPI(path), a.long(method, path, accept):
+	case !ofAPI(path), a.long(method, path, query, accept):
 		return nil
 	case method == http.MethodGet:
 		return a.reads
@@ -139,10 +140,10 @@ func (a *admission) class(method, path string, accept []string) *class {
 }
 
 // long tells a stream, whose operation has one, from what only says so.
-func (a *admission) long(method, path string, accept []string) bool {
+func (a *admission) long(method, path, query string, accept []string) bool {
 	for _, op := range a.lines {
 		if op.method == method && fits(op.path, path) {
-			return op.streams || acceptsLines(accept)
+			return op.streams || op.exports && acceptsLines(accept) || op.follows(query)
 		}
 	}
 	return false

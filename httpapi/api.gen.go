@@ -523,6 +523,21 @@ func (e MatchComputedDeliveryEventType) Valid() bool {
 	}
 }
 
+// Defines values for PublicEventErased.
+const (
+	PublicEventErasedTrue PublicEventErased = true
+)
+
+// Valid indicates whether the value is a known member of the PublicEventErased enum.
+func (e PublicEventErased) Valid() bool {
+	switch e {
+	case PublicEventErasedTrue:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	RoleAdmin  Role = "admin"
@@ -2094,6 +2109,20 @@ type EventDelivery struct {
 	union json.RawMessage
 }
 
+// EventPage A page of events, in the order of the log.
+type EventPage struct {
+	// Data The events.
+	Data []PublicEvent `json:"data"`
+
+	// HasMore Whether there are more by now.
+	HasMore bool `json:"has_more"`
+
+	// LastID What to pass as `after`; null where there was neither an event nor an `after`.
+	//
+	// Example: evt_0123456789abcdefghijklmnop
+	LastID *string `json:"last_id"`
+}
+
 // EventType What happened.
 type EventType string
 
@@ -2985,6 +3014,31 @@ type ProjectionQuarantine struct {
 	Since Timestamp `json:"since"`
 }
 
+// PublicEvent An event as webhooks tell of it, and its id.
+type PublicEvent struct {
+	// Data What the body of a delivery of this type carries as `data`.
+	Data map[string]interface{} `json:"data"`
+
+	// Erased A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise.
+	Erased *PublicEventErased `json:"erased,omitempty"`
+
+	// EventType What happened.
+	EventType EventType `json:"event_type"`
+
+	// ID The event, `evt_…`, as in `webhook-id` and in the history.
+	//
+	// Example: evt_0123456789abcdefghijklmnop
+	ID string `json:"id"`
+
+	// Timestamp When it happened, in UTC with microseconds.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Timestamp DeliveryTime `json:"timestamp"`
+}
+
+// PublicEventErased A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise.
+type PublicEventErased bool
+
 // PutUser A user as it shall be.
 type PutUser struct {
 	// ExternalID May be left out; else that of the user in the path.
@@ -3594,6 +3648,9 @@ type WebhookURL = string
 // WebhookUserIDs How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own (`external_id`).
 type WebhookUserIDs string
 
+// AfterEvent defines model for AfterEvent.
+type AfterEvent = string
+
 // CampaignInPath defines model for CampaignInPath.
 type CampaignInPath = string
 
@@ -3614,6 +3671,9 @@ type Cursor = string
 
 // DeliveryInPath defines model for DeliveryInPath.
 type DeliveryInPath = string
+
+// FollowedTypes defines model for FollowedTypes.
+type FollowedTypes = []EventType
 
 // HeaderDelivery defines model for HeaderDelivery.
 type HeaderDelivery = string
@@ -3659,6 +3719,9 @@ type ProjectionInPath = string
 
 // RunInPath defines model for RunInPath.
 type RunInPath = string
+
+// SinceTime defines model for SinceTime.
+type SinceTime = time.Time
 
 // UserInPath defines model for UserInPath.
 type UserInPath = string
@@ -3895,6 +3958,39 @@ type ListConsentsParams struct {
 
 	// Cursor The `next_cursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListEventsParams defines parameters for ListEvents.
+type ListEventsParams struct {
+	// Types Only events of these types, separated by commas.
+	Types FollowedTypes `form:"types,omitempty" json:"types,omitempty"`
+
+	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of.
+	After *AfterEvent `form:"after,omitempty" json:"after,omitempty"`
+
+	// Since Only events from the first on that was recorded at this time or later.
+	Since *SinceTime `form:"since,omitempty" json:"since,omitempty"`
+
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Wait Up to so many seconds the answer is held back until there is an event. At most 100 such requests and streams of a client, and 2,000 of a process, are open at a time; beyond, 429 `too_many_streams`.
+	Wait *int `form:"wait,omitempty" json:"wait,omitempty"`
+}
+
+// FollowEventsParams defines parameters for FollowEvents.
+type FollowEventsParams struct {
+	// Types Only events of these types, separated by commas.
+	Types FollowedTypes `form:"types,omitempty" json:"types,omitempty"`
+
+	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of.
+	After *AfterEvent `form:"after,omitempty" json:"after,omitempty"`
+
+	// Since Only events from the first on that was recorded at this time or later.
+	Since *SinceTime `form:"since,omitempty" json:"since,omitempty"`
+
+	// LastEventID The id of the last event that was read.
+	LastEventID *string `json:"Last-Event-ID,omitempty"`
 }
 
 // ListUsersParams defines parameters for ListUsers.
@@ -4397,6 +4493,12 @@ type ServerInterface interface {
 	// WithdrawConsents Record that users have withdrawn their consent
 	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
 	WithdrawConsents(w http.ResponseWriter, r *http.Request, consentLayerID ConsentLayerInPath)
+	// ListEvents Pull the events that webhooks tell of
+	// (GET /api/v1/events)
+	ListEvents(w http.ResponseWriter, r *http.Request, params ListEventsParams)
+	// FollowEvents Follow the events that webhooks tell of
+	// (GET /api/v1/events/stream)
+	FollowEvents(w http.ResponseWriter, r *http.Request, params FollowEventsParams)
 	// GetSweep See how far automatic matching has come
 	// (GET /api/v1/matching/sweep)
 	GetSweep(w http.ResponseWriter, r *http.Request)
@@ -6478,6 +6580,171 @@ func (siw *ServerInterfaceWrapper) WithdrawConsents(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// ListEvents operation middleware
+func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListEventsParams
+
+	// ------------- Optional query parameter "types" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "types", r.URL.Query(), &params.Types, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "types"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "types", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListEvents(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// FollowEvents operation middleware
+func (siw *ServerInterfaceWrapper) FollowEvents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FollowEventsParams
+
+	// ------------- Optional query parameter "types" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "types", r.URL.Query(), &params.Types, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "types"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "types", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID string
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Last-Event-ID", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Last-Event-ID", Err: err})
+			return
+		}
+
+		params.LastEventID = &LastEventID
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.FollowEvents(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetSweep operation middleware
 func (siw *ServerInterfaceWrapper) GetSweep(w http.ResponseWriter, r *http.Request) {
 
@@ -7225,6 +7492,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GetConsent).Methods(http.MethodGet).Name("GET /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/users/{user_id}", wrapper.GrantConsent).Methods(http.MethodPut).Name("PUT /api/v1/consent_layers/{consent_layer_id}/users/{user_id}")
 	r.HandleFunc("/api/v1/consent_layers/{consent_layer_id}/withdrawals", wrapper.WithdrawConsents).Methods(http.MethodPost).Name("POST /api/v1/consent_layers/{consent_layer_id}/withdrawals")
+	r.HandleFunc("/api/v1/events", wrapper.ListEvents).Methods(http.MethodGet).Name("GET /api/v1/events")
+	r.HandleFunc("/api/v1/events/stream", wrapper.FollowEvents).Methods(http.MethodGet).Name("GET /api/v1/events/stream")
 	r.HandleFunc("/api/v1/matching/sweep", wrapper.GetSweep).Methods(http.MethodGet).Name("GET /api/v1/matching/sweep")
 	r.HandleFunc("/api/v1/projections", wrapper.ListProjections).Methods(http.MethodGet).Name("GET /api/v1/projections")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.GetRebuild).Methods(http.MethodGet).Name("GET /api/v1/projections/{projection}/rebuild")
@@ -8707,6 +8976,87 @@ func (response WithdrawConsents200JSONResponse) VisitWithdrawConsentsResponse(w 
 	return err
 }
 
+type ListEventsRequestObject struct {
+	Params ListEventsParams
+}
+
+type ListEventsResponseObject interface {
+	VisitListEventsResponse(w http.ResponseWriter) error
+}
+
+type ListEvents200JSONResponse EventPage
+
+func (response ListEvents200JSONResponse) VisitListEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowEventsRequestObject struct {
+	Params FollowEventsParams
+}
+
+type FollowEventsResponseObject interface {
+	VisitFollowEventsResponse(w http.ResponseWriter) error
+}
+
+type FollowEvents200ResponseHeaders struct {
+	XAccelBuffering *string
+}
+
+type FollowEvents200TextEventStreamResponse struct {
+	Body          io.Reader
+	Headers       FollowEvents200ResponseHeaders
+	ContentLength int64
+}
+
+func (response FollowEvents200TextEventStreamResponse) VisitFollowEventsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.XAccelBuffering != nil {
+		w.Header().Set("X-Accel-Buffering", fmt.Sprint(*response.Headers.XAccelBuffering))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
 type GetSweepRequestObject struct {
 }
 
@@ -9482,6 +9832,12 @@ type StrictServerInterface interface {
 	// WithdrawConsents Record that users have withdrawn their consent
 	// (POST /api/v1/consent_layers/{consent_layer_id}/withdrawals)
 	WithdrawConsents(ctx context.Context, request WithdrawConsentsRequestObject) (WithdrawConsentsResponseObject, error)
+	// ListEvents Pull the events that webhooks tell of
+	// (GET /api/v1/events)
+	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
+	// FollowEvents Follow the events that webhooks tell of
+	// (GET /api/v1/events/stream)
+	FollowEvents(ctx context.Context, request FollowEventsRequestObject) (FollowEventsResponseObject, error)
 	// GetSweep See how far automatic matching has come
 	// (GET /api/v1/matching/sweep)
 	GetSweep(ctx context.Context, request GetSweepRequestObject) (GetSweepResponseObject, error)
@@ -11029,6 +11385,58 @@ func (sh *strictHandler) WithdrawConsents(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(WithdrawConsentsResponseObject); ok {
 		if err := validResponse.VisitWithdrawConsentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListEvents operation middleware
+func (sh *strictHandler) ListEvents(w http.ResponseWriter, r *http.Request, params ListEventsParams) {
+	var request ListEventsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListEvents(ctx, request.(ListEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListEvents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListEventsResponseObject); ok {
+		if err := validResponse.VisitListEventsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// FollowEvents operation middleware
+func (sh *strictHandler) FollowEvents(w http.ResponseWriter, r *http.Request, params FollowEventsParams) {
+	var request FollowEventsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.FollowEvents(ctx, request.(FollowEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "FollowEvents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(FollowEventsResponseObject); ok {
+		if err := validResponse.VisitFollowEventsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

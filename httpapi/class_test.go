@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -121,13 +122,18 @@ func TestEachRequestHasItsClass(t *testing.T) {
 		{"POST", "/auth/exchange", lines, "writes"},
 		{"POST", "/api/v1/clients/cli_1/members", nil, "hashes"},
 		{"GET", "/api/v1/clients/cli_1/members", nil, "reads"},
+		{"GET", "/api/v1/events", lines, "reads"},
+		{"GET", "/api/v1/events?wait=0", nil, "reads"},
+		{"GET", "/api/v1/events?limit=3&wait=3", nil, "none"},
+		{"GET", "/api/v1/events/stream", nil, "none"},
 		{"GET", "/metrics", nil, "none"},
 		{"GET", "/readyz", nil, "none"},
 		{"POST", "/api/v1/users", lines, "writes"},
 		{"GET", "/api/v1/users", lines, "reads"},
 		{"GET", "/healthz", lines, "none"},
 	} {
-		if got := name[a.class(tt.method, tt.path, tt.accept)]; got != tt.want {
+		path, query, _ := strings.Cut(tt.path, "?")
+		if got := name[a.class(tt.method, path, query, tt.accept)]; got != tt.want {
 			t.Errorf("%s %s of who accepts %q: %s; want %s", tt.method, tt.path, tt.accept, got, tt.want)
 		}
 	}

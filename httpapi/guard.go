@@ -29,7 +29,8 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		}
 		x.op = op
 		x.call.Lines = op.exports && acceptsLines(r.Header.Values("Accept"))
-		if !op.streams && !x.call.Lines {
+		follows := op.follows(r.URL.RawQuery)
+		if !op.streams && !x.call.Lines && !follows {
 			ctx, cancel := context.WithTimeout(r.Context(), e.o.Timeout)
 			defer cancel()
 			r = r.WithContext(ctx)
@@ -50,9 +51,15 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			}
 			next.ServeHTTP(w, r)
 		}
-		if !op.streams && !x.call.Lines {
+		switch {
+		case follows:
+			err = e.o.Follows.during(r.Context(), x.principal, func(ctx context.Context) { next.ServeHTTP(w, r.WithContext(ctx)) })
+		case op.streams || x.call.Lines:
+			err = e.streaming(r, x, serve)
+		default:
 			serve()
-		} else if err := e.streaming(r, x, serve); err != nil {
+		}
+		if err != nil {
 			e.fail(w, r, err)
 		}
 	})

@@ -25,6 +25,7 @@ type Options struct {
 	// a look at whether it has ended since; "": none. It is quick, and nil where
 	// nothing is known: then requests share the places by address.
 	Known   func(bearer string) id.Client
+	Follows *Follows
 	Reserve Reserve // nil: requests with the same Idempotency-Key may run side by side
 	Secret  []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
 
@@ -71,6 +72,13 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 		o.Timeout = 30 * time.Second
 	}
 	o.Limits = o.Limits.orDefault()
+	if o.Follows == nil {
+		o.Follows = NewFollows(nil, o.Now)
+	}
+	o.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kindred_http_event_streams",
+		Help: "Streams of events, and requests that wait for one, that are open.",
+	}, func() float64 { return float64(len(o.Follows.all())) }))
 	e := &edge{
 		o:          o,
 		router:     newRouter(),

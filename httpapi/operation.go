@@ -65,6 +65,8 @@ type operation struct {
 	bodyLimit    int64
 	streams      bool // an NDJSON body of any length
 	exports      bool // answers NDJSON of any length to those who accept that
+	live         bool // answers with Server-Sent Events
+	waits        bool // may be asked to wait for something
 
 	repeatable  bool // takes an Idempotency-Key
 	conditional bool // takes an If-Match
@@ -123,6 +125,7 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 		switch {
 		case p.Value.In == openapi3.ParameterInQuery:
 			op.query = append(op.query, p.Value)
+			op.waits = op.waits || p.Value.Name == queryWait
 		case p.Value.In == openapi3.ParameterInPath: // its route reads it
 		case p.Value.Name == headerIdempotencyKey:
 			op.repeatable = true
@@ -132,12 +135,15 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 			op.making = true
 		case p.Value.Name == headerConsistency:
 			op.reads = true
+		case p.Value.Name == "Last-Event-ID": // its handler reads it
 		default:
 			return nil, fmt.Errorf("nobody reads the parameter %s", p.Value.Name)
 		}
 	}
 	if ok := spec.Responses.Status(http.StatusOK); ok != nil && ok.Value.Content[mediaLines] != nil {
 		op.exports = true
+	} else if ok != nil && ok.Value.Content[mediaEvents] != nil {
+		op.live, op.records = true, true // HEAD will not do instead
 	}
 	if spec.RequestBody != nil {
 		body := spec.RequestBody.Value

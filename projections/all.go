@@ -20,6 +20,7 @@ func All() []projector.ReadModel {
 		EventIDs{},
 		History{},
 		Clusters{},
+		PublicEvents{},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
+	"kindred/projections/streams"
 	"kindred/projections/travel"
 )
 
@@ -26,6 +27,7 @@ type API struct {
 	Populations *projections.Populations
 
 	History         *auditing.Auditor
+	Streams         *streams.Streams
 	States          *travel.Traveller
 	Feeds           *feeds.Feeds
 	Deliveries      Deliveries

@@ -197,6 +197,12 @@ func (p *Progress) meets() (server int64, heard bool) {
 	return server, server != 0
 }
 
+// Reached returns how far a projection is known to have come, "" where nothing is
+// known, and a channel that is closed once it has come further.
+func (p *Progress) Reached(of Projection) (eventstore.Position, <-chan struct{}) {
+	return p.look(Slot(of))
+}
+
 func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -81,6 +81,12 @@ func (v *Verifier) Authenticate(ctx context.Context, bearer string) (httpapi.Pri
 	return token.principal, nil
 }
 
+// Ended says whether the holder of a token that was verified has lost it since. It
+// fails with a fault of kind Unavailable where that cannot be known just now.
+func (v *Verifier) Ended(ctx context.Context, p httpapi.Principal) (bool, error) {
+	return v.revocations.ended(ctx, p)
+}
+
 // Known returns the client of a token that was verified lately and has not
 // expired, "" where none was. It may have been revoked since.
 func (v *Verifier) Known(bearer string) id.Client {

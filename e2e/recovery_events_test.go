@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/app"
+	"kindred/postgres/pgtest"
+)
+
+// Pull, stream and webhooks tell the same events, under the same ids: none is
+// missed, none comes twice over pull or a resumed stream, and none out of order,
+// although the service is killed twice and the read model is built anew.
+func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
+	t.Parallel()
+	s := startProcess(t, impatient, func(c *app.Config) { c.DatabaseURL = pgtest.URL(t) })
+	second := startProcess(t, impatient, replicaOf(s.service))
+	p := newPairs(s.service)
+	r := receive(t, 200)
+	p.subscribe(r.URL, "")
+
+	const callers, each = 4, 40
+	var done atomic.Int32
+	stop, streamed := make(chan struct{}), make(chan []string, 1)
+	go func() { streamed <- p.resumed([]*service{s.service, second.service}, callers*each, stop) }()
+	disturbed := make(chan struct{})
+	go func() {
+		defer close(disturbed)
+		reached := func(n int32) {
+			for end := time.Now().Add(patience); done.Load() < n && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		reached(callers * each / 4)
+		s.kill()
+		s.start()
+		s.serving()
+		reached(callers * each / 2)
+		second.kill()
+		reached(callers * each * 3 / 4)
+		if _, err := tool(t, s.Config, "projections", "rebuild", "public_events"); err != nil {
+			t.Errorf("rebuild: %v", err)
+		}
+	}()
+	together(callers, func(i int) struct{} {
+		for n := range each {
+			key := idempotent(fmt.Sprintf("match %d of %d", n, i))
+			for end := time.Now().Add(patience); ; {
+				got, err := p.try("POST", "/api/v1/users/ext:ann/matches", map[string]string{"matched_user_id": "ext:bob"}, bearer(p.Token), key)
+				if err == nil && got.Status == http.StatusOK {
+					break
+				}
+				if time.Now().After(end) {
+					t.Errorf("%v: %d %.200s", err, got.Status, got.Body)
+					break
+				}
+				time.Sleep(5 * time.Millisecond) // leaves the others the machine
+			}
+			done.Add(1)
+		}
+		return struct{}{}
+	})
+	<-disturbed
+
+	pushed := map[string]bool{}
+	for len(pushed) < callers*each {
+		pushed[r.next(t).Header.Get("Webhook-Id")] = true
+	}
+	var all []string
+	for after := ""; ; {
+		var page pulled
+		eventually(t, "a page can be read", func() bool {
+			got, err := p.try("GET", "/api/v1/events?limit=7"+after, nil, bearer(p.Token))
+			if err != nil || got.Status != http.StatusOK {
+				return false
+			}
+			page = want[pulled](t, http.StatusOK, got)
+			return true
+		})
+		for _, e := range page.Data {
+			all = append(all, idOf(t, e))
+		}
+		if !page.HasMore {
+			break
+		}
+		after = "&after=" + *page.LastID
+	}
+	if len(all) != callers*each {
+		t.Errorf("%d are pulled of %d", len(all), callers*each)
+	}
+	for _, one := range all {
+		if !pushed[one] {
+			t.Errorf("%s was pulled, and not pushed", one)
+		}
+	}
+	var got []string
+	select {
+	case got = <-streamed:
+	case <-time.After(patience):
+		close(stop)
+		got = <-streamed
+	}
+	if diff := cmp.Diff(all, got); diff != "" {
+		t.Errorf("pulled and streamed, in order (-+): %s", diff)
+	}
+}
+
+// resumed follows a client at one service after the other, each time behind the
+// last id, until it was told n events.
+func (p pairs) resumed(services []*service, n int, stop chan struct{}) (ids []string) {
+	for i := 0; len(ids) < n; i++ {
+		select {
+		case <-stop:
+			return ids
+		default:
+		}
+		var options []option
+		if len(ids) > 0 {
+			options = append(options, header("Last-Event-ID", ids[len(ids)-1]))
+		}
+		s, err := p.at(services[i%len(services)]).tryStream("", options...)
+		if err != nil {
+			time.Sleep(5 * time.Millisecond) // leaves the others the machine
+			continue
+		}
+		for open := true; open && len(ids) < n; {
+			select {
+			case one, ok := <-s.came:
+				if open = ok; ok {
+					ids = append(ids, one.id)
+				}
+			case <-stop:
+				return ids
+			}
+		}
+	}
+	return slices.Clip(ids)
+}

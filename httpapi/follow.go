@@ -1,0 +1,232 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/semaphore"
+)
+
+const (
+	maxFollows    = 2000 // streams, and requests that wait for events, of a process
+	maxFollowsOf  = 100  // of one client
+	lookForEnded  = 250 * time.Millisecond
+	eventDeadline = 10 * time.Second // for a reader to take what was written
+)
+
+// ErrStopping ends what follows when the process does.
+var ErrStopping = errors.New("the process stops")
+
+// Follows are the requests that last: streams of events, and lists that wait for
+// one. They are a class of their own: one takes a place of no other request. Each
+// ends with its token.
+type Follows struct {
+	// Ended says whether a principal has lost its token since it was verified.
+	Ended func(context.Context, Principal) (bool, error)
+	Now   func() time.Time
+
+	places semaphore.Semaphore
+	mu     sync.Mutex
+	open   map[*following]struct{}
+	over   bool
+}
+
+type following struct {
+	principal Principal
+	end       context.CancelCauseFunc
+}
+
+// NewFollows makes the class. Run, which needs ended, ends those whose tokens have.
+func NewFollows(ended func(context.Context, Principal) (bool, error), now func() time.Time) *Follows {
+	return &Follows{
+		Ended: ended, Now: now, open: map[*following]struct{}{}, places: semaphore.Semaphore{Places: maxFollows, Each: maxFollowsOf},
+	}
+}
+
+// during works while a place is held; the context it is given ends with the token
+// of the principal. It fails with a fault of kind Limited where there is no place.
+func (f *Follows) during(ctx context.Context, p Principal, work func(context.Context)) error {
+	if !f.places.Try(string(p.Client)) {
+		return fault.New(fault.Limited, "too_many_streams",
+			"A client has at most %d streams and waiting requests at a time.", maxFollowsOf).After(time.Second)
+	}
+	defer f.places.Give(string(p.Client))
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	one := &following{p, end}
+	if !f.add(one) {
+		return fault.New(fault.Unavailable, "not_ready", "The service is not ready.").After(time.Second)
+	}
+	defer f.remove(one)
+	work(ctx)
+	return nil
+}
+
+func (f *Follows) add(one *following) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.over {
+		f.open[one] = struct{}{}
+	}
+	return !f.over
+}
+
+func (f *Follows) remove(one *following) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, one)
+}
+
+// Stop ends all, and lets no other begin.
+func (f *Follows) Stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	for one := range f.open {
+		one.end(ErrStopping)
+	}
+}
+
+// Run ends those whose tokens have ended, until ctx does.
+func (f *Follows) Run(ctx context.Context) {
+	tick := time.NewTicker(lookForEnded)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.endEnded(ctx)
+		}
+	}
+}
+
+// endEnded asks once for each holder of tokens, however many follow.
+func (f *Follows) endEnded(ctx context.Context) {
+	type holder struct{ client, actor string }
+	known := map[holder]error{}
+	for _, one := range f.all() {
+		p := one.principal
+		if !f.Now().Before(p.Expires) {
+			one.end(fault.New(fault.Unauthenticated, "expired_token", "The access token has expired. Get a new one from /auth/exchange or /auth/token."))
+			continue
+		}
+		h := holder{string(p.Client), p.Actor()}
+		why, asked := known[h]
+		if !asked {
+			ended, err := f.Ended(ctx, p)
+			if why = err; err == nil && ended {
+				why = fault.New(fault.Unauthenticated, "invalid_token", "The access token is not valid any more.")
+			}
+			known[h] = why
+		}
+		if why != nil {
+			one.end(why)
+		}
+	}
+}
+
+func (f *Follows) all() []*following {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]*following, 0, len(f.open))
+	for one := range f.open {
+		all = append(all, one)
+	}
+	return all
+}
+
+// follows says whether a request lasts: it asks for a stream, or is to wait.
+func (op *operation) follows(query string) bool {
+	if !op.waits {
+		return op.live
+	}
+	values, err := url.ParseQuery(query)
+	wait := values.Get(queryWait)
+	return err == nil && wait != "" && wait != "0"
+}
+
+// queryWait is the query parameter of an operation that may be asked to wait.
+const queryWait = "wait"
+
+// EventStream answers with Server-Sent Events (the HTML standard, section 9.2),
+// which Write writes until it fails; there is nothing to say then but the end.
+// Each piece must be taken within 10 s.
+type EventStream struct {
+	Context context.Context //nolint:containedctx // of the one request; a writer that waits ends with it
+	Write   func(io.Writer) error
+}
+
+const mediaEvents = "text/event-stream"
+
+// VisitFollowEventsResponse answers a request for a stream.
+func (s EventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
+	conn := http.NewResponseController(w)
+	defer context.AfterFunc(s.Context, func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })()
+	w.Header().Set("Content-Type", mediaEvents)
+	w.Header().Set("X-Accel-Buffering", "no")
+	to := &pieces{to: w, conn: conn}
+	if err := s.Write(to); err != nil && !to.begun {
+		w.Header().Del("X-Accel-Buffering")
+		return err
+	}
+	return nil
+}
+
+// pieces writes each piece at once.
+type pieces struct {
+	to    io.Writer
+	conn  *http.ResponseController
+	begun bool
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.begun = true
+	if err := p.conn.SetWriteDeadline(time.Now().Add(eventDeadline)); err != nil && !errors.Is(err, http.ErrNotSupported) { //nolint:forbidigo // of the connection's clock
+		return 0, err
+	}
+	n, err := p.to.Write(b)
+	if err == nil {
+		err = p.conn.Flush()
+	}
+	return n, err
+}
+
+// EventList answers with a page of events, which are written already: a place has
+// the id, and the body as webhooks send it.
+type EventList struct {
+	Events  [][]byte
+	HasMore bool
+	LastID  []byte // JSON: a text, or null
+}
+
+// VisitListEventsResponse answers a request for a page.
+func (p EventList) VisitListEventsResponse(w http.ResponseWriter) error {
+	size := 64
+	for _, e := range p.Events {
+		size += len(e) + 1
+	}
+	body := append(make([]byte, 0, size), `{"data":[`...)
+	for i, e := range p.Events {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, e...)
+	}
+	body = append(body, `],"has_more":`...)
+	if p.HasMore {
+		body = append(body, "true"...)
+	} else {
+		body = append(body, "false"...)
+	}
+	body = append(append(append(body, `,"last_id":`...), p.LastID...), "}\n"...)
+	w.Header().Set("Content-Type", "application/json")
+	_, err := w.Write(body)
+	return err
+}

@@ -1,0 +1,282 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+)
+
+// PublicEvents is the read model of the events that clients are told: the bodies
+// that webhooks send, in the order of the log. It knows no subscription. Bodies name
+// users by their usr_… ids; a client's own are put in when they are read, so that
+// nothing is left of who was erased.
+type PublicEvents struct{ Reader }
+
+// Name of the read model.
+func (PublicEvents) Name() string { return "public_events" }
+
+// Wants tells the feed which events concern the read model.
+func (PublicEvents) Wants(t string) bool { return t == "client.settings_changed" || event.IsPublic(t) }
+
+// Prompt tells the projector that streams wait.
+func (PublicEvents) Prompt() {}
+
+// Version of the read model's tables.
+func (PublicEvents) Version() int { return 1 }
+
+// Schema of the read model. The time of an event is reached by all that stand
+// behind it, whatever the clocks of the processes that recorded them.
+func (PublicEvents) Schema() string {
+	return `
+CREATE TABLE public_events (
+	client       text COLLATE "C" NOT NULL,
+	position     log_position NOT NULL,
+	event        text COLLATE "C" NOT NULL,
+	type         text COLLATE "C" NOT NULL,
+	body         text NOT NULL,
+	reached      timestamptz NOT NULL, -- the latest time of the client's events up to this one
+	external_ids boolean NOT NULL,
+	PRIMARY KEY (client, position)
+);
+CREATE UNIQUE INDEX public_events_event ON public_events (client, event);
+CREATE TABLE public_event_clients (
+	client       text COLLATE "C" PRIMARY KEY,
+	external_ids boolean NOT NULL,
+	reached      timestamptz NOT NULL
+) WITH (fillfactor = 50);`
+}
+
+// Indexes of the read model (projector.LateIndexed).
+func (PublicEvents) Indexes() []string {
+	return []string{
+		`CREATE INDEX IF NOT EXISTS public_events_type ON public_events (client, type, position);`,
+		`CREATE INDEX IF NOT EXISTS public_events_reached ON public_events (client, reached, position);`,
+		`CREATE INDEX IF NOT EXISTS public_events_position ON public_events (position);`,
+	}
+}
+
+const (
+	selectPublicClients = `SELECT client, external_ids, reached FROM public_event_clients WHERE client = ANY($1)`
+	insertPublicEvents  = `
+INSERT INTO public_events (client, position, event, type, body, reached, external_ids)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::boolean[])
+ON CONFLICT DO NOTHING -- what stands in the log twice counts where it stands first`
+	upsertPublicClients = `
+INSERT INTO public_event_clients (client, external_ids, reached)
+SELECT * FROM unnest($1::text[], $2::boolean[], $3::timestamptz[])
+ON CONFLICT (client) DO UPDATE SET external_ids = excluded.external_ids, reached = excluded.reached`
+)
+
+// publicClient is what the events of a client depend on.
+type publicClient struct {
+	client   id.Client
+	external bool      // how it has its users named
+	reached  time.Time // the latest time of its events
+}
+
+// Apply changes the model by a batch of events.
+func (PublicEvents) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	clients := map[id.Client]*publicClient{}
+	for _, r := range batch {
+		if (PublicEvents{}).Wants(r.Type) {
+			clients[r.Client] = &publicClient{client: r.Client}
+		}
+	}
+	if len(clients) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, selectPublicClients, texts(sortedKeys(clients)))
+	if err != nil {
+		return err
+	}
+	var known publicClient
+	if _, err := pgx.ForEachRow(rows, []any{&known.client, &known.external, &known.reached}, func() error {
+		*clients[known.client] = known
+		return nil
+	}); err != nil {
+		return err
+	}
+	type row struct {
+		eventstore.Recorded
+		body   []byte
+		client publicClient
+	}
+	var told []row
+	for _, r := range batch {
+		client := clients[r.Client]
+		if changed, ok := r.Event.(event.ClientSettingsChanged); ok {
+			client.external = changed.Settings.WebhookUserIDs == "external_id"
+			continue
+		}
+		public, ok := r.Event.(event.Public)
+		if !ok {
+			continue
+		}
+		body, err := event.Body(public, r.Type, r.Client, r.RecordedAt)
+		if err != nil {
+			return err
+		}
+		if r.RecordedAt.After(client.reached) {
+			client.reached = r.RecordedAt
+		}
+		told = append(told, row{r, body, *client})
+	}
+	if len(told) > 0 {
+		if err := do(ctx, tx, "insert public events", insertPublicEvents,
+			column(told, func(r row) string { return string(r.Client) }),
+			column(told, func(r row) string { return string(r.Position) }),
+			column(told, func(r row) string { return string(r.ID) }),
+			column(told, func(r row) string { return r.Type }),
+			column(told, func(r row) string { return string(r.body) }),
+			column(told, func(r row) time.Time { return r.client.reached }),
+			column(told, func(r row) bool { return r.client.external }),
+		); err != nil {
+			return err
+		}
+	}
+	changed := sortedValues(clients)
+	return do(ctx, tx, "keep how users are named", upsertPublicClients,
+		column(changed, func(c *publicClient) string { return string(c.client) }),
+		column(changed, func(c *publicClient) bool { return c.external }),
+		column(changed, func(c *publicClient) time.Time { return c.reached }),
+	)
+}
+
+// PublicEvent is an event as a client is told of it.
+type PublicEvent struct {
+	Client   id.Client
+	Position eventstore.Position
+	ID       id.Event
+	Type     string
+	Body     []byte // as webhooks send it; never changed, it is handed out
+	Erased   bool   // a user that the client would find under its own id is gone; its usr_… id stays
+
+	external bool // the body is to name users as the client does
+}
+
+// Size is about how many bytes an event takes.
+func (e *PublicEvent) Size() int { return len(e.Body) + 128 }
+
+func (e *PublicEvent) columns() []any {
+	return []any{text(&e.Client), text(&e.Position), text(&e.ID), &e.Type, &e.Body, &e.external}
+}
+
+const (
+	placeOfEvent   = `SELECT e.position FROM public_events e WHERE e.client = $1 AND e.event = $2`
+	publicColumns  = `e.client, e.position, e.event, e.type, e.body, e.external_ids`
+	publicPage     = ` ORDER BY e.position LIMIT $%d`
+	publicOfClient = `SELECT ` + publicColumns + ` FROM public_events e WHERE e.client = $1`
+	publicAfter    = ` AND e.position > $%d`
+	publicSince    = ` AND e.position >= (SELECT s.position FROM public_events s
+	WHERE s.client = $1 AND s.reached >= $%d ORDER BY s.reached, s.position LIMIT 1)`
+	// Each type is a walk of its index of its own: one for several is in no order.
+	publicOfTypes = `SELECT e.* FROM unnest($%d::text[]) AS wanted (type), LATERAL (
+	SELECT ` + publicColumns + ` FROM public_events e WHERE e.client = $1 AND e.type = wanted.type`
+)
+
+// Place is where a public event of a client stands. It fails with a fault of kind
+// Invalid, which points at the parameter after, where there is none of that id.
+func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (eventstore.Position, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
+		func(p *eventstore.Position) []any { return []any{text(p)} })
+	return only(found, err, fault.NewInvalid(fault.Field{Pointer: "after", Detail: "is no event of yours that webhooks tell of"}))
+}
+
+// List returns a page of the public events of a client, in the order of the log,
+// with users named as the client does: of some types, or of all where there are
+// none, from the first on that was recorded at since or later.
+func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool, since time.Time, types []string, page Page) ([]PublicEvent, error) {
+	var w where
+	narrow := func() {
+		w.and(publicAfter, string(page.After))
+		if !since.IsZero() {
+			w.and(publicSince, since)
+		}
+		w.and(publicPage, page.Limit)
+	}
+	if len(types) == 0 {
+		w.sql = publicOfClient
+		narrow()
+	} else {
+		w.and(publicOfTypes, types)
+		narrow()
+		w.sql += `) e`
+		w.and(publicPage, page.Limit)
+	}
+	found, err := queryPage(ctx, m.Reader, m, client, eventual, w.sql, w.args, (*PublicEvent).columns, (*PublicEvent).Size)
+	if err != nil {
+		return nil, err
+	}
+	return found, m.NameUsers(ctx, client, eventual, found)
+}
+
+// NameUsers names the users of a client's events as the client does, where it had
+// chosen that when they were recorded.
+func (m PublicEvents) NameUsers(ctx context.Context, client id.Client, eventual bool, events []PublicEvent) error {
+	var users []id.User
+	for _, e := range events {
+		if e.external {
+			users = append(users, event.UsersOf(e.Body)...)
+		}
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	names, err := Users{Reader: m.Reader}.ExternalIDs(ctx, client, eventual, users)
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		if e := &events[i]; e.external {
+			named, whole := event.NameUsers(e.Body, names)
+			e.Body, e.Erased, e.external = named, !whole, false
+		}
+	}
+	return nil
+}
+
+var nextPublic = `
+SELECT stopped.clients, ` + publicColumns + `
+FROM (SELECT coalesce(array_agg(q.client), '{}') AS clients FROM quarantine q WHERE q.projection = '` + projector.Slot(PublicEvents{}) + `') stopped
+LEFT JOIN LATERAL (SELECT ` + publicColumns + ` FROM public_events e WHERE e.position > $1 ORDER BY e.position LIMIT $2) e ON true
+ORDER BY e.position`
+
+// Next returns at most limit events of all clients behind a position, in the order
+// of the log, as far as the model has come, and the clients whose part stands still
+// meanwhile. Users are named by their usr_… ids.
+func (m PublicEvents) Next(ctx context.Context, after eventstore.Position, limit int) (found []PublicEvent, stopped []id.Client, err error) {
+	rows, err := m.Pool.Query(ctx, nextPublic, string(after), limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	var e struct {
+		PublicEvent
+		typeOf   *string
+		external *bool
+	}
+	_, err = pgx.ForEachRow(rows, []any{&stopped, text(&e.Client), text(&e.Position), text(&e.ID), &e.typeOf, &e.Body, &e.external}, func() error {
+		if e.typeOf != nil {
+			e.Type, e.PublicEvent.external = *e.typeOf, *e.external
+			found = append(found, e.PublicEvent)
+		}
+		return nil
+	})
+	return found, stopped, err
+}
+
+// End is how far the model has come.
+func (m PublicEvents) End(ctx context.Context) (at eventstore.Position, err error) {
+	err = m.Pool.QueryRow(ctx, `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`, projector.Slot(m)).Scan(&at)
+	return at, err
+}
+
+// Grown returns how far the model is known to have come, and a channel that is
+// closed once it has come further.
+func (m PublicEvents) Grown() (eventstore.Position, <-chan struct{}) { return m.Progress.Reached(m) }

@@ -1,0 +1,96 @@
+package streams
+
+import (
+	"slices"
+	"sync"
+
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// room is a client that is followed. The mutex of [Streams] guards it.
+type room struct {
+	followers map[*follower]struct{}
+	queue     []projections.PublicEvent // whose users are to be named
+	size      int                       // bytes of the queue
+	busy      bool                      // somebody serves the queue
+}
+
+func (r *room) handOn(events []projections.PublicEvent) {
+	for f := range r.followers {
+		f.put(events)
+	}
+}
+
+// cut ends the streams of all who follow now. Whoever joins meanwhile reads what
+// was in the queue for itself.
+func (r *room) cut() {
+	r.queue, r.size = nil, 0
+	for f := range r.followers {
+		f.cut()
+	}
+}
+
+// follower is one stream, or one request that waits for something.
+type follower struct {
+	types []string
+	more  chan struct{} // of capacity 1: there is something to take
+
+	mu    sync.Mutex
+	queue []projections.PublicEvent
+	size  int // bytes of the queue
+	ended bool
+}
+
+func newFollower(types []string) *follower {
+	return &follower{types: types, more: make(chan struct{}, 1)}
+}
+
+// put adds events. One that takes them too slowly is cut.
+func (f *follower) put(events []projections.PublicEvent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range events {
+		if f.ended || len(f.types) > 0 && !slices.Contains(f.types, e.Type) {
+			continue
+		}
+		if f.size += e.Size(); f.size > maxBehind {
+			f.end()
+			return
+		}
+		f.queue = append(f.queue, e)
+		f.wake()
+	}
+}
+
+func (f *follower) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.end()
+}
+
+// end lets the follower know, once it has taken what it was given before.
+func (f *follower) end() {
+	f.ended = true
+	f.wake()
+}
+
+func (f *follower) wake() {
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was put since, behind a position, and ErrCut where nothing
+// will follow.
+func (f *follower) take(after eventstore.Position) (events []projections.PublicEvent, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	events = slices.DeleteFunc(f.queue, func(e projections.PublicEvent) bool { return e.Position <= after })
+	f.queue, f.size = nil, 0
+	if f.ended {
+		err = ErrCut
+	}
+	return events, err
+}
