@@ -39,3 +39,42 @@ func TestAModelThatStandsStillHoldsNobodyElseUp(t *testing.T) {
 		want[httpapi.WebhookList](t, http.StatusOK, other.sendTo("GET", "/webhooks", nil))
 	}
 }
+
+// Reads that hang in the database, of three clients, leave connections to another's.
+func TestReadsThatHangHoldNobodyElseUp(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	other := s.signUp()
+	greedy := []account{s.signUp(), s.signUp(), s.signUp()}
+	for _, a := range append(greedy, other) { // their tokens are known from here on
+		want[httpapi.WebhookList](t, http.StatusOK, a.sendTo("GET", "/webhooks", nil))
+	}
+	pgtest.Lock(t, s.database(), projector.Slot(projections.Campaigns{})+`.campaigns IN ACCESS EXCLUSIVE MODE`)
+	var hanging sync.WaitGroup
+	defer hanging.Wait()
+	const each = 20
+	for _, a := range greedy {
+		for range each {
+			hanging.Go(func() {
+				if got, err := a.try("GET", "/api/v1/campaigns", nil); err != nil || got.Status != http.StatusServiceUnavailable {
+					t.Errorf("%d %s, %v", got.Status, got.Body, err)
+				}
+			})
+		}
+	}
+	const hang = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'kindred reads' AND wait_event_type = 'Lock'`
+	conn := s.database()
+	stuck := func() (n int) {
+		if err := conn.QueryRow(t.Context(), hang).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eventually(t, "they hang", func() bool { return stuck() >= 10 })
+	for range 20 {
+		want[httpapi.WebhookList](t, http.StatusOK, other.sendTo("GET", "/webhooks", nil))
+		if n := stuck(); n < 10 || n > 11 {
+			t.Fatalf("%d reads hang, not 6, 3 and 1 or 2 of a client", n)
+		}
+	}
+}
