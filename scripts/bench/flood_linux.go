@@ -36,13 +36,14 @@ type arrival struct {
 
 var (
 	errLate = errors.New("the driver was late")
-	errFull = fmt.Errorf("%d requests are unanswered", openConnections)
+	errFull = errors.New("requests on all connections are unanswered")
 )
 
 // flood is an open loop under way: one thread that polls all its connections.
 type flood struct {
 	w      workload
 	random *rand.Rand
+	most   int // connections
 
 	to    *syscall.SockaddrInet4
 	poll  int             // of the connections
@@ -59,7 +60,7 @@ type caller struct {
 }
 
 // newFlood prepares an open loop. Close it in any case.
-func newFlood(addr string, w workload) (*flood, error) {
+func newFlood(addr string, w workload, most int) (*flood, error) {
 	to, err := net.ResolveTCPAddr("tcp4", addr)
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func newFlood(addr string, w workload) (*flood, error) {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
 	return &flood{
-		w: w, random: chance(), to: &syscall.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())},
+		w: w, random: chance(), most: most, to: &syscall.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())},
 		poll: poll, conns: map[int]*caller{}, buf: make([]byte, 64<<10),
 	}, nil
 }
@@ -135,7 +136,7 @@ func (f *flood) take() (*caller, error) {
 		f.idle = f.idle[:n-1]
 		return c, nil
 	}
-	if len(f.conns) >= openConnections {
+	if len(f.conns) >= f.most {
 		return nil, errFull
 	}
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

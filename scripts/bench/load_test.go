@@ -98,7 +98,7 @@ func TestAnOpenLoopTellsTheGoodFromTheShedAndTheWrong(t *testing.T) {
 		}
 	})
 	w := workload{http.StatusOK, func(_ *rand.Rand, buf []byte) []byte { return request(buf, "GET", "/", "", "", nil) }}
-	f, err := newFlood(addr, w)
+	f, err := newFlood(addr, w, openConnections)
 	if err != nil {
 		t.Fatal(err)
 	}

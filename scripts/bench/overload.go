@@ -76,7 +76,7 @@ func (b *bench) peak(ctx context.Context, w workload) (best outcome, err error) 
 // overload asks for twice as much as can be done, and then for half of it. It
 // says what percentage of all processors the driver took for the former.
 func (b *bench) overload(ctx context.Context, w workload, peak float64) (over, after []arrival, share float64, err error) {
-	f, err := newFlood(b.small.addr, w)
+	f, err := newFlood(b.small.addr, w, openConnections)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -141,6 +141,81 @@ func measureOverload(ctx context.Context, b *bench) (figures []Figure, err error
 			measured(row, name+", not sent in time by the driver", "%", driver, nil, nil),
 			measured(row, name+", the driver's part of the processors", "%", shares, nil, nil),
 			measured(row, name+", recovery", "s", recoveries, nil, atMost(2)))
+	}
+	return figures, nil
+}
+
+const (
+	greedyConnections = 100
+	modestClients     = 9
+	modestRate        = 20 // requests a second of each
+)
+
+// modest asks for little on behalf of a few clients, and returns the p99 of their
+// answers, in ms, and how many requests had none.
+func (b *bench) modest(ctx context.Context, w workload) (p99 float64, unanswered int, err error) {
+	f, err := newFlood(b.small.addr, w, openConnections)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.close()
+	all, err := f.run(ctx, modestClients*modestRate, 2*b.o.run)
+	if err != nil {
+		return 0, 0, err
+	}
+	t := count(all, w.want)
+	return milliseconds(percentile(t.took, 0.99)), t.shed + t.wrong, nil
+}
+
+// measureGreedy has one client ask for twice what can be done, on as many
+// connections as it may have, beside a few that ask for little.
+func measureGreedy(ctx context.Context, b *bench) (figures []Figure, err error) {
+	const row = "greedy"
+	if err := b.stand.rest(ctx, b.kindred); err != nil {
+		return nil, err
+	}
+	together, err := apart()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, together()) }()
+	of := func(clients []client) *population {
+		return &population{addr: b.small.addr, http: b.small.http, clients: clients}
+	}
+	one, few := of(b.small.clients[:1]), of(b.small.clients[1:1+modestClients])
+	for _, o := range overloadOf {
+		var alone, beside, refused []float64
+		for round := range b.o.rounds {
+			peak, err := b.peak(ctx, o.workload(b.small))
+			if err != nil {
+				return figures, err
+			}
+			p99, _, err := b.modest(ctx, o.workload(few))
+			if err != nil {
+				return figures, err
+			}
+			flood, err := newFlood(b.small.addr, o.workload(one), greedyConnections)
+			if err != nil {
+				return figures, err
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := flood.run(ctx, 2*peak.PerSecond, 2*b.o.run)
+				flood.close()
+				ended <- err
+			}()
+			disturbed, unanswered, err := b.modest(ctx, o.workload(few))
+			if err := errors.Join(err, <-ended); err != nil {
+				return figures, err
+			}
+			alone, beside, refused = append(alone, p99), append(beside, disturbed), append(refused, float64(unanswered))
+			fmt.Fprintf(b.say, "  greedy, %s %d/%d: p99 of the modest %.1f ms beside it, %.1f alone, %d not answered\n",
+				o.name, round+1, b.o.rounds, disturbed, p99, unanswered)
+		}
+		name := "one greedy client, " + o.name
+		figures = append(figures,
+			measured(row, name+", p99 of nine modest ones", "ms", beside, alone, ratioAtMost(2)),
+			measured(row, name+", requests of theirs without an answer", "req", refused, nil, atMost(0)))
 	}
 	return figures, nil
 }

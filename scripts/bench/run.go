@@ -42,6 +42,7 @@ func rows() []row {
 		row{"import", false, measureImport},
 		row{"history", false, measureHistory},
 		row{"overload", false, measureOverload},
+		row{"greedy", false, measureGreedy},
 	)
 	for _, r := range goRows() {
 		all = append(all, row{r.row, r.full, func(ctx context.Context, b *bench) ([]Figure, error) { return b.measureGo(ctx, r) }})
