@@ -28,30 +28,27 @@ func (e *edge) again(handle StrictHandlerFunc, _ string) StrictHandlerFunc {
 	}
 }
 
-// wait waits while the request of ctx holds no place of its class.
-func (e *edge) wait(ctx context.Context, soon func(context.Context) (context.Context, error)) (context.Context, error) {
+// wait waits while the request of ctx holds no place of its class. The context that
+// it returns ends with ctx.
+func (e *edge) wait(ctx context.Context, soon func(context.Context) (context.Context, error)) (after context.Context, err error) {
 	x := exchangeFrom(ctx)
 	inner, end := context.WithCancel(ctx)
-	defer end()
-	after := ctx
-	err := x.rec.without(ctx, x.client(), func() error {
-		return e.waiting.during(ctx, x.client(), waits(tolerated, end), func() error {
-			reached, err := soon(inner)
-			after = carried{ctx, reached}
+	h := waits(tolerated, end)
+	err = x.rec.without(ctx, x.client(), func() error {
+		err := e.waiting.during(ctx, x.client(), h, func() (err error) {
+			after, err = soon(inner) //nolint:fatcontext // one for each wait, which the request goes on with
 			return err
 		})
+		if err == nil && h.Ended() {
+			err = overloaded() // as soon as it was over
+		}
+		return err
 	})
+	if err != nil {
+		end()
+	}
 	return after, err
 }
-
-// carried is a context with the values of another, which may have ended.
-type carried struct {
-	context.Context
-	values context.Context
-}
-
-// Value implements [context.Context].
-func (c carried) Value(key any) any { return c.values.Value(key) }
 
 const tooMuch = "Too much is going on. Try again."
 
