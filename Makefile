@@ -8,7 +8,7 @@ BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
-.PHONY: help run build test golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
+.PHONY: help run build test test-sdk first-webhook golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -26,6 +26,15 @@ test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATAB
 	@scripts/install-pgbouncer
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -timeout 30m ./...
+
+test-sdk: ## test the SDKs, on a kindred of this tree; needs Node 20 and Python 3.11, and installs their packages under sdk and .tools
+	@scripts/install-postgres
+	@$(BUILD) -o bin/testpg ./scripts/testpg
+	scripts/test-sdk
+
+first-webhook: ## follow the guide of an SDK, SDK=go, typescript or python, from nothing to a verified webhook
+	@scripts/install-postgres
+	scripts/first-webhook $(SDK)
 
 golden: ## add what is new to golden/*.txt, the names and bytes that others rely on; nothing is taken away
 	@scripts/install-postgres
@@ -50,15 +59,19 @@ check: lint vet generated test ## everything that has to pass: formats, linters,
 
 vet:
 	go vet ./...
+	cd sdk/go && go vet ./...
 
 lint: $(LINT) ## check formats and run the linters
 	$(LINT) fmt --diff
 	$(LINT) run
+	cd sdk/go && $(CURDIR)/$(LINT) run
 
-generate: ## generate the server from httpapi/openapi.yaml
+generate: ## generate the server and the SDKs from httpapi/openapi.yaml
 	cd httpapi && go generate ./...
+	go run ./sdk/generate
 
 generated: ## check that the generated code is what httpapi/openapi.yaml says
+	go run ./sdk/generate -check
 	@mkdir -p .tools && cp httpapi/api.gen.go .tools/
 	@$(MAKE) --no-print-directory generate
 	@diff -u .tools/api.gen.go httpapi/api.gen.go

@@ -1,0 +1,20 @@
+// Package conformance holds the suite that every SDK passes: against a hostile
+// server that the suite plays, and against kindred, built from this tree.
+//
+// An SDK is driven by a program of its language that reads commands, a line of
+// JSON each, and writes a reply to each, in any order: {"id", "ok"} or {"id",
+// "error": {"kind", …}}. Commands run at the same time. They are:
+//
+//	new        makes a client
+//	call       calls an operation; of a list it reads all, or the first "most"
+//	export     reads an export of the history
+//	client_id  tells the client's id
+//	print      prints the client in all ways that the language has
+//	memory     tells how many bytes are in use
+//	cancel     cancels the command "target"
+//	verify     verifies a delivery
+//	sign       signs one
+//
+// KINDRED_SDKS names the SDKs to test, "go" where it is not set: go test needs
+// Go alone. make test-sdk tests all, and fails where a language is missing.
+package conformance

@@ -1,0 +1,589 @@
+package conformance
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// hostile is a server that answers as a test likes.
+type hostile struct {
+	*httptest.Server
+	mu        sync.Mutex
+	life      int // seconds that tokens live
+	exchanges int
+	arrived   []arrival
+}
+
+type arrival struct {
+	Method, Path, Query, Token, Key string
+	Header                          http.Header
+	Body                            string
+	At                              time.Time
+}
+
+type handler func(w http.ResponseWriter, r *http.Request, n int)
+
+// play starts one. It exchanges keys itself; answer gets the rest, with the
+// number of those before.
+func play(t testing.TB, answer handler) *hostile {
+	t.Helper()
+	s := &hostile{life: 900}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/auth/exchange" {
+			s.mu.Lock()
+			s.exchanges++
+			token := tokenOf(s.exchanges)
+			life := s.life
+			s.mu.Unlock()
+			respond(w, 200, fmt.Sprintf(`{"data":{"token":%q,"expires_in":%d,"scopes":["read"]}}`, token, life))
+			return
+		}
+		a := arrival{
+			Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+			Key: r.Header.Get("Idempotency-Key"), Header: r.Header, At: time.Now(),
+		}
+		if r.Header.Get("Content-Type") == "application/json" {
+			body, _ := io.ReadAll(r.Body) // one that is cut shows in what arrived
+			a.Body = string(body)
+		}
+		s.mu.Lock()
+		n := len(s.arrived)
+		s.arrived = append(s.arrived, a)
+		s.mu.Unlock()
+		answer(w, r, n)
+	}))
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func (s *hostile) seen() []arrival {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]arrival(nil), s.arrived...)
+}
+
+func (s *hostile) exchanged() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exchanges
+}
+
+func tokenOf(n int) string {
+	return "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"aud":"cli_1","n":%d}`, n)) + ".c2ln"
+}
+
+func respond(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Request-Id", "req_1")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("X-Request-Id", "req_1")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"type":"about:blank","title":"x","status":%d,"detail":"d","code":%q,"request_id":"req_1","errors":[{"pointer":"/a/b","detail":"is wrong"}]}`, status, code)
+}
+
+// cut begins an answer and breaks the connection in the middle of its body.
+func cut(w http.ResponseWriter, body string) {
+	conn, buffered, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(buffered, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body)+100, body)
+	_ = buffered.Flush()
+	_ = conn.Close()
+}
+
+const user = `{"id":"usr_1","external_id":"u","traits":{},"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}`
+
+func good(w http.ResponseWriter) { respond(w, 200, user) }
+
+var (
+	getUser    = command{"path": []string{"usr_1"}}
+	createUser = command{"body": command{"external_id": "u"}}
+	changeUser = command{"path": []string{"usr_1"}, "body": command{"traits": command{"a": 1}}}
+)
+
+func TestAHundredCallersExchangeTheKeyOnce(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		s.life = 0 // what the first wave gets has expired when the second comes
+		d.client("c", s.URL)
+		d.must("c", "users.get", getUser)
+		s.mu.Lock()
+		s.life = 900
+		s.mu.Unlock()
+		together(t, d, 100, "users.get", getUser)
+		if got := s.exchanged(); got != 2 {
+			t.Errorf("the key was exchanged %d times, want once for each wave", got)
+		}
+	})
+}
+
+func TestAStormOf401IsAnsweredByOneExchange(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		var all sync.WaitGroup
+		all.Add(100)
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			if strings.HasSuffix(r.Header.Get("Authorization"), tokenOf(1)) && r.Method == http.MethodGet {
+				all.Done()
+				all.Wait() // all of them have sent the old token
+				refuse(w, 401, "expired_token")
+				return
+			}
+			good(w)
+		})
+		d.client("c", s.URL)
+		d.must("c", "users.create", createUser)
+		together(t, d, 100, "users.get", getUser)
+		if got := s.exchanged(); got != 2 {
+			t.Errorf("the key was exchanged %d times, want 2", got)
+		}
+	})
+}
+
+func together(t *testing.T, d *driver, n int, method string, more command) {
+	t.Helper()
+	var replies []<-chan reply
+	for range n {
+		_, answer := d.begin(calling("c", method, more))
+		replies = append(replies, answer)
+	}
+	for _, answer := range replies {
+		if _, failed := d.wait(answer); failed != nil {
+			t.Error(failed)
+		}
+	}
+}
+
+func TestAnAnswerOf401IsAskedForOnceMore(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 401, "invalid_token") })
+		d.client("c", s.URL)
+		f := d.fails("refused", "c", "users.get", getUser)
+		if f.Code != "invalid_token" || f.Status != 401 || len(s.seen()) != 2 || s.exchanged() != 2 {
+			t.Errorf("%v after %d requests and %d exchanges", f, len(s.seen()), s.exchanged())
+		}
+		d.client("fixed", s.URL, command{"token": tokenOf(7)})
+		d.fails("refused", "fixed", "users.get", getUser)
+		if len(s.seen()) != 3 || s.exchanged() != 2 {
+			t.Error("a token that cannot be renewed was tried twice")
+		}
+	})
+}
+
+// TestWhatMayBeRepeatedIsAndNothingElse says of each kind of request and each
+// fault how often it arrives.
+func TestWhatMayBeRepeatedIsAndNothingElse(t *testing.T) {
+	ndjson := command{"lines": "{\"external_id\":\"a\"}\n{\"external_id\":\"b\"}\n"}
+	requests := []struct {
+		method   string
+		more     command
+		repeated bool // after a lost answer
+	}{
+		{"users.get", getUser, true},
+		{"users.put", command{"path": []string{"ext:u"}, "body": command{"traits": command{}}}, true},
+		{"users.erase", getUser, true},
+		{"users.create", createUser, true},
+		{"users.change", changeUser, false},
+		{"users.import", ndjson, false},
+	}
+	faults := []struct {
+		name   string
+		always bool // also what must not be sent twice
+		answer func(http.ResponseWriter)
+	}{
+		{"429", true, func(w http.ResponseWriter) { refuse(w, 429, "rate_limited") }},
+		{"503", true, func(w http.ResponseWriter) { refuse(w, 503, "overloaded") }},
+		{"500", false, func(w http.ResponseWriter) { refuse(w, 500, "internal") }},
+		{"502 of a proxy", false, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(502)
+			_, _ = io.WriteString(w, "<h1>Bad gateway</h1>")
+		}},
+		{"a body cut in the middle", false, func(w http.ResponseWriter) { cut(w, user[:20]) }},
+		{"a connection that breaks", false, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }},
+	}
+	eachSDK(t, func(t *testing.T, d *driver) {
+		for _, fault := range faults {
+			for _, r := range requests {
+				t.Run(fault.name+", "+r.method, func(t *testing.T) {
+					s := play(t, func(w http.ResponseWriter, q *http.Request, n int) {
+						_, _ = io.Copy(io.Discard, q.Body) // what is cut, the server has taken
+						if n < 2 {
+							fault.answer(w)
+						} else if q.Method == http.MethodDelete {
+							w.WriteHeader(204)
+						} else {
+							good(w)
+						}
+					})
+					name := fault.name + r.method
+					d.client(name, s.URL)
+					_, failed := d.call(name, r.method, r.more)
+					want := 3
+					if !r.repeated && !fault.always {
+						want = 1
+					}
+					if got := len(s.seen()); got != want || (failed == nil) != (want == 3) {
+						t.Errorf("it arrived %d times, want %d; the call ended with %v", got, want, failed)
+					}
+					for _, a := range s.seen() {
+						if a.Key != s.seen()[0].Key || (a.Key == "") != (r.method != "users.create") {
+							t.Errorf("the keys are %q and %q", a.Key, s.seen()[0].Key)
+						}
+						if a.Body != s.seen()[0].Body {
+							t.Errorf("the bodies are %q and %q", a.Body, s.seen()[0].Body)
+						}
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestAStreamThatWasReadIsNotSentAgain(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			refuse(w, 503, "overloaded")
+		})
+		d.client("c", s.URL)
+		if f := d.fails("refused", "c", "users.import", command{"users": 10}); f.Status != 503 || len(s.seen()) != 1 {
+			t.Errorf("%v after %d requests", f, len(s.seen()))
+		}
+	})
+}
+
+func TestAKeyOfTheCallersIsKept(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+			if n == 0 {
+				refuse(w, 409, "in_flight")
+				return
+			}
+			good(w)
+		})
+		d.client("c", s.URL)
+		out := d.must("c", "users.create", command{"body": command{"external_id": "u"}, "options": command{"idempotency_key": "mine"}})
+		seen := s.seen()
+		if out.Attempts != 2 || len(seen) != 2 || seen[0].Key != "mine" || seen[1].Key != "mine" {
+			t.Errorf("%+v: %+v", out, seen)
+		}
+		d.must("c", "users.create", createUser)
+		d.must("c", "users.create", createUser)
+		if seen = s.seen(); len(seen) != 4 || seen[2].Key == seen[3].Key {
+			t.Error("two calls have the same key")
+		}
+	})
+}
+
+func TestRetryAfterIsRespected(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
+			switch {
+			case r.Method == http.MethodPatch:
+				w.Header().Set("Retry-After", "3600")
+				refuse(w, 503, "building")
+			case n == 0:
+				w.Header().Set("Retry-After", "1")
+				refuse(w, 429, "rate_limited")
+			default:
+				good(w)
+			}
+		})
+		d.client("c", s.URL)
+		d.must("c", "users.get", getUser)
+		seen := s.seen()
+		if len(seen) != 2 || seen[1].At.Sub(seen[0].At) < time.Second {
+			t.Errorf("it came again after %s", seen[1].At.Sub(seen[0].At))
+		}
+		if f := d.fails("refused", "c", "users.change", changeUser); f.Attempts != 1 {
+			t.Errorf("a wait that does not fit into the call was waited for: %v", f)
+		}
+	})
+}
+
+func TestRefusalsKeepTheirPlaces(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 422, "invalid") })
+		d.client("c", s.URL)
+		f := d.fails("refused", "c", "users.create", createUser)
+		if f.Status != 422 || f.Code != "invalid" || f.RequestID != "req_1" || len(f.Pointers) != 1 || f.Pointers[0] != "/a/b" || f.Attempts != 1 {
+			t.Errorf("told %+v", f)
+		}
+	})
+}
+
+func TestNothingFollowsARedirect(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		other := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		})
+		d.client("c", s.URL)
+		d.fails("refused", "c", "users.get", getUser)
+		d.fails("refused", "c", "users.create", createUser)
+		if len(other.seen()) > 0 {
+			t.Errorf("another server got %+v", other.seen())
+		}
+	})
+}
+
+func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
+	for name, answer := range map[string]handler{
+		"another content type": func(w http.ResponseWriter, _ *http.Request, _ int) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, user)
+		},
+		"no content type": func(w http.ResponseWriter, _ *http.Request, _ int) {
+			w.Header()["Content-Type"] = nil
+			_, _ = io.WriteString(w, user)
+		},
+		"no JSON": func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"id":`) },
+		"a huge body": func(w http.ResponseWriter, _ *http.Request, _ int) {
+			w.Header().Set("Content-Type", "application/json")
+			out := bufio.NewWriterSize(w, 1<<20)
+			_, _ = out.WriteString(`{"id":"`)
+			part := strings.Repeat("x", 1<<20)
+			for range 80 {
+				if _, err := out.WriteString(part); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachSDK(t, func(t *testing.T, d *driver) {
+				s := play(t, answer)
+				d.client("c", s.URL)
+				d.fails("answer", "c", "users.get", getUser)
+				if len(s.seen()) != 1 {
+					t.Errorf("it was asked for %d times", len(s.seen()))
+				}
+			})
+		})
+	}
+}
+
+func TestSlowAnswersEnd(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
+			if r.Method == http.MethodGet && n == 0 {
+				<-r.Context().Done() // no answer at all
+				return
+			}
+			if r.Method == http.MethodGet {
+				good(w)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			for range 10_000 { // an answer drop by drop
+				if _, err := io.WriteString(w, " "); err != nil {
+					return
+				}
+				w.(http.Flusher).Flush()
+				select {
+				case <-r.Context().Done():
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		})
+		d.client("attempt", s.URL, command{"attempt_timeout_ms": 300})
+		if out := d.must("attempt", "users.get", getUser); out.Attempts != 2 {
+			t.Errorf("an attempt without an answer was not given up: %+v", out)
+		}
+		d.client("call", s.URL, command{"timeout_ms": 500})
+		d.fails("timeout", "call", "users.change", changeUser)
+	})
+}
+
+func TestACallCanBeCancelled(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		if d.name == "python" {
+			return // a thread cannot be cancelled; its timeout ends the call
+		}
+		s := play(t, func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() })
+		d.client("c", s.URL)
+		id, answer := d.begin(calling("c", "users.get", getUser))
+		eventually(t.Context(), t, "the request arrives", func() bool { return len(s.seen()) == 1 })
+		if _, failed := d.try(command{"do": "cancel", "target": id}); failed != nil {
+			t.Fatal(failed)
+		}
+		if _, failed := d.wait(answer); failed == nil || failed.Kind != "cancelled" {
+			t.Errorf("it ended with %v", failed)
+		}
+	})
+}
+
+func TestListsAreReadPageByPageInFlatMemory(t *testing.T) {
+	const pages, each = 2000, 50
+	eachSDK(t, func(t *testing.T, d *driver) {
+		page := strings.TrimSuffix(strings.Repeat(user+",", each), ",")
+		var early, late int
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			at, _ := strconv.Atoi(r.URL.Query().Get("cursor")) // the first has none
+			switch at {
+			case pages / 10:
+				early = d.memory()
+			case pages - 10:
+				late = d.memory()
+			}
+			next := "null"
+			if at+1 < pages {
+				next = fmt.Sprintf("%q", strconv.Itoa(at+1))
+			}
+			respond(w, 200, fmt.Sprintf(`{"data":[%s],"next_cursor":%s}`, page, next))
+		})
+		d.client("c", s.URL)
+		out := d.must("c", "users.list", command{"params": command{"limit": each}})
+		if out.Count != pages*each || len(s.seen()) != pages {
+			t.Errorf("read %d users on %d pages", out.Count, len(s.seen()))
+		}
+		if late-early > 4<<20 {
+			t.Errorf("memory grew from %d to %d bytes", early, late)
+		}
+		if q := s.seen()[1].Query; !strings.Contains(q, "limit=50") || !strings.Contains(q, "cursor=1") {
+			t.Errorf("the second page was asked for by %q", q)
+		}
+		if out := d.must("c", "users.list", command{"most": 60}); out.Count != 60 || len(s.seen()) != pages+2 {
+			t.Errorf("%d users took %d pages", out.Count, len(s.seen())-pages)
+		}
+	})
+}
+
+func TestACursorThatComesTwiceEndsAList(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"data":[],"next_cursor":"x"}`) })
+		d.client("c", s.URL)
+		d.fails("answer", "c", "users.list", command{})
+		if len(s.seen()) != 2 {
+			t.Errorf("%d pages were asked for", len(s.seen()))
+		}
+	})
+}
+
+func TestImportsStreamInFlatMemory(t *testing.T) {
+	const users = 50_000
+	eachSDK(t, func(t *testing.T, d *driver) {
+		var early, late int
+		got := make(chan int, 1)
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			n := 0
+			for lines := bufio.NewScanner(r.Body); lines.Scan(); n++ {
+				switch n {
+				case users / 10:
+					early = d.memory()
+				case users - 2000:
+					late = d.memory()
+				}
+			}
+			got <- n
+			respond(w, 200, fmt.Sprintf(`{"created":%d,"updated":0,"failed":0,"errors":[]}`, n))
+		})
+		d.client("c", s.URL)
+		d.must("c", "users.import", command{"users": users})
+		if n := <-got; n != users {
+			t.Errorf("%d lines arrived", n)
+		}
+		if late-early > 4<<20 {
+			t.Errorf("memory grew from %d to %d bytes", early, late)
+		}
+		if h := s.seen()[0].Header.Get("Content-Type"); h != "application/x-ndjson" {
+			t.Errorf("its type is %q", h)
+		}
+	})
+}
+
+func TestAnExportThatIsCutIsNotWhole(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			_, _ = io.WriteString(w, "{\"ordinal\":0}\n{\"ordinal\":1}\n{\"head\":")
+			w.(http.Flusher).Flush()
+			if n == 0 {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		d.client("c", s.URL)
+		for range 2 { // a connection that breaks, and an end in the middle of a line
+			if ok, failed := d.try(command{"do": "export", "client": "c"}); failed == nil || failed.Kind != "connection" {
+				t.Errorf("it ended with %s, %v", ok, failed)
+			}
+		}
+		if seen := s.seen(); len(seen) != 2 || seen[0].Path != "/api/v1/clients/cli_1/history" || seen[0].Header.Get("Accept") != "application/x-ndjson" {
+			t.Errorf("asked for %+v", seen)
+		}
+	})
+}
+
+func TestKeysAreNeitherPrintedNorSentInTheClear(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		d.client("c", s.URL)
+		d.must("c", "users.get", getUser)
+		ok, failed := d.try(command{"do": "print", "client": "c"})
+		if failed != nil || strings.Contains(string(ok), "secret_key") || strings.Contains(string(ok), tokenOf(1)) {
+			t.Errorf("a client is printed as %s (%v)", ok, failed)
+		}
+		for _, url := range []string{"http://kindred.example.com", "http://10.0.0.1:8080", "ftp://127.0.0.1", "https://a:b@kindred.example.com", "", "127.0.0.1:8080"} {
+			_, failed := d.try(command{"do": "new", "client": "x", "options": command{"base_url": url, "api_key": "kin_secret_key"}})
+			if failed == nil || failed.Kind != "usage" || strings.Contains(failed.Message, "secret_key") {
+				t.Errorf("%q: %v", url, failed)
+			}
+		}
+	})
+}
+
+func TestIdsStayOneSegmentOfThePath(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		d.client("c", s.URL)
+		for _, id := range []string{"ext:a/b", "ext:ü?#%", "ext:a b"} {
+			d.must("c", "users.get", command{"path": []string{id}})
+		}
+		for i, want := range []string{"ext:a%2Fb", "ext:%C3%BC%3F%23%25", "ext:a%20b"} {
+			if got := s.seen()[i].Path; got != "/api/v1/users/"+want {
+				t.Errorf("asked for %s, want %s", got, want)
+			}
+		}
+		for _, id := range []string{"", ".", ".."} {
+			d.fails("usage", "c", "users.get", command{"path": []string{id}})
+		}
+		if len(s.seen()) != 3 {
+			t.Error("an id that is none was sent")
+		}
+	})
+}
+
+func TestNullAndAbsentStayApart(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"id":"cam_1"}`) })
+		d.client("c", s.URL)
+		for _, body := range []string{`{"ends_at":null}`, `{"name":"n"}`, `{}`} {
+			d.must("c", "campaigns.change", command{"path": []string{"cam_1"}, "body": json.RawMessage(body)})
+		}
+		for i, want := range []string{`{"ends_at":null}`, `{"name":"n"}`, `{}`} {
+			if got := s.seen()[i].Body; got != want {
+				t.Errorf("sent %s, want %s", got, want)
+			}
+		}
+	})
+}

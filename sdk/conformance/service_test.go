@@ -1,0 +1,248 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"kindred/postgres/pgtest"
+)
+
+var buildKindred = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "kindred-")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "kindred")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "kindred/cmd/kindred").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return program, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, build := range []func() (string, error){buildGo, buildKindred} {
+		if program, err := build(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(program)) // of temporary files
+		}
+	}
+	os.Exit(code)
+}
+
+// startKindred serves, as a process of its own on a database of its own, until
+// the test ends.
+func startKindred(t *testing.T) string {
+	t.Helper()
+	program, err := buildKindred()
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+	var log bytes.Buffer
+	cmd := exec.Command(program, "serve")
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }),
+		"KINDRED_LISTEN="+address, "KINDRED_DATABASE_URL="+pgtest.URL(t), "KINDRED_DATA_DIR="+t.TempDir(),
+		"KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8")
+	cmd.Stdout, cmd.Stderr = &log, &log
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		killing := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // it was ended
+		killing.Stop()
+		_ = end.Close()
+		if t.Failed() {
+			t.Logf("kindred logged:\n%s", log.Bytes()[max(0, log.Len()-2000):])
+		}
+	})
+	url := "http://" + address
+	eventually(t.Context(), t, "kindred is ready", func() bool {
+		resp, err := http.Get(url + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	return url
+}
+
+type received struct {
+	Headers map[string]string
+	Body    string
+}
+
+// receiver keeps what is delivered to it.
+func receiver(t *testing.T) (string, <-chan received) {
+	t.Helper()
+	arrived := make(chan received, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // one that is cut is not verified
+		headers := map[string]string{}
+		for name := range r.Header {
+			headers[name] = r.Header.Get(name)
+		}
+		select {
+		case arrived <- received{headers, string(body)}:
+		default:
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, arrived
+}
+
+func field[T any](t *testing.T, value json.RawMessage, names ...string) T {
+	t.Helper()
+	var out T
+	for _, name := range names {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(value, &object); err != nil {
+			t.Fatalf("%v: %s", err, value)
+		}
+		value = object[name]
+	}
+	if err := json.Unmarshal(value, &out); err != nil {
+		t.Fatalf("%v: %q", err, value)
+	}
+	return out
+}
+
+func TestTheStoryOfAClientOnKindred(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		url := startKindred(t)
+		d.client("nobody", url, command{"api_key": ""})
+		up := d.must("nobody", "authentication.sign_up", command{"body": command{"email": "ada@example.com", "password": "correct horse battery", "company_name": "Acme"}})
+		client := field[string](t, up.Value, "client", "id")
+		d.client("login", url, command{"token": field[string](t, up.Value, "token")})
+		made := d.must("login", "api_keys.create", command{"body": command{"name": "backend", "scopes": []string{"admin"}}})
+		d.client("c", url, command{"api_key": field[string](t, made.Value, "raw_key")})
+		if ok, failed := d.try(command{"do": "client_id", "client": "c"}); failed != nil || strings.Trim(string(ok), `"`) != client {
+			t.Errorf("the client is %s (%v), want %s", ok, failed, client)
+		}
+		t.Run("users", func(t *testing.T) { usersOn(t, d) })
+		t.Run("deliveries", func(t *testing.T) { deliveriesOn(t, d) })
+		t.Run("history", func(t *testing.T) {
+			ok, failed := d.try(command{"do": "export", "client": "c"})
+			if failed != nil || !strings.HasPrefix(field[string](t, ok, "last"), `{"head":`) || field[int](t, ok, "count") < 4 {
+				t.Errorf("exported %s (%v)", ok, failed)
+			}
+		})
+		t.Run("a revoked key", func(t *testing.T) {
+			d.must("login", "api_keys.revoke", command{"path": []string{field[string](t, made.Value, "record", "id")}})
+			eventually(t.Context(), t, "the key is refused", func() bool { // within a second
+				_, failed := d.call("c", "users.list_page", command{})
+				return failed != nil && failed.Status == 401 && failed.Code == "invalid_api_key"
+			})
+		})
+	})
+}
+
+func usersOn(t *testing.T, d *driver) {
+	one := d.must("c", "users.create", command{"body": command{"external_id": "a/b ü", "traits": command{"plan": "pro"}}})
+	got := d.must("c", "users.get", command{"path": []string{"ext:a/b ü"}})
+	if field[string](t, got.Value, "id") != field[string](t, one.Value, "id") || got.ETag == "" || got.RequestID == "" {
+		t.Errorf("got %+v, made %+v", got, one)
+	}
+	change := command{"path": []string{"ext:a/b ü"}, "body": command{"traits": command{"plan": nil, "age": 3}}, "options": command{"if_match": got.ETag}}
+	changed := d.must("c", "users.change", change)
+	if traits := field[map[string]any](t, changed.Value, "traits"); traits["plan"] != nil || traits["age"] != 3.0 {
+		t.Errorf("the traits are %v", traits)
+	}
+	if f := d.fails("refused", "c", "users.change", change); f.Status != 412 || f.Code != "stale" {
+		t.Errorf("a stale change is refused with %+v", f)
+	}
+	wrong := command{"body": command{"external_id": "", "traits": command{}}}
+	if f := d.fails("refused", "c", "users.create", wrong); f.Code != "invalid" || !slices.Contains(f.Pointers, "/external_id") || f.RequestID == "" {
+		t.Errorf("refused with %+v", f)
+	}
+	again := command{"body": command{"external_id": "twice"}, "options": command{"idempotency_key": "one"}}
+	if a, b := d.must("c", "users.create", again), d.must("c", "users.create", again); field[string](t, a.Value, "id") != field[string](t, b.Value, "id") {
+		t.Error("a repeated POST has made two users")
+	}
+	result := d.must("c", "users.import", command{"users": 500})
+	if field[int](t, result.Value, "created") != 500 {
+		t.Errorf("imported %s", result.Value)
+	}
+	if out := d.must("c", "users.list", command{"params": command{"limit": 200}}); out.Count != 502 {
+		t.Errorf("%d users are listed", out.Count)
+	}
+	later := d.must("c", "users.import_later", command{"lines": `{"external_id":"u000001","traits":{"x":1}}` + "\n", "params": command{"mode": "replace"}})
+	id := field[string](t, later.Value, "id")
+	eventually(t.Context(), t, "the import ends", func() bool {
+		one := d.must("c", "users.get_import", command{"path": []string{id}})
+		return field[string](t, one.Value, "status") == "completed"
+	})
+	d.must("c", "users.erase", command{"path": []string{"ext:twice"}})
+	if f := d.fails("refused", "c", "users.get", command{"path": []string{"ext:twice"}}); f.Code != "user_unknown" {
+		t.Errorf("refused with %+v", f)
+	}
+}
+
+func deliveriesOn(t *testing.T, d *driver) {
+	url, arrived := receiver(t)
+	hook := d.must("c", "webhooks.create", command{"body": command{"url": url, "event_types": []string{"match.computed"}, "secret": oldSecret}})
+	id := field[string](t, hook.Value, "id")
+	next := func() received {
+		t.Helper()
+		d.must("c", "webhooks.test", command{"path": []string{id}, "body": command{"event_type": "match.computed"}})
+		select {
+		case one := <-arrived:
+			return one
+		case <-time.After(patience):
+			t.Fatal("no delivery came")
+			return received{}
+		}
+	}
+	check := func(what string, of received, scheme, reason string, secrets ...string) {
+		t.Helper()
+		c := command{"secrets": secrets, "scheme": scheme, "now": time.Now().Unix()}
+		if ok, got := d.verify(delivery(of), c); got != reason || reason == "" && field[string](t, ok, "event_type") != "match.computed" {
+			t.Errorf("%s: %s is refused as %q, want %q", what, ok, got, reason)
+		}
+	}
+	before := next()
+	check("before", before, "", "", oldSecret)
+	check("before, the receiver knows both", before, "", "", newSecret, oldSecret)
+	check("before, the contract's scheme", before, "contract", "", oldSecret)
+	check("before, another secret", before, "", "signature_wrong", newSecret)
+	d.must("c", "webhooks.rotate_secret", command{"path": []string{id}, "body": command{"secret": newSecret}})
+	after := next()
+	check("after, the receiver knows the old one", after, "", "", oldSecret)
+	check("after, the receiver knows the new one", after, "", "", newSecret)
+	check("after, the contract's scheme", after, "contract", "", newSecret, oldSecret)
+	for i := range after.Body {
+		mutated := []byte(after.Body)
+		mutated[i] ^= 1
+		check("a mutation", received{after.Headers, string(mutated)}, "", "signature_wrong", oldSecret, newSecret)
+		check("a mutation, the contract's scheme", received{after.Headers, string(mutated)}, "contract", "signature_wrong", oldSecret, newSecret)
+	}
+	eventually(t.Context(), t, "both stand in the log", func() bool {
+		return d.must("c", "webhooks.list_deliveries", command{"path": []string{id}, "params": command{"status": "delivered"}}).Count == 2
+	})
+}

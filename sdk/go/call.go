@@ -1,0 +1,379 @@
+package kindred
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	mathrand "math/rand/v2"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	clientInPath  = "{client_id}"
+	largestAnswer = 64 << 20 // bytes; a page is about 8 MiB
+	firstPause    = 250 * time.Millisecond
+	longestPause  = 10 * time.Second
+	streamTimeout = time.Hour
+)
+
+// caller sends requests.
+type caller struct {
+	base           string
+	http           *http.Client
+	timeout        time.Duration // 0: by the kind of call
+	attemptTimeout time.Duration
+	maxRetries     int
+	tokens         *tokens
+}
+
+// request is one call of an operation.
+type request struct {
+	operation, method, path string
+	query                   query
+	body                    any
+	lines                   io.Reader
+	takesKey, open, exports bool
+}
+
+func (r request) with(name, value string) request {
+	r.query = append(slices.Clip(r.query), [2]string{name, value})
+	return r
+}
+
+// repeatable says whether a lost answer may be asked for again: the request
+// does the same however often it arrives.
+func (r request) repeatable() bool {
+	return r.method != http.MethodPatch && r.lines == nil && (r.method != http.MethodPost || r.takesKey || r.operation == "exchangeAPIKey")
+}
+
+type query [][2]string
+
+func (q *query) add(name string, value any) {
+	switch v := value.(type) {
+	case string:
+		if v != "" {
+			*q = append(*q, [2]string{name, v})
+		}
+	case *int64:
+		if v != nil {
+			*q = append(*q, [2]string{name, strconv.FormatInt(*v, 10)})
+		}
+	case *float64:
+		if v != nil {
+			*q = append(*q, [2]string{name, strconv.FormatFloat(*v, 'g', -1, 64)})
+		}
+	case *bool:
+		if v != nil {
+			*q = append(*q, [2]string{name, strconv.FormatBool(*v)})
+		}
+	case time.Time:
+		if !v.IsZero() {
+			*q = append(*q, [2]string{name, v.UTC().Format(time.RFC3339Nano)})
+		}
+	case []string:
+		if v != nil {
+			*q = append(*q, [2]string{name, strings.Join(v, ",")})
+		}
+	default:
+		q.add(name, fmt.Sprint(v)) // an enumeration
+	}
+}
+
+func (q query) encode() string {
+	values := url.Values{}
+	for _, one := range q {
+		values.Set(one[0], one[1])
+	}
+	return values.Encode()
+}
+
+// noSegment stands for an id that would change which path is meant.
+const noSegment = "\x00"
+
+// segment is an id as a part of a path.
+func segment(id string) string {
+	if id == "" || id == "." || id == ".." {
+		return noSegment
+	}
+	return url.PathEscape(id)
+}
+
+func answer[T any](ctx context.Context, c *caller, r request, opts []Option) (*T, error) {
+	out := new(T)
+	return out, c.into(ctx, r, opts, out)
+}
+
+func (c *caller) done(ctx context.Context, r request, opts []Option) error {
+	return c.into(ctx, r, opts, nil)
+}
+
+func (c *caller) into(ctx context.Context, r request, opts []Option, out any) error {
+	o := call{header: http.Header{}, timeout: cmp.Or(c.timeout, time.Minute)}
+	if r.lines != nil {
+		o.timeout = cmp.Or(c.timeout, streamTimeout)
+	}
+	for _, option := range opts {
+		option(&o)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, o.timeout, ErrTimeout)
+	defer cancel()
+	return c.send(limited, r, o, func(resp *http.Response) error { return readInto(resp, out) })
+}
+
+func readInto(resp *http.Response, out any) error {
+	body, err := readBounded(resp)
+	if err != nil || out == nil {
+		return err
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // one that cannot be read is not JSON
+	if media != "application/json" {
+		return &fault{kind: ErrAnswer, cause: fmt.Errorf("its Content-Type is %.60q", resp.Header.Get("Content-Type"))}
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return &fault{kind: ErrAnswer, cause: err}
+	}
+	return nil
+}
+
+func readBounded(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, largestAnswer+1))
+	switch {
+	case err != nil:
+		return nil, &fault{kind: ErrConnection, cause: err}
+	case len(body) > largestAnswer:
+		return nil, &fault{kind: ErrAnswer, cause: errors.New("it is larger than 64 MiB")}
+	}
+	return body, nil
+}
+
+// send sends a request until read has taken an answer of 2xx, and repeats it
+// where it may.
+func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Response) error) error {
+	var content []byte
+	if strings.Contains(r.path, noSegment) {
+		return fmt.Errorf("kindred: %s: an id is empty or made of dots", r.operation)
+	}
+	if r.body != nil {
+		var err error
+		if content, err = json.Marshal(r.body); err != nil {
+			return fmt.Errorf("kindred: the body: %w", err)
+		}
+	}
+	if r.takesKey && o.header.Get("Idempotency-Key") == "" {
+		o.header.Set("Idempotency-Key", rand.Text())
+	}
+	rewind, renewed, retries := c.rewinder(r), false, 0
+	for attempts := 1; ; attempts++ {
+		used, err := c.attempt(ctx, r, o, content, attempts, read)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ended(ctx, err)
+		}
+		var refused *Error
+		if errors.As(err, &refused) {
+			refused.Attempts = attempts
+			if refused.Status == http.StatusUnauthorized && !r.open && !renewed && used != nil && !used.fixed && rewind() {
+				renewed = true
+				c.tokens.refuse(used)
+				continue
+			}
+		}
+		pause, again := c.again(r, err, retries)
+		deadline, _ := ctx.Deadline()
+		if !again || retries >= c.maxRetries || !rewind() || time.Until(deadline) < pause {
+			return bare(err)
+		}
+		retries++
+		select {
+		case <-ctx.Done():
+			return ended(ctx, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// rewinder makes the body ready to be sent again, if it can be.
+func (c *caller) rewinder(r request) func() bool {
+	if r.lines == nil {
+		return func() bool { return true }
+	}
+	seeker, ok := r.lines.(io.Seeker)
+	if !ok {
+		return func() bool { return false }
+	}
+	begin, err := seeker.Seek(0, io.SeekCurrent)
+	return func() bool {
+		if err != nil {
+			return false
+		}
+		_, failed := seeker.Seek(begin, io.SeekStart)
+		return failed == nil
+	}
+}
+
+// again says whether a fault may pass, and how long to wait for that.
+func (c *caller) again(r request, err error, retries int) (time.Duration, bool) {
+	ceiling := min(longestPause, firstPause<<min(retries, 10))
+	pause := mathrand.N(ceiling + 1) //nolint:gosec // jitter need not be unguessable
+	var last *final
+	var refused *Error
+	switch {
+	case errors.As(err, &last):
+		return 0, false
+	case !errors.As(err, &refused):
+		return pause, r.repeatable() && errors.Is(err, ErrConnection)
+	}
+	pause = max(pause, refused.RetryAfter)
+	switch refused.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return pause, true
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return pause, r.repeatable()
+	case http.StatusConflict:
+		return pause, refused.Code == CodeInFlight
+	default:
+		return 0, false
+	}
+}
+
+// attempt sends a request once. The token that it used is returned with a fault.
+func (c *caller) attempt(ctx context.Context, r request, o call, content []byte, attempts int, read func(*http.Response) error) (*token, error) {
+	var used *token
+	path := r.path
+	if !r.open {
+		var err error
+		if used, err = c.tokens.get(ctx); err != nil {
+			return nil, &final{err}
+		}
+		path = strings.Replace(path, clientInPath, segment(used.client), 1)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(c.attemptTimeout, func() { cancel(errSlow) })
+	defer slow.Stop()
+	if r.lines != nil { // an import takes as long as it takes to send
+		slow.Stop()
+	}
+	var body io.Reader
+	switch {
+	case r.lines != nil:
+		body = io.NopCloser(r.lines) // or the transport closes a file that is sent again
+	case r.body != nil:
+		body = bytes.NewReader(content)
+	}
+	target := c.base + path
+	if q := r.query.encode(); q != "" {
+		target += "?" + q
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return used, &final{fmt.Errorf("kindred: %s: the request cannot be made", r.operation)}
+	}
+	req.Header = o.header.Clone()
+	req.Header.Set("User-Agent", "kindred-go/"+Version)
+	req.Header.Set("Accept", "application/json")
+	switch {
+	case r.exports:
+		req.Header.Set("Accept", "application/x-ndjson")
+	case r.lines != nil:
+		req.Header.Set("Content-Type", "application/x-ndjson")
+	case r.body != nil:
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if used != nil {
+		req.Header.Set("Authorization", "Bearer "+used.text)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return used, &fault{kind: ErrConnection, cause: plain(ctx, err)}
+	}
+	defer resp.Body.Close()
+	if o.answer != nil {
+		*o.answer = Answer{resp.StatusCode, resp.Header.Get("X-Request-Id"), resp.Header.Get("ETag"), attempts, resp.Header}
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		said, err := readBounded(resp)
+		if err != nil {
+			return used, err
+		}
+		return used, refusal(resp, said)
+	}
+	if r.exports { // takes as long as it moves
+		resp.Body = &moving{resp.Body, func() { slow.Reset(c.attemptTimeout) }}
+	}
+	return used, read(resp)
+}
+
+// moving tells of each read of a body.
+type moving struct {
+	io.ReadCloser
+	tell func()
+}
+
+func (m *moving) Read(p []byte) (int, error) {
+	m.tell()
+	return m.ReadCloser.Read(p)
+}
+
+// errSlow ends an attempt, not the call.
+var errSlow = errors.New("no answer came in time")
+
+// plain is the cause of a failed request without its URL, which may hold ids of
+// users.
+func plain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// final is a fault that no repetition mends.
+type final struct{ error }
+
+func (f *final) Unwrap() error { return f.error }
+
+// bare is a fault without its mark.
+func bare(err error) error {
+	var last *final
+	if errors.As(err, &last) {
+		return last.error
+	}
+	return err
+}
+
+// ended says why a call ended before its answer.
+func ended(ctx context.Context, last error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrTimeout) {
+		return &fault{kind: ErrTimeout, cause: bare(last)}
+	}
+	return ctx.Err()
+}
+
+// retryAfter reads seconds, or a date.
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return time.Duration(max(0, min(seconds, math.MaxInt32))) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}

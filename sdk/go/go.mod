@@ -1,0 +1,3 @@
+module kindred/sdk/go
+
+go 1.25.0

@@ -1,0 +1,141 @@
+package kindred
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+)
+
+const longestLine = 16 << 20 // bytes of an export
+
+// items reads a list page by page; no more than one page is held.
+func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, open func(*P) ([]T, *string)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		next := r
+		for seen := ""; ; {
+			page, err := answer[P](ctx, c, next, opts)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			data, cursor := open(page)
+			for _, one := range data {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if cursor == nil {
+				return
+			}
+			if *cursor == seen {
+				var none T
+				yield(none, &fault{kind: ErrAnswer, cause: errors.New("its next_cursor is that of the page before")})
+				return
+			}
+			seen = *cursor
+			next = r.with("cursor", seen)
+		}
+	}
+}
+
+// exported streams lines. What was yielded is not asked for again, so a
+// connection that breaks ends it.
+func exported(ctx context.Context, c *caller, r request, opts []Option) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		r.exports = true
+		o := call{header: http.Header{}, timeout: cmp.Or(c.timeout, streamTimeout)}
+		for _, option := range opts {
+			option(&o)
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, ErrTimeout)
+		defer cancel()
+		begun, stopped := false, false
+		err := c.send(ctx, r, o, func(resp *http.Response) error {
+			lines := bufio.NewReaderSize(resp.Body, 64<<10)
+			for {
+				line, err := readLine(lines)
+				if len(line) > 0 && err == nil {
+					begun = true
+					if !yield(line, nil) {
+						stopped = true
+						return nil
+					}
+				}
+				switch {
+				case errors.Is(err, io.EOF) && len(line) == 0:
+					return nil
+				case err != nil:
+					failed := &fault{kind: ErrConnection, cause: err}
+					if begun {
+						return &final{failed}
+					}
+					return failed
+				}
+			}
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// readLine returns a line without its end. A last line that has none was cut.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return bytes.TrimSuffix(line, []byte("\n")), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		case len(line) > longestLine:
+			return nil, errors.New("a line is longer than 16 MiB")
+		}
+	}
+}
+
+// Lines writes users as an import takes them, while it is read. What it returns
+// cannot be sent again; give Users.Import a file to have that.
+func Lines(users iter.Seq[NewUser]) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { // ends with the users, or when r is closed
+		out := json.NewEncoder(w)
+		for user := range users {
+			if err := out.Encode(user); err != nil {
+				w.CloseWithError(err)
+				return
+			}
+		}
+		_ = w.Close() // it never fails
+	}()
+	return r
+}
+
+// Wait waits for an import that Users.ImportLater began, asking every interval.
+func (r *UsersAPI) Wait(ctx context.Context, id string, interval time.Duration, opts ...Option) (*Import, error) {
+	for {
+		one, err := r.GetImport(ctx, id, opts...)
+		if err != nil {
+			return nil, fmt.Errorf("wait for the import: %w", err)
+		}
+		if one.EndedAt != nil {
+			return one, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(interval):
+		}
+	}
+}

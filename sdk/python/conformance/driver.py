@@ -1,0 +1,181 @@
+"""Drives the SDK for the suite in sdk/conformance, which says what is read and written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+import sys
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import kindred
+from kindred import AsyncKindred, Kindred, Verifier, sign
+
+Command = dict[str, Any]
+writing = threading.Lock()
+
+
+def reply(id: int, **more: Any) -> None:
+    with writing:
+        print(json.dumps({"id": id, **more}), flush=True)
+
+
+def seconds(options: dict[str, Any]) -> dict[str, Any]:
+    return {k.removesuffix("_ms"): v / 1000 if k.endswith("_ms") else v for k, v in options.items()}
+
+
+def made(n: int) -> Iterator[dict[str, Any]]:
+    for i in range(n):
+        yield {"external_id": f"u{i:06d}", "traits": {"age": i % 90, "plan": "pro"}}
+
+
+def bound(k: Any, c: Command, seen: list[kindred.Answer]) -> Any:
+    """Call a method by its name."""
+    method = "import_" if c["method"] == "import" else str(c["method"])
+    args: list[Any] = list(c.get("path", []))
+    if "users" in c:
+        args.append(made(c["users"]))
+    elif "lines" in c:
+        args.append(c["lines"])
+    elif "body" in c:
+        args.append(c["body"])
+    more = {{"from": "from_"}.get(k, k): v for k, v in c.get("params", {}).items()}
+    more |= seconds(c.get("options", {}))
+    more["on_answer"] = seen.append
+    return getattr(getattr(k, c["resource"]), method)(*args, **more)
+
+
+def aside(c: Command) -> Any:
+    """Commands that no client is needed for."""
+    body = base64.b64decode(c.get("delivered", ""))
+    if c["do"] == "verify":
+        keys = [base64.b64decode(key) for key in c.get("public_keys", [])]
+        v = Verifier(secrets=c.get("secrets", []), public_keys=keys, client_id=c.get("client_id") or None, now=lambda: float(c["now"]))
+        event = (v.verify_contract if c.get("scheme") == "contract" else v.verify)(c.get("headers", {}), body)
+        return {"id": event.id or "", "event_type": event.delivery["event_type"]}
+    if c["do"] == "sign":
+        return sign(c["secrets"][0], c["client"], c["now"], "match.computed", body)
+    if not tracemalloc.is_tracing():
+        tracemalloc.start()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def whole(value: Any, seen: list[kindred.Answer]) -> Any:
+    last = seen[-1] if seen else None
+    return {
+        "value": value,
+        "etag": last.etag if last else "",
+        "request_id": last.request_id if last else "",
+        "attempts": last.attempts if last else 0,
+    }
+
+
+def told(e: BaseException) -> dict[str, Any]:
+    message = str(e)
+    if isinstance(e, kindred.RefusedError):
+        pointers = [f["pointer"] for f in e.errors]
+        return {"kind": "refused", "status": e.status, "code": e.code, "request_id": e.request_id, "pointers": pointers,
+                "attempts": e.attempts, "message": message}
+    if isinstance(e, kindred.WebhookError):
+        return {"kind": "webhook", "reason": e.reason, "message": message}
+    kinds: list[tuple[type[BaseException], str]] = [
+        (kindred.TookTooLongError, "timeout"), (kindred.AnswerError, "answer"), (kindred.BrokenConnectionError, "connection"),
+        (asyncio.CancelledError, "cancelled"),
+    ]
+    return {"kind": next((kind for of, kind in kinds if isinstance(e, of)), "usage"), "message": f"{type(e).__name__} {message}"}
+
+
+def act(clients: dict[str, Kindred], c: Command) -> Any:
+    if c["do"] in ("verify", "sign", "memory"):
+        return aside(c)
+    if c["do"] == "new":
+        clients[c["client"]] = Kindred(**seconds(c.get("options", {})))
+        return None
+    k = clients[c["client"]]
+    if c["do"] == "print":
+        return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
+    if c["do"] == "client_id":
+        return k.client_id()
+    seen: list[kindred.Answer] = []
+    out = k.history.export() if c["do"] == "export" else bound(k, c, seen)
+    if not isinstance(out, Iterator):
+        return whole(out, seen)
+    count, first, last = 0, None, None
+    for one in out:
+        count, first, last = count + 1, first if count else one, one
+        if count == c.get("most"):
+            break
+    return {"count": count, "first": text(first), "last": text(last)}
+
+
+async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
+    if c["do"] in ("verify", "sign", "memory"):
+        return aside(c)
+    if c["do"] == "new":
+        clients[c["client"]] = AsyncKindred(**seconds(c.get("options", {})))
+        return None
+    k = clients[c["client"]]
+    if c["do"] == "print":
+        return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
+    if c["do"] == "client_id":
+        return await k.client_id()
+    seen: list[kindred.Answer] = []
+    out = k.history.export() if c["do"] == "export" else bound(k, c, seen)
+    if not isinstance(out, AsyncIterator):
+        return whole(await out, seen)
+    count, first, last = 0, None, None
+    async for one in out:
+        count, first, last = count + 1, first if count else one, one
+        if count == c.get("most"):
+            break
+    return {"count": count, "first": text(first), "last": text(last)}
+
+
+def text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def threads() -> None:
+    clients: dict[str, Kindred] = {}
+
+    def run(c: Command) -> None:
+        try:
+            reply(c["id"], ok=act(clients, c))
+        except Exception as e:
+            reply(c["id"], error=told(e))
+
+    with ThreadPoolExecutor(256) as pool:
+        for line in sys.stdin:
+            pool.submit(run, json.loads(line))
+
+
+async def tasks() -> None:
+    clients: dict[str, AsyncKindred] = {}
+    running: dict[int, asyncio.Task[None]] = {}
+
+    async def run(c: Command) -> None:
+        try:
+            if c["do"] == "cancel":
+                running[c["target"]].cancel()
+                reply(c["id"], ok=None)
+            else:
+                reply(c["id"], ok=await act_async(clients, c))
+        except (Exception, asyncio.CancelledError) as e:
+            reply(c["id"], error=told(e))
+
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        c = json.loads(line)
+        running[c["id"]] = asyncio.create_task(run(c))
+
+
+if __name__ == "__main__":
+    if "--async" in sys.argv:
+        asyncio.run(tasks())
+    else:
+        threads()

@@ -1,0 +1,191 @@
+"""Sends requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from . import _common as common
+from ._common import Answer, Call, Final, Request, Settings, Token
+from ._tokens import AsyncTokens
+from ._waiting import AsyncLines, pause_async, sent_async
+from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
+
+__all__ = ["AsyncCaller", "AsyncLines"]
+
+
+class AsyncCaller:
+    def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
+        self._s = settings
+        self._tokens = AsyncTokens(settings, self._exchange)
+        limits = httpx.Limits(max_connections=200, max_keepalive_connections=100)
+        self._http = httpx.AsyncClient(transport=transport, limits=limits, follow_redirects=False)
+
+    @property
+    def base(self) -> str:
+        return self._s.base
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def client_id(self) -> str:
+        return (await self._tokens.get(common.EXCHANGE_TIMEOUT)).client
+
+    async def _exchange(self) -> Token:
+        asked = time.monotonic()
+        r = Request("exchangeAPIKey", "POST", "/auth/exchange", body={"api_key": self._s.key}, open=True)
+        answer = await self.answer(r, Call(timeout=common.EXCHANGE_TIMEOUT))
+        return common.token_of(answer["data"], asked)
+
+    async def answer(self, r: Request, call: Call) -> Any:
+        """The JSON that is answered."""
+        return common.parsed(*await self._whole(r, call))
+
+    async def done(self, r: Request, call: Call) -> None:
+        """Call an operation that answers nothing."""
+        await self._whole(r, call)
+
+    async def _whole(self, r: Request, call: Call) -> tuple[httpx.Response, bytes]:
+        timeout = call.timeout or self._s.timeout or (common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)
+        deadline = time.monotonic() + timeout
+        response = await self._send(r, call, deadline, False)
+        assert isinstance(response, tuple)
+        return response
+
+    async def items(self, r: Request, call: Call) -> AsyncIterator[Any]:
+        """Read a list page by page; no more than one page is held."""
+        cursor: str | None = None
+        while True:
+            query = r.query if cursor is None else {**r.query, "cursor": cursor}
+            page = await self.answer(Request(r.operation, r.method, r.path, query=query), call)
+            for one in page["data"]:
+                yield one
+            if page["next_cursor"] is None:
+                return
+            if page["next_cursor"] == cursor:
+                raise AnswerError("its next_cursor is that of the page before")
+            cursor = page["next_cursor"]
+
+    async def exported(self, r: Request, call: Call) -> AsyncIterator[bytes]:
+        """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
+        deadline = time.monotonic() + (call.timeout or self._s.timeout or common.STREAM_TIMEOUT)
+        response = await self._send(r, call, deadline, True)
+        assert isinstance(response, httpx.Response)
+        rest = bytearray()
+        try:
+            async for part in response.aiter_bytes():
+                if time.monotonic() > deadline:
+                    raise TookTooLongError("the export took too long")
+                rest += part
+                if b"\n" in part:
+                    lines = bytes(rest).split(b"\n")
+                    rest = bytearray(lines.pop())
+                    for line in lines:
+                        yield line
+                if len(rest) > common.LONGEST_LINE:
+                    raise AnswerError("a line is longer than 16 MiB")
+        except httpx.HTTPError as cause:
+            raise BrokenConnectionError("the connection broke") from cause
+        finally:
+            await response.aclose()
+        if rest:
+            raise BrokenConnectionError("the last line was cut")
+
+    async def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
+        """Send a request until there is an answer of 2xx, and repeat it where it may be."""
+        headers = common.common_headers(r, call)
+        if streams:
+            headers["Accept"] = "application/x-ndjson"
+        renewed, retries, attempts = False, 0, 0
+        while True:
+            attempts += 1
+            used: Token | None = None
+            try:
+                if not r.open:
+                    used = await self._token(deadline)
+                return await self._attempt(r, call, headers, used, attempts, deadline, streams)
+            except Final as last:
+                raise last.fault from None
+            except KindredError as e:
+                fault = e
+            fault.attempts = attempts
+            if time.monotonic() >= deadline:
+                late = TookTooLongError("the call took too long")
+                late.attempts = attempts
+                raise late from fault
+            if isinstance(fault, RefusedError) and fault.status == 401 and used and not used.fixed and not renewed and r.rewindable:
+                renewed = True
+                self._tokens.refuse(used)
+                continue
+            wait = common.pause_before(r, fault, retries)
+            if wait is None or retries >= self._s.max_retries or not r.rewindable or time.monotonic() + wait > deadline:
+                raise fault
+            retries += 1
+            await pause_async(wait)
+
+    async def _token(self, deadline: float) -> Token:
+        try:
+            return await self._tokens.get(max(0.001, deadline - time.monotonic()))
+        except TimeoutError:
+            raise Final(TookTooLongError("no token came in time")) from None
+        except KindredError as e:
+            raise Final(e) from None
+
+    async def _attempt(
+        self, r: Request, call: Call, common_headers: dict[str, str], used: Token | None, attempts: int, deadline: float, streams: bool
+    ) -> httpx.Response | tuple[httpx.Response, bytes]:
+        headers = dict(common_headers)
+        path = r.path
+        if used:
+            path = path.replace(common.CLIENT, common.segment(used.client))
+            headers["Authorization"] = f"Bearer {used.text}"
+        content: Any = None
+        if r.lines is not None:
+            headers["Content-Type"] = "application/x-ndjson"
+            content = common.whole(r.lines)
+            if content is None:
+                content = sent_async(r.lines)
+        elif r.body is not None:
+            headers["Content-Type"] = "application/json"
+            content = common.encode(r.body)
+        ends = min(deadline, time.monotonic() + self._s.attempt_timeout) if r.lines is None else deadline
+        left = max(0.001, ends - time.monotonic())
+        try:
+            request = self._http.build_request(
+                r.method, self._s.base + path, params=common.query_of(r.query) or None, content=content, headers=headers, timeout=left
+            )
+            response = await self._http.send(request, stream=True)
+        except httpx.HTTPError as cause:
+            raise BrokenConnectionError("the connection broke, or no answer came in time") from cause
+        handed_on = False
+        try:
+            id = response.headers.get("X-Request-Id", "")
+            if call.on_answer:
+                call.on_answer(Answer(response.status_code, id, response.headers.get("ETag", ""), attempts, response.headers))
+            good = 200 <= response.status_code <= 299
+            if good and streams:
+                handed_on = True
+                return response
+            said = await self._read(response, ends)
+            if not good:
+                raise common.refusal(response, said)
+            return response, said
+        finally:
+            if not handed_on:
+                await response.aclose()
+
+    async def _read(self, response: httpx.Response, ends: float) -> bytes:
+        content = bytearray()
+        try:
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > common.LARGEST_ANSWER:
+                    raise AnswerError("it is larger than 64 MiB")
+                if time.monotonic() > ends:  # a body that comes drop by drop
+                    raise BrokenConnectionError("no answer came in time")
+        except httpx.HTTPError as cause:
+            raise BrokenConnectionError("the connection broke") from cause
+        return bytes(content)

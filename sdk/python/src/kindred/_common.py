@@ -1,0 +1,272 @@
+"""What both clients share: what is sent, what is repeated, and how answers are read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import email.utils
+import ipaddress
+import json
+import os
+import random
+import secrets
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, UsageError
+
+VERSION = "0.1.0"
+CLIENT = "{client_id}"
+LARGEST_ANSWER = 64 << 20  # bytes; a page is about 8 MiB
+LONGEST_LINE = 16 << 20  # bytes of an export
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 10.0
+CALL_TIMEOUT = 60.0
+STREAM_TIMEOUT = 3600.0
+EXCHANGE_TIMEOUT = 60.0
+RENEW_BEFORE = 30.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an answer tells beside its body."""
+
+    status: int
+    request_id: str
+    etag: str
+    attempts: int  # how often the request was sent
+    headers: Mapping[str, str]
+
+
+OnAnswer = Callable[[Answer], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of an operation."""
+
+    operation: str
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    lines: Any = None
+    takes_key: bool = False
+    open: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a lost answer may be asked for again: the request does the same however often it arrives."""
+        if self.method == "PATCH" or self.lines is not None:
+            return False
+        return self.method != "POST" or self.takes_key or self.operation == "exchangeAPIKey"
+
+    @property
+    def rewindable(self) -> bool:
+        """Whether the body can be sent again."""
+        return self.lines is None or isinstance(self.lines, (bytes, str, list, tuple))
+
+
+@dataclass(frozen=True)
+class Call:
+    """What changes one call."""
+
+    idempotency_key: str | None = None
+    if_match: str | None = None
+    if_none_match: str | None = None
+    eventual: bool = False
+    timeout: float | None = None
+    on_answer: OnAnswer | None = None
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token that the service gave."""
+
+    text: str = field(repr=False)
+    client: str
+    until: float  # of the monotonic clock: it is renewed then
+    fixed: bool = False  # it cannot be renewed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to reach the service."""
+
+    base: str
+    key: str = field(repr=False)
+    token: str = field(repr=False)
+    timeout: float | None
+    attempt_timeout: float
+    max_retries: int
+
+
+class Final(Exception):
+    """Marks a fault that no repetition mends."""
+
+    def __init__(self, fault: KindredError) -> None:
+        self.fault = fault
+
+
+def settings(
+    api_key: str | None, token: str | None, base_url: str | None, timeout: float | None, attempt_timeout: float, max_retries: int
+) -> Settings:
+    token = token or ""
+    key = "" if token else api_key or os.environ.get("KINDRED_API_KEY", "")
+    if any(c in "\r\n\0 " for c in key + token):
+        raise UsageError("the API key or token has a space or a line break in it")
+    base = base_of(base_url or os.environ.get("KINDRED_URL", ""))
+    return Settings(base, key, token, timeout, attempt_timeout, max(0, max_retries))
+
+
+def base_of(text: str) -> str:
+    if not text:
+        raise UsageError("no base_url is given, nor KINDRED_URL")
+    try:
+        url = urllib.parse.urlsplit(text)
+        host = url.hostname or ""
+    except ValueError:
+        raise UsageError("the base_url is not a URL") from None
+    if not host or url.username is not None or url.query or url.fragment:
+        raise UsageError("the base_url must be a scheme, a host and at most a path")
+    if url.scheme != "https" and not (url.scheme == "http" and loopback(host)):
+        raise UsageError("keys are sent over https, or over http to this machine alone")
+    return text.rstrip("/")
+
+
+def loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def segment(id: str) -> str:
+    """An id as a part of a path."""
+    if id in ("", ".", ".."):
+        return "\0"
+    return urllib.parse.quote(id, safe=":")
+
+
+def common_headers(r: Request, call: Call) -> dict[str, str]:
+    if "\0" in r.path:
+        raise UsageError(f"{r.operation}: an id is empty or made of dots")
+    headers = {"Accept": "application/json", "User-Agent": f"kindred-python/{VERSION}"}
+    if call.idempotency_key is not None:
+        headers["Idempotency-Key"] = call.idempotency_key
+    elif r.takes_key:
+        headers["Idempotency-Key"] = secrets.token_urlsafe(18)
+    if call.if_match is not None:
+        headers["If-Match"] = call.if_match
+    if call.if_none_match is not None:
+        headers["If-None-Match"] = call.if_none_match
+    if call.eventual:
+        headers["X-Kindred-Consistency"] = "eventual"
+    return headers
+
+
+def query_of(query: Mapping[str, Any]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for name, value in query.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            out[name] = "true" if value else "false"
+        elif isinstance(value, (list, tuple)):
+            out[name] = ",".join(map(str, value))
+        else:
+            out[name] = str(value)
+    return out
+
+
+def encode(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def line_of(line: Any) -> bytes:
+    """A line of an import, from an object or as it is."""
+    if isinstance(line, str):
+        line = line.encode()
+    if isinstance(line, bytes):
+        return line if line.endswith(b"\n") else line + b"\n"
+    return encode(line) + b"\n"
+
+
+def whole(lines: Any) -> bytes | None:
+    """The lines at once, where they are in memory already."""
+    if isinstance(lines, str):
+        return lines.encode()
+    return lines if isinstance(lines, bytes) else None
+
+
+def pause_before(r: Request, fault: KindredError, retries: int) -> float | None:
+    """How long to wait before a fault may have passed, or None where it does not."""
+    jitter = random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**retries))
+    if isinstance(fault, BrokenConnectionError):
+        return jitter if r.repeatable else None
+    if not isinstance(fault, RefusedError):
+        return None
+    pause = max(jitter, fault.retry_after)
+    if fault.status in (429, 503):
+        return pause
+    if fault.status in (500, 502, 504):
+        return pause if r.repeatable else None
+    if fault.status == 409 and fault.code == "in_flight":
+        return pause
+    return None
+
+
+def refusal(response: httpx.Response, said: bytes) -> RefusedError:
+    problem = None
+    if media_of(response) == "application/problem+json":
+        try:
+            problem = json.loads(said)
+        except ValueError:
+            pass  # it is told as something that was on the way
+    retry_after = seconds_of(response.headers.get("Retry-After"))
+    return RefusedError(response.status_code, response.headers.get("X-Request-Id", ""), retry_after, problem)
+
+
+def parsed(response: httpx.Response, content: bytes) -> Any:
+    if media_of(response) != "application/json":
+        raise AnswerError(f"its Content-Type is {response.headers.get('Content-Type', '')[:60]!r}")
+    try:
+        return json.loads(content)
+    except ValueError as cause:
+        raise AnswerError("it is not JSON") from cause
+
+
+def media_of(response: httpx.Response) -> str:
+    return str(response.headers.get("Content-Type", "")).split(";")[0].strip().lower()
+
+
+def seconds_of(text: str | None) -> float:
+    """Seconds, from those or from a date."""
+    if not text:
+        return 0.0
+    if text.isdecimal():
+        return float(min(int(text), 2**31))
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return 0.0
+
+
+def token_of(data: Mapping[str, Any], asked: float) -> Token:
+    life = float(data["expires_in"])
+    return Token(data["token"], audience(data["token"]), asked + life - min(RENEW_BEFORE, life / 2))
+
+
+def audience(token: str) -> str:
+    """The client's id in a token, which is not verified: the service does that."""
+    try:
+        payload = token.split(".")[1]
+        aud = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["aud"]
+    except (IndexError, ValueError, KeyError, TypeError, binascii.Error):
+        return ""
+    return str(aud[0] if isinstance(aud, list) and aud else aud)

@@ -1,0 +1,145 @@
+"""Verifies deliveries of webhooks, with nothing but the standard library."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from . import _ed25519
+from . import types as t
+from .errors import WebhookError
+
+__all__ = ["Event", "Verifier", "WebhookError", "sign"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a delivery tells. ``id`` is the same at every attempt and redelivery; the contract's scheme has none."""
+
+    id: str | None
+    delivery: t.EventDelivery
+
+
+class Verifier:
+    """Verifies deliveries.
+
+    It accepts what any of its secrets or keys has signed, so a receiver that holds the old and the new ones
+    goes on through a rotation, whichever side changes first. Keys are raw Ed25519 keys of 32 bytes, for
+    ``v1a``; set ``client_id`` with them, so that events of others are refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        secrets: Sequence[str] = (),
+        public_keys: Sequence[bytes] = (),
+        client_id: str | None = None,
+        tolerance: float = 300,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._secrets, self._keys = tuple(secrets), tuple(public_keys)
+        self._client, self._tolerance, self._now = client_id, tolerance, now
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> Event:
+        """Check Standard Webhooks signatures, ``v1`` and ``v1a``, and the time. The body must be the bytes that came."""
+        id, at = _header(headers, "webhook-id"), _header(headers, "webhook-timestamp")
+        signatures = _header(headers, "webhook-signature").split()
+        if not id or not at or not signatures or not self._secrets + self._keys:
+            raise WebhookError("signature_missing")
+        if not re.fullmatch("0|[1-9][0-9]{0,14}", at) or not abs(int(self._now()) - int(at)) < self._tolerance:
+            raise WebhookError("timestamp")
+        message = f"{id}.{at}.".encode() + body
+        right = False
+        for one in signatures:
+            scheme, _, text = one.partition(",")
+            given = _base64(text)
+            if given is None:
+                continue
+            if scheme == "v1":
+                for secret in self._secrets:
+                    right = hmac.compare_digest(given, _sum(_standard_key(secret), message)) or right
+            elif scheme == "v1a":
+                for key in self._keys:
+                    right = _ed25519.verify(key, message, given) or right
+        if not right:
+            raise WebhookError("signature_wrong")
+        return Event(id, self._open(body))
+
+    def verify_contract(self, headers: Mapping[str, str], body: bytes) -> Event:
+        """Check ``X-Service-Signature``.
+
+        It covers the body alone: whoever has seen a delivery can send it again. Prefer ``verify``.
+        """
+        text = _header(headers, "x-service-signature")
+        if not re.fullmatch("([0-9a-f]{2})+", text) or not self._secrets:
+            raise WebhookError("signature_missing")
+        right = False
+        for secret in self._secrets:
+            right = hmac.compare_digest(text, _sum(secret.encode(), body).hex()) or right
+        if not right:
+            raise WebhookError("signature_wrong")
+        return Event(None, self._open(body))
+
+    def _open(self, body: bytes) -> t.EventDelivery:
+        try:
+            event = json.loads(body)
+            typed = isinstance(event["event_type"], str) and bool(event["event_type"])
+            client = event["data"].get("client_id")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise WebhookError("event") from None
+        if not typed:
+            raise WebhookError("event")
+        if self._client is not None and client != self._client:
+            raise WebhookError("other_client")
+        return cast(t.EventDelivery, event)
+
+
+def sign(secret: str, id: str, at: int, event_type: t.EventType, body: bytes) -> dict[str, str]:
+    """Make the headers with which kindred would deliver a body, for tests of receivers."""
+    signature = base64.b64encode(_sum(_standard_key(secret), f"{id}.{at}.".encode() + body)).decode()
+    return {
+        "content-type": "application/json",
+        "x-service-event": event_type,
+        "x-service-signature": _sum(secret.encode(), body).hex(),
+        "webhook-id": id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": "v1," + signature,
+    }
+
+
+def _standard_key(secret: str) -> bytes:
+    """What Standard Webhooks signs with: the bytes behind ``whsec_``, or the text of any other secret."""
+    if not secret.startswith("whsec_"):
+        return secret.encode()
+    key = _base64(secret[6:])
+    if key is None:
+        raise WebhookError("signature_missing")
+    return key
+
+
+def _sum(key: bytes, message: bytes) -> bytes:
+    return hmac.new(key, message, hashlib.sha256).digest()
+
+
+def _header(headers: Mapping[str, str], name: str) -> str:
+    for key, value in headers.items():
+        if key.lower() == name:
+            return value
+    return ""
+
+
+def _base64(text: str) -> bytes | None:
+    """Canonical base64 alone: of the texts that decode to the same bytes, one is taken."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return raw if base64.b64encode(raw).decode() == text else None

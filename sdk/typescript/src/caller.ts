@@ -1,0 +1,446 @@
+import type { Exchanged } from "./api.gen.js";
+import { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
+
+export const version = "0.1.0";
+
+/** @internal */
+export const clientInPath = "{client_id}";
+
+const largestAnswer = 64 << 20; // bytes; a page is about 8 MiB
+const longestLine = 16 << 20; // characters of an export
+const firstPause = 250;
+const longestPause = 10_000;
+const streamTimeout = 3_600_000;
+const exchangeTimeout = 60_000;
+const renewBefore = 30_000;
+
+/** What changes one call. */
+export interface CallOptions {
+  /**
+   * Names a POST, so that it takes effect once however often it is called. Without it the SDK makes one
+   * for each call, which all repetitions of that call carry.
+   */
+  idempotencyKey?: string;
+  /** Refuses the change where the object is no longer what this ETag says. */
+  ifMatch?: string;
+  /** `*` refuses a PUT where the object is there already. */
+  ifNoneMatch?: "*";
+  /** Reads at once from what is there, without waiting for what was written. */
+  eventual?: boolean;
+  /** Bounds this call with all its repetitions, in milliseconds. */
+  timeoutMs?: number;
+  /** Cancels the call. */
+  signal?: AbortSignal;
+  /** Is told what was answered beside the body. */
+  onAnswer?: (answer: Answer) => void;
+}
+
+/** What an answer tells beside its body. */
+export interface Answer {
+  status: number;
+  requestId: string;
+  etag: string;
+  /** How often the request was sent. */
+  attempts: number;
+  headers: Headers;
+}
+
+/** What an import takes: lines as they are, or objects. Texts, bytes and arrays can be sent again. */
+export type Lines<T> = string | Uint8Array | ReadableStream<Uint8Array> | AsyncIterable<T> | Iterable<T>;
+
+/** @internal */
+export interface Request {
+  operation: string;
+  method: string;
+  path: string;
+  query?: object;
+  body?: unknown;
+  lines?: Lines<unknown>;
+  takesKey?: boolean;
+  open?: boolean;
+}
+
+interface Token {
+  readonly text: string;
+  readonly client: string;
+  readonly until: number;
+  readonly fixed: boolean;
+}
+
+/** @internal */
+export interface Settings {
+  base: string;
+  key: string;
+  token: string;
+  timeoutMs: number | undefined;
+  attemptTimeoutMs: number;
+  maxRetries: number;
+  fetch: typeof globalThis.fetch;
+}
+
+/** Marks a fault that no repetition mends. */
+class Final {
+  constructor(readonly fault: unknown) {}
+}
+
+/**
+ * Sends requests.
+ * @internal
+ */
+export class Caller {
+  readonly #s: Settings;
+  #current: Token | undefined;
+  #pending: Promise<Token> | undefined;
+
+  constructor(settings: Settings) {
+    this.#s = settings;
+    if (settings.token) {
+      this.#current = { text: settings.token, client: audience(settings.token), until: Infinity, fixed: true };
+    }
+  }
+
+  get base(): string {
+    return this.#s.base;
+  }
+
+  /** A token that is valid for a while. However many calls need a new one, the key is exchanged once. */
+  token(): Promise<Token> {
+    if (this.#current && performance.now() < this.#current.until) return Promise.resolve(this.#current);
+    if (!this.#s.key) return Promise.reject(new UsageError("no API key is given, nor KINDRED_API_KEY"));
+    this.#pending ??= this.#exchange().finally(() => (this.#pending = undefined));
+    return this.#pending;
+  }
+
+  async #exchange(): Promise<Token> {
+    const asked = performance.now();
+    const r: Request = { operation: "exchangeAPIKey", method: "POST", path: "/auth/exchange", body: { api_key: this.#s.key }, open: true };
+    const { data } = await this.send<Exchanged>(r, { timeoutMs: exchangeTimeout }, readJSON);
+    const life = data.expires_in * 1000;
+    this.#current = { text: data.token, client: audience(data.token), until: asked + life - Math.min(renewBefore, life / 2), fixed: false };
+    return this.#current;
+  }
+
+  /** Sends a request until `read` has taken an answer of 2xx, and repeats it where it may. */
+  async send<T>(r: Request, options: CallOptions = {}, read: (response: Response, watch: (on: boolean) => void) => Promise<T>): Promise<T> {
+    if (r.path.includes("\0")) throw new UsageError(`${r.operation}: an id is empty or made of dots`);
+    const headers = new Headers({ Accept: "application/json", "User-Agent": `kindred-typescript/${version}` });
+    if (options.idempotencyKey !== undefined) headers.set("Idempotency-Key", options.idempotencyKey);
+    else if (r.takesKey) headers.set("Idempotency-Key", crypto.randomUUID());
+    if (options.ifMatch !== undefined) headers.set("If-Match", options.ifMatch);
+    if (options.ifNoneMatch !== undefined) headers.set("If-None-Match", options.ifNoneMatch);
+    if (options.eventual) headers.set("X-Kindred-Consistency", "eventual");
+    const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
+    const deadline = performance.now() + timeout;
+    const over = AbortSignal.timeout(Math.max(0, Math.ceil(timeout)));
+    const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
+    const again = r.lines === undefined || typeof r.lines === "string" || r.lines instanceof Uint8Array || Array.isArray(r.lines);
+    let renewed = false;
+    let retries = 0;
+    for (let attempts = 1; ; attempts++) {
+      let used: Token | undefined;
+      let fault: unknown;
+      try {
+        if (!r.open) used = await this.#waitForToken(ends);
+        return await this.#attempt(r, headers, used, attempts, options, ends, read);
+      } catch (e) {
+        fault = e;
+      }
+      if (fault instanceof KindredError) fault.attempts = attempts;
+      options.signal?.throwIfAborted();
+      if (over.aborted) throw Object.assign(new TimeoutError("the call took too long", { cause: fault }), { attempts });
+      if (fault instanceof Final) throw fault.fault;
+      if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed && again) {
+        renewed = true;
+        if (this.#current === used) this.#current = undefined;
+        continue;
+      }
+      const pause = pauseBefore(r, fault, retries);
+      if (pause === undefined || retries >= this.#s.maxRetries || !again || performance.now() + pause > deadline) throw fault;
+      retries++;
+      await sleep(pause, ends);
+    }
+  }
+
+  /** A call that gives up takes nobody's token away: it stops to wait, and the exchange goes on. */
+  async #waitForToken(ends: AbortSignal): Promise<Token> {
+    try {
+      return await unlessAborted(this.token(), ends);
+    } catch (e) {
+      throw new Final(e);
+    }
+  }
+
+  async #attempt<T>(
+    r: Request, common: Headers, used: Token | undefined, attempts: number, options: CallOptions, ends: AbortSignal,
+    read: (response: Response, watch: (on: boolean) => void) => Promise<T>,
+  ): Promise<T> {
+    const headers = new Headers(common);
+    let path = r.path;
+    if (used) {
+      path = path.replace(clientInPath, encodeURIComponent(used.client));
+      headers.set("Authorization", `Bearer ${used.text}`);
+    }
+    const init: RequestInit & { duplex?: "half" } = { method: r.method, headers, redirect: "manual" };
+    if (r.lines !== undefined) {
+      headers.set("Content-Type", "application/x-ndjson");
+      init.body = linesOf(r.lines) as NonNullable<RequestInit["body"]>;
+      init.duplex = "half";
+    } else if (r.body !== undefined) {
+      headers.set("Content-Type", "application/json");
+      init.body = JSON.stringify(r.body);
+    }
+    if (read === (readLines as unknown)) headers.set("Accept", "application/x-ndjson");
+    const slow = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const watch = (on: boolean) => {
+      clearTimeout(timer);
+      if (on) timer = setTimeout(() => slow.abort(new ConnectionError("no answer came in time")), this.#s.attemptTimeoutMs);
+    };
+    if (r.lines === undefined) watch(true); // an import takes as long as it takes to send
+    init.signal = AbortSignal.any([ends, slow.signal]);
+    try {
+      let response: Response;
+      try {
+        response = await this.#s.fetch(this.#s.base + path + queryOf(r.query), init);
+      } catch (cause) {
+        throw new ConnectionError("the connection broke", { cause });
+      }
+      const requestId = response.headers.get("X-Request-Id") ?? "";
+      options.onAnswer?.({ status: response.status, requestId, etag: response.headers.get("ETag") ?? "", attempts, headers: response.headers });
+      if (response.status >= 200 && response.status <= 299) return await read(response, watch);
+      const said = await readBounded(response);
+      throw new RefusedError(response.status, requestId, retryAfter(response.headers.get("Retry-After")), problemOf(response, said));
+    } finally {
+      watch(false);
+    }
+  }
+}
+
+/** How long to wait before a fault may have passed, or undefined where it does not. */
+function pauseBefore(r: Request, fault: unknown, retries: number): number | undefined {
+  const repeatable = r.method !== "PATCH" && r.lines === undefined && (r.method !== "POST" || r.takesKey === true || r.operation === "exchangeAPIKey");
+  const jitter = Math.random() * Math.min(longestPause, firstPause * 2 ** retries);
+  if (fault instanceof ConnectionError) return repeatable ? jitter : undefined;
+  if (!(fault instanceof RefusedError)) return undefined;
+  const pause = Math.max(jitter, fault.retryAfterMs);
+  switch (fault.status) {
+    case 429:
+    case 503:
+      return pause;
+    case 500:
+    case 502:
+    case 504:
+      return repeatable ? pause : undefined;
+    case 409:
+      return fault.code === "in_flight" ? pause : undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** @internal */
+export function answer<T>(c: Caller, r: Request, options?: CallOptions): Promise<T> {
+  return c.send<T>(r, options, readJSON);
+}
+
+/** @internal */
+export async function done(c: Caller, r: Request, options?: CallOptions): Promise<void> {
+  await c.send(r, options, readBounded);
+}
+
+/**
+ * Reads a list page by page; no more than one page is held.
+ * @internal
+ */
+export async function* items<T>(c: Caller, r: Request, options?: CallOptions): AsyncGenerator<T, void, undefined> {
+  for (let cursor: string | null = null; ; ) {
+    const query: object = cursor === null ? { ...r.query } : { ...r.query, cursor };
+    const page: { data: T[]; next_cursor: string | null } = await answer(c, { ...r, query }, options);
+    yield* page.data;
+    if (page.next_cursor === null) return;
+    if (page.next_cursor === cursor) throw new AnswerError("its next_cursor is that of the page before");
+    cursor = page.next_cursor;
+  }
+}
+
+/**
+ * Streams lines. What was yielded is not asked for again, so a connection that breaks ends it.
+ * @internal
+ */
+export async function* exported(c: Caller, r: Request, options: CallOptions = {}): AsyncGenerator<string, void, undefined> {
+  const stop = new AbortController();
+  const signal = options.signal ? AbortSignal.any([stop.signal, options.signal]) : stop.signal;
+  try {
+    yield* await c.send(r, { timeoutMs: streamTimeout, ...options, signal }, readLines);
+  } finally {
+    stop.abort();
+  }
+}
+
+async function readJSON<T>(response: Response): Promise<T> {
+  const text = await readBounded(response);
+  const type = response.headers.get("Content-Type") ?? "";
+  if (mediaOf(type) !== "application/json") throw new AnswerError(`its Content-Type is ${JSON.stringify(type.slice(0, 60))}`);
+  try {
+    return JSON.parse(text) as T;
+  } catch (cause) {
+    throw new AnswerError("it is not JSON", { cause });
+  }
+}
+
+async function readBounded(response: Response): Promise<string> {
+  if (!response.body) return "";
+  const decoder = new TextDecoder();
+  let text = "";
+  let size = 0;
+  for await (const part of chunks(response.body)) {
+    size += part.length;
+    if (size > largestAnswer) throw new AnswerError("it is larger than 64 MiB");
+    text += decoder.decode(part, { stream: true });
+  }
+  return text + decoder.decode();
+}
+
+async function* chunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  const reader = body.getReader();
+  try {
+    for (;;) {
+      let part;
+      try {
+        part = await reader.read();
+      } catch (cause) {
+        throw new ConnectionError("the connection broke", { cause });
+      }
+      if (part.done) return;
+      yield part.value;
+    }
+  } finally {
+    reader.cancel().catch(() => undefined); // it has ended, or nobody wants the rest
+  }
+}
+
+async function readLines(response: Response, watch: (on: boolean) => void): Promise<AsyncGenerator<string, void, undefined>> {
+  return linesIn(response, watch);
+}
+
+/** An export takes as long as it moves. */
+async function* linesIn(response: Response, watch: (on: boolean) => void): AsyncGenerator<string, void, undefined> {
+  if (!response.body) return;
+  try {
+    watch(true);
+    yield* linesOfBody(response.body, watch);
+  } finally {
+    watch(false);
+  }
+}
+
+async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on: boolean) => void): AsyncGenerator<string, void, undefined> {
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  let rest = "";
+  for await (const part of chunks(body)) {
+    watch(true);
+    rest += decoder.decode(part, { stream: true });
+    let begin = 0;
+    for (let end = rest.indexOf("\n"); end >= 0; end = rest.indexOf("\n", begin)) {
+      yield rest.slice(begin, end);
+      begin = end + 1;
+    }
+    rest = rest.slice(begin);
+    if (rest.length > longestLine) throw new AnswerError("a line is longer than 16 MiB");
+  }
+  if (rest !== "") throw new ConnectionError("the last line was cut");
+}
+
+function linesOf(lines: Lines<unknown>): string | Uint8Array | ReadableStream<Uint8Array> {
+  if (typeof lines === "string" || lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
+  const encoder = new TextEncoder();
+  const from = Symbol.asyncIterator in lines ? lines[Symbol.asyncIterator]() : lines[Symbol.iterator]();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      let text = "";
+      while (text.length < 16_384) {
+        const next = await from.next();
+        if (next.done) {
+          if (text) controller.enqueue(encoder.encode(text));
+          return controller.close();
+        }
+        text += JSON.stringify(next.value) + "\n";
+      }
+      controller.enqueue(encoder.encode(text));
+    },
+    async cancel() {
+      await from.return?.();
+    },
+  });
+}
+
+function queryOf(query: object | undefined): string {
+  const values = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== undefined && value !== null) values.set(name, Array.isArray(value) ? value.join(",") : String(value));
+  }
+  const text = values.toString();
+  return text && `?${text}`;
+}
+
+/**
+ * An id as a part of a path.
+ * @internal
+ */
+export function segment(id: string): string {
+  if (id === "" || id === "." || id === "..") return "\0";
+  return encodeURIComponent(id).replaceAll("%3A", ":");
+}
+
+function problemOf(response: Response, text: string): unknown {
+  if (mediaOf(response.headers.get("Content-Type") ?? "") !== "application/problem+json") return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // it is told as something that was on the way
+  }
+}
+
+function mediaOf(type: string): string {
+  return (type.split(";")[0] ?? "").trim().toLowerCase();
+}
+
+/** Milliseconds, from seconds or a date. */
+function retryAfter(text: string | null): number {
+  if (text === null) return 0;
+  if (/^\d+$/.test(text)) return Math.min(Number(text), 2 ** 31) * 1000;
+  return Math.max(0, Date.parse(text) - Date.now()) || 0;
+}
+
+/** The client's id in a token, which is not verified: the service does that. */
+function audience(text: string): string {
+  try {
+    const payload = (text.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+    const { aud } = JSON.parse(atob(payload)) as { aud?: string | string[] };
+    return (Array.isArray(aud) ? aud[0] : aud) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function unlessAborted<T>(work: Promise<T>, ends: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(ends.reason as Error);
+    work.then(resolve, reject).finally(() => ends.removeEventListener("abort", abort));
+    if (ends.aborted) return abort();
+    ends.addEventListener("abort", abort, { once: true });
+  });
+}
+
+/** Waits, at most until the call ends; whoever called finds that out. */
+function sleep(ms: number, ends: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = () => {
+      clearTimeout(timer);
+      ends.removeEventListener("abort", stop);
+      resolve();
+    };
+    const timer = setTimeout(stop, ms);
+    ends.addEventListener("abort", stop, { once: true });
+  });
+}

@@ -1,0 +1,87 @@
+/**
+ * Calls the API of kindred and verifies its webhooks, on Node 20, Deno and workers, with nothing but `fetch`.
+ * It is for servers: a key in a browser is refused, since whoever opens the page would have it.
+ */
+import { Resources } from "./api.gen.js";
+import { Caller, version } from "./caller.js";
+import { UsageError } from "./errors.js";
+
+export type * from "./api.gen.js";
+export type { Answer, CallOptions, Lines } from "./caller.js";
+export { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
+export { Verifier, WebhookError, sign } from "./webhooks.js";
+export type { HeadersLike, VerifierOptions, WebhookEvent } from "./webhooks.js";
+export { version };
+
+/** How to reach the service; what is left out comes from `KINDRED_API_KEY` and `KINDRED_URL`. */
+export interface Options {
+  apiKey?: string;
+  /** One of a login, instead of an API key; it is not renewed. */
+  token?: string;
+  /** https, or http to this machine. */
+  baseUrl?: string;
+  /** Of a call with all its repetitions: a minute, or an hour for imports and exports. */
+  timeoutMs?: number;
+  /** Of one attempt; 35 s by default. */
+  attemptTimeoutMs?: number;
+  /** Of a call; 4 by default. */
+  maxRetries?: number;
+  fetch?: typeof globalThis.fetch;
+}
+
+/** Calls the API. One serves a whole process. */
+export class Kindred extends Resources {
+  readonly #caller: Caller;
+
+  constructor(options: Options = {}) {
+    const g = globalThis as { process?: { env?: Record<string, string | undefined> }; window?: unknown; document?: unknown };
+    const env = g.process?.env ?? {};
+    const token = options.token ?? "";
+    const key = token ? "" : (options.apiKey ?? env["KINDRED_API_KEY"] ?? "");
+    if (g.window !== undefined && g.document !== undefined) throw new UsageError("keys and tokens are for servers: whoever opens this page would have them");
+    if (/[\r\n\0 ]/.test(key + token)) throw new UsageError("the API key or token has a space or a line break in it");
+    const caller = new Caller({
+      base: baseOf(options.baseUrl ?? env["KINDRED_URL"] ?? ""),
+      key,
+      token,
+      timeoutMs: options.timeoutMs,
+      attemptTimeoutMs: options.attemptTimeoutMs ?? 35_000,
+      maxRetries: Math.max(0, options.maxRetries ?? 4),
+      fetch: options.fetch ?? globalThis.fetch.bind(globalThis),
+    });
+    super(caller);
+    this.#caller = caller;
+  }
+
+  /** The id of the client that the key or token is of. It exchanges the key if that was not done yet. */
+  async clientId(): Promise<string> {
+    return (await this.#caller.token()).client;
+  }
+
+  /** Names the service and hides the key, like everything that prints a client. */
+  override toString(): string {
+    return `Kindred(${this.#caller.base})`;
+  }
+
+  toJSON(): string {
+    return this.toString();
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+}
+
+function baseOf(text: string): string {
+  if (!text) throw new UsageError("no baseUrl is given, nor KINDRED_URL");
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    throw new UsageError("the baseUrl is not a URL");
+  }
+  if (url.username || url.password || url.search || url.hash) throw new UsageError("the baseUrl must be a scheme, a host and at most a path");
+  const loopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
+  if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) throw new UsageError("keys are sent over https, or over http to this machine alone");
+  return url.href.replace(/\/+$/, "");
+}
