@@ -83,6 +83,11 @@ var rules = map[string][]string{
 	"e2e":                           {},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/size":                  {},
+	"sdk/conformance":               {},
+	"sdk/generate":                  {"httpapi"},
+	"sdk/go":                        {},
+	"sdk/go/conformance":            {"sdk/go"},
+	"sdk/go/examples/firstwebhook":  {"sdk/go"},
 	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
 	"scripts/benchwebhooks":         {"postgres", "pgx"},
 

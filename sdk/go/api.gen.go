@@ -1267,7 +1267,8 @@ func (p ListHistoryParams) query() query {
 // application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
 // heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
 // last; filters are not taken then. An export without that last line is not complete. `kindred
-// history verify` checks it offline.
+// history verify` checks it offline. A page looks at 5,000 events at most: where filters select few
+// of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1282,7 +1283,8 @@ func (r *HistoryAPI) List(ctx context.Context, params ListHistoryParams, opts ..
 // application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
 // heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
 // last; filters are not taken then. An export without that last line is not complete. `kindred
-// history verify` checks it offline.
+// history verify` checks it offline. A page looks at 5,000 events at most: where filters select few
+// of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
 //
 // It fetches one page.
 //
@@ -2080,7 +2082,8 @@ type ClusteringRunList struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
-// ComputedMatch: A match that was just computed.
+// ComputedMatch: A match that was just computed. Score, percentile and explanation are for those
+// with the scope read.
 type ComputedMatch struct {
 	// The contributions add up to the score.
 	Explanation []Term `json:"explanation"`
@@ -2089,9 +2092,9 @@ type ComputedMatch struct {
 	// The user's id, `usr_…`.
 	MatchedUserID string `json:"matched_user_id"`
 	// How many of 100 random pairs of your users are less alike.
-	Percentile float64 `json:"percentile"`
+	Percentile *float64 `json:"percentile,omitzero"`
 	// How alike the two are; in webhooks, and once it is recorded, with four decimals.
-	Score float64 `json:"score"`
+	Score *float64 `json:"score,omitzero"`
 }
 
 // ComputedMatches:
@@ -3165,7 +3168,7 @@ type Trait struct {
 	// You have decided that it takes part in nothing.
 	Ignored bool `json:"ignored"`
 	// The values of a category or set that at least ten users share, the most frequent first; none of
-	// a sensitive path.
+	// a sensitive path, nor to whom has not the scope read.
 	Levels []string `json:"levels"`
 	// Whether matches look at it.
 	Participates bool `json:"participates"`

@@ -32,7 +32,7 @@ const server = createServer(async (request, response) => {
 server.listen(0, "127.0.0.1");
 await once(server, "listening");
 const address = server.address();
-if (address === null || typeof address === "string") throw new Error("the receiver has no port");
+if (address === null || typeof address === "string") throw new Error("the server has no port");
 const { port } = address;
 
 const hook = await kindred.webhooks.create({ url: `http://127.0.0.1:${port}/hooks`, event_types: ["match.computed"], secret });

@@ -1199,7 +1199,8 @@ export class HistoryAPI {
    * application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
    * heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
    * last; filters are not taken then. An export without that last line is not complete. `kindred
-   * history verify` checks it offline.
+   * history verify` checks it offline. A page looks at 5,000 events at most: where filters select
+   * few of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
    *
    * It fetches a page at a time.
    *
@@ -1216,7 +1217,8 @@ export class HistoryAPI {
    * application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
    * heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
    * last; filters are not taken then. An export without that last line is not complete. `kindred
-   * history verify` checks it offline.
+   * history verify` checks it offline. A page looks at 5,000 events at most: where filters select
+   * few of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
    *
    * It fetches one page.
    *
@@ -2224,7 +2226,10 @@ export interface ClusteringRunList {
   next_cursor: string | null;
 }
 
-/** A match that was just computed. */
+/**
+ * A match that was just computed. Score, percentile and explanation are for those with the scope
+ * read.
+ */
 export interface ComputedMatch {
   /** The contributions add up to the score. */
   explanation: Array<Term>;
@@ -2233,9 +2238,9 @@ export interface ComputedMatch {
   /** The user's id, `usr_…`. */
   matched_user_id: string;
   /** How many of 100 random pairs of your users are less alike. */
-  percentile: number;
+  percentile?: number;
   /** How alike the two are; in webhooks, and once it is recorded, with four decimals. */
-  score: number;
+  score?: number;
 }
 
 export interface ComputedMatches {
@@ -3242,7 +3247,7 @@ export interface Trait {
   ignored: boolean;
   /**
    * The values of a category or set that at least ten users share, the most frequent first; none of
-   * a sensitive path.
+   * a sensitive path, nor to whom has not the scope read.
    */
   levels: Array<string>;
   /** Whether matches look at it. */

@@ -905,7 +905,9 @@ class HistoryAPI:
         application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
         heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
         last; filters are not taken then. An export without that last line is not complete. `kindred
-        history verify` checks it offline.
+        history verify` checks it offline. A page looks at 5,000 events at most: where filters
+        select few of them it holds less than the limit, or nothing, and a `next_cursor` to go on
+        with.
 
         It fetches a page at a time.
 
@@ -920,7 +922,9 @@ class HistoryAPI:
         application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
         heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
         last; filters are not taken then. An export without that last line is not complete. `kindred
-        history verify` checks it offline.
+        history verify` checks it offline. A page looks at 5,000 events at most: where filters
+        select few of them it holds less than the limit, or nothing, and a `next_cursor` to go on
+        with.
 
         It fetches one page.
 

@@ -686,7 +686,9 @@ class ClusteringRunList(TypedDict):
 
 
 class ComputedMatch(TypedDict):
-    """A match that was just computed."""
+    """A match that was just computed. Score, percentile and explanation are for those with the scope
+    read.
+    """
     # The contributions add up to the score.
     explanation: list[Term]
     # The matched user's.
@@ -694,9 +696,9 @@ class ComputedMatch(TypedDict):
     # The user's id, `usr_…`.
     matched_user_id: str
     # How many of 100 random pairs of your users are less alike.
-    percentile: float
+    percentile: NotRequired[float]
     # How alike the two are; in webhooks, and once it is recorded, with four decimals.
-    score: float
+    score: NotRequired[float]
 
 
 class ComputedMatches(TypedDict):
@@ -1621,7 +1623,7 @@ class Trait(TypedDict):
     # You have decided that it takes part in nothing.
     ignored: bool
     # The values of a category or set that at least ten users share, the most frequent first; none
-    # of a sensitive path.
+    # of a sensitive path, nor to whom has not the scope read.
     levels: list[str]
     # Whether matches look at it.
     participates: bool
