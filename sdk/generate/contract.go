@@ -135,7 +135,7 @@ func (c *contract) operations(doc *openapi3.T, tag string, r *resource) error {
 	for _, path := range doc.Paths.InMatchingOrder() {
 		item := doc.Paths.Value(path)
 		for method, o := range item.Operations() {
-			if !slices.Contains(o.Tags, tag) {
+			if !slices.Contains(o.Tags, tag) || streams(o) {
 				continue
 			}
 			one, err := c.operation(method, path, tag, item, o)
@@ -154,6 +154,13 @@ func (c *contract) operations(doc *openapi3.T, tag string, r *resource) error {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
 	})
 	return nil
+}
+
+// streams says whether an operation answers Server-Sent Events, which no SDK
+// reads.
+func streams(o *openapi3.Operation) bool {
+	ok := o.Responses.Value("200")
+	return ok != nil && ok.Value.Content["text/event-stream"] != nil
 }
 
 func (c *contract) operation(method, path, tag string, item *openapi3.PathItem, o *openapi3.Operation) (operation, error) {

@@ -91,6 +91,7 @@ const (
 	CodeTooManyMembers         ProblemCode = "too_many_members"
 	CodeTooManyNewMembers      ProblemCode = "too_many_new_members"
 	CodeTooManySignups         ProblemCode = "too_many_signups"
+	CodeTooManyStreams         ProblemCode = "too_many_streams"
 	CodeTooManyTests           ProblemCode = "too_many_tests"
 	CodeTooManyValues          ProblemCode = "too_many_values"
 	CodeTooManyWebhooks        ProblemCode = "too_many_webhooks"
@@ -119,6 +120,8 @@ type resources struct {
 	APIKeys *APIKeysAPI
 	// Subscriptions to events, and their deliveries.
 	Webhooks *WebhooksAPI
+	// What webhooks tell of, to be pulled or followed.
+	Events *EventsAPI
 	// Your end users and their traits.
 	Users *UsersAPI
 	// Who is like whom.
@@ -146,6 +149,7 @@ func newResources(c *caller) resources {
 		Members:        &MembersAPI{c},
 		APIKeys:        &APIKeysAPI{c},
 		Webhooks:       &WebhooksAPI{c},
+		Events:         &EventsAPI{c},
 		Users:          &UsersAPI{c},
 		Matches:        &MatchesAPI{c},
 		Feed:           &FeedAPI{c},
@@ -531,6 +535,50 @@ func (r *WebhooksAPI) RotateSecret(ctx context.Context, webhookID string, body W
 // POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test
 func (r *WebhooksAPI) Test(ctx context.Context, webhookID string, body WebhookTest, opts ...Option) (*Delivery, error) {
 	return answer[Delivery](ctx, r.c, request{operation: "testWebhook", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/webhooks/" + segment(webhookID) + "/test", body: body, takesKey: true}, opts)
+}
+
+// EventsAPI: What webhooks tell of, to be pulled or followed.
+type EventsAPI struct{ c *caller }
+
+// ListEventsParams narrows what is answered; what is left out is not sent.
+type ListEventsParams struct {
+	// Only events of these types, separated by commas.
+	Types []EventType `json:"types,omitzero"`
+	// Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
+	// of.
+	After string `json:"after,omitzero"`
+	// Only events from the first on that was recorded at this time or later.
+	Since time.Time `json:"since,omitzero"`
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// Up to so many seconds the answer is held back until there is an event. At most 100 such requests
+	// and streams of a client, and 2,000 of a process, are open at a time; beyond, 429
+	// `too_many_streams`.
+	Wait *int64 `json:"wait,omitzero"`
+}
+
+func (p ListEventsParams) query() query {
+	var q query
+	q.add("types", p.Types)
+	q.add("after", p.After)
+	q.add("since", p.Since)
+	q.add("limit", p.Limit)
+	q.add("wait", p.Wait)
+	return q
+}
+
+// List: Pull the events that webhooks tell of.
+//
+// Your public events in the order of the log, as far back as that goes, whatever subscriptions
+// there are or were: each is the body of its delivery, byte for byte, with the event's id before
+// it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go on; it never
+// expires. Where your setting `webhook_user_ids` was `external_id`, users are named so for as long
+// as they are there; of who was erased the `usr_…` id stays, and the event says `erased`. Test
+// events are not among these.
+//
+// GET /api/v1/events
+func (r *EventsAPI) List(ctx context.Context, params ListEventsParams, opts ...Option) (*EventPage, error) {
+	return answer[EventPage](ctx, r.c, request{operation: "listEvents", method: http.MethodGet, path: "/api/v1/events", query: params.query()}, opts)
 }
 
 // UsersAPI: Your end users and their traits.
@@ -2360,6 +2408,16 @@ const (
 	EngagementTypeConversion EngagementType = "Conversion"
 )
 
+// EventPage: A page of events, in the order of the log.
+type EventPage struct {
+	// The events.
+	Data []PublicEvent `json:"data"`
+	// Whether there are more by now.
+	HasMore bool `json:"has_more"`
+	// What to pass as `after`; null where there was neither an event nor an `after`.
+	LastID *string `json:"last_id"`
+}
+
 // EventType: What happened.
 type EventType string
 
@@ -2965,6 +3023,20 @@ type ProjectionQuarantine struct {
 	Position string `json:"position"`
 	// A time in UTC with microseconds (RFC 3339).
 	Since time.Time `json:"since"`
+}
+
+// PublicEvent: An event as webhooks tell of it, and its id.
+type PublicEvent struct {
+	// What the body of a delivery of this type carries as `data`.
+	Data map[string]any `json:"data"`
+	// What happened.
+	EventType EventType `json:"event_type"`
+	// The event, `evt_…`, as in `webhook-id` and in the history.
+	ID string `json:"id"`
+	// When it happened, in UTC with microseconds.
+	Timestamp time.Time `json:"timestamp"`
+	// A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise.
+	Erased *bool `json:"erased,omitzero"`
 }
 
 // PutUser: A user as it shall be.

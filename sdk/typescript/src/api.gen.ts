@@ -84,6 +84,7 @@ export type ProblemCode =
   | "too_many_members"
   | "too_many_new_members"
   | "too_many_signups"
+  | "too_many_streams"
   | "too_many_tests"
   | "too_many_values"
   | "too_many_webhooks"
@@ -112,6 +113,8 @@ export abstract class Resources {
   readonly apiKeys: APIKeysAPI;
   /** Subscriptions to events, and their deliveries. */
   readonly webhooks: WebhooksAPI;
+  /** What webhooks tell of, to be pulled or followed. */
+  readonly events: EventsAPI;
   /** Your end users and their traits. */
   readonly users: UsersAPI;
   /** Who is like whom. */
@@ -137,6 +140,7 @@ export abstract class Resources {
     this.members = new MembersAPI(c);
     this.apiKeys = new APIKeysAPI(c);
     this.webhooks = new WebhooksAPI(c);
+    this.events = new EventsAPI(c);
     this.users = new UsersAPI(c);
     this.matches = new MatchesAPI(c);
     this.feed = new FeedAPI(c);
@@ -531,6 +535,32 @@ export class WebhooksAPI {
    */
   test(webhookId: string, body: WebhookTest, options?: CallOptions): Promise<Delivery> {
     return answer(this.#c, { operation: "testWebhook", method: "POST", path: `/api/v1/clients/${clientInPath}/webhooks/${segment(webhookId)}/test`, body, takesKey: true }, options);
+  }
+}
+
+/** What webhooks tell of, to be pulled or followed. */
+export class EventsAPI {
+  readonly #c: Caller;
+
+  /** @internal */
+  constructor(c: Caller) {
+    this.#c = c;
+  }
+
+  /**
+   * Pull the events that webhooks tell of.
+   *
+   * Your public events in the order of the log, as far back as that goes, whatever subscriptions
+   * there are or were: each is the body of its delivery, byte for byte, with the event's id before
+   * it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go on; it
+   * never expires. Where your setting `webhook_user_ids` was `external_id`, users are named so for
+   * as long as they are there; of who was erased the `usr_…` id stays, and the event says
+   * `erased`. Test events are not among these.
+   *
+   * `GET /api/v1/events`
+   */
+  list(params: ListEventsParams = {}, options?: CallOptions): Promise<EventPage> {
+    return answer(this.#c, { operation: "listEvents", method: "GET", path: `/api/v1/events`, query: { ...params } }, options);
   }
 }
 
@@ -1489,6 +1519,27 @@ export interface ListDeliveriesParams {
   limit?: number;
   /** The `next_cursor` of the page before. */
   cursor?: string;
+}
+
+/** Narrows what `listEvents` answers; what is left out is not sent. */
+export interface ListEventsParams {
+  /** Only events of these types, separated by commas. */
+  types?: Array<EventType>;
+  /**
+   * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
+   * of.
+   */
+  after?: string;
+  /** Only events from the first on that was recorded at this time or later. */
+  since?: string;
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /**
+   * Up to so many seconds the answer is held back until there is an event. At most 100 such
+   * requests and streams of a client, and 2,000 of a process, are open at a time; beyond, 429
+   * `too_many_streams`.
+   */
+  wait?: number;
 }
 
 /** Narrows what `listUsers` answers; what is left out is not sent. */
@@ -2479,6 +2530,16 @@ export type EngagementType = "impression" | "click" | "conversion";
 /** The body of a delivery; `event_type` says which it is. */
 export type EventDelivery = MatchComputedDelivery | ClusteringCompletedDelivery | ClusteringFailedDelivery | CampaignBudgetExhaustedDelivery | ClusterDriftDetectedDelivery;
 
+/** A page of events, in the order of the log. */
+export interface EventPage {
+  /** The events. */
+  data: Array<PublicEvent>;
+  /** Whether there are more by now. */
+  has_more: boolean;
+  /** What to pass as `after`; null where there was neither an event nor an `after`. */
+  last_id: string | null;
+}
+
 /** What happened. */
 export type EventType = "match.computed" | "clustering.completed" | "clustering.failed" | "campaign.budget_exhausted" | "cluster.drift_detected";
 
@@ -3064,6 +3125,20 @@ export interface ProjectionQuarantine {
   position: string;
   /** A time in UTC with microseconds (RFC 3339). */
   since: string;
+}
+
+/** An event as webhooks tell of it, and its id. */
+export interface PublicEvent {
+  /** What the body of a delivery of this type carries as `data`. */
+  data: Record<string, unknown>;
+  /** What happened. */
+  event_type: EventType;
+  /** The event, `evt_…`, as in `webhook-id` and in the history. */
+  id: string;
+  /** When it happened, in UTC with microseconds. */
+  timestamp: string;
+  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
+  erased?: boolean;
 }
 
 /** A user as it shall be. */

@@ -19,6 +19,7 @@ class Resources:
         self.members = MembersAPI(caller)
         self.api_keys = APIKeysAPI(caller)
         self.webhooks = WebhooksAPI(caller)
+        self.events = EventsAPI(caller)
         self.users = UsersAPI(caller)
         self.matches = MatchesAPI(caller)
         self.feed = FeedAPI(caller)
@@ -345,6 +346,27 @@ class WebhooksAPI:
         ``POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test``
         """
         return self._c.answer(Request("testWebhook", "POST", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}/test", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+
+class EventsAPI:
+    """What webhooks tell of, to be pulled or followed."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._c = caller
+
+    def list(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, limit: int | None = None, wait: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.EventPage:
+        """Pull the events that webhooks tell of.
+
+        Your public events in the order of the log, as far back as that goes, whatever subscriptions
+        there are or were: each is the body of its delivery, byte for byte, with the event's id
+        before it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go
+        on; it never expires. Where your setting `webhook_user_ids` was `external_id`, users are
+        named so for as long as they are there; of who was erased the `usr_…` id stays, and the
+        event says `erased`. Test events are not among these.
+
+        ``GET /api/v1/events``
+        """
+        return self._c.answer(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
 
 class UsersAPI:

@@ -88,6 +88,7 @@ ProblemCode = Literal[
     "too_many_members",
     "too_many_new_members",
     "too_many_signups",
+    "too_many_streams",
     "too_many_tests",
     "too_many_values",
     "too_many_webhooks",
@@ -905,6 +906,16 @@ class Engagement(TypedDict):
     user_id: str
 
 
+class EventPage(TypedDict):
+    """A page of events, in the order of the log."""
+    # The events.
+    data: list[PublicEvent]
+    # Whether there are more by now.
+    has_more: bool
+    # What to pass as `after`; null where there was neither an event nor an `after`.
+    last_id: str | None
+
+
 class ExchangeRequest(TypedDict):
     """An API key to exchange."""
     # The `raw_key` that the creation of the key answered.
@@ -1452,6 +1463,21 @@ class ProjectionQuarantine(TypedDict):
     position: str
     # A time in UTC with microseconds (RFC 3339).
     since: str
+
+
+class PublicEvent(TypedDict):
+    """An event as webhooks tell of it, and its id."""
+    # What the body of a delivery of this type carries as `data`.
+    data: dict[str, Any]
+    # What happened.
+    event_type: EventType
+    # The event, `evt_…`, as in `webhook-id` and in the history.
+    id: str
+    # When it happened, in UTC with microseconds.
+    timestamp: str
+    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
+    # otherwise.
+    erased: NotRequired[bool]
 
 
 class PutUser(TypedDict):
