@@ -14,6 +14,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,12 +83,17 @@ func (q *query) add(name string, value any) {
 		if !v.IsZero() {
 			*q = append(*q, [2]string{name, v.UTC().Format(time.RFC3339Nano)})
 		}
-	case []string:
-		if v != nil {
-			*q = append(*q, [2]string{name, strings.Join(v, ",")})
+	default: // a list, or an enumeration
+		list := reflect.ValueOf(value)
+		if list.Kind() != reflect.Slice {
+			q.add(name, fmt.Sprint(v))
+			return
 		}
-	default:
-		q.add(name, fmt.Sprint(v)) // an enumeration
+		var texts []string
+		for i := range list.Len() {
+			texts = append(texts, fmt.Sprint(list.Index(i)))
+		}
+		q.add(name, strings.Join(texts, ","))
 	}
 }
 
