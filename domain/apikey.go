@@ -18,6 +18,7 @@ const (
 	ScopeWrite    = "write"
 	ScopeReadUser = "read:user"
 	ScopeErase    = "erase"
+	ScopeAudit    = "audit" // of members alone
 	ScopeWebhooks = "webhooks"
 )
 

@@ -13,9 +13,10 @@ import (
 
 // Roles of a member.
 const (
-	RoleOwner  = "owner"
-	RoleAdmin  = "admin"
-	RoleViewer = "viewer"
+	RoleOwner   = "owner"
+	RoleAdmin   = "admin"
+	RoleViewer  = "viewer"
+	RoleAuditor = "auditor"
 )
 
 // Member is somebody who can log in for a client.
@@ -38,8 +39,8 @@ func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Ev
 		return nil, err
 	}
 	switch {
-	case !slices.Contains([]string{RoleOwner, RoleAdmin, RoleViewer}, added.Role):
-		return nil, fault.NewInvalid(fault.Field{Pointer: "/role", Detail: "must be one of owner, admin, viewer"})
+	case !slices.Contains([]string{RoleOwner, RoleAdmin, RoleViewer, RoleAuditor}, added.Role):
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/role", Detail: "must be one of owner, admin, viewer, auditor"})
 	case c.barred[added.Member]:
 		return nil, ErrAddAgain()
 	case added.Role == RoleOwner && !c.isOwner(actor):

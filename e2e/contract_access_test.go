@@ -26,8 +26,10 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"GET", a.under("/api_keys"), "admin"},
 		{"POST", a.under("/api_keys"), "login"},
 		{"DELETE", a.under("/api_keys/key_x"), "login"},
-		{"GET", a.under("/history"), "admin"},
-		{"GET", a.under("/history/proof"), "admin"},
+		{"GET", a.under("/history"), "admin audit"},
+		{"GET", a.under("/history/proof"), "admin audit"},
+		{"GET", "/api/v1/events", "read admin"},
+		{"GET", "/api/v1/events/stream", "read admin"},
 		{"GET", a.under("/webhooks"), "read admin webhooks"},
 		{"POST", a.under("/webhooks"), "webhooks admin"},
 		{"GET", a.under("/webhooks/whk_x"), "read admin webhooks"},
@@ -56,9 +58,10 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 		token string
 		words []string
 	}{
-		"owner":  {a.Token, []string{"login", "admin"}},
-		"admin":  {a.addMember("admin").Token, []string{"login", "admin"}},
-		"viewer": {a.addMember("viewer").Token, []string{"read"}},
+		"owner":   {a.Token, []string{"login", "admin"}},
+		"admin":   {a.addMember("admin").Token, []string{"login", "admin"}},
+		"viewer":  {a.addMember("viewer").Token, []string{"read"}},
+		"auditor": {a.addMember("auditor").Token, []string{"read", "audit"}},
 	}
 	for _, scope := range []string{"read", "write", "read:user", "admin", "erase", "webhooks"} {
 		holders["key with "+scope] = struct {
@@ -112,12 +115,12 @@ func TestMembersAndTheirRoles(t *testing.T) {
 	t.Parallel()
 	s := keepContract(t)
 	owner := s.signUp()
-	admin, viewer := owner.addMember("admin"), owner.addMember("viewer")
+	admin, viewer, auditor := owner.addMember("admin"), owner.addMember("viewer"), owner.addMember("auditor")
 
 	for _, tt := range []struct {
 		who    account
 		scopes []string
-	}{{admin, []string{"admin", "read", "write"}}, {viewer, []string{"read"}}} {
+	}{{admin, []string{"admin", "read", "write"}}, {viewer, []string{"read"}}, {auditor, []string{"read", "audit"}}} {
 		if diff := cmp.Diff(tt.scopes, tt.who.Scopes); diff != "" {
 			t.Errorf("%s: %s", tt.who.User.Role, diff)
 		}
@@ -129,9 +132,12 @@ func TestMembersAndTheirRoles(t *testing.T) {
 	for _, m := range want[httpapi.MemberList](t, http.StatusOK, list).Data {
 		roles = append(roles, m.Role)
 	}
-	if diff := cmp.Diff([]httpapi.Role{"owner", "admin", "viewer"}, roles); diff != "" {
+	if diff := cmp.Diff([]httpapi.Role{"owner", "admin", "viewer", "auditor"}, roles); diff != "" {
 		t.Error(diff)
 	}
+
+	wantProblem(t, http.StatusForbidden, "missing_scope", auditor.get(owner.under("/history?personal=open")))
+	want[httpapi.HistoryPage](t, http.StatusOK, auditor.get(owner.under("/history")))
 
 	member := func(email, role string) map[string]string {
 		return map[string]string{"email": email, "role": role, "password": "a good password"}

@@ -540,15 +540,18 @@ func (e PublicEventErased) Valid() bool {
 
 // Defines values for Role.
 const (
-	RoleAdmin  Role = "admin"
-	RoleOwner  Role = "owner"
-	RoleViewer Role = "viewer"
+	RoleAdmin   Role = "admin"
+	RoleAuditor Role = "auditor"
+	RoleOwner   Role = "owner"
+	RoleViewer  Role = "viewer"
 )
 
 // Valid indicates whether the value is a known member of the Role enum.
 func (e Role) Valid() bool {
 	switch e {
 	case RoleAdmin:
+		return true
+	case RoleAuditor:
 		return true
 	case RoleOwner:
 		return true
@@ -1335,7 +1338,7 @@ type ClientUser struct {
 	// Example: mem_0123456789abcdefghijklmnop
 	ID MemberID `json:"id"`
 
-	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
 }
 
@@ -2710,7 +2713,7 @@ type Member struct {
 	// Example: mem_0123456789abcdefghijklmnop
 	ID MemberID `json:"id"`
 
-	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
 }
 
@@ -2861,7 +2864,7 @@ type NewMember struct {
 	// Example: correct horse battery staple
 	Password NewPassword `json:"password"`
 
-	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
 }
 
@@ -3113,7 +3116,7 @@ type RecoveryRequest struct {
 	Since Timestamp `json:"since"`
 }
 
-// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 type Role string
 
 // RunID The run's id, `run_…`.
@@ -3818,7 +3821,7 @@ type ListHistoryParams struct {
 	// After Only events with a higher ordinal.
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 
-	// Personal `open` adds what is sealed, opened; what was erased is named in `erased`.
+	// Personal `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in `erased`.
 	Personal *ListHistoryParamsPersonal `form:"personal,omitempty" json:"personal,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.

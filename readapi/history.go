@@ -42,6 +42,9 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 	client, eventual := asked(ctx)
 	p := r.Params
 	open := httpapi.Or(p.Personal, "") == httpapi.PersonalOpen
+	if open && !httpapi.PrincipalFrom(ctx).May("admin") {
+		return nil, fault.New(fault.Forbidden, "missing_scope", "Opening what is sealed takes a token with the scope admin.")
+	}
 	f := projections.Filter{
 		Stream: httpapi.Or(p.Stream, ""), Type: httpapi.Or(p.Type, ""), Actor: httpapi.Or(p.Actor, ""),
 		From: httpapi.Or(p.From, time.Time{}), To: httpapi.Or(p.To, time.Time{}), After: httpapi.Or(p.After, -1),

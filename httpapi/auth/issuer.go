@@ -65,6 +65,8 @@ func roleScopes(role string) []string {
 		return []string{"admin", "read", "write"}
 	case "viewer":
 		return []string{"read"}
+	case "auditor":
+		return []string{"read", "audit"}
 	}
 	return nil
 }

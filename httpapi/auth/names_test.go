@@ -41,7 +41,7 @@ func TestAPIKeysAndTokensStay(t *testing.T) {
 			}
 		}
 	}
-	for _, role := range []string{"owner", "admin", "viewer"} {
+	for _, role := range []string{"owner", "admin", "viewer", "auditor"} {
 		lines = append(lines, fmt.Sprintf("scopes of role %s: %v", role, roleScopes(role)))
 	}
 	golden.Check(t, "tokens.txt", lines)

@@ -54,7 +54,7 @@ func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(answer.Body)
+	body, err := readAnswer(answer)
 	_ = answer.Body.Close()
 	if err != nil {
 		return nil, err
@@ -64,6 +64,20 @@ func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.t.Errorf("%s %s answered %d against the contract: %v\n%.2000s", r.Method, r.URL.Path, answer.StatusCode, err, body)
 	}
 	return answer, nil
+}
+
+// readAnswer reads the whole of an answer, and the beginning of a stream of events,
+// which has no end.
+func readAnswer(answer *http.Response) ([]byte, error) {
+	if answer.Header.Get("Content-Type") != "text/event-stream" {
+		return io.ReadAll(answer.Body)
+	}
+	begin := make([]byte, 64<<10)
+	n, err := answer.Body.Read(begin)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return begin[:n], err
 }
 
 // ofNoOperation are the statuses that every operation leaves to its default
