@@ -7,30 +7,21 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"kindred/httpapi/docsite"
 	"kindred/semaphore"
 )
 
 const (
-	// waitForPlace is how long a request may wait before it is turned away: a
-	// stall passes unnoticed, a load that lasts does not pile up.
-	waitForPlace = time.Second
 	// readTolerated is how long a read may last before it can have to give way: less
 	// than others wait.
 	readTolerated = waitForPlace / 2
 	// hashesWaiting is how many requests may wait for a core to hash a password,
 	// which takes 20 ms: 0.7 s.
 	hashesWaiting = 32
-	// A request gives up its place when its answer is written, so that nobody
-	// waits for a caller that takes it slowly, or sends the rest of a body slowly,
-	// while all of those hold no more than maxWritten bytes. Those beyond keep it.
-	maxWritten = 64 << 20
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
 	// tellEvery is how often the log says that requests are turned away.
@@ -147,13 +138,6 @@ func (a *admission) long(method, path, query string, accept []string) bool {
 		}
 	}
 	return false
-}
-
-// ofAPI tells a path that costs something from one of the service's own pages,
-// and from the keys of tokens, which are at hand.
-func ofAPI(path string) bool {
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/") ||
-		path == "/.well-known/audit-jwks.json" || path == docsite.SearchPath
 }
 
 func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"kindred/domain/fault"
 )
@@ -48,10 +47,4 @@ func (e *edge) wait(ctx context.Context, soon func(context.Context) (context.Con
 		end()
 	}
 	return after, err
-}
-
-const tooMuch = "Too much is going on. Try again."
-
-func overloaded() error {
-	return fault.New(fault.Unavailable, "overloaded", tooMuch).After(time.Second)
 }

@@ -6,9 +6,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kindred/domain/fault"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/semaphore"
+)
+
+const (
+	// waitForPlace is how long a request may wait before it is turned away: a
+	// stall passes unnoticed, a load that lasts does not pile up.
+	waitForPlace = time.Second
+	// A request gives up its place when its answer is written, so that nobody
+	// waits for a caller that takes it slowly, or sends the rest of a body slowly,
+	// while all of those hold no more than maxWritten bytes. Those beyond keep it.
+	maxWritten = 64 << 20
 )
 
 // class is a bounded number of places for one kind of work, which clients share
@@ -116,4 +128,10 @@ func (p *place) without(ctx context.Context, client string, work func() error) e
 		return cmp.Or(ctx.Err(), overloaded())
 	}
 	return nil
+}
+
+const tooMuch = "Too much is going on. Try again."
+
+func overloaded() error {
+	return fault.New(fault.Unavailable, "overloaded", tooMuch).After(time.Second)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -142,19 +141,6 @@ func (f *Follows) all() []*following {
 	return all
 }
 
-// follows says whether a request lasts: it asks for a stream, or is to wait.
-func (op *operation) follows(query string) bool {
-	if !op.waits {
-		return op.live
-	}
-	values, err := url.ParseQuery(query)
-	wait := values.Get(queryWait)
-	return err == nil && wait != "" && wait != "0"
-}
-
-// queryWait is the query parameter of an operation that may be asked to wait.
-const queryWait = "wait"
-
 // EventStream answers with Server-Sent Events (the HTML standard, section 9.2),
 // which Write writes until it fails; there is nothing to say then but the end.
 // Each piece must be taken within 10 s.
@@ -162,8 +148,6 @@ type EventStream struct {
 	Context context.Context //nolint:containedctx // of the one request; a writer that waits ends with it
 	Write   func(io.Writer) error
 }
-
-const mediaEvents = "text/event-stream"
 
 // VisitFollowEventsResponse answers a request for a stream.
 func (s EventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {

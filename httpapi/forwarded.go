@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -91,4 +92,28 @@ func (e *edge) clientOf(authorization []string, peer string, forwarded []string)
 		}
 	}
 	return network(e.caller(peer, forwarded))
+}
+
+// remoteAddr is the caller's address.
+func (e *edge) remoteAddr(r *http.Request) string {
+	return e.caller(r.RemoteAddr, r.Header[headerForwardedFor])
+}
+
+func (e *edge) caller(peer string, forwarded []string) string {
+	peer = host(peer)
+	if len(e.o.TrustedProxies) == 0 {
+		return peer
+	}
+	return caller(peer, forwarded, e.o.TrustedProxies)
+}
+
+// host is an address without its port, and without the brackets of one that has none.
+func host(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	if inner, found := strings.CutPrefix(addr, "["); found {
+		return strings.TrimSuffix(inner, "]")
+	}
+	return addr
 }

@@ -299,3 +299,25 @@ func encoded(r *http.Request) bool {
 		return !strings.EqualFold(strings.TrimSpace(coding), "identity")
 	})
 }
+
+// limit counts a request against its token and, where that has not used up its
+// own, against its client, whose other tokens pay for no refusals.
+func (e *edge) limit(w http.ResponseWriter, p Principal) error {
+	if e.o.Limits.Off {
+		return nil
+	}
+	now := e.o.Now()
+	ofToken, wait := e.tokens.take(p.TokenID, 1, now)
+	n := 1
+	if wait > 0 {
+		n = 0
+	}
+	ofClient, waitClient := e.clients.take(string(p.Client), n, now)
+	header := w.Header()
+	header.Set("RateLimit-Policy", e.ratePolicy)
+	header.Set("RateLimit", ofToken+", "+ofClient)
+	if wait = max(wait, waitClient); wait > 0 {
+		return fault.New(fault.Limited, "rate_limited", "Too many requests. Slow down.").After(wait)
+	}
+	return nil
+}

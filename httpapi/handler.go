@@ -1,67 +1,16 @@
 package httpapi
 
 import (
-	"context"
-	"io"
-	"log/slog"
 	"net/http"
-	"net/netip"
 	"path"
 	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"kindred/domain/fault"
-	"kindred/domain/id"
 )
-
-// Options are what the edge needs of the rest of the service.
-type Options struct {
-	Authenticator Authenticator
-	// Known returns the client of a bearer token that was verified lately, without
-	// a look at whether it has ended since; "": none. It is quick, and nil where
-	// nothing is known: then requests share the places by address.
-	Known   func(bearer string) id.Client
-	Follows *Follows
-	Reserve Reserve // nil: requests with the same Idempotency-Key may run side by side
-	Secret  []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
-
-	Limits         Limits
-	Timeout        time.Duration  // for a request that does not stream; 30 s
-	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
-
-	// Classify makes a fault of an error that is none but should be shown, or
-	// returns nil.
-	Classify func(context.Context, error) *fault.Fault
-	Ready    func(context.Context) error // nil: always
-
-	Logger  *slog.Logger
-	Metrics *prometheus.Registry
-	Tracing trace.TracerProvider // nil: requests are not traced
-	Now     func() time.Time
-	// MetricsElsewhere leaves out /metrics, which is served on another address.
-	MetricsElsewhere bool
-	Entropy          io.Reader // for request ids; safe for concurrent use
-}
-
-// edge is the handler's state.
-type edge struct {
-	o          Options
-	router     *mux.Router // of all routes
-	routes     *routes
-	operations map[string]*operation
-	tokens     *limiter
-	clients    *limiter
-	ratePolicy string
-	bodies     *class // bodies that are not there at once, and must be waited for
-	waiting    *class // requests that wait for what they ask for
-	streams    *class // imports and exports
-	metrics    metrics
-	tracer     trace.Tracer // nil: requests are not traced
-}
 
 // Handler serves the contract through api, and beside it /healthz, /readyz,
 // /metrics, /openapi.json and /docs. It panics when the contract that was built
@@ -103,14 +52,6 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
 	e.routes = must(newRoutes(e.router, e.guard))
 	return e.admission(e.observe(http.HandlerFunc(e.route)))
-}
-
-// must is for what can only fail when the binary itself is broken.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // route answers HEAD as it answers GET, where that records nothing; net/http

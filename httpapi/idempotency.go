@@ -9,24 +9,7 @@ import (
 	"time"
 
 	"kindred/domain/fault"
-	"kindred/domain/id"
 )
-
-// Repeat is a request that its caller may send again.
-type Repeat struct {
-	Client id.Client
-	Route  string
-	Key    []byte // a keyed hash of the caller's key
-	Body   []byte // a keyed hash of method, path and body
-}
-
-// Settle tells what became of a reserved request: a success keeps its key, so
-// that no other body can use it; after a refusal the key is free again.
-type Settle func(ctx context.Context, succeeded bool) error
-
-// Reserve takes a key before its request runs. It refuses, with a fault, a key
-// that another body has used and one whose request is still under way.
-type Reserve func(ctx context.Context, r Repeat) (Settle, error)
 
 // idempotencyKey reads an Idempotency-Key; "": there is none.
 func idempotencyKey(given []string) (string, error) {

@@ -3,14 +3,11 @@ package httpapi
 import (
 	"cmp"
 	"math"
-	"net/http"
 	"strconv"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
-
-	"kindred/domain/fault"
 )
 
 // Limits says how much callers may ask for. The zero value means the documented
@@ -76,26 +73,4 @@ func (l *limiter) take(who string, n int, now time.Time) (state string, wait tim
 	}
 	full := math.Ceil((float64(window*l.rate) - left) / float64(l.rate))
 	return `"` + l.name + `";r=` + strconv.Itoa(int(left)) + `;t=` + strconv.Itoa(int(full)), wait
-}
-
-// limit counts a request against its token and, where that has not used up its
-// own, against its client, whose other tokens pay for no refusals.
-func (e *edge) limit(w http.ResponseWriter, p Principal) error {
-	if e.o.Limits.Off {
-		return nil
-	}
-	now := e.o.Now()
-	ofToken, wait := e.tokens.take(p.TokenID, 1, now)
-	n := 1
-	if wait > 0 {
-		n = 0
-	}
-	ofClient, waitClient := e.clients.take(string(p.Client), n, now)
-	header := w.Header()
-	header.Set("RateLimit-Policy", e.ratePolicy)
-	header.Set("RateLimit", ofToken+", "+ofClient)
-	if wait = max(wait, waitClient); wait > 0 {
-		return fault.New(fault.Limited, "rate_limited", "Too many requests. Slow down.").After(wait)
-	}
-	return nil
 }

@@ -5,74 +5,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"kindred/domain/id"
 )
-
-// metrics count requests by route, never by path.
-type metrics struct {
-	inFlight prometheus.Gauge
-	duration *prometheus.HistogramVec
-}
-
-func newMetrics(registry prometheus.Registerer) metrics {
-	m := metrics{
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kindred_http_requests_in_flight",
-			Help: "Requests that are being answered.",
-		}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kindred_http_request_duration_seconds",
-			Help:    "Time from the request's header to the end of its answer.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-		}, []string{"method", "route", "status"}),
-	}
-	registry.MustRegister(m.inFlight, m.duration)
-	return m
-}
-
-// recorder remembers what was answered.
-type recorder struct {
-	http.ResponseWriter
-	status int // 0 until the header is written
-	bytes  int64
-
-	place          // until the answer is written
-	stream *stream // that holds a place for the whole of the answer; nil: none does
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 && status >= 200 {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	if c, size := r.class, int64(len(p)); r.held {
-		defer c.written.Add(-size)
-		if c.written.Add(size) <= maxWritten {
-			r.leave()
-		}
-	}
-	n, err := r.stream.write(r.ResponseWriter, p)
-	r.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // observe gives a request its name, answers for a handler that panics, and
 // counts, traces and logs what came of it.
@@ -181,26 +126,25 @@ func (e *edge) ownID(own string) id.Request {
 	return id.Request(own)
 }
 
-// remoteAddr is the caller's address.
-func (e *edge) remoteAddr(r *http.Request) string {
-	return e.caller(r.RemoteAddr, r.Header[headerForwardedFor])
+// beginSpan starts the span of a request for the API, within the caller's trace
+// where there is one; nil: it is not traced. Paths, queries, addresses and user
+// agents may be personal: none of them is in it.
+func (e *edge) beginSpan(r *http.Request) (*http.Request, trace.Span) {
+	if e.tracer == nil || !ofAPI(r.URL.Path) {
+		return r, nil
+	}
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := e.tracer.Start(ctx, method(r.Method), trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method(r.Method))))
+	return r.WithContext(ctx), span
 }
 
-func (e *edge) caller(peer string, forwarded []string) string {
-	peer = host(peer)
-	if len(e.o.TrustedProxies) == 0 {
-		return peer
+// endSpan says what became of a request.
+func endSpan(span trace.Span, method, route string, status int) {
+	span.SetName(method + " " + route)
+	span.SetAttributes(semconv.HTTPRoute(route), semconv.HTTPResponseStatusCode(status))
+	if status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, "")
 	}
-	return caller(peer, forwarded, e.o.TrustedProxies)
-}
-
-// host is an address without its port, and without the brackets of one that has none.
-func host(addr string) string {
-	if host, _, err := net.SplitHostPort(addr); err == nil {
-		return host
-	}
-	if inner, found := strings.CutPrefix(addr, "["); found {
-		return strings.TrimSuffix(inner, "]")
-	}
-	return addr
+	span.End()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -211,4 +212,19 @@ func mediaType(contentType, want string) bool {
 	name, charset, found := strings.Cut(strings.TrimSpace(parameters), "=")
 	return !found || !strings.EqualFold(strings.TrimSpace(name), "charset") ||
 		strings.EqualFold(strings.Trim(strings.TrimSpace(charset), `"`), "utf-8")
+}
+
+// queryWait is the query parameter of an operation that may be asked to wait.
+const queryWait = "wait"
+
+const mediaEvents = "text/event-stream"
+
+// follows says whether a request lasts: it asks for a stream, or is to wait.
+func (op *operation) follows(query string) bool {
+	if !op.waits {
+		return op.live
+	}
+	values, err := url.ParseQuery(query)
+	wait := values.Get(queryWait)
+	return err == nil && wait != "" && wait != "0"
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/gorilla/mux"
+
+	"kindred/httpapi/docsite"
 )
 
 // routes finds the route of a request among those with the same key: a
@@ -86,4 +88,11 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	r.all.ServeHTTP(w, request)
+}
+
+// ofAPI tells a path that costs something from one of the service's own pages,
+// and from the keys of tokens, which are at hand.
+func ofAPI(path string) bool {
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/auth/") ||
+		path == "/.well-known/audit-jwks.json" || path == docsite.SearchPath
 }

@@ -5,14 +5,8 @@ import (
 	"time"
 )
 
-// writeTimeout bounds an answer, from the end of the request's header.
-const writeTimeout = time.Minute
-
 // idleTimeout is how long a connection is kept on which nothing is asked.
 const idleTimeout = time.Minute
-
-// maxHeader bounds a request's first line and headers, in bytes.
-const maxHeader = 16 << 10
 
 // NewServer returns a server whose every wait is bounded. Streaming requests
 // move their deadlines themselves.

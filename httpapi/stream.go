@@ -7,20 +7,12 @@ import (
 	"time"
 
 	"kindred/domain/fault"
-	"kindred/semaphore"
 )
 
 const (
 	streamIdle  = 30 * time.Second // between two pieces of a streamed body
 	streamTotal = time.Hour        // for the whole of it, or of an export
 )
-
-// stream is an import or an export. It holds a place that it may have to give
-// up to another client where its caller is slow.
-type stream struct {
-	meter  meter
-	holder *semaphore.Holder
-}
 
 // streaming serves a request while it holds the place of a stream.
 func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
@@ -43,19 +35,6 @@ func (s *stream) cut(conn *http.ResponseController, reads bool) {
 		set = conn.SetReadDeadline
 	}
 	_ = set(time.Unix(1, 0)) // where there is no connection, nothing waits
-}
-
-// write writes a part of an answer, which is an export's where there is a stream.
-func (s *stream) write(w io.Writer, p []byte) (n int, err error) {
-	if s == nil {
-		return w.Write(p)
-	}
-	if s.holder.Ended() {
-		return 0, overloaded()
-	}
-	s.meter.begin()
-	defer func() { s.meter.end(n) }()
-	return w.Write(p)
 }
 
 // streamedBody is a request body of any length: its deadline moves on with

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
