@@ -57,14 +57,14 @@ func (a account) analytics(c httpapi.Campaign, query string) httpapi.CampaignAna
 
 func TestACampaignRunsUntilItsBudgetIsSpentAndTellsIt(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	told := make(chan []byte, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		told <- body
 	}))
 	defer receiver.Close()
-	a.subscribe(receiver.URL, "secret", "campaign.budget_exhausted")
+	a.subscribe(receiver.URL, "budget-exhausted-secret", "campaign.budget_exhausted")
 
 	c := a.draft(nil)
 	if c.Status != "draft" || c.SpentMinor != 0 || c.RemainingMinor != 1_000 || c.Audience != "all" || c.StartsAt != nil {
@@ -134,7 +134,7 @@ func TestACampaignRunsUntilItsBudgetIsSpentAndTellsIt(t *testing.T) {
 // An id of an impression that was recorded twice would stop the read model.
 func TestAnImpressionIsNotRepeatedForWhoComesAfterAnErasure(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	c := a.run(nil)
 	a.createUser("ada", nil)
 	see := func() answer {
@@ -155,7 +155,7 @@ func TestAnImpressionIsNotRepeatedForWhoComesAfterAnErasure(t *testing.T) {
 
 // Not beside other tests: its campaign is to be scheduled before it starts.
 func TestACampaignStartsAndEndsByItself(t *testing.T) {
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	soon := time.Now().Add(300 * time.Millisecond)
 	c := a.draft(map[string]any{"starts_at": soon, "ends_at": soon.Add(time.Second)})
 	c = want[httpapi.Campaign](t, http.StatusOK, a.change(c, map[string]any{"status": "running"}))
@@ -170,7 +170,7 @@ func TestACampaignStartsAndEndsByItself(t *testing.T) {
 
 func TestAChangeOfACampaignIsAllOrNothingAndConditional(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	c := a.run(map[string]any{"frequency_cap": 3, "frequency_window_seconds": 60, "ends_at": time.Now().Add(time.Hour)})
 	want[httpapi.Spend](t, http.StatusCreated, a.spend(c, "s", 500))
 	p := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.change(c, map[string]any{
@@ -200,7 +200,7 @@ func TestAChangeOfACampaignIsAllOrNothingAndConditional(t *testing.T) {
 
 func TestEngagementIsTheShareOfImpressionsWithAnAnswer(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.createUser("u1", nil)
 	a.createUser("u2", nil)
 	c := a.run(nil)

@@ -67,7 +67,7 @@ func (a account) members(cluster httpapi.ClusterID) []string {
 
 func TestClusteringStory(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	hook := receive(t, http.StatusOK)
 	a.subscribe(hook.URL, "", event.PublicTypes()...)
 	type message struct {

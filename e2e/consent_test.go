@@ -46,7 +46,7 @@ func (a account) consenting(layer httpapi.ConsentLayer, filter string) []string 
 
 func TestConsent(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.importUsers(8, func(i int) string { return fmt.Sprintf(`{"age":%d,"plan":"p%d"}`, 20+i, i%2) })
 	layer := a.createLayer("age")
 	at := layersPath + "/" + string(layer.ID)

@@ -52,7 +52,7 @@ func operations(a account) []struct{ method, path, opens string } {
 
 func TestEachOperationTakesItsScopes(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	holders := map[string]struct {
 		token string
@@ -113,7 +113,7 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 
 func TestMembersAndTheirRoles(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	owner := s.signUp()
 	admin, viewer, auditor := owner.addMember("admin"), owner.addMember("viewer"), owner.addMember("auditor")
 
@@ -248,7 +248,7 @@ func TestARevokedKeyStaysListedAndExchangesNothing(t *testing.T) {
 
 func TestAKeyExpiresWithItsTokensAndTellsItsLastUse(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	expiry := time.Now().Add(4 * time.Second).UTC().Truncate(time.Microsecond)
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid",
@@ -277,7 +277,7 @@ func TestAKeyExpiresWithItsTokensAndTellsItsLastUse(t *testing.T) {
 
 func TestWhoOnlyWritesReadsNothing(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	standard, writer := a.with(s.exchange(a.createAPIKey().RawKey)), a.with(s.exchange(a.createAPIKey("write").RawKey))
 	keeper := a.with(s.exchange(a.createAPIKey("webhooks").RawKey))
@@ -324,7 +324,7 @@ func existing(path string, there map[string]string) string {
 // of what was there, by no operation.
 func TestNoOperationShowsWhatIsThereToWhoOnlyWrites(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	writer := a.with(s.exchange(a.createAPIKey("write").RawKey))
 	var user httpapi.User
@@ -379,7 +379,7 @@ func TestNoOperationShowsWhatIsThereToWhoOnlyWrites(t *testing.T) {
 
 func TestTheClientAndItsSettings(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	got := a.get(a.under(""))
 	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "settings.webhook_user_ids string",

@@ -20,7 +20,7 @@ import (
 // is what the contract says.
 func TestTheExamplesOfTheReferenceAreTaken(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	a := s.signUp()
 	a.createUser("u1", map[string]any{"age": 31})
 	a.createUser("u2", map[string]any{"age": 32})

@@ -20,7 +20,7 @@ func campaignsOf(data []httpapi.FeedItem) map[int]httpapi.FeedItem {
 
 func TestCampaignsStandInTheirOwnSlotsAndAreShownOnRecord(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.populate(60)
 	for range 3 {
 		a.run(nil)
@@ -82,7 +82,7 @@ func TestCampaignsStandInTheirOwnSlotsAndAreShownOnRecord(t *testing.T) {
 
 func TestAFrequencyCapHoldsAgainst32AtOnce(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.populate(40)
 	const limit = 3
 	campaign := a.run(map[string]any{"frequency_cap": limit})

@@ -46,7 +46,7 @@ func shown(i httpapi.FeedItem) string {
 
 func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.populate(400)
 
 	var writers sync.WaitGroup
@@ -124,7 +124,7 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 
 func TestWhatIsDismissedErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.populate(60)
 	layer := want[httpapi.ConsentLayer](a, http.StatusCreated, a.send("POST", "/api/v1/consent_layers",
 		map[string]any{"name": "feeds", "trait_paths": []string{"age", "plan", "city"}}))
@@ -165,7 +165,7 @@ func TestWhatIsDismissedErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
 
 func TestAFeedTiresOfWhatIsSeenWithoutAClick(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	a.populate(50)
 	best := a.feed("ext:e0/feed").Data[0]
 	say := func(kind string, item httpapi.FeedItem, options ...option) httpapi.Interaction {

@@ -18,7 +18,7 @@ var ndjson = header("Content-Type", "application/x-ndjson")
 
 func TestImports(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	run := func(t *testing.T, a account, query string, body any) httpapi.ImportResult {
 		t.Helper()
 		return want[httpapi.ImportResult](t, http.StatusOK, a.send("POST", "/api/v1/users/import"+query, body, ndjson))
@@ -190,7 +190,7 @@ func (a account) imported(named id.Import) (i httpapi.Import) {
 
 func TestAnImportInTheBackground(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a, other := s.signUp(), s.signUp()
 	body := `{"external_id":"ann","traits":{"a":1}}` + "\nnot json\n" + `{"external_id":"ann","traits":{"b":2}}`
 	got := a.send("POST", "/api/v1/users/import?async=true&mode=merge", body, ndjson)

@@ -59,7 +59,7 @@ func badBodies(valid string) []badBody {
 
 func TestBadInputIsRefusedPrecisely(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	s.Logs.keepOut(canary)
 	hook := a.subscribe("http://127.0.0.1:1/", "secret-"+canary)
@@ -256,7 +256,7 @@ func (a account) sendAllFirst(method, path, body string) answer {
 
 func TestEachPathHasItsMethods(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	allow := map[string]string{"/healthz": "GET HEAD"}
 	for _, op := range contract(a) {

@@ -63,7 +63,7 @@ func (d declared) opens(words []string) bool {
 
 func TestEveryOperationRefusesWhatIsNotItsBody(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	s.Logs.keepOut(canary)
 	for _, op := range contract(a) {

@@ -126,7 +126,7 @@ func TestARepeatedRequestTakesEffectOnce(t *testing.T) {
 
 func TestASecretIsNeverShownTwice(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	made := want[httpapi.APIKeyCreated](t, http.StatusCreated, a.sendTo("POST", "/api_keys", `{"name":"once"}`, idempotent("k")))
 	s.Logs.keepOut(made.RawKey)

@@ -15,7 +15,7 @@ import (
 
 // keepContract starts a service that must not fail at anything: no answer of
 // 500 or above, nothing logged as an error.
-func keepContract(t *testing.T, changes ...func(*app.Config)) *service {
+func keepContract(t testing.TB, changes ...func(*app.Config)) *service {
 	t.Helper()
 	s := startService(t, changes...)
 	t.Cleanup(func() {

@@ -20,7 +20,7 @@ import (
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 
 	t.Run("a created user is answered, got and listed alike", func(t *testing.T) {
 		a := s.signUp()
@@ -368,7 +368,7 @@ var nextCursor = regexp.MustCompile(`"next_cursor":"([^"]+)"`)
 
 func TestPagesOfLargeThingsEndEarlyAndMissNothing(t *testing.T) {
 	t.Parallel()
-	a := startService(t).signUp()
+	a := shared(t).signUp()
 	const users = 34 // 8.7 MB
 	large := map[string]any{"text": strings.Repeat("x", 255<<10)}
 	for n := range users {

@@ -64,7 +64,7 @@ func TestASubscriptionChangesAlsoWhileNobodyDelivers(t *testing.T) {
 
 func TestWebhookSubscriptions(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := sharedContract(t)
 	a := s.signUp()
 	s.Logs.keepOut("whsec_dmVyeS")
 	created := a.sendTo("POST", "/webhooks", `{"url":"https://example.com/a?token=tok-in-url","event_types":["match.computed","cluster.drift_detected"],"secret":"whsec_dmVyeSB3aHNlY192ZXJ5LXNlY3JldA=="}`)

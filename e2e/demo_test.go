@@ -9,7 +9,7 @@ import (
 
 func TestTheDemoTellsItsWholeStory(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	var out strings.Builder
 	err := demo.Run(t.Context(), demo.Options{URL: s.URL, Out: &out, Users: 250, Seed: 1, Patience: patience})
 	if err != nil {

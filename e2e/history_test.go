@@ -107,7 +107,7 @@ const cutOff = "what happened after these events may have been cut off"
 
 func TestAHistoryIsShownAndProven(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	a, other := storied(s), storied(s)
 	jwks := s.send("GET", "/.well-known/audit-jwks.json", nil).Body
 
@@ -234,7 +234,7 @@ func checkProofs(t *testing.T, a account, jwks []byte, events []httpapi.HistoryE
 // somebody who knows the rules, but not the audit key.
 func TestEveryTamperedExportIsFound(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	a := storied(s)
 	jwks := s.send("GET", "/.well-known/audit-jwks.json", nil).Body
 	export := a.export()

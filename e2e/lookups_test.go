@@ -90,7 +90,7 @@ func TestUsersAreFoundFromTheLog(t *testing.T) {
 
 func TestAUserIsPutOverTheAPI(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	a := s.signUp()
 	const path = "/api/v1/users/ext:my%20u1"
 	made := a.send("PUT", path, `{"traits":{"a":1}}`, header("If-None-Match", "*"))

@@ -32,7 +32,7 @@ func (a account) swept() httpapi.Sweep {
 
 func TestAutomaticMatching(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	a := s.signUp()
 	person := func(age int) map[string]any { return map[string]any{"age": age, "plan": fmt.Sprintf("p%d", age%2)} }
 	for age := range 10 {

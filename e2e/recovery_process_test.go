@@ -3,7 +3,6 @@ package e2e
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,23 +13,11 @@ import (
 	"time"
 
 	"kindred/app"
-	"kindred/cmd/kindred/cli"
 	"kindred/httpapi/httpapitest"
 )
 
 // asKindred makes this very binary, race detector and all, be the program.
 const asKindred = "KINDRED_TEST_AS_KINDRED"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asKindred) == "" {
-		os.Exit(m.Run())
-	}
-	go func() { // whoever started us holds the other end
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
-	os.Exit(cli.Main())
-}
 
 // process is a kindred that can be killed, and started again: one process
 // after the other, all at one address.

@@ -12,7 +12,7 @@ import (
 
 func TestTraits(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := shared(t)
 	a := s.signUp()
 	schema := func(got answer) (httpapi.TraitSchema, map[string]httpapi.Trait) {
 		t.Helper()

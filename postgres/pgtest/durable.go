@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,19 +28,36 @@ type Crashable struct {
 // Durable starts such a server. It goes with its data when the test ends.
 func Durable(t testing.TB) *Crashable {
 	t.Helper()
-	dir, err := makeDir("/var/tmp") // on disk where /tmp may not be
+	made, err := sharedCluster()
 	if err != nil {
-		t.Fatalf("pgtest: %v", err)
+		t.Fatalf("pgtest: make a server to copy: %v", err)
 	}
-	c := &Crashable{t: t, dir: dir}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := &Crashable{t: t, dir: DiskDir(t)}
 	t.Cleanup(c.stop) // runs first
+	c.copy(made+"/.", c.dir)
 	c.start()
-	if err := postgres.Migrate(t.Context(), c.URL()); err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
 	return c
 }
+
+// sharedCluster is the directory of a server that this test binary has made, migrated
+// and stopped: a copy of it needs neither initdb nor migrations.
+var sharedCluster = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	dir, err := makeDir("/var/tmp") // on disk where /tmp may not be
+	if err != nil {
+		return "", err
+	}
+	if _, err := startCleaner(ctx, 0, dir); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler), noShmFiles)
+	if err != nil {
+		return "", err
+	}
+	err = postgres.Migrate(ctx, local.URL())
+	return dir, errors.Join(err, local.Stop(ctx))
+})
 
 // URL is the URL of the database. It stays the same across restarts.
 func (c *Crashable) URL() string { return c.local.URL() }

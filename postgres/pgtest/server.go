@@ -131,10 +131,10 @@ type cleaner struct {
 }
 
 // startCleaner starts a process that waits for our end (its standard input closes,
-// which not even kill -9 prevents), then ends process pid and removes its directory.
+// which not even kill -9 prevents), then ends process pid, unless that is 0, and removes its directory.
 func startCleaner(ctx context.Context, pid int, dir string) (*cleaner, error) {
-	const script = `cat; kill -QUIT "$1"; n=0
-		while kill -0 "$1" && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$2"`
+	const script = `cat; [ "$1" = 0 ] || kill -QUIT "$1"; n=0
+		while [ "$1" != 0 ] && kill -0 "$1" && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$2"`
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", strconv.Itoa(pid), dir)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
