@@ -200,7 +200,7 @@ func TestThrowAwayTablesGoWithThoseWhoReadThem(t *testing.T) {
 	f := openApp(t, s.Config)
 	left := func() (n int) {
 		t.Helper()
-		if err := f.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'aside%'`).Scan(&n); err != nil {
+		if err := f.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'scratch%'`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -217,7 +217,7 @@ func TestThrowAwayTablesGoWithThoseWhoReadThem(t *testing.T) {
 	if _, err := f.Pool.Exec(t.Context(), `CREATE SCHEMA aside_3; CREATE TABLE aside_3.users (id text)`); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Runner.SweepAsides(t.Context()); err != nil || left() > 0 {
+	if err := f.Runner.SweepScratches(t.Context()); err != nil || left() > 0 {
 		t.Errorf("%d schemas of the dead are left: %v", left(), err)
 	}
 }

@@ -176,7 +176,7 @@ func TestThrowAwayTablesLackWhatTheLiveOnesLack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = w.runner("a").Aside(t.Context(), []projector.ReadModel{names{}}, func(ctx context.Context, schema string) error {
+	err = w.runner("a").Scratch(t.Context(), []projector.ReadModel{names{}}, func(ctx context.Context, schema string) error {
 		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `SET LOCAL search_path TO `+schema); err != nil {
 				return err

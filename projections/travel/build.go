@@ -49,7 +49,7 @@ type State struct {
 func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, report func(projector.Rebuilding),
 	work func(context.Context, *State) error,
 ) error {
-	err := t.Runner.Aside(ctx, models(), func(ctx context.Context, schema string) error {
+	err := t.Runner.Scratch(ctx, models(), func(ctx context.Context, schema string) error {
 		pool, err := within(ctx, t.History.Pool, schema)
 		if err != nil {
 			return err

@@ -240,7 +240,7 @@ func (t *Traveller) sweep(ctx context.Context) {
 		}
 	}
 	t.mu.Unlock()
-	if err := t.Runner.SweepAsides(ctx); err != nil && ctx.Err() == nil {
+	if err := t.Runner.SweepScratches(ctx); err != nil && ctx.Err() == nil {
 		t.Logger.WarnContext(ctx, "throw-away tables not swept", "error", err)
 	}
 }

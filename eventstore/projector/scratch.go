@@ -16,45 +16,45 @@ import (
 var ErrBusy = errors.New("too many are being built at once")
 
 const (
-	asides    = 16 // throw-away schemas at once, of all processes
-	asideWait = 100 * time.Millisecond
-	asideWork = 20 // waits for one of them
+	maxScratches = 16 // throw-away schemas at once, of all processes
+	scratchWait  = 100 * time.Millisecond
+	scratchTries = 20 // waits for one of them
 )
 
-func asideSlot(n int) string { return fmt.Sprintf("aside_%d", n) }
+func scratchSchema(n int) string { return fmt.Sprintf("scratch_%d", n) }
 
 // The tables fill once and go, so they need no log of the server's; whether a
 // client is quarantined in the live models does not matter in these.
-var asideTables = `
+var scratchTables = `
 CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`)
 
-// Aside makes the empty tables of read models in a throw-away schema, and runs
+// Scratch makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after, also after the death of
-// this process: by whoever calls Aside or SweepAsides next. The context of
+// this process: by the next call of Scratch or SweepScratches. The context of
 // work ends with the lease that keeps the schema from the others. It fails
 // with ErrBusy where there are too many already.
-func (r *Runner) Aside(ctx context.Context, models []ReadModel, work func(ctx context.Context, schema string) error) error {
-	if err := r.SweepAsides(ctx); err != nil {
+func (r *Runner) Scratch(ctx context.Context, models []ReadModel, work func(ctx context.Context, schema string) error) error {
+	if err := r.SweepScratches(ctx); err != nil {
 		return err
 	}
-	for range asideWork {
-		for n := range asides {
-			l, got, err := r.acquire(ctx, asideSlot(n))
+	for range scratchTries {
+		for n := range maxScratches {
+			l, got, err := r.acquire(ctx, scratchSchema(n))
 			if err != nil {
-				return fmt.Errorf("build aside: %w", err)
+				return fmt.Errorf("make throw-away tables: %w", err)
 			}
 			if got {
-				return r.hold(ctx, l, func(ctx context.Context) error { return r.aside(ctx, l.name, models, work) })
+				return r.hold(ctx, l, func(ctx context.Context) error { return r.scratch(ctx, l.name, models, work) })
 			}
 		}
-		if err := backoff.Sleep(ctx, asideWait); err != nil {
+		if err := backoff.Sleep(ctx, scratchWait); err != nil {
 			return err
 		}
 	}
 	return ErrBusy
 }
 
-func (r *Runner) aside(ctx context.Context, schema string, models []ReadModel, work func(context.Context, string) error) error {
+func (r *Runner) scratch(ctx context.Context, schema string, models []ReadModel, work func(context.Context, string) error) error {
 	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		statements := []string{
 			`DROP SCHEMA IF EXISTS ` + quote(schema) + ` CASCADE`, `CREATE SCHEMA ` + quote(schema),
@@ -63,7 +63,7 @@ func (r *Runner) aside(ctx context.Context, schema string, models []ReadModel, w
 		for _, m := range models {
 			statements = append(statements, m.Schema(), keyOf(m))
 		}
-		for _, ddl := range append(statements, asideTables) {
+		for _, ddl := range append(statements, scratchTables) {
 			if _, err := tx.Exec(ctx, ddl); err != nil {
 				return err
 			}
@@ -77,10 +77,10 @@ func (r *Runner) aside(ctx context.Context, schema string, models []ReadModel, w
 	if errors.Is(context.Cause(ctx), errLost) {
 		return err // the schema is another's by now
 	}
-	return errors.Join(err, r.dropAside(ctx, schema))
+	return errors.Join(err, r.dropScratch(ctx, schema))
 }
 
-func (r *Runner) dropAside(ctx context.Context, schema string) error {
+func (r *Runner) dropScratch(ctx context.Context, schema string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
 	if _, err := r.Pool.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(schema)+` CASCADE`); err != nil {
@@ -89,15 +89,15 @@ func (r *Runner) dropAside(ctx context.Context, schema string) error {
 	return nil
 }
 
-const selectAsides = `SELECT nspname::text FROM pg_namespace WHERE nspname = ANY($1)`
+const selectScratches = `SELECT nspname::text FROM pg_namespace WHERE nspname = ANY($1)`
 
-// SweepAsides drops the throw-away schemas of processes that have died.
-func (r *Runner) SweepAsides(ctx context.Context) error {
-	names := make([]string, asides)
+// SweepScratches drops the throw-away schemas of processes that have died.
+func (r *Runner) SweepScratches(ctx context.Context) error {
+	names := make([]string, maxScratches)
 	for n := range names {
-		names[n] = asideSlot(n)
+		names[n] = scratchSchema(n)
 	}
-	rows, err := r.Pool.Query(ctx, selectAsides, names)
+	rows, err := r.Pool.Query(ctx, selectScratches, names)
 	if err != nil {
 		return fmt.Errorf("list throw-away tables: %w", err)
 	}
@@ -111,9 +111,9 @@ func (r *Runner) SweepAsides(ctx context.Context) error {
 			return fmt.Errorf("sweep throw-away tables: %w", err)
 		}
 		if !got {
-			continue // somebody uses it
+			continue // it is in use
 		}
-		if err := r.hold(ctx, l, func(ctx context.Context) error { return r.dropAside(ctx, name) }); err != nil {
+		if err := r.hold(ctx, l, func(ctx context.Context) error { return r.dropScratch(ctx, name) }); err != nil {
 			return err
 		}
 	}
