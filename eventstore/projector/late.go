@@ -23,7 +23,7 @@ END $$;`
 }
 
 // While a rebuild fills its tables, a vacuum would only read and write them
-// beside it, and keep their indexes waiting.
+// buildShadow it, and keep their indexes waiting.
 var (
 	noVacuum    = eachTable(`ALTER TABLE %I SET (autovacuum_enabled = off)`)
 	vacuumAgain = eachTable(`ALTER TABLE %I RESET (autovacuum_enabled)`)

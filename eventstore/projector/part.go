@@ -28,8 +28,8 @@ const maxSchemaName = 63 // bytes, as Postgres cuts names
 // where events were left out, it fails with ErrIncomplete once the part is in
 // place. Where it fails otherwise or is broken off, the part goes on as it was before.
 func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
-	beside := Slot(m) + "_" + string(client)
-	if client == "" || len(beside) > maxSchemaName {
+	shadow := Slot(m) + "_" + string(client)
+	if client == "" || len(shadow) > maxSchemaName {
 		return fmt.Errorf("rebuild %s: %q is no client", m.Name(), client)
 	}
 	if err := r.divided(ctx, m); err != nil {
@@ -37,7 +37,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	}
 	unmeasured := *r
 	unmeasured.Metrics = nil // which are kept by projection: no client is named there
-	err := unmeasured.beside(ctx, m, beside, func(ctx context.Context, b *leader) error {
+	err := unmeasured.buildShadow(ctx, m, shadow, func(ctx context.Context, b *leader) error {
 		b.only = client
 		err := b.catchUp(ctx, report)
 		if err == nil {
@@ -107,7 +107,7 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 			return fmt.Errorf("let %s go: %w", l.only, err)
 		}
 	}
-	return l.dropBeside(ctx, l.slot)
+	return l.dropShadow(ctx, l.slot)
 }
 
 const (
@@ -138,11 +138,11 @@ func (l *leader) swapPart(ctx context.Context, slot string) error {
 			return err
 		}
 		for _, table := range tables {
-			live, beside := pgx.Identifier{slot, table}.Sanitize(), pgx.Identifier{l.slot, table}.Sanitize()
+			live, shadow := pgx.Identifier{slot, table}.Sanitize(), pgx.Identifier{l.slot, table}.Sanitize()
 			if _, err := tx.Exec(ctx, `DELETE FROM `+live+` WHERE client = $1`, l.only); err != nil {
 				return err
 			}
-			if _, err := tx.Exec(ctx, `INSERT INTO `+live+` SELECT * FROM `+beside); err != nil {
+			if _, err := tx.Exec(ctx, `INSERT INTO `+live+` SELECT * FROM `+shadow); err != nil {
 				return err
 			}
 		}

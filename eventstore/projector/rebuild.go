@@ -43,7 +43,7 @@ func tell(report func(Rebuilding), now Rebuilding) {
 // another chance; where some are again, it fails with ErrIncomplete once the model
 // is in place. Report, which may be nil, is called after each batch.
 func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	err := r.beside(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
+	err := r.buildShadow(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
@@ -103,11 +103,11 @@ func isAway(err error) bool {
 	return err != nil && !isPoison(err) && !errors.Is(err, context.Canceled)
 }
 
-// beside builds a read model under another name, if nobody else does so.
-func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
+// buildShadow builds a read model under another name, if nobody else does so.
+func (r *Runner) buildShadow(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
 	err := insist(ctx, func() error {
 		return r.alone(ctx, slot, ErrRebuilding, func(ctx context.Context, l lease) error {
-			b, err := r.beginBeside(ctx, m, slot, l)
+			b, err := r.beginShadow(ctx, m, slot, l)
 			if err != nil {
 				return err
 			}
@@ -120,17 +120,17 @@ func (r *Runner) beside(ctx context.Context, m ReadModel, slot string, build fun
 	return nil
 }
 
-// beginBeside goes on with a rebuild that was broken off, unless the log was
+// beginShadow goes on with a rebuild that was broken off, unless the log was
 // restored since.
-func (r *Runner) beginBeside(ctx context.Context, m ReadModel, beside string, l lease) (*leader, error) {
-	b, err := r.begin(ctx, m, beside, l)
+func (r *Runner) beginShadow(ctx context.Context, m ReadModel, shadow string, l lease) (*leader, error) {
+	b, err := r.begin(ctx, m, shadow, l)
 	if !errors.Is(err, ErrRestored) {
 		return b, err
 	}
-	if _, err := r.Pool.Exec(ctx, resetCheckpoint, beside); err != nil {
+	if _, err := r.Pool.Exec(ctx, resetCheckpoint, shadow); err != nil {
 		return nil, err
 	}
-	return r.begin(ctx, m, beside, l)
+	return r.begin(ctx, m, shadow, l)
 }
 
 // catchUp applies events until next to none is left to the end of the log.

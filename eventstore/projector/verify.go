@@ -31,12 +31,12 @@ type Checked struct {
 // and compares both row by row as of one moment, by digests. It tells found
 // each row that differs. What it builds is dropped after.
 func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
-	beside := Slot(m) + "_verify"
-	err = r.alone(ctx, beside, ErrRebuilding, func(ctx context.Context, l lease) error {
-		if err := r.dropBeside(ctx, beside); err != nil {
+	shadow := Slot(m) + "_verify"
+	err = r.alone(ctx, shadow, ErrRebuilding, func(ctx context.Context, l lease) error {
+		if err := r.dropShadow(ctx, shadow); err != nil {
 			return err
 		}
-		b, err := r.beginBeside(ctx, m, beside, l)
+		b, err := r.beginShadow(ctx, m, shadow, l)
 		if err != nil {
 			return err
 		}
@@ -51,13 +51,13 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if checked, err = b.compare(ctx, m, found); err != nil {
 			return err
 		}
-		if err := r.complete(ctx, beside, ""); errors.Is(err, ErrIncomplete) {
+		if err := r.complete(ctx, shadow, ""); errors.Is(err, ErrIncomplete) {
 			checked.Incomplete = err
 		} else if err != nil {
 			return err
 		}
 		l.reached.Store(nil) // its checkpoint goes
-		return r.dropBeside(ctx, beside)
+		return r.dropShadow(ctx, shadow)
 	})
 	if err != nil {
 		return checked, fmt.Errorf("verify %s: %w", m.Name(), err)
@@ -65,8 +65,8 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 	return checked, nil
 }
 
-// dropBeside drops what an earlier run may have left.
-func (r *Runner) dropBeside(ctx context.Context, slot string) error {
+// dropShadow drops what an earlier run may have left.
+func (r *Runner) dropShadow(ctx context.Context, slot string) error {
 	return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(slot)+` CASCADE`); err != nil {
 			return err
@@ -147,17 +147,17 @@ func (l *leader) compareTable(ctx context.Context, live pgx.Tx, slot, table stri
 	if err := live.QueryRow(ctx, selectKeyColumns, quote(slot)+"."+quote(table)).Scan(&key); err != nil {
 		return err
 	}
-	beside, err := l.Pool.Acquire(ctx)
+	shadow, err := l.Pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer beside.Release()
+	defer shadow.Release()
 	a, err := digests(ctx, live, slot, table, key)
 	if err != nil {
 		return err
 	}
 	defer a.rows.Close()
-	b, err := digests(ctx, beside, l.slot, table, key)
+	b, err := digests(ctx, shadow, l.slot, table, key)
 	if err != nil {
 		return err
 	}
