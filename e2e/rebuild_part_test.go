@@ -135,10 +135,10 @@ func TestARebuildOverTheAPISurvivesKill9(t *testing.T) {
 	spoilUsers(t, f, a)
 	release := pgtest.Lock(t, f.Pool, `users IN SHARE MODE`)
 	first := want[httpapi.Rebuild](t, http.StatusAccepted, a.send("POST", usersRebuild, nil))
-	eventually(t, "the client is held", func() bool {
-		var held bool
-		err := f.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM quarantine WHERE held AND client = $1)`, a.Client.ID).Scan(&held)
-		return err == nil && held
+	eventually(t, "the client is paused", func() bool {
+		var paused bool
+		err := f.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM quarantine WHERE paused AND client = $1)`, a.Client.ID).Scan(&paused)
+		return err == nil && paused
 	})
 	wantProblem(t, http.StatusConflict, "rebuild_in_progress", a.send("POST", usersRebuild, nil))
 	if users := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data; len(users) != 30 {

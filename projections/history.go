@@ -353,7 +353,7 @@ func (m History) Unsigned(ctx context.Context, most int) ([]id.Client, error) {
 	_, joins := projector.FreshEach(m)
 	rows, err := m.Pool.Query(ctx, `
 SELECT w.client FROM history_trees w`+joins+`
-WHERE held.held IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
+WHERE paused.paused IS NOT false AND w.size IS DISTINCT FROM (SELECT max(h.size) FROM public.audit_heads h WHERE h.client = w.client)
 ORDER BY random() LIMIT $1`, most)
 	if err != nil {
 		return nil, fmt.Errorf("list clients with something to sign: %w", err)

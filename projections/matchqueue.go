@@ -177,7 +177,7 @@ const everyoneAtOnce = 500
 
 // Who waits already has a newer reason.
 const (
-	// A client's part of the users that is held, or has stopped, may lack some.
+	// A client's part of the users that is paused, or has stopped, may lack some.
 	everyoneKnown = `s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $1)
 		AND NOT EXISTS (SELECT FROM quarantine h WHERE h.projection = $1 AND h.client = s.client)`
 	someSweepEveryone   = `SELECT EXISTS (SELECT FROM match_sweeps s WHERE ` + everyoneKnown + `)`

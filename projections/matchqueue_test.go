@@ -186,7 +186,7 @@ func TestThoseWhoWereThereAreQueuedPageByPage(t *testing.T) {
 }
 
 const holdUsers = `
-INSERT INTO quarantine (projection, client, position, event_id, reason, held)
+INSERT INTO quarantine (projection, client, position, event_id, reason, paused)
 SELECT name, $2, position, '', '', true FROM checkpoints WHERE name = $1`
 
 func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {

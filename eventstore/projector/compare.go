@@ -36,7 +36,7 @@ func (r *Runner) CatchUp(ctx context.Context, p Projection, report func(Rebuildi
 // A client's part that is being replaced may be behind the model's place.
 const selectPlaces = `
 SELECT position, events FROM checkpoints c
-WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.held)`
+WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.paused)`
 
 // Places tells how far read models have come, in the snapshot of a
 // transaction. It is false where they are not all at one place, with all clients.

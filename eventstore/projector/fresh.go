@@ -25,18 +25,18 @@ type At struct {
 //	FROM fresh f LEFT JOIN users u ON u.client = $1 …
 func Fresh(p Projection) string {
 	slot := `'` + Slot(p) + `'` // letters, digits and underscores
-	return freshHeld + slot + freshReached + slot + freshHead + slot + freshQuarantined
+	return freshPaused + slot + freshReached + slot + freshHead + slot + freshQuarantined
 }
 
 const (
-	freshHeld = `fresh AS (SELECT
+	freshPaused = `fresh AS (SELECT
 	coalesce((SELECT position FROM quarantine WHERE projection = `
-	freshReached = ` AND client = $1 AND held),
+	freshReached = ` AND client = $1 AND paused),
 		(SELECT position FROM checkpoints WHERE name = `
 	freshHead = `), '') AS reached,
 	coalesce((SELECT position FROM heads WHERE client = $1), '') AS head,
 	EXISTS (SELECT FROM quarantine WHERE projection = `
-	freshQuarantined = ` AND client = $1 AND NOT held) AS quarantined)`
+	freshQuarantined = ` AND client = $1 AND NOT paused) AS quarantined)`
 )
 
 // FreshEach is Fresh for many clients in one statement, those of a relation w
@@ -45,13 +45,13 @@ const (
 // however many the planner expects.
 func FreshEach(p Projection) (columns, joins string) {
 	slot := `'` + Slot(p) + `'`
-	columns = `coalesce(CASE WHEN held.held THEN held.position ELSE (SELECT position FROM checkpoints WHERE name = ` + slot + `) END, '') AS reached,
-	coalesce(heads.position, '') AS head, coalesce(NOT held.held, false) AS quarantined`
+	columns = `coalesce(CASE WHEN paused.paused THEN paused.position ELSE (SELECT position FROM checkpoints WHERE name = ` + slot + `) END, '') AS reached,
+	coalesce(heads.position, '') AS head, coalesce(NOT paused.paused, false) AS quarantined`
 	joins = `
 LEFT JOIN LATERAL (SELECT h.position FROM heads h WHERE h.client = w.client LIMIT 1) heads ON true
 LEFT JOIN LATERAL (
-	SELECT q.position, q.held FROM quarantine q WHERE q.projection = ` + slot + ` AND q.client = w.client LIMIT 1
-) held ON true`
+	SELECT q.position, q.paused FROM quarantine q WHERE q.projection = ` + slot + ` AND q.client = w.client LIMIT 1
+) paused ON true`
 	return columns, joins
 }
 

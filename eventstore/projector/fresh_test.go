@@ -204,7 +204,7 @@ func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
 	w := newWorld(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "before"))
-	const hold = `INSERT INTO quarantine (projection, client, position, event_id, reason, held)
+	const hold = `INSERT INTO quarantine (projection, client, position, event_id, reason, paused)
 		SELECT name, $1, position, '', '', true FROM checkpoints`
 	if _, err := w.pool.Exec(t.Context(), hold, acme); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ END $$;`
 }
 
 // While a rebuild fills its tables, a vacuum would only read and write them
-// buildShadow it, and keep their indexes waiting.
+// beside it, and keep their indexes waiting.
 var (
 	noVacuum    = eachTable(`ALTER TABLE %I SET (autovacuum_enabled = off)`)
 	vacuumAgain = eachTable(`ALTER TABLE %I RESET (autovacuum_enabled)`)
@@ -107,7 +107,7 @@ const (
 func (l *leader) define(ctx context.Context, ddl string) error {
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
 		settings := roomToSort
-		if l.polite.busy(ctx) {
+		if l.throttle.busy(ctx) {
 			settings += `;` + oneWorker
 		}
 		if _, err := tx.Exec(ctx, settings); err != nil {

@@ -129,11 +129,11 @@ func (r *Runner) alone(ctx context.Context, name string, busy error, work func(c
 // hold runs work while it keeps the lease, and gives it back after. Work's
 // context ends with the lease; then hold fails with errLost.
 func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) error) error {
-	held, lose := context.WithCancelCause(ctx)
+	leased, lose := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
-	renewing.Go(func() { r.renew(held, l, lose) })
-	err := work(held)
-	if cause := context.Cause(held); errors.Is(cause, errLost) {
+	renewing.Go(func() { r.renew(leased, l, lose) })
+	err := work(leased)
+	if cause := context.Cause(leased); errors.Is(cause, errLost) {
 		err = cause
 	}
 	lose(nil)

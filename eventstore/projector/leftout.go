@@ -72,7 +72,7 @@ FROM left_out WHERE projection = $1 AND ($2 = '' OR client = $2)`
 	incompleteClients = `
 SELECT count(*), coalesce((array_agg(format('client %s at event %s, position %s: %s', client, event_id, position, reason)
 	ORDER BY position))[1], '')
-FROM quarantine WHERE projection = $1 AND ($2 = '' OR client = $2) AND NOT held`
+FROM quarantine WHERE projection = $1 AND ($2 = '' OR client = $2) AND NOT paused`
 )
 
 // complete fails with ErrIncomplete where a slot left events out or stopped for

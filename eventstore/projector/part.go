@@ -74,8 +74,8 @@ func (r *Runner) divided(ctx context.Context, m ReadModel) error {
 }
 
 // replacePart puts a client's part in its place. While that takes, the live
-// leader passes the client's events over (the client is held); the part is
-// brought to the live place after, and the client let go. What is held is in
+// leader passes the client's events over (the client is paused); the part is
+// brought to the live place after, and the client resumed. Pauses are in
 // the database, so a rebuild that begins again after a crash ends it too.
 func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
 	slot := Slot(m)
@@ -88,12 +88,12 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 			return errBehind
 		}
 		return l.asLeader(ctx, slot, lead, live, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, holdClient, slot, l.only, live.position)
+			_, err := tx.Exec(ctx, pauseClient, slot, l.only, live.position)
 			return err
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("hold %s: %w", l.only, err)
+		return fmt.Errorf("pause %s: %w", l.only, err)
 	}
 	// Readers of the live part must not be set back.
 	if err := l.catchUp(ctx, nil); err != nil {
@@ -103,31 +103,31 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 		return fmt.Errorf("put the new rows in place: %w", err)
 	}
 	if !l.skip[l.only] {
-		if err := l.letGo(ctx, m, slot, l.at); err != nil {
-			return fmt.Errorf("let %s go: %w", l.only, err)
+		if err := l.resumePart(ctx, m, slot, l.at); err != nil {
+			return fmt.Errorf("resume %s: %w", l.only, err)
 		}
 	}
 	return l.dropShadow(ctx, l.slot)
 }
 
 const (
-	holdClient = `
-INSERT INTO quarantine (projection, client, position, event_id, reason, held) VALUES ($1, $2, $3, '', 'its part is being replaced', true)
+	pauseClient = `
+INSERT INTO quarantine (projection, client, position, event_id, reason, paused) VALUES ($1, $2, $3, '', 'its part is being replaced', true)
 ON CONFLICT (projection, client) DO NOTHING`
-	keepHeld = `
-UPDATE quarantine SET held = true, position = $3, event_id = '', reason = 'its part is being replaced' WHERE projection = $1 AND client = $2`
-	moveHeld    = `UPDATE quarantine SET position = $4 WHERE projection = $1 AND client = $2 AND held AND position = $3 AND ` + onServer + ` $5`
-	releaseHeld = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND held AND position = $3`
-	stayStopped = `
-UPDATE quarantine live SET held = false, position = b.position, event_id = b.event_id, reason = b.reason, at = b.at
+	keepPaused = `
+UPDATE quarantine SET paused = true, position = $3, event_id = '', reason = 'its part is being replaced' WHERE projection = $1 AND client = $2`
+	movePaused   = `UPDATE quarantine SET position = $4 WHERE projection = $1 AND client = $2 AND paused AND position = $3 AND ` + onServer + ` $5`
+	deletePaused = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND paused AND position = $3`
+	stayStopped  = `
+UPDATE quarantine live SET paused = false, position = b.position, event_id = b.event_id, reason = b.reason, at = b.at
 FROM quarantine b WHERE live.projection = $1 AND live.client = $2 AND b.projection = $3 AND b.client = $2`
 )
 
-// swapPart replaces the rows of the client, who is held.
+// swapPart replaces the rows of the client, which is paused.
 func (l *leader) swapPart(ctx context.Context, slot string) error {
 	l.lease.reached.Store(nil) // its checkpoint goes
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		if err := exactlyOne(ctx, tx, keepHeld, slot, l.only, l.at.position); err != nil {
+		if err := exactlyOne(ctx, tx, keepPaused, slot, l.only, l.at.position); err != nil {
 			return err // the whole model was rebuilt meanwhile
 		}
 		if err := advance(ctx, tx, l.slot, l.lease, l.at, l.at); err != nil {
@@ -170,27 +170,27 @@ func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 	return err
 }
 
-// letGo brings the part of a client who is held from its place to where the
+// resumePart brings the part of a client that is paused from its place to where the
 // live model is, by and by, and at last while that stands still.
-func (l *leader) letGo(ctx context.Context, p Projection, slot string, from checkpoint) error {
+func (l *leader) resumePart(ctx context.Context, p Projection, slot string, from checkpoint) error {
 	quiet := *l.Runner
 	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
-	held := &leader{
+	part := &leader{
 		Runner: &quiet, projection: p, slot: slot, start: startStatement(p, slot), at: from, skip: map[id.Client]bool{},
-		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, held: true,
-		polite: l.polite,
+		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, paused: true,
+		throttle: l.throttle,
 	}
-	if err := held.catchUp(ctx, nil); err != nil || held.skip[held.only] {
+	if err := part.catchUp(ctx, nil); err != nil || part.skip[part.only] {
 		return err
 	}
 	return l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		// From here on the live leader has passed nothing of the client that is not
 		// applied below, and will pass what comes after.
-		if err := held.catchUpTo(ctx, live.position, func() {}); err != nil || held.skip[held.only] {
+		if err := part.catchUpTo(ctx, live.position, func() {}); err != nil || part.skip[part.only] {
 			return err
 		}
 		return l.asLeader(ctx, slot, lead, live, func(tx pgx.Tx) error {
-			return exactlyOne(ctx, tx, releaseHeld, slot, l.only, held.at.position)
+			return exactlyOne(ctx, tx, deletePaused, slot, l.only, part.at.position)
 		})
 	})
 }
@@ -198,14 +198,14 @@ func (l *leader) letGo(ctx context.Context, p Projection, slot string, from chec
 const giveUpTime = 5 * time.Second
 
 const (
-	selectHeld = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND held`
-	stopHeld   = `
-UPDATE quarantine SET held = false, reason = 'its part could not be replaced; rebuild it' WHERE projection = $1 AND client = $2 AND held`
+	selectPaused = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND paused`
+	stopPaused   = `
+UPDATE quarantine SET paused = false, reason = 'its part could not be replaced; rebuild it' WHERE projection = $1 AND client = $2 AND paused`
 )
 
-// giveUp lets a client go who was held for a rebuild that failed: whatever rows
+// giveUp resumes a client that was paused for a rebuild that failed: whatever rows
 // it has are those of its place. Where even that fails, it is quarantined, for
-// everybody to see, instead of held for ever. When ctx has ended, that takes a
+// everybody to see, instead of paused for ever. When ctx has ended, that takes a
 // moment more.
 func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	if ctx.Err() != nil {
@@ -214,37 +214,37 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 		defer cancel()
 	}
 	slot := Slot(m)
-	at, err := l.heldAt(ctx, slot)
+	at, err := l.pausedAt(ctx, slot)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err == nil:
-		err = l.letGo(ctx, m, slot, checkpoint{epoch: l.at.epoch, position: at})
+		err = l.resumePart(ctx, m, slot, checkpoint{epoch: l.at.epoch, position: at})
 	}
 	if err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	_, stopErr := l.Pool.Exec(ctx, stopHeld, slot, l.only)
-	return fmt.Errorf("let %s go: %w", l.only, errors.Join(err, stopErr))
+	_, stopErr := l.Pool.Exec(ctx, stopPaused, slot, l.only)
+	return fmt.Errorf("resume %s: %w", l.only, errors.Join(err, stopErr))
 }
 
-// heldAt is the place of the client, who is held. Where the database is away, it
+// pausedAt is the position of the client's part, which is paused. Where the database is away, it
 // waits a moment for that.
-func (l *leader) heldAt(ctx context.Context, slot string) (at eventstore.Position, err error) {
+func (l *leader) pausedAt(ctx context.Context, slot string) (at eventstore.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
 	var rest backoff.Backoff
 	for {
-		err = l.Pool.QueryRow(ctx, selectHeld, slot, l.only).Scan(&at)
+		err = l.Pool.QueryRow(ctx, selectPaused, slot, l.only).Scan(&at)
 		if !isAway(err) || rest.Wait(ctx) != nil {
 			return at, err
 		}
 	}
 }
 
-// asLeader changes who is held, which the next leader of the slot must see.
+// asLeader changes what is paused, which the next leader of the slot must see.
 func (l *leader) asLeader(ctx context.Context, slot string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {

@@ -187,7 +187,7 @@ func TestRebuildingAPartLiftsAQuarantine(t *testing.T) {
 	if err := w.runner("a").RebuildClient(t.Context(), broken, acme, nil); !errors.Is(err, projector.ErrIncomplete) {
 		t.Fatalf("got %v", err)
 	}
-	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE projection = 'names_2' AND client = $1 AND NOT held AND event_id <> ''`, acme); n != 1 {
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE projection = 'names_2' AND client = $1 AND NOT paused AND event_id <> ''`, acme); n != 1 {
 		t.Errorf("%d clients quarantined by the same release", n)
 	}
 	w.passed(t, "names_2", w.rename(t, bolt, "y"))
@@ -225,7 +225,7 @@ func TestAFailedRebuildHoldsNobody(t *testing.T) {
 	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err == nil {
 		t.Fatal("the part was replaced")
 	}
-	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT held`, acme); n != 1 {
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT paused`, acme); n != 1 {
 		t.Errorf("%d quarantines", n)
 	}
 	if _, err := w.pool.Exec(t.Context(), `DROP FUNCTION public.refuse CASCADE`); err != nil {
@@ -259,15 +259,15 @@ func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
 	broken := make(chan error, 1)
 	go func() { broken <- w.builder().RebuildClient(ctx, names{}, acme, nil) }()
 	until(t, "the part is about to be replaced", waiting)
-	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND held`, acme); n != 1 {
-		t.Errorf("%d clients are held", n)
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND paused`, acme); n != 1 {
+		t.Errorf("%d clients are paused", n)
 	}
 	breakOff()
 	if err := <-broken; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
-		t.Errorf("%d clients are held or quarantined", n)
+		t.Errorf("%d clients are paused or quarantined", n)
 	}
 	release()
 	w.rename(t, acme, "after")
@@ -345,8 +345,8 @@ func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
 	until(t, "the part is about to be replaced", waiting)
 	way.set(true)
 	until(t, "the lease has ended", func() bool { return !waiting() })
-	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND held`, acme); n != 1 {
-		t.Errorf("%d clients are held", n)
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND paused`, acme); n != 1 {
+		t.Errorf("%d clients are paused", n)
 	}
 	release()
 	before := way.turnedAway()
@@ -372,13 +372,13 @@ func TestARebuildThatTheDatabaseBrokeOffHoldsNobody(t *testing.T) {
 	until(t, "the part is about to be replaced", waiting)
 	way.set(true)
 	release()
-	until(t, "it tries to let the client go", func() bool { return way.turnedAway() > 2 || len(broken) > 0 })
+	until(t, "it tries to resume the client", func() bool { return way.turnedAway() > 2 || len(broken) > 0 })
 	way.set(false)
 	if err := <-broken; err == nil {
 		t.Error("the part was replaced")
 	}
 	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
-		t.Errorf("%d clients are held or quarantined", n)
+		t.Errorf("%d clients are paused or quarantined", n)
 	}
 	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil || w.wrong(t, acme) != 0 {
 		t.Errorf("%d rows are wrong, %v", w.wrong(t, acme), err)
@@ -442,7 +442,7 @@ func TestALeaseIsProlongedWhileAVerifyEnds(t *testing.T) {
 }
 
 // TestAModelIsComparedOnceNoPartIsBeingReplaced has a client's part lack what came
-// while it is held.
+// while it is paused.
 func TestAModelIsComparedOnceNoPartIsBeingReplaced(t *testing.T) {
 	w, stop := spoilt(t)
 	stop()
@@ -450,7 +450,7 @@ func TestAModelIsComparedOnceNoPartIsBeingReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
-		`INSERT INTO quarantine (projection, client, position, event_id, reason, held) VALUES ('names_2', 'cli_acme', '', '', '', true)`,
+		`INSERT INTO quarantine (projection, client, position, event_id, reason, paused) VALUES ('names_2', 'cli_acme', '', '', '', true)`,
 		`DELETE FROM renamings WHERE client = 'cli_acme'`,
 	} {
 		if _, err := w.pool.Exec(t.Context(), sql); err != nil {

@@ -129,8 +129,8 @@ type refused struct {
 const insertQuarantine = `
 INSERT INTO quarantine AS q (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (projection, client) DO UPDATE SET
-	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, held = false
-WHERE q.held`
+	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, paused = false
+WHERE q.paused`
 
 const maxReason = 1000 // bytes
 

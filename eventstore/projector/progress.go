@@ -92,7 +92,7 @@ func (p *Progress) Passed(ctx context.Context, of Projection, client id.Client, 
 
 const placeFor = `
 SELECT coalesce((SELECT least(position,
-		(SELECT min(position) FROM quarantine WHERE projection = $1 AND held AND ($2 = '' OR client = $2)))
+		(SELECT min(position) FROM quarantine WHERE projection = $1 AND paused AND ($2 = '' OR client = $2)))
 	FROM checkpoints WHERE name = $1), '')`
 
 // await looks at the database once. It fails with late, a fault that says how to

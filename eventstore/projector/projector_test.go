@@ -216,11 +216,11 @@ func (w *world) passed(t testing.TB, slot string, at eventstore.Position) {
 func (w *world) complete(t testing.TB, without ...id.Client) {
 	t.Helper()
 	logged := w.one(t, `SELECT count(*) FROM events WHERE type = 'client.renamed' AND NOT client = ANY($1)`, without)
-	held := w.one(t, `
+	stored := w.one(t, `
 		SELECT count(*) FROM events e JOIN names_2.renamings r ON r.position = position_text(e.position) AND r.client = e.client
 		WHERE type = 'client.renamed' AND NOT e.client = ANY($1)`, without)
-	if logged != held {
-		t.Errorf("%d renamings in the log, %d of them in the read model", logged, held)
+	if logged != stored {
+		t.Errorf("%d renamings in the log, %d of them in the read model", logged, stored)
 	}
 }
 

@@ -176,7 +176,7 @@ func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell f
 		if page.err != nil {
 			return page.err
 		}
-		if err := l.polite.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
+		if err := l.throttle.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
 			return err
 		}
 		if page.unknown != nil {
@@ -201,7 +201,7 @@ func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan
 		defer close(pages)
 		for at < upTo {
 			var page decoded
-			page.err = l.polite.step(ctx, func() error {
+			page.err = l.throttle.step(ctx, func() error {
 				records, err := l.next(ctx, at, upTo, limit)
 				if err != nil {
 					return fmt.Errorf("read the log: %w", err)
@@ -209,7 +209,7 @@ func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan
 				if len(records) > 0 {
 					records = records[:fitting(records)]
 					at = records[len(records)-1].Position
-					limit = min(2*limit, eventstore.Fitting(records, bulkSize), l.polite.most(ctx))
+					limit = min(2*limit, eventstore.Fitting(records, bulkSize), l.throttle.most(ctx))
 					page.items, page.unknown = l.decode(records)
 				}
 				return nil

@@ -53,11 +53,11 @@ func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
 				return
 			default:
 			}
-			var reached, held eventstore.Position
+			var reached, stored eventstore.Position
 			err := w.pool.QueryRow(t.Context(), `WITH `+projector.Fresh(names{})+`
-				SELECT f.reached, (SELECT max(position) FROM renamings) FROM fresh f`, acme).Scan(&reached, &held)
-			if err != nil || reached < before || reached != held {
-				t.Errorf("the checkpoint went from %s to %s, and the tables hold %s: %v", before, reached, held, err)
+				SELECT f.reached, (SELECT max(position) FROM renamings) FROM fresh f`, acme).Scan(&reached, &stored)
+			if err != nil || reached < before || reached != stored {
+				t.Errorf("the checkpoint went from %s to %s, and the tables hold %s: %v", before, reached, stored, err)
 				return
 			}
 			before = reached

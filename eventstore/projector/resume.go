@@ -15,7 +15,7 @@ import (
 // that were left out come first, then, where it is quarantined, the event that it
 // stopped at and in order what was passed over since, while everybody else's goes
 // on. Each is applied once. Broken off, it goes on where it was when it is called
-// again; until then the client is held. It fails where there is nothing to apply,
+// again; until then the client is paused. It fails where there is nothing to apply,
 // and with ErrIncomplete where some events are left out again, or the client had
 // to stop again, which leaves it quarantined at that event.
 func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) error {
@@ -49,12 +49,12 @@ func (r *Runner) resume(ctx context.Context, p Projection, slot string, client i
 		return err
 	}
 	l := &leader{
-		Runner: r, projection: p, slot: slot, lease: lead, only: client, polite: newCourtesy(r.Pool), skip: map[id.Client]bool{},
+		Runner: r, projection: p, slot: slot, lease: lead, only: client, throttle: newThrottle(r.Pool), skip: map[id.Client]bool{},
 		at: checkpoint{epoch: epoch, position: q.position, event: q.event},
 	}
 	if !found {
 		if err := l.holdLive(ctx); err != nil {
-			return fmt.Errorf("hold it: %w", err)
+			return fmt.Errorf("pause it: %w", err)
 		}
 	}
 	for _, out := range left {
@@ -62,13 +62,13 @@ func (r *Runner) resume(ctx context.Context, p Projection, slot string, client i
 			return err
 		}
 	}
-	if found && !q.held {
+	if found && !q.paused {
 		if err := l.applyStop(ctx); err != nil {
 			return err
 		}
 	}
 	if !l.skip[client] {
-		if err := l.letGo(ctx, p, slot, l.at); err != nil {
+		if err := l.resumePart(ctx, p, slot, l.at); err != nil {
 			return err
 		}
 	}
@@ -80,34 +80,34 @@ func (l *leader) holdLive(ctx context.Context) error {
 	return l.inPlaceOf(ctx, l.slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		l.at = live
 		return l.asLeader(ctx, l.slot, lead, live, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, holdClient, l.slot, l.only, live.position)
+			_, err := tx.Exec(ctx, pauseClient, l.slot, l.only, live.position)
 			return err
 		})
 	})
 }
 
 // stop is where a client stands: before the event at the position where it is
-// quarantined, behind it where it is held.
+// quarantined, behind it where it is paused.
 type stop struct {
 	position eventstore.Position
 	event    id.Event
 	reason   string
-	held     bool
+	paused   bool
 }
 
-const selectStop = `SELECT position, event_id, reason, held FROM quarantine WHERE projection = $1 AND client = $2`
+const selectStop = `SELECT position, event_id, reason, paused FROM quarantine WHERE projection = $1 AND client = $2`
 
 func (r *Runner) stopOf(ctx context.Context, slot string, client id.Client) (q stop, found bool, err error) {
-	err = r.Pool.QueryRow(ctx, selectStop, slot, client).Scan(&q.position, &q.event, &q.reason, &q.held)
+	err = r.Pool.QueryRow(ctx, selectStop, slot, client).Scan(&q.position, &q.event, &q.reason, &q.paused)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return q, false, nil
 	}
 	return q, err == nil, err
 }
 
-const holdStopped = `
-UPDATE quarantine SET held = true, event_id = '', reason = 'it is being resumed'
-WHERE projection = $1 AND client = $2 AND position = $3 AND NOT held AND ` + onServer + ` $4`
+const pauseStopped = `
+UPDATE quarantine SET paused = true, event_id = '', reason = 'it is being resumed'
+WHERE projection = $1 AND client = $2 AND position = $3 AND NOT paused AND ` + onServer + ` $4`
 
 // applyStop applies the event that a client has stopped at, or leaves it out, and
 // holds the client there; where too many were left out, it stays stopped.
@@ -127,7 +127,7 @@ func (l *leader) applyStop(ctx context.Context) error {
 	defer cancel()
 	var all []refused
 	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) (err error) {
-		if err = exactlyOne(ctx, tx, holdStopped, l.slot, l.only, l.at.position, l.lease.server); err == nil {
+		if err = exactlyOne(ctx, tx, pauseStopped, l.slot, l.only, l.at.position, l.lease.server); err == nil {
 			all, err = l.singly(ctx, tx, items)
 		}
 		return err

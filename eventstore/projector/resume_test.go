@@ -120,7 +120,7 @@ func TestAResumedClientStopsAgain(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.noted(t, acme, named[:later]...)
-	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT held`, acme); n != 1 {
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT paused`, acme); n != 1 {
 		t.Errorf("%d quarantines", n)
 	}
 	if err := w.builder().Resume(t.Context(), ledger{}, acme); err != nil {

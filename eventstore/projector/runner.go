@@ -133,8 +133,8 @@ type leader struct {
 	applied    bool               // the last batch held more than was passed over
 	timeouts   int                // that the next transaction may take; 0: 1
 	only       id.Client          // the one whose events are applied; empty: all
-	held       bool               // its place is that of the client, who is held
-	polite     *courtesy          // in bulk
+	paused     bool               // its place is that of the client, which is paused
+	throttle   *throttle          // in bulk
 	unkeyed    LateKeyed          // the model, while its key is yet to be made; else nil
 }
 
@@ -145,7 +145,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), polite: newCourtesy(r.Pool)}
+	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), throttle: newThrottle(r.Pool)}
 	_, led.prompt = p.(Prompt)
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, slot, l, epoch); err != nil {
@@ -310,8 +310,8 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 	}
 	var retry backoff.Backoff
 	for most := len(items); len(items) > 0; {
-		if l.held && l.skip[l.only] {
-			return nil // it has stopped, and is held no more
+		if l.paused && l.skip[l.only] {
+			return nil // it has stopped, and is paused no more
 		}
 		n := min(most, len(items))
 		err := l.take(ctx, items[:n])
@@ -342,7 +342,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 
 // take applies items, or passes them where none concerns the projection.
 func (l *leader) take(ctx context.Context, items []item) error {
-	if l.held || slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
+	if l.paused || slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
 		l.applied = true
 		return l.transact(ctx, items, l.together)
 	}
@@ -420,8 +420,8 @@ func (l *leader) transact(ctx context.Context, items []item,
 	}
 	defer rollback(ctx, tx)
 	next := l.at.after(len(items), items[len(items)-1].Record)
-	if l.held { // first: it may end as a quarantine
-		if err := exactlyOne(ctx, tx, moveHeld, l.slot, l.only, l.at.position, next.position, l.lease.server); err != nil {
+	if l.paused { // first: it may end as a quarantine
+		if err := exactlyOne(ctx, tx, movePaused, l.slot, l.only, l.at.position, next.position, l.lease.server); err != nil {
 			return Transient(err)
 		}
 	}
@@ -432,7 +432,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 		}
 		return err
 	}
-	if !l.held {
+	if !l.paused {
 		if err := advance(ctx, tx, l.slot, l.lease, l.at, next); err != nil {
 			return Transient(err)
 		}

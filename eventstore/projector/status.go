@@ -33,7 +33,7 @@ type Quarantined struct {
 }
 
 const selectQuarantinesOf = `
-SELECT projection, client, position, event_id, reason, at FROM quarantine WHERE client = $1 AND NOT held`
+SELECT projection, client, position, event_id, reason, at FROM quarantine WHERE client = $1 AND NOT paused`
 
 // QuarantinesOf tells where one client's part has stopped, by slot.
 func QuarantinesOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]Quarantined, error) {

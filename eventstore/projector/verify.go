@@ -147,17 +147,17 @@ func (l *leader) compareTable(ctx context.Context, live pgx.Tx, slot, table stri
 	if err := live.QueryRow(ctx, selectKeyColumns, quote(slot)+"."+quote(table)).Scan(&key); err != nil {
 		return err
 	}
-	shadow, err := l.Pool.Acquire(ctx)
+	conn, err := l.Pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer shadow.Release()
+	defer conn.Release()
 	a, err := digests(ctx, live, slot, table, key)
 	if err != nil {
 		return err
 	}
 	defer a.rows.Close()
-	b, err := digests(ctx, shadow, l.slot, table, key)
+	b, err := digests(ctx, conn, l.slot, table, key)
 	if err != nil {
 		return err
 	}

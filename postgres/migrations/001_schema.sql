@@ -159,7 +159,7 @@ CREATE TABLE leases (
 ) WITH (fillfactor = 50);
 
 -- Clients whose part of a projection stands still: at an event that it cannot apply, or
--- held while the part is being replaced.
+-- paused while the part is being replaced.
 CREATE TABLE quarantine (
 	projection text COLLATE "C" NOT NULL, -- a name of checkpoints
 	client     text COLLATE "C" NOT NULL, -- '' for events that belong to no client
@@ -167,7 +167,7 @@ CREATE TABLE quarantine (
 	event_id   text NOT NULL,
 	reason     text NOT NULL,
 	at         timestamptz NOT NULL DEFAULT now(),
-	held       boolean NOT NULL DEFAULT false, -- the leader passes its events over; the position is that of the part
+	paused     boolean NOT NULL DEFAULT false, -- the leader passes its events over; the position is that of the part
 	PRIMARY KEY (client, projection)
 );
 CREATE INDEX quarantine_projection ON quarantine (projection);

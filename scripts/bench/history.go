@@ -54,7 +54,7 @@ func measureRebuild(ctx context.Context, b *bench) ([]Figure, error) {
 		if err != nil {
 			return figures, err
 		}
-		var rates, polite, meanwhile, before []float64
+		var rates, throttled, meanwhile, before []float64
 		for range b.repetitions() {
 			alone, err := b.tool(ctx, "projections", "rebuild", "users")
 			if err != nil {
@@ -64,13 +64,13 @@ func measureRebuild(ctx context.Context, b *bench) ([]Figure, error) {
 			if err != nil {
 				return figures, err
 			}
-			rates, polite = append(rates, events/alone.Seconds()), append(polite, events/took.Seconds())
+			rates, throttled = append(rates, events/alone.Seconds()), append(throttled, events/took.Seconds())
 			meanwhile, before = append(meanwhile, read.P99), append(before, calm.P99)
 		}
 		name := "rebuild of users, " + number(events) + " events"
 		figures = append(figures,
 			measured("rebuild", name, "events/s", rates, nil, atLeast(50_000)),
-			measured("rebuild", name+", beside GET user", "events/s", polite, rates, nil),
+			measured("rebuild", name+", beside GET user", "events/s", throttled, rates, nil),
 			measured("rebuild", name+", GET user meanwhile, p99", "ms", meanwhile, before, ratioAtMost(2)))
 		if grown {
 			figures = append(figures, measured("rebuild", "rebuild of users, rate with more beside rate with less", "events/s", rates, first, ratioAtLeast(0.8)))
