@@ -84,7 +84,7 @@ func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 
 	for n, of := range []account{a, a, other} {
 		if _, err := f.Pool.Exec(t.Context(), `INSERT INTO left_out (projection, client, position, event_id, type, reason) VALUES ($1, $2, $3, 'evt_1', 'end_user.created', 'a test')`,
-			projector.Slot(projections.Users{}), of.Client.ID, fmt.Sprintf("%016x", n+1)); err != nil {
+			projector.ID(projections.Users{}), of.Client.ID, fmt.Sprintf("%016x", n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -136,7 +136,7 @@ func rebuilt(t testing.TB, f *app.App, model projector.ReadModel) string {
 // rows is every row of a read model's tables, as text.
 func rows(t testing.TB, f *app.App, model projector.ReadModel) map[string][]string {
 	t.Helper()
-	schema := projector.Slot(model)
+	schema := projector.ID(model)
 	found, err := f.Pool.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = $1`, schema)
 	if err != nil {
 		t.Fatal(err)

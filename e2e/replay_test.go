@@ -58,7 +58,7 @@ func undeclaredPositions(t testing.TB, database string) (found []string) {
 	defer conn.Close(t.Context())
 	schemas := make([]string, 0, len(projections.All()))
 	for _, m := range projections.All() {
-		schemas = append(schemas, projector.Slot(m))
+		schemas = append(schemas, projector.ID(m))
 	}
 	rows, err := conn.Query(t.Context(), `
 SELECT format('SELECT %L FROM %I.%I t JOIN events e ON position_text(e.position) = t.%I LIMIT 1', c.table_name || '.' || c.column_name, c.table_schema, c.table_name, c.column_name)

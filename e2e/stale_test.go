@@ -17,7 +17,7 @@ func TestAModelThatStandsStillHoldsNobodyElseUp(t *testing.T) {
 	s := startService(t)
 	a, other := s.signUp(), s.signUp()
 	a.populate(1)
-	pgtest.Lock(t, s.database(), projector.Slot(projections.Users{})+`.users IN SHARE MODE`)
+	pgtest.Lock(t, s.database(), projector.ID(projections.Users{})+`.users IN SHARE MODE`)
 	ctx, stop := context.WithCancel(t.Context())
 	want[httpapi.User](t, http.StatusCreated, a.send("POST", "/api/v1/users", `{"external_id":"late"}`))
 

@@ -206,7 +206,7 @@ func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (APIKey, bool, error
 func (m APIKeys) lookUp(ctx context.Context, hashes [][32]byte) ([]foundKey, error) {
 	found := make([]foundKey, len(hashes))
 	// What the statement fails with, its rows end with.
-	rows, _ := m.Pool.Query(ctx, apiKeysByHash, projector.Slot(m), column(hashes, func(h [32]byte) []byte { return h[:] }))
+	rows, _ := m.Pool.Query(ctx, apiKeysByHash, projector.ID(m), column(hashes, func(h [32]byte) []byte { return h[:] }))
 	var n int64
 	var k foundKey
 	_, err := pgx.ForEachRow(rows, []any{&n, text(&k.ID), text(&k.Client), &k.Scopes, &k.Implied, text(&k.IssuedBy), &k.Revoked, &k.ExpiresAt, &k.LastUsedAt, &k.fresh}, func() error {

@@ -213,7 +213,7 @@ WHERE c.due <= $1 ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
 // none while the read model is yet to be made.
 func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
 	due := map[id.Campaign]id.Client{}
-	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, projector.Slot(m))
+	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, projector.ID(m))
 	if projector.TablesMissing(err) {
 		return due, nil
 	}

@@ -139,7 +139,7 @@ func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) 
 		t.Errorf("the first three are %v", found)
 	}
 	if _, err := w.pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`,
-		projector.Slot(campaigns), string(w.acme)); err != nil {
+		projector.ID(campaigns), string(w.acme)); err != nil {
 		t.Fatal(err)
 	}
 	if found := due(3); found[late] != w.bolt || len(found) != 3 {

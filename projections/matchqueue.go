@@ -204,9 +204,9 @@ FROM next WHERE s.client = next.client`
 // once the users model knows them all.
 func (m MatchQueue) queueEveryone(ctx context.Context) error {
 	var some bool
-	err := m.Pool.QueryRow(ctx, someSweepEveryone, projector.Slot(Users{})).Scan(&some)
+	err := m.Pool.QueryRow(ctx, someSweepEveryone, projector.ID(Users{})).Scan(&some)
 	if err == nil && some {
-		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.Slot(Users{}), everyoneAtOnce)
+		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.ID(Users{}), everyoneAtOnce)
 	}
 	if err != nil {
 		return fmt.Errorf("queue those who were there: %w", err)

@@ -195,7 +195,7 @@ func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
 	first := w.create(w.acme, "first", `{}`)
 	w.fill(1000)
 	w.stop()
-	_, err := w.pool.Exec(t.Context(), holdUsers, projector.Slot(projections.Users{}), w.acme)
+	_, err := w.pool.Exec(t.Context(), holdUsers, projector.ID(projections.Users{}), w.acme)
 	w.check(err)
 	w.follow(projections.Users{})
 	second := w.create(w.acme, "second", `{}`)

@@ -244,7 +244,7 @@ func (m PublicEvents) NameUsers(ctx context.Context, client id.Client, eventual 
 
 var nextPublic = `
 SELECT stopped.clients, ` + publicColumns + `
-FROM (SELECT coalesce(array_agg(q.client), '{}') AS clients FROM quarantine q WHERE q.projection = '` + projector.Slot(PublicEvents{}) + `') stopped
+FROM (SELECT coalesce(array_agg(q.client), '{}') AS clients FROM quarantine q WHERE q.projection = '` + projector.ID(PublicEvents{}) + `') stopped
 LEFT JOIN LATERAL (SELECT ` + publicColumns + ` FROM public_events e WHERE e.position > $1 ORDER BY e.position LIMIT $2) e ON true
 ORDER BY e.position`
 
@@ -273,7 +273,7 @@ func (m PublicEvents) Next(ctx context.Context, after eventstore.Position, limit
 
 // End is how far the model has come.
 func (m PublicEvents) End(ctx context.Context) (at eventstore.Position, err error) {
-	err = m.Pool.QueryRow(ctx, `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`, projector.Slot(m)).Scan(&at)
+	err = m.Pool.QueryRow(ctx, `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`, projector.ID(m)).Scan(&at)
 	return at, err
 }
 

@@ -105,7 +105,7 @@ func (w *world) await(m projector.ReadModel) {
 	w.Helper()
 	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(2 * time.Millisecond) {
 		var made bool
-		if err := w.pool.QueryRow(w.Context(), `SELECT to_regnamespace($1) IS NOT NULL`, projector.Slot(m)).Scan(&made); err != nil {
+		if err := w.pool.QueryRow(w.Context(), `SELECT to_regnamespace($1) IS NOT NULL`, projector.ID(m)).Scan(&made); err != nil {
 			w.Fatal(err)
 		}
 		if made {

@@ -36,9 +36,9 @@ WHERE checkpoints.lease_epoch <= excluded.lease_epoch
 RETURNING epoch, position, event_id, events`
 
 // claim reads a checkpoint, and keeps every older leader from writing it.
-func claim(ctx context.Context, tx pgx.Tx, slot string, l lease, logEpoch string) (checkpoint, error) {
+func claim(ctx context.Context, tx pgx.Tx, projectionID string, l lease, logEpoch string) (checkpoint, error) {
 	var c checkpoint
-	err := tx.QueryRow(ctx, claimCheckpoint, slot, l.epoch, logEpoch, l.server).
+	err := tx.QueryRow(ctx, claimCheckpoint, projectionID, l.epoch, logEpoch, l.server).
 		Scan(&c.epoch, &c.position, &c.event, &c.events)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, errLost
@@ -62,21 +62,21 @@ const inMemory = ` AND set_config('synchronous_commit', 'off', true) = 'off'`
 const passCheckpoint = advanceCheckpoint + inMemory
 
 // pass advances a checkpoint on its own, past events that change nothing else.
-func pass(ctx context.Context, pool *pgxpool.Pool, slot string, l lease, from, to checkpoint) error {
-	return move(ctx, pool, passCheckpoint, slot, l, from, to)
+func pass(ctx context.Context, pool *pgxpool.Pool, projectionID string, l lease, from, to checkpoint) error {
+	return move(ctx, pool, passCheckpoint, projectionID, l, from, to)
 }
 
 // advance moves a checkpoint on from where its leader knows it. It fails with
 // errLost when it is elsewhere, or another's, or on another server.
-func advance(ctx context.Context, tx pgx.Tx, slot string, l lease, from, to checkpoint) error {
-	return move(ctx, tx, advanceCheckpoint, slot, l, from, to)
+func advance(ctx context.Context, tx pgx.Tx, projectionID string, l lease, from, to checkpoint) error {
+	return move(ctx, tx, advanceCheckpoint, projectionID, l, from, to)
 }
 
 func move(ctx context.Context, db interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, sql, slot string, l lease, from, to checkpoint,
+}, sql, projectionID string, l lease, from, to checkpoint,
 ) error {
-	tag, err := db.Exec(ctx, sql, slot, l.epoch,
+	tag, err := db.Exec(ctx, sql, projectionID, l.epoch,
 		from.position, to.position, to.event, to.events, to.epoch, l.server)
 	if err != nil {
 		return fmt.Errorf("advance the checkpoint: %w", err)
@@ -151,13 +151,13 @@ func (r *Runner) lowerHeads(ctx context.Context) error {
 
 // remedy adds to ErrRestored what to do about it. The model is nil for what is
 // none.
-func remedy(slot string, model ReadModel, err error) error {
+func remedy(projectionID string, model ReadModel, err error) error {
 	if !errors.Is(err, ErrRestored) {
 		return err
 	}
-	way := "let it go on from the end of the log, without what it has not seen: kindred projections skip " + slot
+	way := "let it go on from the end of the log, without what it has not seen: kindred projections skip " + projectionID
 	if model != nil {
 		way = "build it anew: kindred projections rebuild " + model.Name()
 	}
-	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, or %s", slot, err, way)
+	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, or %s", projectionID, err, way)
 }

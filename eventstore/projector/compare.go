@@ -19,7 +19,7 @@ var ErrLed = errors.New("another process leads it")
 // the log's end. Report, which may be nil, is called after each batch.
 func (r *Runner) CatchUp(ctx context.Context, p Projection, report func(Rebuilding)) error {
 	err := insist(ctx, func() error {
-		return r.alone(ctx, Slot(p), ErrLed, func(ctx context.Context, l lease) error {
+		return r.alone(ctx, ID(p), ErrLed, func(ctx context.Context, l lease) error {
 			led, err := r.begin(ctx, p, l.name, l)
 			if err != nil {
 				return err
@@ -41,8 +41,8 @@ WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection
 // Places tells how far read models have come, in the snapshot of a
 // transaction. It is false where they are not all at one place, with all clients.
 func Places(ctx context.Context, tx pgx.Tx, models []ReadModel) (at eventstore.Position, same bool, err error) {
-	slots := SearchPath(models...)
-	rows, err := tx.Query(ctx, selectPlaces, slots)
+	projectionIDs := SearchPath(models...)
+	rows, err := tx.Query(ctx, selectPlaces, projectionIDs)
 	if err != nil {
 		return "", false, fmt.Errorf("read the checkpoints: %w", err)
 	}
@@ -52,7 +52,7 @@ func Places(ctx context.Context, tx pgx.Tx, models []ReadModel) (at eventstore.P
 	if err != nil {
 		return "", false, fmt.Errorf("read the checkpoints: %w", err)
 	}
-	if len(places) < len(slots) {
+	if len(places) < len(projectionIDs) {
 		return "", false, nil
 	}
 	for _, place := range places {
@@ -79,7 +79,7 @@ SELECT position, client || '/' || ordinal AS place FROM HISTORY.history_events W
 // knows the clients' ordinals. Only the rows of a client are compared, unless
 // that is empty.
 func NewSide(ctx context.Context, tx pgx.Tx, history ReadModel, client id.Client) (Side, error) {
-	fill := strings.ReplaceAll(makePlaces, "HISTORY", quote(Slot(history)))
+	fill := strings.ReplaceAll(makePlaces, "HISTORY", quote(ID(history)))
 	if _, err := tx.Exec(ctx, fill, string(client)); err != nil {
 		return Side{}, fmt.Errorf("read the places of events: %w", err)
 	}
@@ -93,16 +93,16 @@ func NewSide(ctx context.Context, tx pgx.Tx, history ReadModel, client id.Client
 // tells found each row that they do not share: Missing is what there has and
 // here lacks. Positions need not be the same, but must mean the same events.
 func Compare(ctx context.Context, m ReadModel, here, there Side, found func(Difference)) (checked Checked, err error) {
-	tables, err := tablesOf(ctx, there.tx, Slot(m))
+	tables, err := tablesOf(ctx, there.tx, ID(m))
 	if err != nil {
 		return checked, fmt.Errorf("compare %s: %w", m.Name(), err)
 	}
 	for _, table := range tables {
-		a, err := here.digests(ctx, Slot(m), table)
+		a, err := here.digests(ctx, ID(m), table)
 		if err != nil {
 			return checked, fmt.Errorf("compare %s: %w", table, err)
 		}
-		b, err := there.digests(ctx, Slot(m), table)
+		b, err := there.digests(ctx, ID(m), table)
 		if err == nil {
 			err = merge(a, b, table, &checked, found)
 			b.rows.Close()

@@ -6,8 +6,10 @@ import (
 	"kindred/eventstore"
 )
 
-// Look tells tests what this process knows of a slot.
-func (p *Progress) Look(slot string) (eventstore.Position, <-chan struct{}) { return p.look(slot) }
+// Look tells tests what this process knows of a projection.
+func (p *Progress) Look(projectionID string) (eventstore.Position, <-chan struct{}) {
+	return p.look(projectionID)
+}
 
 // Patience tells tests how long what follows a batch of n may be gathered.
 func Patience(prompt, applied bool, n int) time.Duration {

@@ -24,8 +24,8 @@ type At struct {
 //	WITH ` + projector.Fresh(p) + ` SELECT f.reached, f.head, f.quarantined, u.id …
 //	FROM fresh f LEFT JOIN users u ON u.client = $1 …
 func Fresh(p Projection) string {
-	slot := `'` + Slot(p) + `'` // letters, digits and underscores
-	return freshPaused + slot + freshReached + slot + freshHead + slot + freshQuarantined
+	projectionID := `'` + ID(p) + `'` // letters, digits and underscores
+	return freshPaused + projectionID + freshReached + projectionID + freshHead + projectionID + freshQuarantined
 }
 
 const (
@@ -44,13 +44,13 @@ const (
 // what it needs after w. A row of w stays one row, looked up for itself,
 // however many the planner expects.
 func FreshEach(p Projection) (columns, joins string) {
-	slot := `'` + Slot(p) + `'`
-	columns = `coalesce(CASE WHEN paused.paused THEN paused.position ELSE (SELECT position FROM checkpoints WHERE name = ` + slot + `) END, '') AS reached,
+	projectionID := `'` + ID(p) + `'`
+	columns = `coalesce(CASE WHEN paused.paused THEN paused.position ELSE (SELECT position FROM checkpoints WHERE name = ` + projectionID + `) END, '') AS reached,
 	coalesce(heads.position, '') AS head, coalesce(NOT paused.paused, false) AS quarantined`
 	joins = `
 LEFT JOIN LATERAL (SELECT h.position FROM heads h WHERE h.client = w.client LIMIT 1) heads ON true
 LEFT JOIN LATERAL (
-	SELECT q.position, q.paused FROM quarantine q WHERE q.projection = ` + slot + ` AND q.client = w.client LIMIT 1
+	SELECT q.position, q.paused FROM quarantine q WHERE q.projection = ` + projectionID + ` AND q.client = w.client LIMIT 1
 ) paused ON true`
 	return columns, joins
 }
@@ -75,12 +75,12 @@ func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Conte
 	if r.AtOnce {
 		return once(ctx)
 	}
-	return fault.Await(anew(ctx, Slot(r.Of)), once)
+	return fault.Await(anew(ctx, ID(r.Of)), once)
 }
 
 func (r Reader) once(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
 	late := stale
-	return r.Progress.await(ctx, Slot(r.Of), func(wanted *eventstore.Position) (bool, error) {
+	return r.Progress.await(ctx, ID(r.Of), func(wanted *eventstore.Position) (bool, error) {
 		at, err := read(ctx)
 		switch {
 		case TablesMissing(err) && eventual:

@@ -221,10 +221,10 @@ func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
 }
 
 func TestNamesAreFitForSQL(t *testing.T) {
-	if got := projector.Slot(names{}); got != "names_2" {
-		t.Errorf("slot %q", got)
+	if got := projector.ID(names{}); got != "names_2" {
+		t.Errorf("id %q", got)
 	}
-	if got := projector.Slot(counter{}); got != "counter" {
+	if got := projector.ID(counter{}); got != "counter" {
 		t.Errorf("what is no read model keeps its place under %q", got)
 	}
 	if got := projector.Fresh(names{}); strings.Contains(got, "SLOT") || strings.Count(got, "'names_2'") != 3 {
@@ -235,7 +235,7 @@ func TestNamesAreFitForSQL(t *testing.T) {
 			t.Error("a name with a quote was taken")
 		}
 	}()
-	projector.Slot(named("x'y"))
+	projector.ID(named("x'y"))
 }
 
 type named string

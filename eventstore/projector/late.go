@@ -50,11 +50,11 @@ const selectKeyed = `SELECT EXISTS (SELECT FROM pg_constraint WHERE connamespace
 // it from the start.
 func (l *leader) findKey(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	late, ok := m.(LateKeyed)
-	if !ok || l.slot == Slot(m) {
+	if !ok || l.projectionID == ID(m) {
 		return nil
 	}
 	var keyed bool
-	if err := tx.QueryRow(ctx, selectKeyed, quote(l.slot)).Scan(&keyed); err != nil {
+	if err := tx.QueryRow(ctx, selectKeyed, quote(l.projectionID)).Scan(&keyed); err != nil {
 		return err
 	}
 	if !keyed {
@@ -76,7 +76,7 @@ func (l *leader) makeKey(ctx context.Context) error {
 		return nil
 	}
 	if err := l.define(ctx, l.unkeyed.Key()); err != nil {
-		return fmt.Errorf("make the key of %s: %w", l.slot, err)
+		return fmt.Errorf("make the key of %s: %w", l.projectionID, err)
 	}
 	l.unkeyed = nil
 	return nil
@@ -93,7 +93,7 @@ func (l *leader) finish(ctx context.Context, m ReadModel) error {
 		making.Go(func() error { return l.define(within, index) })
 	}
 	if err := making.Wait(); err != nil {
-		return fmt.Errorf("make the indexes of %s: %w", l.slot, err)
+		return fmt.Errorf("make the indexes of %s: %w", l.projectionID, err)
 	}
 	return l.define(ctx, analyze)
 }
@@ -121,9 +121,9 @@ func (l *leader) define(ctx context.Context, ddl string) error {
 // callOffVacuum ends a vacuum of the live tables, which would hold up the one
 // that drops them, and with it everybody else: the server gives way to a lock
 // that nobody who reads or writes waits for.
-func (l *leader) callOffVacuum(ctx context.Context, slot string) error {
+func (l *leader) callOffVacuum(ctx context.Context, projectionID string) error {
 	err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-		tables, err := tablesOf(ctx, tx, slot)
+		tables, err := tablesOf(ctx, tx, projectionID)
 		if err != nil || len(tables) == 0 {
 			return err
 		}
@@ -131,7 +131,7 @@ func (l *leader) callOffVacuum(ctx context.Context, slot string) error {
 			return err
 		}
 		for _, table := range tables {
-			if _, err := tx.Exec(ctx, `LOCK TABLE `+pgx.Identifier{slot, table}.Sanitize()+` IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
+			if _, err := tx.Exec(ctx, `LOCK TABLE `+pgx.Identifier{projectionID, table}.Sanitize()+` IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
 				return err
 			}
 		}

@@ -155,7 +155,7 @@ func TestAnIndexThatIsNewIsMadeForTablesThatStand(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- w.runner("later").Run(ctx, m) }()
 	w.enrol(t, 3, 4)
-	w.passed(t, projector.Slot(m), w.append(t, "cli_last", "client.signed_up", 1, []byte(`{}`)))
+	w.passed(t, projector.ID(m), w.append(t, "cli_last", "client.signed_up", 1, []byte(`{}`)))
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)

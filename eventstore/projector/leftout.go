@@ -75,29 +75,29 @@ SELECT count(*), coalesce((array_agg(format('client %s at event %s, position %s:
 FROM quarantine WHERE projection = $1 AND ($2 = '' OR client = $2) AND NOT paused`
 )
 
-// complete fails with ErrIncomplete where a slot left events out or stopped for
+// complete fails with ErrIncomplete where a projection left events out or stopped for
 // a client; without one, for any.
-func (r *Runner) complete(ctx context.Context, slot string, client id.Client) error {
+func (r *Runner) complete(ctx context.Context, projectionID string, client id.Client) error {
 	var events, clients int
 	var event, stopped string
-	err := r.Pool.QueryRow(ctx, incompleteEvents, slot, client).Scan(&events, &event)
+	err := r.Pool.QueryRow(ctx, incompleteEvents, projectionID, client).Scan(&events, &event)
 	if err == nil {
-		err = r.Pool.QueryRow(ctx, incompleteClients, slot, client).Scan(&clients, &stopped)
+		err = r.Pool.QueryRow(ctx, incompleteClients, projectionID, client).Scan(&clients, &stopped)
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("read what was left out of %s: %w", slot, err)
+		return fmt.Errorf("read what was left out of %s: %w", projectionID, err)
 	case clients > 0:
-		return fmt.Errorf("%w: %d events left out of %s, %d clients quarantined, such as %s", ErrIncomplete, events, slot, clients, stopped)
+		return fmt.Errorf("%w: %d events left out of %s, %d clients quarantined, such as %s", ErrIncomplete, events, projectionID, clients, stopped)
 	case events > 0:
-		return fmt.Errorf("%w: %d left out of %s, such as %s", ErrIncomplete, events, slot, event)
+		return fmt.Errorf("%w: %d left out of %s, such as %s", ErrIncomplete, events, projectionID, event)
 	}
 	return nil
 }
 
-// leftOutOf lists what a slot left out of a client, in the order of the log.
-func leftOutOf(ctx context.Context, pool *pgxpool.Pool, slot string, client id.Client) ([]LeftOut, error) {
-	rows, err := pool.Query(ctx, selectLeftOut, slot, client)
+// leftOutOf lists what a projection left out of a client, in the order of the log.
+func leftOutOf(ctx context.Context, pool *pgxpool.Pool, projectionID string, client id.Client) ([]LeftOut, error) {
+	rows, err := pool.Query(ctx, selectLeftOut, projectionID, client)
 	if err != nil {
 		return nil, err
 	}
@@ -119,14 +119,14 @@ func (l *leader) retry(ctx context.Context, out LeftOut) error {
 		return unknown
 	}
 	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		done, err := tx.Exec(ctx, deleteLeftOut, l.slot, l.only, out.Position)
+		done, err := tx.Exec(ctx, deleteLeftOut, l.projectionID, l.only, out.Position)
 		if err == nil && !gone && done.RowsAffected() == 1 {
 			_, err = l.together(ctx, tx, items)
 		}
 		return err
 	})
 	if isPoison(err) {
-		_, err = l.Pool.Exec(ctx, explainLeftOut, l.slot, l.only, out.Position, legible(reason(err)))
+		_, err = l.Pool.Exec(ctx, explainLeftOut, l.projectionID, l.only, out.Position, legible(reason(err)))
 	}
 	return err
 }

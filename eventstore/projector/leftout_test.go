@@ -21,15 +21,15 @@ func (w *world) lenient(name string, most int) *projector.Runner {
 	return r
 }
 
-// leftOut lists what stands left out of a slot.
-func (w *world) leftOut(t *testing.T, slot string) (all []projector.LeftOut) {
+// leftOut lists what stands left out of a projection.
+func (w *world) leftOut(t *testing.T, projectionID string) (all []projector.LeftOut) {
 	t.Helper()
 	list, err := projector.List(t.Context(), w.pool)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range list {
-		if s.Name == slot {
+		if s.Name == projectionID {
 			all = s.LeftOut
 		}
 	}

@@ -28,7 +28,7 @@ const maxSchemaName = 63 // bytes, as Postgres cuts names
 // where events were left out, it fails with ErrIncomplete once the part is in
 // place. Where it fails otherwise or is broken off, the part goes on as it was before.
 func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
-	shadow := Slot(m) + "_" + string(client)
+	shadow := ID(m) + "_" + string(client)
 	if client == "" || len(shadow) > maxSchemaName {
 		return fmt.Errorf("rebuild %s: %q is no client", m.Name(), client)
 	}
@@ -51,7 +51,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	if err != nil {
 		return err
 	}
-	return r.complete(ctx, Slot(m), client)
+	return r.complete(ctx, ID(m), client)
 }
 
 const selectDivided = `
@@ -61,7 +61,7 @@ FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'`
 // divided says whether each row of a live model says whose it is.
 func (r *Runner) divided(ctx context.Context, m ReadModel) error {
 	var divided *bool
-	err := r.Pool.QueryRow(ctx, selectDivided, quote(Slot(m))).Scan(&divided)
+	err := r.Pool.QueryRow(ctx, selectDivided, quote(ID(m))).Scan(&divided)
 	switch {
 	case err != nil:
 		return err
@@ -78,17 +78,17 @@ func (r *Runner) divided(ctx context.Context, m ReadModel) error {
 // brought to the live place after, and the client resumed. Pauses are in
 // the database, so a rebuild that begins again after a crash ends it too.
 func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	slot := Slot(m)
+	projectionID := ID(m)
 	tell(report, Rebuilding{Phase: Replacing, Events: l.at.events, Expected: l.at.events})
-	err := l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+	err := l.inPlaceOf(ctx, projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		if err := verify(ctx, l.Log.Store, live, l.at.epoch); err != nil {
-			return remedy(slot, m, err)
+			return remedy(projectionID, m, err)
 		}
 		if live.position < l.at.position { // it was begun anew meanwhile
 			return errBehind
 		}
-		return l.asLeader(ctx, slot, lead, live, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, pauseClient, slot, l.only, live.position)
+		return l.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, pauseClient, projectionID, l.only, live.position)
 			return err
 		})
 	})
@@ -99,15 +99,15 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 	if err := l.catchUp(ctx, nil); err != nil {
 		return err
 	}
-	if err := l.swapPart(ctx, slot); err != nil {
+	if err := l.swapPart(ctx, projectionID); err != nil {
 		return fmt.Errorf("put the new rows in place: %w", err)
 	}
 	if !l.skip[l.only] {
-		if err := l.resumePart(ctx, m, slot, l.at); err != nil {
+		if err := l.resumePart(ctx, m, projectionID, l.at); err != nil {
 			return fmt.Errorf("resume %s: %w", l.only, err)
 		}
 	}
-	return l.dropShadow(ctx, l.slot)
+	return l.dropShadow(ctx, l.projectionID)
 }
 
 const (
@@ -124,21 +124,21 @@ FROM quarantine b WHERE live.projection = $1 AND live.client = $2 AND b.projecti
 )
 
 // swapPart replaces the rows of the client, which is paused.
-func (l *leader) swapPart(ctx context.Context, slot string) error {
+func (l *leader) swapPart(ctx context.Context, projectionID string) error {
 	l.lease.reached.Store(nil) // its checkpoint goes
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		if err := exactlyOne(ctx, tx, keepPaused, slot, l.only, l.at.position); err != nil {
+		if err := exactlyOne(ctx, tx, keepPaused, projectionID, l.only, l.at.position); err != nil {
 			return err // the whole model was rebuilt meanwhile
 		}
-		if err := advance(ctx, tx, l.slot, l.lease, l.at, l.at); err != nil {
+		if err := advance(ctx, tx, l.projectionID, l.lease, l.at, l.at); err != nil {
 			return err // somebody else rebuilds this part now
 		}
-		tables, err := tablesOf(ctx, tx, slot)
+		tables, err := tablesOf(ctx, tx, projectionID)
 		if err != nil {
 			return err
 		}
 		for _, table := range tables {
-			live, shadow := pgx.Identifier{slot, table}.Sanitize(), pgx.Identifier{l.slot, table}.Sanitize()
+			live, shadow := pgx.Identifier{projectionID, table}.Sanitize(), pgx.Identifier{l.projectionID, table}.Sanitize()
 			if _, err := tx.Exec(ctx, `DELETE FROM `+live+` WHERE client = $1`, l.only); err != nil {
 				return err
 			}
@@ -146,18 +146,18 @@ func (l *leader) swapPart(ctx context.Context, slot string) error {
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, clearLeftOut, slot, l.only); err != nil {
+		if _, err := tx.Exec(ctx, clearLeftOut, projectionID, l.only); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, copyLeftOut, slot, l.only, l.slot); err != nil {
+		if _, err := tx.Exec(ctx, copyLeftOut, projectionID, l.only, l.projectionID); err != nil {
 			return err
 		}
 		if l.skip[l.only] {
-			if err := exactlyOne(ctx, tx, stayStopped, slot, l.only, l.slot); err != nil {
+			if err := exactlyOne(ctx, tx, stayStopped, projectionID, l.only, l.projectionID); err != nil {
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, deleteCheckpoint, l.slot)
+		_, err = tx.Exec(ctx, deleteCheckpoint, l.projectionID)
 		return err
 	})
 }
@@ -172,25 +172,25 @@ func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 
 // resumePart brings the part of a client that is paused from its place to where the
 // live model is, by and by, and at last while that stands still.
-func (l *leader) resumePart(ctx context.Context, p Projection, slot string, from checkpoint) error {
+func (l *leader) resumePart(ctx context.Context, p Projection, projectionID string, from checkpoint) error {
 	quiet := *l.Runner
 	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
 	part := &leader{
-		Runner: &quiet, projection: p, slot: slot, start: startStatement(p, slot), at: from, skip: map[id.Client]bool{},
+		Runner: &quiet, projection: p, projectionID: projectionID, start: startStatement(p, projectionID), at: from, skip: map[id.Client]bool{},
 		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, paused: true,
 		throttle: l.throttle,
 	}
 	if err := part.catchUp(ctx, nil); err != nil || part.skip[part.only] {
 		return err
 	}
-	return l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+	return l.inPlaceOf(ctx, projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		// From here on the live leader has passed nothing of the client that is not
 		// applied below, and will pass what comes after.
 		if err := part.catchUpTo(ctx, live.position, func() {}); err != nil || part.skip[part.only] {
 			return err
 		}
-		return l.asLeader(ctx, slot, lead, live, func(tx pgx.Tx) error {
-			return exactlyOne(ctx, tx, deletePaused, slot, l.only, part.at.position)
+		return l.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
+			return exactlyOne(ctx, tx, deletePaused, projectionID, l.only, part.at.position)
 		})
 	})
 }
@@ -213,44 +213,44 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
 		defer cancel()
 	}
-	slot := Slot(m)
-	at, err := l.pausedAt(ctx, slot)
+	projectionID := ID(m)
+	at, err := l.pausedAt(ctx, projectionID)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err == nil:
-		err = l.resumePart(ctx, m, slot, checkpoint{epoch: l.at.epoch, position: at})
+		err = l.resumePart(ctx, m, projectionID, checkpoint{epoch: l.at.epoch, position: at})
 	}
 	if err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	_, stopErr := l.Pool.Exec(ctx, stopPaused, slot, l.only)
+	_, stopErr := l.Pool.Exec(ctx, stopPaused, projectionID, l.only)
 	return fmt.Errorf("resume %s: %w", l.only, errors.Join(err, stopErr))
 }
 
 // pausedAt is the position of the client's part, which is paused. Where the database is away, it
 // waits a moment for that.
-func (l *leader) pausedAt(ctx context.Context, slot string) (at eventstore.Position, err error) {
+func (l *leader) pausedAt(ctx context.Context, projectionID string) (at eventstore.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
 	var rest backoff.Backoff
 	for {
-		err = l.Pool.QueryRow(ctx, selectPaused, slot, l.only).Scan(&at)
+		err = l.Pool.QueryRow(ctx, selectPaused, projectionID, l.only).Scan(&at)
 		if !isAway(err) || rest.Wait(ctx) != nil {
 			return at, err
 		}
 	}
 }
 
-// asLeader changes what is paused, which the next leader of the slot must see.
-func (l *leader) asLeader(ctx context.Context, slot string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
+// asLeader changes what is paused, which the next leader of the projection must see.
+func (l *leader) asLeader(ctx context.Context, projectionID string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {
 			return err
 		}
-		return advance(ctx, tx, slot, lead, at, at)
+		return advance(ctx, tx, projectionID, lead, at, at)
 	})
 }
 
@@ -263,7 +263,7 @@ func (l *leader) target(ctx context.Context) (eventstore.Position, error) {
 		return l.Log.Store.Head(ctx)
 	}
 	var live eventstore.Position // Start where there is none
-	err := l.Pool.QueryRow(ctx, selectReached, Slot(l.projection)).Scan(&live)
+	err := l.Pool.QueryRow(ctx, selectReached, ID(l.projection)).Scan(&live)
 	return live, err
 }
 

@@ -100,7 +100,7 @@ func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []ref
 			return nil, Transient(err)
 		}
 		r := refused{at: it.Record, reason: reason(err)}
-		if err := r.store(ctx, tx, l.slot, l.allowed()); err != nil {
+		if err := r.store(ctx, tx, l.projectionID, l.allowed()); err != nil {
 			return nil, Transient(err)
 		}
 		stops[it.Client], all = r.stops, append(all, r)
@@ -140,15 +140,15 @@ func legible(reason string) string {
 }
 
 // store leaves the event out, or stops its client where so many are already.
-func (r *refused) store(ctx context.Context, tx pgx.Tx, slot string, allowed int) error {
-	done, err := tx.Exec(ctx, insertLeftOut, slot, r.at.Client, r.at.Position, r.at.ID, r.at.Type, legible(r.reason), allowed)
+func (r *refused) store(ctx context.Context, tx pgx.Tx, projectionID string, allowed int) error {
+	done, err := tx.Exec(ctx, insertLeftOut, projectionID, r.at.Client, r.at.Position, r.at.ID, r.at.Type, legible(r.reason), allowed)
 	if err != nil {
 		return fmt.Errorf("leave out an event of %s: %w", r.at.Client, err)
 	}
 	if r.stops = done.RowsAffected() == 0; !r.stops {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insertQuarantine, slot, r.at.Client, r.at.Position, r.at.ID, legible(r.reason)); err != nil {
+	if _, err := tx.Exec(ctx, insertQuarantine, projectionID, r.at.Client, r.at.Position, r.at.ID, legible(r.reason)); err != nil {
 		return fmt.Errorf("quarantine %s: %w", r.at.Client, err)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (r *refused) store(ctx context.Context, tx pgx.Tx, slot string, allowed int
 // report tells of what could not be applied, once that is committed.
 func (l *leader) report(ctx context.Context, all []refused) {
 	for _, r := range all {
-		logger := l.Logger.With("projection", l.slot, "client", r.at.Client,
+		logger := l.Logger.With("projection", l.projectionID, "client", r.at.Client,
 			"position", r.at.Position, "event_id", r.at.ID, "type", r.at.Type, "reason", r.reason)
 		if r.stops {
 			l.skip[r.at.Client] = true
@@ -167,13 +167,13 @@ func (l *leader) report(ctx context.Context, all []refused) {
 			logger.ErrorContext(ctx, "event left out")
 		}
 	}
-	l.Metrics.refused(l.slot, len(l.skip), l.leftOut)
+	l.Metrics.refused(l.projectionID, len(l.skip), l.leftOut)
 }
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`
 
-func quarantined(ctx context.Context, tx pgx.Tx, slot string) (map[id.Client]bool, error) {
-	rows, err := tx.Query(ctx, selectQuarantined, slot)
+func quarantined(ctx context.Context, tx pgx.Tx, projectionID string) (map[id.Client]bool, error) {
+	rows, err := tx.Query(ctx, selectQuarantined, projectionID)
 	if err != nil {
 		return nil, err
 	}

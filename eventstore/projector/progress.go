@@ -20,9 +20,9 @@ import (
 const (
 	channel     = "kindred_checkpoint"
 	announceGap = 10 * time.Millisecond // announcements of a burst go together
-	gatherTime  = 20 * time.Millisecond // between two batches of a slot that has caught up
+	gatherTime  = 20 * time.Millisecond // between two batches of a projection that has caught up
 	promptTime  = 2 * time.Millisecond  // of one that is prompt
-	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a slot is passed over
+	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a projection is passed over
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
 	maxWait     = 2 * time.Second
@@ -39,23 +39,23 @@ type Progress struct {
 	server atomic.Int64
 	heard  atomic.Int64 // the server that is listened to; 0: none
 
-	mu      sync.Mutex
-	slots   map[string]*reached
-	pending map[string]eventstore.Position // to be announced
-	dirty   chan struct{}
+	mu          sync.Mutex
+	projections map[string]*reached
+	pending     map[string]eventstore.Position // to be announced
+	dirty       chan struct{}
 }
 
-// reached is how far a slot is known to be. Changed is closed with each change.
+// reached is how far a projection is known to be. Changed is closed with each change.
 type reached struct {
 	position eventstore.Position
 	changed  chan struct{}
-	asked    chan struct{} // of capacity 1: somebody waits for the slot
+	asked    chan struct{} // of capacity 1: somebody waits for the projection
 }
 
 // NewProgress makes a Progress that knows nothing. Run keeps it informed.
 func NewProgress(pool *pgxpool.Pool, logger *slog.Logger) *Progress {
 	return &Progress{
-		Pool: pool, Logger: logger, slots: map[string]*reached{},
+		Pool: pool, Logger: logger, projections: map[string]*reached{},
 		pending: map[string]eventstore.Position{}, dirty: make(chan struct{}, 1),
 	}
 }
@@ -74,18 +74,18 @@ func (p *Progress) Run(ctx context.Context) {
 // client, or, without one, for every client; then it fails with a fault of
 // kind Unavailable.
 func (p *Progress) Wait(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
-	return fault.Await(anew(ctx, Slot(of)), func(ctx context.Context) error { return p.Passed(ctx, of, client, position) })
+	return fault.Await(anew(ctx, ID(of)), func(ctx context.Context) error { return p.Passed(ctx, of, client, position) })
 }
 
 // Passed is Wait, which fails at once where the projection has not passed the position
 // yet, with a fault that says how to wait (fault.Fault.Soon).
 func (p *Progress) Passed(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
-	return p.await(ctx, Slot(of), func(wanted *eventstore.Position) (content bool, err error) {
+	return p.await(ctx, ID(of), func(wanted *eventstore.Position) (content bool, err error) {
 		if *wanted == "" {
 			*wanted = position
 		}
 		var at eventstore.Position
-		err = p.Pool.QueryRow(ctx, placeFor, Slot(of), client).Scan(&at)
+		err = p.Pool.QueryRow(ctx, placeFor, ID(of), client).Scan(&at)
 		return at >= *wanted, err
 	}, stale)
 }
@@ -98,19 +98,19 @@ SELECT coalesce((SELECT least(position,
 // await looks at the database once. It fails with late, a fault that says how to
 // wait, where the look is not content; asked again with the context of that wait,
 // it looks for what was wanted at first.
-func (p *Progress) await(ctx context.Context, slot string,
+func (p *Progress) await(ctx context.Context, projectionID string,
 	look func(wanted *eventstore.Position) (content bool, err error), late func() *fault.Fault,
 ) error {
-	w, _ := ctx.Value(slotKey(slot)).(*waiting)
+	w, _ := ctx.Value(projectionKey(projectionID)).(*waiting)
 	if w == nil {
-		w = &waiting{progress: p, slot: slot, every: firstPoll, left: maxWait}
+		w = &waiting{progress: p, projectionID: projectionID, every: firstPoll, left: maxWait}
 	}
-	_, w.changed = p.look(slot) // before the statement, so that no change is missed
+	_, w.changed = p.look(projectionID) // before the statement, so that no change is missed
 	content, err := look(&w.wanted)
 	if err != nil || content {
 		return err
 	}
-	p.ask(slot)
+	p.ask(projectionID)
 	f := late()
 	w.late, f.Soon = *f, w.wait
 	return f
@@ -121,28 +121,28 @@ func stale() *fault.Fault {
 	return fault.New(fault.Unavailable, "stale", "What was just written cannot be read yet; try again.").After(time.Second)
 }
 
-// slotKey is where a context holds how long its request has waited for a slot, and
+// projectionKey is where a context holds how long its request has waited for a projection, and
 // for what: what is acknowledged meanwhile is not waited for.
-type slotKey string
+type projectionKey string
 
 // anew forgets what the request of ctx has waited for.
-func anew(ctx context.Context, slot string) context.Context {
-	if ctx.Value(slotKey(slot)) == nil {
+func anew(ctx context.Context, projectionID string) context.Context {
+	if ctx.Value(projectionKey(projectionID)) == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, slotKey(slot), nil)
+	return context.WithValue(ctx, projectionKey(projectionID), nil)
 }
 
-// waiting is a reader's wait for a slot. It counts what it has waited poll by
+// waiting is a reader's wait for a projection. It counts what it has waited poll by
 // poll: a process that stood still has given nobody the time to come by.
 type waiting struct {
-	progress    *Progress
-	slot        string
-	wanted      eventstore.Position
-	changed     <-chan struct{}
-	late        fault.Fault // when it has waited for too long
-	every, left time.Duration
-	poll        *time.Timer // nil until it waits
+	progress     *Progress
+	projectionID string
+	wanted       eventstore.Position
+	changed      <-chan struct{}
+	late         fault.Fault // when it has waited for too long
+	every, left  time.Duration
+	poll         *time.Timer // nil until it waits
 }
 
 // wait waits until another look is worth it.
@@ -160,11 +160,11 @@ func (w *waiting) wait(ctx context.Context) (context.Context, error) {
 			}
 			w.every = min(2*w.every, lastPoll, w.left)
 			w.poll.Reset(w.every)
-			return context.WithValue(ctx, slotKey(w.slot), w), nil
+			return context.WithValue(ctx, projectionKey(w.projectionID), w), nil
 		case <-w.changed:
 			var at eventstore.Position
-			if at, w.changed = w.progress.look(w.slot); at >= w.wanted {
-				return context.WithValue(ctx, slotKey(w.slot), w), nil
+			if at, w.changed = w.progress.look(w.projectionID); at >= w.wanted {
+				return context.WithValue(ctx, projectionKey(w.projectionID), w), nil
 			}
 		}
 	}
@@ -200,13 +200,13 @@ func (p *Progress) meets() (server int64, heard bool) {
 // Reached returns how far a projection is known to have come, "" where nothing is
 // known, and a channel that is closed once it has come further.
 func (p *Progress) Reached(of Projection) (eventstore.Position, <-chan struct{}) {
-	return p.look(Slot(of))
+	return p.look(ID(of))
 }
 
-func (p *Progress) look(slot string) (eventstore.Position, <-chan struct{}) {
+func (p *Progress) look(projectionID string) (eventstore.Position, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.slot(slot)
+	r := p.projection(projectionID)
 	return r.position, r.changed
 }
 
@@ -216,28 +216,28 @@ func (p *Progress) Ask(of ...Projection) {
 		return
 	}
 	for _, projection := range of {
-		p.ask(Slot(projection))
+		p.ask(ID(projection))
 	}
 }
 
 // ask keeps a leader of this process from gathering events while somebody waits.
-func (p *Progress) ask(slot string) {
+func (p *Progress) ask(projectionID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case p.slot(slot).asked <- struct{}{}:
+	case p.projection(projectionID).asked <- struct{}{}:
 	default:
 	}
 }
 
 // gather waits a moment at most, so that what is appended meanwhile goes into one batch
-// of a slot. It says whether it ended sooner, because somebody waits.
-func (p *Progress) gather(ctx context.Context, slot string, most time.Duration) (asked bool, err error) {
+// of a projection. It says whether it ended sooner, because somebody waits.
+func (p *Progress) gather(ctx context.Context, projectionID string, most time.Duration) (asked bool, err error) {
 	if p == nil || most == 0 {
 		return false, nil
 	}
 	p.mu.Lock()
-	ask := p.slot(slot).asked
+	ask := p.projection(projectionID).asked
 	p.mu.Unlock()
 	moment := time.NewTimer(most)
 	defer moment.Stop()
@@ -251,32 +251,32 @@ func (p *Progress) gather(ctx context.Context, slot string, most time.Duration) 
 	}
 }
 
-func (p *Progress) slot(name string) *reached {
-	r, found := p.slots[name]
+func (p *Progress) projection(name string) *reached {
+	r, found := p.projections[name]
 	if !found {
 		r = &reached{changed: make(chan struct{}), asked: make(chan struct{}, 1)}
-		p.slots[name] = r
+		p.projections[name] = r
 	}
 	return r
 }
 
 // advance notes what a leader of this process has committed.
-func (p *Progress) advance(slot string, at eventstore.Position) {
+func (p *Progress) advance(projectionID string, at eventstore.Position) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.note(slot, at)
-	p.pending[slot] = at
+	p.note(projectionID, at)
+	p.pending[projectionID] = at
 	select {
 	case p.dirty <- struct{}{}:
 	default: // the announcer has yet to look
 	}
 }
 
-func (p *Progress) note(slot string, at eventstore.Position) {
-	r := p.slot(slot)
+func (p *Progress) note(projectionID string, at eventstore.Position) {
+	r := p.projection(projectionID)
 	if at <= r.position {
 		return
 	}
@@ -298,8 +298,8 @@ func (p *Progress) announce(ctx context.Context) {
 		}
 		p.mu.Lock()
 		said := make([]string, 0, len(p.pending))
-		for slot, at := range p.pending {
-			said = append(said, slot+" "+string(at))
+		for projectionID, at := range p.pending {
+			said = append(said, projectionID+" "+string(at))
 		}
 		clear(p.pending)
 		p.mu.Unlock()
@@ -322,9 +322,9 @@ func (p *Progress) listen(ctx context.Context) {
 		},
 		Lost: func() { p.heard.Store(0) },
 		Heard: func(said string) {
-			if slot, at, found := strings.Cut(said, " "); found {
+			if projectionID, at, found := strings.Cut(said, " "); found {
 				p.mu.Lock()
-				p.note(slot, eventstore.Position(at))
+				p.note(projectionID, eventstore.Position(at))
 				p.mu.Unlock()
 			}
 		},

@@ -50,7 +50,7 @@ type Prompt interface{ Prompt() }
 
 // ReadModel is a projection whose tables hold nothing but what the log says,
 // so that they can be built anew at any time. They live in a schema of their
-// own, named by Slot.
+// own, named by ID.
 type ReadModel interface {
 	Projection
 	// Schema is the DDL of the tables, with unqualified names, of which no other model
@@ -89,10 +89,10 @@ func isName(s string) bool {
 
 const maxName = 41 // bytes of a projection's name
 
-// Slot names the checkpoint of a projection and, for a read model, the schema
+// ID names the checkpoint of a projection and, for a read model, the schema
 // of its tables: "<name>_<version>". What is no read model keeps its place
 // from version to version, under its bare name.
-func Slot(p Projection) string {
+func ID(p Projection) string {
 	if !isName(p.Name()) {
 		panic(fmt.Sprintf("projector: %q is not a name for a projection", p.Name()))
 	}
@@ -107,7 +107,7 @@ func Slot(p Projection) string {
 func SearchPath(models ...ReadModel) []string {
 	path := make([]string, len(models))
 	for i, m := range models {
-		path[i] = Slot(m)
+		path[i] = ID(m)
 	}
 	return path
 }

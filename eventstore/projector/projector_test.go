@@ -204,10 +204,10 @@ func (w *world) one(t testing.TB, sql string, args ...any) (n int) {
 }
 
 // passed waits until the projection has passed a position.
-func (w *world) passed(t testing.TB, slot string, at eventstore.Position) {
+func (w *world) passed(t testing.TB, projectionID string, at eventstore.Position) {
 	t.Helper()
-	until(t, slot+" passes "+string(at), func() bool {
-		return w.one(t, `SELECT count(*) FROM checkpoints WHERE name = $1 AND position >= $2`, slot, at) == 1
+	until(t, projectionID+" passes "+string(at), func() bool {
+		return w.one(t, `SELECT count(*) FROM checkpoints WHERE name = $1 AND position >= $2`, projectionID, at) == 1
 	})
 }
 

@@ -43,7 +43,7 @@ func tell(report func(Rebuilding), now Rebuilding) {
 // another chance; where some are again, it fails with ErrIncomplete once the model
 // is in place. Report, which may be nil, is called after each batch.
 func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	err := r.buildShadow(ctx, m, Slot(m)+"_rebuild", func(ctx context.Context, b *leader) error {
+	err := r.buildShadow(ctx, m, ID(m)+"_rebuild", func(ctx context.Context, b *leader) error {
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
-		if err := b.callOffVacuum(ctx, Slot(m)); err != nil {
+		if err := b.callOffVacuum(ctx, ID(m)); err != nil {
 			return err
 		}
 		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
@@ -66,7 +66,7 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 	if err != nil {
 		return err
 	}
-	return r.complete(ctx, Slot(m), "")
+	return r.complete(ctx, ID(m), "")
 }
 
 const (
@@ -104,10 +104,10 @@ func isAway(err error) bool {
 }
 
 // buildShadow builds a read model under another name, if nobody else does so.
-func (r *Runner) buildShadow(ctx context.Context, m ReadModel, slot string, build func(context.Context, *leader) error) error {
+func (r *Runner) buildShadow(ctx context.Context, m ReadModel, projectionID string, build func(context.Context, *leader) error) error {
 	err := insist(ctx, func() error {
-		return r.alone(ctx, slot, ErrRebuilding, func(ctx context.Context, l lease) error {
-			b, err := r.beginShadow(ctx, m, slot, l)
+		return r.alone(ctx, projectionID, ErrRebuilding, func(ctx context.Context, l lease) error {
+			b, err := r.beginShadow(ctx, m, projectionID, l)
 			if err != nil {
 				return err
 			}
@@ -255,14 +255,14 @@ func (l *leader) expected(ctx context.Context) (n int64, err error) {
 	if store, ok := l.Log.Store.(eventstore.ClientReader); ok && l.only != "" {
 		return store.CountClient(ctx, l.only)
 	}
-	err = l.Pool.QueryRow(ctx, selectEvents, Slot(l.projection)).Scan(&n)
+	err = l.Pool.QueryRow(ctx, selectEvents, ID(l.projection)).Scan(&n)
 	return n, err
 }
 
 // takeOver stops the live model, catches up with it and takes its place.
 func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
-	slot := Slot(m)
-	return l.inPlaceOf(ctx, slot, l.at.epoch, func(ctx context.Context, live lease, old checkpoint) error {
+	projectionID := ID(m)
+	return l.inPlaceOf(ctx, projectionID, l.at.epoch, func(ctx context.Context, live lease, old checkpoint) error {
 		// The live model stands still; the new one must not be behind it, nor
 		// behind what was noted in its tables before it came by in the log.
 		head, err := l.Log.Store.Head(ctx)
@@ -272,21 +272,21 @@ func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
 		if err := l.catchUpTo(ctx, head, func() {}); err != nil {
 			return err
 		}
-		return l.replace(ctx, slot, live, old)
+		return l.replace(ctx, projectionID, live, old)
 	})
 }
 
-// inPlaceOf takes a slot's lease from whoever leads, who can write no more, and
-// works while the slot stands still.
-func (r *Runner) inPlaceOf(ctx context.Context, slot, logEpoch string, work func(context.Context, lease, checkpoint) error) error {
-	l, _, err := r.seize(ctx, slot, true)
+// inPlaceOf takes a projection's lease from its leader, which can write no more, and
+// works while the projection stands still.
+func (r *Runner) inPlaceOf(ctx context.Context, projectionID, logEpoch string, work func(context.Context, lease, checkpoint) error) error {
+	l, _, err := r.seize(ctx, projectionID, true)
 	if err != nil {
 		return fmt.Errorf("take the lease: %w", err)
 	}
 	return r.hold(ctx, l, func(ctx context.Context) error {
 		var at checkpoint
 		if err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) (err error) {
-			at, err = claim(ctx, tx, slot, l, logEpoch)
+			at, err = claim(ctx, tx, projectionID, l, logEpoch)
 			return err
 		}); err != nil {
 			return fmt.Errorf("claim the checkpoint: %w", err)
@@ -305,13 +305,13 @@ const (
 	lockTimeout = "55P03" // SQLSTATE
 )
 
-func (l *leader) replace(ctx context.Context, slot string, live lease, old checkpoint) error {
+func (l *leader) replace(ctx context.Context, projectionID string, live lease, old checkpoint) error {
 	lockWait := firstLockWait
 	l.lease.reached.Store(nil) // its checkpoint goes
 	var err error
 	for range replaceTries {
 		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-			return l.replaceIn(ctx, tx, slot, live, old, lockWait)
+			return l.replaceIn(ctx, tx, projectionID, live, old, lockWait)
 		})
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
 			break
@@ -324,7 +324,7 @@ func (l *leader) replace(ctx context.Context, slot string, live lease, old check
 	if err != nil {
 		return fmt.Errorf("put the new tables in place: %w", err)
 	}
-	l.Progress.advance(slot, l.at.position)
+	l.Progress.advance(projectionID, l.at.position)
 	return nil
 }
 
@@ -336,27 +336,27 @@ WITH moved AS (UPDATE left_out SET projection = $2 WHERE projection = $1) UPDATE
 
 // replaceIn drops the old tables first: that waits for every statement that
 // reads them, so none can see the new checkpoint beside the old tables.
-func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, slot string, live lease, old checkpoint, lockWait time.Duration) error {
+func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, projectionID string, live lease, old checkpoint, lockWait time.Duration) error {
 	for _, ddl := range []string{
 		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
-		`DROP SCHEMA IF EXISTS ` + quote(slot) + ` CASCADE`,
-		`ALTER SCHEMA ` + quote(l.slot) + ` RENAME TO ` + quote(slot),
-		`SET LOCAL search_path TO ` + quote(slot) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
+		`DROP SCHEMA IF EXISTS ` + quote(projectionID) + ` CASCADE`,
+		`ALTER SCHEMA ` + quote(l.projectionID) + ` RENAME TO ` + quote(projectionID),
+		`SET LOCAL search_path TO ` + quote(projectionID) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, resetQuarantine, slot); err != nil {
+	if _, err := tx.Exec(ctx, resetQuarantine, projectionID); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, moveQuarantine, l.slot, slot); err != nil {
+	if _, err := tx.Exec(ctx, moveQuarantine, l.projectionID, projectionID); err != nil {
 		return err
 	}
-	if err := advance(ctx, tx, slot, live, old, l.at); err != nil {
+	if err := advance(ctx, tx, projectionID, live, old, l.at); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, deleteCheckpoint, l.slot)
+	_, err := tx.Exec(ctx, deleteCheckpoint, l.projectionID)
 	return err
 }
 
@@ -384,16 +384,16 @@ func (r *Runner) Skip(ctx context.Context, name string) error {
 const selectFollowed = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1)`
 
 // followed fails where nobody ever followed the log under a name.
-func (r *Runner) followed(ctx context.Context, slot string) error {
+func (r *Runner) followed(ctx context.Context, projectionID string) error {
 	var known bool
-	err := r.Pool.QueryRow(ctx, selectFollowed, slot).Scan(&known)
+	err := r.Pool.QueryRow(ctx, selectFollowed, projectionID).Scan(&known)
 	if err == nil && !known {
 		err = errors.New("there is none of that name; kindred projections list shows them")
 	}
 	return err
 }
 
-func (r *Runner) skip(ctx context.Context, slot string) error {
+func (r *Runner) skip(ctx context.Context, projectionID string) error {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
 		return err
@@ -405,10 +405,10 @@ func (r *Runner) skip(ctx context.Context, slot string) error {
 	if err != nil {
 		return err
 	}
-	return r.inPlaceOf(ctx, slot, epoch, func(ctx context.Context, l lease, old checkpoint) error {
+	return r.inPlaceOf(ctx, projectionID, epoch, func(ctx context.Context, l lease, old checkpoint) error {
 		next := old
 		next.epoch, next.position, next.event = epoch, end.Position, end.ID
-		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, slot, l, old, next) })
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, projectionID, l, old, next) })
 	})
 }
 

@@ -19,29 +19,29 @@ import (
 // and with ErrIncomplete where some events are left out again, or the client had
 // to stop again, which leaves it quarantined at that event.
 func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) error {
-	slot := Slot(p)
+	projectionID := ID(p)
 	if _, isModel := p.(ReadModel); isModel {
-		return fmt.Errorf("resume %q in %s: it is a read model, which can be rebuilt instead", client, slot)
+		return fmt.Errorf("resume %q in %s: it is a read model, which can be rebuilt instead", client, projectionID)
 	}
-	err := r.alone(ctx, slot+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, lead lease) error {
-		return r.resume(ctx, p, slot, client, lead)
+	err := r.alone(ctx, projectionID+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, lead lease) error {
+		return r.resume(ctx, p, projectionID, client, lead)
 	})
 	if err != nil {
-		return fmt.Errorf("resume %q in %s: %w", client, slot, err)
+		return fmt.Errorf("resume %q in %s: %w", client, projectionID, err)
 	}
 	return nil
 }
 
-func (r *Runner) resume(ctx context.Context, p Projection, slot string, client id.Client, lead lease) error {
+func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, client id.Client, lead lease) error {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
 		return fmt.Errorf("read the log's epoch: %w", err)
 	}
-	q, found, err := r.stopOf(ctx, slot, client)
+	q, found, err := r.stopOf(ctx, projectionID, client)
 	if err != nil {
 		return err
 	}
-	left, err := leftOutOf(ctx, r.Pool, slot, client)
+	left, err := leftOutOf(ctx, r.Pool, projectionID, client)
 	if err == nil && (!found && len(left) == 0 || client == "") {
 		err = errors.New("it is not quarantined, and nothing was left out of it")
 	}
@@ -49,11 +49,11 @@ func (r *Runner) resume(ctx context.Context, p Projection, slot string, client i
 		return err
 	}
 	l := &leader{
-		Runner: r, projection: p, slot: slot, lease: lead, only: client, throttle: newThrottle(r.Pool), skip: map[id.Client]bool{},
+		Runner: r, projection: p, projectionID: projectionID, lease: lead, only: client, throttle: newThrottle(r.Pool), skip: map[id.Client]bool{},
 		at: checkpoint{epoch: epoch, position: q.position, event: q.event},
 	}
 	if !found {
-		if err := l.holdLive(ctx); err != nil {
+		if err := l.pauseLive(ctx); err != nil {
 			return fmt.Errorf("pause it: %w", err)
 		}
 	}
@@ -68,19 +68,19 @@ func (r *Runner) resume(ctx context.Context, p Projection, slot string, client i
 		}
 	}
 	if !l.skip[client] {
-		if err := l.resumePart(ctx, p, slot, l.at); err != nil {
+		if err := l.resumePart(ctx, p, projectionID, l.at); err != nil {
 			return err
 		}
 	}
-	return r.complete(ctx, slot, client)
+	return r.complete(ctx, projectionID, client)
 }
 
-// holdLive holds the client where the slot is.
-func (l *leader) holdLive(ctx context.Context) error {
-	return l.inPlaceOf(ctx, l.slot, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+// pauseLive pauses the client where the projection is.
+func (l *leader) pauseLive(ctx context.Context) error {
+	return l.inPlaceOf(ctx, l.projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		l.at = live
-		return l.asLeader(ctx, l.slot, lead, live, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, pauseClient, l.slot, l.only, live.position)
+		return l.asLeader(ctx, l.projectionID, lead, live, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, pauseClient, l.projectionID, l.only, live.position)
 			return err
 		})
 	})
@@ -97,8 +97,8 @@ type stop struct {
 
 const selectStop = `SELECT position, event_id, reason, paused FROM quarantine WHERE projection = $1 AND client = $2`
 
-func (r *Runner) stopOf(ctx context.Context, slot string, client id.Client) (q stop, found bool, err error) {
-	err = r.Pool.QueryRow(ctx, selectStop, slot, client).Scan(&q.position, &q.event, &q.reason, &q.paused)
+func (r *Runner) stopOf(ctx context.Context, projectionID string, client id.Client) (q stop, found bool, err error) {
+	err = r.Pool.QueryRow(ctx, selectStop, projectionID, client).Scan(&q.position, &q.event, &q.reason, &q.paused)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return q, false, nil
 	}
@@ -127,7 +127,7 @@ func (l *leader) applyStop(ctx context.Context) error {
 	defer cancel()
 	var all []refused
 	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) (err error) {
-		if err = exactlyOne(ctx, tx, pauseStopped, l.slot, l.only, l.at.position, l.lease.server); err == nil {
+		if err = exactlyOne(ctx, tx, pauseStopped, l.projectionID, l.only, l.at.position, l.lease.server); err == nil {
 			all, err = l.singly(ctx, tx, items)
 		}
 		return err

@@ -54,11 +54,11 @@ type Runner struct {
 // it returns nil. It fails with ErrRestored, and a sentence that says what to
 // do, when the log does not fit the projection's checkpoint.
 func (r *Runner) Run(ctx context.Context, p Projection) error {
-	return r.campaign(ctx, Slot(p), func(ctx context.Context, l lease) error {
-		leader, err := r.begin(ctx, p, Slot(p), l)
+	return r.campaign(ctx, ID(p), func(ctx context.Context, l lease) error {
+		leader, err := r.begin(ctx, p, ID(p), l)
 		if err != nil {
 			model, _ := p.(ReadModel)
-			return remedy(Slot(p), model, err)
+			return remedy(ID(p), model, err)
 		}
 		return leader.follow(ctx)
 	})
@@ -120,35 +120,35 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 // leader applies events under one lease.
 type leader struct {
 	*Runner
-	projection Projection
-	slot       string
-	lease      lease
-	prompt     bool
-	start      string // begins a transaction that sees the projection's tables
-	at         checkpoint
-	skip       map[id.Client]bool // quarantined
-	leftOut    int                // events, of all clients
-	asked      bool               // somebody waited for the last batch that was passed over
-	caughtUp   bool               // the log holds nothing behind the batch
-	applied    bool               // the last batch held more than was passed over
-	timeouts   int                // that the next transaction may take; 0: 1
-	only       id.Client          // the one whose events are applied; empty: all
-	paused     bool               // its place is that of the client, which is paused
-	throttle   *throttle          // in bulk
-	unkeyed    LateKeyed          // the model, while its key is yet to be made; else nil
+	projection   Projection
+	projectionID string
+	lease        lease
+	prompt       bool
+	start        string // begins a transaction that sees the projection's tables
+	at           checkpoint
+	skip         map[id.Client]bool // quarantined
+	leftOut      int                // events, of all clients
+	asked        bool               // somebody waited for the last batch that was passed over
+	caughtUp     bool               // the log holds nothing behind the batch
+	applied      bool               // the last batch held more than was passed over
+	timeouts     int                // that the next transaction may take; 0: 1
+	only         id.Client          // the one whose events are applied; empty: all
+	paused       bool               // its place is that of the client, which is paused
+	throttle     *throttle          // in bulk
+	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
 }
 
-// begin claims the checkpoint of a slot, makes the tables of a read model that
+// begin claims the checkpoint of a projection, makes the tables of a read model that
 // has none, and makes sure that the log fits.
-func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) (*leader, error) {
+func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l lease) (*leader, error) {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{Runner: r, projection: p, slot: slot, lease: l, start: startStatement(p, slot), throttle: newThrottle(r.Pool)}
+	led := &leader{Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID), throttle: newThrottle(r.Pool)}
 	_, led.prompt = p.(Prompt)
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if led.at, err = claim(ctx, tx, slot, l, epoch); err != nil {
+		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
 			return err
 		}
 		if m, ok := p.(ReadModel); ok {
@@ -159,10 +159,10 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 				return err
 			}
 		}
-		if led.skip, err = quarantined(ctx, tx, slot); err != nil {
+		if led.skip, err = quarantined(ctx, tx, projectionID); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, countLeftOut, slot).Scan(&led.leftOut)
+		return tx.QueryRow(ctx, countLeftOut, projectionID).Scan(&led.leftOut)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim the checkpoint: %w", err)
@@ -179,10 +179,10 @@ func (r *Runner) begin(ctx context.Context, p Projection, slot string, l lease) 
 // within a transaction does not keep its locks from the next one.
 const startTransaction = `BEGIN; SET LOCAL synchronous_commit TO off; SET LOCAL idle_in_transaction_session_timeout TO '3s'`
 
-func startStatement(p Projection, slot string) string {
+func startStatement(p Projection, projectionID string) string {
 	start := startTransaction
 	if _, ok := p.(ReadModel); ok {
-		start += `; SET LOCAL search_path TO ` + quote(slot) + `, public`
+		start += `; SET LOCAL search_path TO ` + quote(projectionID) + `, public`
 	}
 	return start
 }
@@ -197,26 +197,26 @@ const (
 // has lost them.
 func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	var exists bool
-	if err := tx.QueryRow(ctx, schemaExists, quote(l.slot)).Scan(&exists); err != nil {
+	if err := tx.QueryRow(ctx, schemaExists, quote(l.projectionID)).Scan(&exists); err != nil {
 		return err
 	}
 	if exists && l.at.position != eventstore.Start {
 		return l.addIndexes(ctx, tx, m)
 	}
 	l.at = checkpoint{epoch: l.at.epoch}
-	schema, rest := quote(l.slot), noVacuum
-	if l.slot == Slot(m) {
+	schema, rest := quote(l.projectionID), noVacuum
+	if l.projectionID == ID(m) {
 		rest = keyOf(m) + strings.Join(indexesOf(m), "")
 	}
 	_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE; CREATE SCHEMA `+schema)
 	if err == nil {
-		err = inSchema(ctx, tx, l.slot, m.Schema(), rest)
+		err = inSchema(ctx, tx, l.projectionID, m.Schema(), rest)
 	}
 	if err != nil {
-		return fmt.Errorf("make the tables of %s: %w", l.slot, err)
+		return fmt.Errorf("make the tables of %s: %w", l.projectionID, err)
 	}
 	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
-		if _, err := tx.Exec(ctx, reset, l.slot); err != nil {
+		if _, err := tx.Exec(ctx, reset, l.projectionID); err != nil {
 			return err
 		}
 	}
@@ -238,18 +238,18 @@ func inSchema(ctx context.Context, tx pgx.Tx, schema string, statements ...strin
 // tables were made.
 func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	ddl := strings.Join(indexesOf(m), "")
-	if l.slot != Slot(m) || ddl == "" {
+	if l.projectionID != ID(m) || ddl == "" {
 		return nil
 	}
-	if err := inSchema(ctx, tx, l.slot, ddl); err != nil {
-		return fmt.Errorf("add the indexes of %s: %w", l.slot, err)
+	if err := inSchema(ctx, tx, l.projectionID, ddl); err != nil {
+		return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
 	}
 	return nil
 }
 
 // follow applies what the log has and gets, until ctx ends.
 func (l *leader) follow(ctx context.Context) (err error) {
-	l.Metrics.refused(l.slot, len(l.skip), l.leftOut) // another process may have changed that
+	l.Metrics.refused(l.projectionID, len(l.skip), l.leftOut) // another process may have changed that
 	sub, err := l.Log.Store.Subscribe(ctx, l.at.position)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
@@ -270,8 +270,8 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		if !batch.CaughtUp {
 			continue
 		}
-		l.Metrics.caughtUp(l.slot)
-		if _, err := l.Progress.gather(ctx, l.slot, l.patience(len(batch.Records))); err != nil {
+		l.Metrics.caughtUp(l.projectionID)
+		if _, err := l.Progress.gather(ctx, l.projectionID, l.patience(len(batch.Records))); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
@@ -290,7 +290,7 @@ func (l *leader) patience(n int) time.Duration {
 
 func (l *leader) observe(batch eventstore.Batch) {
 	if n := len(batch.Records); n > 0 {
-		l.Metrics.behind(l.slot, n, l.Now().Sub(batch.Records[0].RecordedAt))
+		l.Metrics.behind(l.projectionID, n, l.Now().Sub(batch.Records[0].RecordedAt))
 	}
 }
 
@@ -331,7 +331,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 				most, l.timeouts = 1, min(2*max(l.timeouts, 1), maxTimeouts)
 			}
 		}
-		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.slot,
+		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.projectionID,
 			"position", items[0].Position, "events", n, "error", reason(err))
 		if err := retry.Wait(ctx); err != nil {
 			return err
@@ -352,7 +352,7 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	next := l.at.after(len(items), items[len(items)-1].Record)
-	if err := pass(ctx, l.Pool, l.slot, l.lease, l.at, next); err != nil {
+	if err := pass(ctx, l.Pool, l.projectionID, l.lease, l.at, next); err != nil {
 		return Transient(err)
 	}
 	l.reach(next, len(items))
@@ -367,7 +367,7 @@ func (l *leader) letPass(ctx context.Context) (err error) {
 		l.asked = false
 		return nil
 	}
-	l.asked, err = l.Progress.gather(ctx, l.slot, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
+	l.asked, err = l.Progress.gather(ctx, l.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
 	return err
 }
 
@@ -421,7 +421,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 	defer rollback(ctx, tx)
 	next := l.at.after(len(items), items[len(items)-1].Record)
 	if l.paused { // first: it may end as a quarantine
-		if err := exactlyOne(ctx, tx, movePaused, l.slot, l.only, l.at.position, next.position, l.lease.server); err != nil {
+		if err := exactlyOne(ctx, tx, movePaused, l.projectionID, l.only, l.at.position, next.position, l.lease.server); err != nil {
 			return Transient(err)
 		}
 	}
@@ -433,7 +433,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 		return err
 	}
 	if !l.paused {
-		if err := advance(ctx, tx, l.slot, l.lease, l.at, next); err != nil {
+		if err := advance(ctx, tx, l.projectionID, l.lease, l.at, next); err != nil {
 			return Transient(err)
 		}
 	}
@@ -449,8 +449,8 @@ func (l *leader) transact(ctx context.Context, items []item,
 func (l *leader) reach(next checkpoint, n int) {
 	l.at = next
 	l.lease.stand(next.position)
-	l.Progress.advance(l.slot, next.position)
-	l.Metrics.applied(l.slot, n)
+	l.Progress.advance(l.projectionID, next.position)
+	l.Metrics.applied(l.projectionID, n)
 }
 
 // rollback ends a transaction that may have ended already.

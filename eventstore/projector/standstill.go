@@ -40,7 +40,7 @@ const positionsOf = `SELECT name, position FROM checkpoints WHERE name = ANY($1)
 func (s *Standstill) Check(ctx context.Context, head eventstore.Position) error {
 	names, at := make([]string, len(s.Projections)), map[string]eventstore.Position{}
 	for i, p := range s.Projections {
-		names[i] = Slot(p)
+		names[i] = ID(p)
 	}
 	var name string
 	var position eventstore.Position

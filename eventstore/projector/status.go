@@ -14,7 +14,7 @@ import (
 
 // Status is how a follower of the log does.
 type Status struct {
-	Name        string // a slot; "policy_…" for a policy, "…_rebuild" while one is built
+	Name        string // an id; "policy_…" for a policy, "…_rebuild" while one is built
 	Position    eventstore.Position
 	Events      int64     // passed since the beginning of the log
 	UpdatedAt   time.Time // of the last progress
@@ -35,15 +35,15 @@ type Quarantined struct {
 const selectQuarantinesOf = `
 SELECT projection, client, position, event_id, reason, at FROM quarantine WHERE client = $1 AND NOT paused`
 
-// QuarantinesOf tells where one client's part has stopped, by slot.
+// QuarantinesOf tells where one client's part has stopped, by projection id.
 func QuarantinesOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]Quarantined, error) {
 	found := map[string]Quarantined{}
 	rows, err := pool.Query(ctx, selectQuarantinesOf, client)
 	if err == nil {
-		var slot string
+		var projectionID string
 		var q Quarantined
-		_, err = pgx.ForEachRow(rows, []any{&slot, &q.Client, &q.Position, &q.Event, &q.Reason, &q.At}, func() error {
-			found[slot] = q
+		_, err = pgx.ForEachRow(rows, []any{&projectionID, &q.Client, &q.Position, &q.Event, &q.Reason, &q.At}, func() error {
+			found[projectionID] = q
 			return nil
 		})
 	}
@@ -55,15 +55,15 @@ func QuarantinesOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (m
 
 const countLeftOutOf = `SELECT projection, count(*) FROM left_out WHERE client = $1 GROUP BY projection`
 
-// LeftOutOf counts the events that were left out of one client, by slot.
+// LeftOutOf counts the events that were left out of one client, by projection id.
 func LeftOutOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[string]int64, error) {
 	counts := map[string]int64{}
 	rows, err := pool.Query(ctx, countLeftOutOf, client)
 	if err == nil {
-		var slot string
+		var projectionID string
 		var n int64
-		_, err = pgx.ForEachRow(rows, []any{&slot, &n}, func() error {
-			counts[slot] = n
+		_, err = pgx.ForEachRow(rows, []any{&projectionID, &n}, func() error {
+			counts[projectionID] = n
 			return nil
 		})
 	}

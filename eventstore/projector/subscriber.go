@@ -72,12 +72,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, policy string) (<-chan *mess
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s.cancels = append(s.cancels, cancel)
-	f := &following{Subscriber: s, slot: "policy_" + policy, out: make(chan *message.Message)}
+	f := &following{Subscriber: s, projectionID: "policy_" + policy, out: make(chan *message.Message)}
 	s.running.Go(func() {
 		defer close(f.out)
 		defer cancel()
-		if err := s.Runner.campaign(ctx, f.slot, f.lead); err != nil {
-			s.Runner.Metrics.stops(f.slot, true)
+		if err := s.Runner.campaign(ctx, f.projectionID, f.lead); err != nil {
+			s.Runner.Metrics.stops(f.projectionID, true)
 			s.Runner.Logger.ErrorContext(ctx, "policy refuses to run", "policy", policy, "error", err)
 		}
 	})
@@ -99,12 +99,12 @@ func (s *Subscriber) Close() error {
 // following is one policy's way through the log.
 type following struct {
 	*Subscriber
-	slot  string
-	out   chan *message.Message
-	lease lease
-	saved checkpoint // as it stands in the database
-	acked checkpoint // not behind it
-	done  int        // events that were handled between the two
+	projectionID string
+	out          chan *message.Message
+	lease        lease
+	saved        checkpoint // as it stands in the database
+	acked        checkpoint // not behind it
+	done         int        // events that were handled between the two
 }
 
 func (f *following) lead(ctx context.Context, l lease) (err error) {
@@ -117,7 +117,7 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 	}
 	defer func() {
 		if errors.Is(err, errStopped) {
-			f.Runner.Metrics.stops(f.slot, true)
+			f.Runner.Metrics.stops(f.projectionID, true)
 		}
 		err = errors.Join(err, f.save(ctx), sub.Close())
 	}()
@@ -127,7 +127,7 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 			return err
 		}
 		for i, record := range batch.Records {
-			f.Runner.Metrics.behind(f.slot, len(batch.Records)-i, f.Runner.Now().Sub(record.RecordedAt))
+			f.Runner.Metrics.behind(f.projectionID, len(batch.Records)-i, f.Runner.Now().Sub(record.RecordedAt))
 			if err := f.pass(ctx, record); err != nil {
 				return err
 			}
@@ -138,8 +138,8 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 		if !batch.CaughtUp {
 			continue
 		}
-		f.Runner.Metrics.caughtUp(f.slot)
-		if _, err := f.Runner.Progress.gather(ctx, f.slot, gatherTime); err != nil {
+		f.Runner.Metrics.caughtUp(f.projectionID)
+		if _, err := f.Runner.Progress.gather(ctx, f.projectionID, gatherTime); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
@@ -151,7 +151,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 		return fmt.Errorf("read the log's epoch: %w", err)
 	}
 	err = pgx.BeginFunc(ctx, f.Runner.Pool, func(tx pgx.Tx) error {
-		f.saved, err = claim(ctx, tx, f.slot, l, epoch)
+		f.saved, err = claim(ctx, tx, f.projectionID, l, epoch)
 		return err
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 	}
 	f.lease, f.acked, f.done = l, f.saved, 0
 	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
-		return remedy(f.slot, nil, err)
+		return remedy(f.projectionID, nil, err)
 	}
 	l.stand(f.saved.position)
 	return nil
@@ -184,7 +184,7 @@ func (f *following) pass(ctx context.Context, record eventstore.Record) error {
 		f.done++
 	}
 	f.acked = f.acked.after(1, record)
-	f.Runner.Metrics.applied(f.slot, 1)
+	f.Runner.Metrics.applied(f.projectionID, 1)
 	if f.done == saveEvery {
 		return f.save(ctx)
 	}
@@ -217,14 +217,14 @@ func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) e
 			return err
 		}
 		if acked {
-			f.Runner.Metrics.stops(f.slot, false)
+			f.Runner.Metrics.stops(f.projectionID, false)
 			return nil
 		}
 		if attempt == attempts {
 			return fmt.Errorf("%w: %s (%s) at position %s, %d attempts",
 				errStopped, recorded.ID, recorded.Type, recorded.Position, attempts)
 		}
-		f.Runner.Logger.WarnContext(ctx, "event not handled, trying again", "projection", f.slot,
+		f.Runner.Logger.WarnContext(ctx, "event not handled, trying again", "projection", f.projectionID,
 			"event_id", recorded.ID, "type", recorded.Type, "attempt", attempt)
 		if err := retry.Wait(ctx); err != nil {
 			return err
@@ -269,11 +269,11 @@ func (f *following) save(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	if err := pass(ctx, f.Runner.Pool, f.slot, f.lease, f.saved, f.acked); err != nil {
+	if err := pass(ctx, f.Runner.Pool, f.projectionID, f.lease, f.saved, f.acked); err != nil {
 		return err
 	}
 	f.saved, f.done = f.acked, 0
 	f.lease.stand(f.saved.position)
-	f.Runner.Progress.advance(f.slot, f.saved.position)
+	f.Runner.Progress.advance(f.projectionID, f.saved.position)
 	return nil
 }

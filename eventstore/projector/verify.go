@@ -31,7 +31,7 @@ type Checked struct {
 // and compares both row by row as of one moment, by digests. It tells found
 // each row that differs. What it builds is dropped after.
 func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
-	shadow := Slot(m) + "_verify"
+	shadow := ID(m) + "_verify"
 	err = r.alone(ctx, shadow, ErrRebuilding, func(ctx context.Context, l lease) error {
 		if err := r.dropShadow(ctx, shadow); err != nil {
 			return err
@@ -66,14 +66,14 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 }
 
 // dropShadow drops what an earlier run may have left.
-func (r *Runner) dropShadow(ctx context.Context, slot string) error {
+func (r *Runner) dropShadow(ctx context.Context, projectionID string) error {
 	return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(slot)+` CASCADE`); err != nil {
+		if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(projectionID)+` CASCADE`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, deleteCheckpoint, slot)
+		_, err := tx.Exec(ctx, deleteCheckpoint, projectionID)
 		if err == nil {
-			_, err = tx.Exec(ctx, resetQuarantine, slot)
+			_, err = tx.Exec(ctx, resetQuarantine, projectionID)
 		}
 		return err
 	})
@@ -110,12 +110,12 @@ func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference
 		if l.at.position != place {
 			return errBehind
 		}
-		tables, err := tablesOf(ctx, live, Slot(m))
+		tables, err := tablesOf(ctx, live, ID(m))
 		if err != nil {
 			return err
 		}
 		for _, table := range tables {
-			if err := l.compareTable(ctx, live, Slot(m), table, &checked, found); err != nil {
+			if err := l.compareTable(ctx, live, ID(m), table, &checked, found); err != nil {
 				return fmt.Errorf("compare %s: %w", table, err)
 			}
 		}
@@ -142,9 +142,9 @@ FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = AN
 WHERE i.indrelid = $1::regclass AND i.indisprimary`
 
 // compareTable goes through the rows of both in the order of their digests.
-func (l *leader) compareTable(ctx context.Context, live pgx.Tx, slot, table string, checked *Checked, found func(Difference)) error {
+func (l *leader) compareTable(ctx context.Context, live pgx.Tx, projectionID, table string, checked *Checked, found func(Difference)) error {
 	var key string
-	if err := live.QueryRow(ctx, selectKeyColumns, quote(slot)+"."+quote(table)).Scan(&key); err != nil {
+	if err := live.QueryRow(ctx, selectKeyColumns, quote(projectionID)+"."+quote(table)).Scan(&key); err != nil {
 		return err
 	}
 	conn, err := l.Pool.Acquire(ctx)
@@ -152,12 +152,12 @@ func (l *leader) compareTable(ctx context.Context, live pgx.Tx, slot, table stri
 		return err
 	}
 	defer conn.Release()
-	a, err := digests(ctx, live, slot, table, key)
+	a, err := digests(ctx, live, projectionID, table, key)
 	if err != nil {
 		return err
 	}
 	defer a.rows.Close()
-	b, err := digests(ctx, conn, l.slot, table, key)
+	b, err := digests(ctx, conn, l.projectionID, table, key)
 	if err != nil {
 		return err
 	}

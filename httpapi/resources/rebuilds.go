@@ -41,16 +41,16 @@ func (m Projections) List(ctx context.Context, client id.Client) ([]httpapi.Proj
 	}
 	list := make([]httpapi.Projection, 0, len(m.Jobs.Models))
 	for _, model := range m.Jobs.Models {
-		p := httpapi.Projection{Name: model.Name(), LeftOutEvents: leftOut[projector.Slot(model)]}
+		p := httpapi.Projection{Name: model.Name(), LeftOutEvents: leftOut[projector.ID(model)]}
 		var at eventstore.Position
-		if i := slices.IndexFunc(statuses, func(s projector.Status) bool { return s.Name == projector.Slot(model) }); i >= 0 {
+		if i := slices.IndexFunc(statuses, func(s projector.Status) bool { return s.Name == projector.ID(model) }); i >= 0 {
 			at, p.Led = statuses[i].Position, statuses[i].Leader != ""
 		}
 		p.Position = string(at)
 		if p.LagSeconds, err = m.lag(ctx, at); err != nil {
 			return nil, fmt.Errorf("read the lag of %s: %w", model.Name(), err)
 		}
-		if q, stopped := quarantines[projector.Slot(model)]; stopped {
+		if q, stopped := quarantines[projector.ID(model)]; stopped {
 			p.Quarantined = &httpapi.ProjectionQuarantine{EventID: string(q.Event), Position: string(q.Position), Since: httpapi.Time{Time: q.At}}
 		}
 		if job, asked := newest[model.Name()]; asked {

@@ -79,7 +79,7 @@ func TestClientsWhoseHistoryCannotBeReadKeepNoOtherFromBeingSigned(t *testing.T)
 	w := begin(t)
 	clients := w.rename(t, 8)
 	exec(t, w.pool, `INSERT INTO quarantine (projection, client, position, event_id, reason) SELECT $1, unnest($2::text[]), '', '', ''`,
-		projector.Slot(w.history), clients[:2])
+		projector.ID(w.history), clients[:2])
 	exec(t, w.pool, `UPDATE heads SET position = 'ffffffffffffffff' WHERE client = ANY($1)`, clients[2:4])
 	w.signAll(t)
 	signed := slices.Sorted(maps.Keys(w.heads(t)))

@@ -301,6 +301,6 @@ func patiently(ctx context.Context, work func() error) (err error) {
 const modelBuilt = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1 AND position <> '')`
 
 func built(ctx context.Context, f *app.App, model projector.ReadModel) (built bool, err error) {
-	err = f.Pool.QueryRow(ctx, modelBuilt, projector.Slot(model)).Scan(&built)
+	err = f.Pool.QueryRow(ctx, modelBuilt, projector.ID(model)).Scan(&built)
 	return built, err
 }
