@@ -277,7 +277,7 @@ const readyFor = 200 * time.Millisecond
 // projections follow the log where that is this process's to see to, and whatever
 // else it must know.
 func (a *App) ready(others ...func(context.Context) error) func(context.Context) error {
-	followed := &projector.Standstill{Pool: a.Pool, Now: time.Now}
+	followed := &projector.Watchdog{Pool: a.Pool, Now: time.Now}
 	if a.Config.has(RoleProjections) {
 		for _, model := range projections.All() {
 			followed.Projections = append(followed.Projections, model)

@@ -34,8 +34,8 @@ type lease struct {
 	reached *atomic.Pointer[eventstore.Position] // where the leader's checkpoint stands, as far as it knows; nil: anywhere
 }
 
-// stand notes where the leader's checkpoint stands.
-func (l lease) stand(at eventstore.Position) { l.reached.Store(&at) }
+// reach notes where the leader's checkpoint stands.
+func (l lease) reach(at eventstore.Position) { l.reached.Store(&at) }
 
 // The epoch also grows beyond what a checkpoint has seen, should the row of
 // the lease itself have been lost. $4 takes the lease from whoever has it.

@@ -20,7 +20,7 @@ import (
 const (
 	channel     = "kindred_checkpoint"
 	announceGap = 10 * time.Millisecond // announcements of a burst go together
-	gatherTime  = 20 * time.Millisecond // between two batches of a projection that has caught up
+	batchWait   = 20 * time.Millisecond // between two batches of a projection that has caught up
 	promptTime  = 2 * time.Millisecond  // of one that is prompt
 	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a projection is passed over
 	firstPoll   = 20 * time.Millisecond
@@ -220,7 +220,7 @@ func (p *Progress) Ask(of ...Projection) {
 	}
 }
 
-// ask keeps a leader of this process from gathering events while somebody waits.
+// ask keeps a leader of this process from waiting for a fuller batch while a reader waits.
 func (p *Progress) ask(projectionID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,9 +230,9 @@ func (p *Progress) ask(projectionID string) {
 	}
 }
 
-// gather waits a moment at most, so that what is appended meanwhile goes into one batch
+// waitForBatch waits a moment at most, so that what is appended meanwhile goes into one batch
 // of a projection. It says whether it ended sooner, because somebody waits.
-func (p *Progress) gather(ctx context.Context, projectionID string, most time.Duration) (asked bool, err error) {
+func (p *Progress) waitForBatch(ctx context.Context, projectionID string, most time.Duration) (asked bool, err error) {
 	if p == nil || most == 0 {
 		return false, nil
 	}

@@ -170,7 +170,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 	if err := verify(ctx, r.Log.Store, led.at, epoch); err != nil {
 		return nil, err
 	}
-	l.stand(led.at.position)
+	l.reach(led.at.position)
 	return led, nil
 }
 
@@ -271,7 +271,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			continue
 		}
 		l.Metrics.caughtUp(l.projectionID)
-		if _, err := l.Progress.gather(ctx, l.projectionID, l.patience(len(batch.Records))); err != nil {
+		if _, err := l.Progress.waitForBatch(ctx, l.projectionID, l.patience(len(batch.Records))); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
@@ -283,7 +283,7 @@ func (l *leader) patience(n int) time.Duration {
 	case l.prompt && (l.applied || n < bulkBatch):
 		return promptTime
 	case l.applied || l.prompt: // behind an import, that is
-		return gatherTime
+		return batchWait
 	}
 	return 0 // it was gathered before it was passed over
 }
@@ -367,7 +367,7 @@ func (l *leader) letPass(ctx context.Context) (err error) {
 		l.asked = false
 		return nil
 	}
-	l.asked, err = l.Progress.gather(ctx, l.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
+	l.asked, err = l.Progress.waitForBatch(ctx, l.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
 	return err
 }
 
@@ -448,7 +448,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 // reach notes that n items are done.
 func (l *leader) reach(next checkpoint, n int) {
 	l.at = next
-	l.lease.stand(next.position)
+	l.lease.reach(next.position)
 	l.Progress.advance(l.projectionID, next.position)
 	l.Metrics.applied(l.projectionID, n)
 }

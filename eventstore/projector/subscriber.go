@@ -139,7 +139,7 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 			continue
 		}
 		f.Runner.Metrics.caughtUp(f.projectionID)
-		if _, err := f.Runner.Progress.gather(ctx, f.projectionID, gatherTime); err != nil {
+		if _, err := f.Runner.Progress.waitForBatch(ctx, f.projectionID, batchWait); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
@@ -161,7 +161,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
 		return remedy(f.projectionID, nil, err)
 	}
-	l.stand(f.saved.position)
+	l.reach(f.saved.position)
 	return nil
 }
 
@@ -273,7 +273,7 @@ func (f *following) save(ctx context.Context) error {
 		return err
 	}
 	f.saved, f.done = f.acked, 0
-	f.lease.stand(f.saved.position)
+	f.lease.reach(f.saved.position)
 	f.Runner.Progress.advance(f.projectionID, f.saved.position)
 	return nil
 }

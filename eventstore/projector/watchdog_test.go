@@ -13,7 +13,7 @@ import (
 func TestAProjectionThatStandsStillIsFound(t *testing.T) {
 	w := newWorld(t)
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	watch := &projector.Standstill{Pool: w.pool, Projections: []projector.Projection{names{}}, Now: func() time.Time { return now }}
+	watch := &projector.Watchdog{Pool: w.pool, Projections: []projector.Projection{names{}}, Now: func() time.Time { return now }}
 	check := func(head eventstore.Position) error {
 		t.Helper()
 		now = now.Add(time.Minute)
@@ -39,7 +39,7 @@ func TestAProjectionThatStandsStillIsFound(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for range 5 { // nothing is appended, and that is no standstill
+	for range 5 { // nothing is appended, and no projection is stalled
 		if err := check(first); err != nil {
 			t.Errorf("at the end of the log: %v", err)
 		}
