@@ -102,7 +102,7 @@ func (s *Store) hearOnce(ctx context.Context) (heard bool) {
 		}
 		if reply.GetConfirmation() != nil {
 			heard = true
-			s.tail.Ring()
+			s.tail.Signal()
 		}
 		if e := reply.GetEvent().GetEvent(); e != nil {
 			to = s.tell(ctx, to, e)
@@ -117,7 +117,7 @@ func (s *Store) tell(ctx context.Context, after eventstore.Position, e *recorded
 	r, ours, err := s.own(ctx, e)
 	switch {
 	case err != nil:
-		s.tail.Ring()
+		s.tail.Signal()
 		return page.To
 	case ours:
 		page.Records = []eventstore.Record{r}
@@ -137,7 +137,7 @@ func (s *Store) poll() {
 		case <-every.C:
 			s.tail.Missed()
 		case <-seldom.C:
-			s.tail.Ring()
+			s.tail.Signal()
 		case <-s.done.Done():
 			return
 		}

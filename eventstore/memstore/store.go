@@ -66,7 +66,7 @@ func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected e
 		})
 	}
 	s.streams[stream] = places
-	s.tail.Ring()
+	s.tail.Signal()
 	return eventstore.Appended{Position: position(len(s.log)), Revision: eventstore.Revision(len(places) - 1)}, nil
 }
 

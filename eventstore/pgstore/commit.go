@@ -40,14 +40,14 @@ FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 // a connection of its own: a pool that is exhausted by callers who wait for
 // their appends would never be freed by these.
 type committer struct {
-	config *pgx.ConnConfig
-	queue  *queue
-	tail   *tail.Tail
-	teller *teller
-	conn   *pgx.Conn // nil while there is none
-	server int64     // that it leads to
-	wary   bool      // the last commit met what it was to make
-	guard  *guarded
+	config   *pgx.ConnConfig
+	queue    *queue
+	tail     *tail.Tail
+	notifier *notifier
+	conn     *pgx.Conn // nil while there is none
+	server   int64     // that it leads to
+	wary     bool      // the last commit met what it was to make
+	guard    *guarded
 
 	patience time.Duration // for one commit with all its attempts
 }
@@ -55,7 +55,7 @@ type committer struct {
 // run works until the queue is closed and empty.
 func (c *committer) run() {
 	defer c.disconnect()
-	defer close(c.teller.grown)
+	defer close(c.notifier.grown)
 	for {
 		batch := c.queue.take()
 		if len(batch) == 0 {
@@ -81,7 +81,7 @@ func (c *committer) settle(batch []*request) error {
 	case err == nil:
 		answerAll(batch, base, actual)
 		if len(appended) > 0 {
-			c.teller.reach(base + int64(len(appended)))
+			c.notifier.reach(base + int64(len(appended)))
 		}
 		return nil
 	case errors.Is(err, eventstore.ErrUnavailable):

@@ -16,11 +16,11 @@ const pollInterval = 250 * time.Millisecond
 func commits(t *tail.Tail) postgres.Follow {
 	return postgres.Follow{
 		Channel: "kindred_log",
-		Begin:   func(int64) { t.Forget() }, // a backup may have been put in place; it also rings for what came before
+		Begin:   func(int64) { t.Forget() }, // a backup may have been put in place; it also signals what came before
 		Heard: func(payload string) { // the position where a commit ended
 			position := eventstore.Position(payload)
 			if n, err := numberOf(position); err != nil || n == 0 { // a load says only that there is something
-				t.Ring()
+				t.Signal()
 				return
 			}
 			t.Reached(position)
@@ -28,14 +28,14 @@ func commits(t *tail.Tail) postgres.Follow {
 	}
 }
 
-// poll rings every now and then until ctx ends.
+// poll signals every now and then until ctx ends.
 func poll(ctx context.Context, t *tail.Tail) {
 	every := time.NewTicker(pollInterval)
 	defer every.Stop()
 	for {
 		select {
 		case <-every.C:
-			t.Ring()
+			t.Signal()
 		case <-ctx.Done():
 			return
 		}

@@ -52,7 +52,7 @@ func (s *Store) Load(ctx context.Context, records []eventstore.Record) error {
 	if err != nil {
 		return fmt.Errorf("load %d events: %w", len(records), unavailable(err))
 	}
-	s.tail.Ring()
+	s.tail.Signal()
 	return nil
 }
 

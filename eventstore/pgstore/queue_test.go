@@ -207,7 +207,7 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &committer{config: config, queue: newQueue(), tail: tail.New(nil, nil, nil), teller: newTeller(config), guard: &guarded{guard: new(atomic.Pointer[Guard])}, patience: 50 * time.Millisecond}
+	c := &committer{config: config, queue: newQueue(), tail: tail.New(nil, nil, nil), notifier: newNotifier(config), guard: &guarded{guard: new(atomic.Pointer[Guard])}, patience: 50 * time.Millisecond}
 	var all []*request
 	for range 100 { // one stream: as many batches
 		all = append(all, waits(t, c.queue, "client", "stream", 1, 10))

@@ -70,8 +70,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, listener *postgres.Listener) 
 	}
 	s.tail = tail.New(source{s}, s.closed, fmt.Errorf("%w: it is closed", eventstore.ErrUnavailable))
 	s.confirms.turn = make(chan struct{}, 1)
-	t := newTeller(config)
-	c := &committer{config: config, queue: s.queue, tail: s.tail, teller: t, guard: &guarded{guard: &s.guard}, patience: commitTimeout}
+	t := newNotifier(config)
+	c := &committer{config: config, queue: s.queue, tail: s.tail, notifier: t, guard: &guarded{guard: &s.guard}, patience: commitTimeout}
 	s.work.Go(c.run)
 	s.work.Go(t.run)
 	s.work.Go(func() { listener.Shared(pool, nil).Follow(listening, commits(s.tail)) })

@@ -49,71 +49,71 @@ type Tail struct {
 	gone   error         // what those are told who follow a log that was closed
 	turn   chan struct{} // of capacity 1: held by who reads for all
 
-	mu      sync.Mutex
-	known   bool                // from, to, records and server say something
-	from    eventstore.Position // the records are all that the server's log has behind from, up to to
-	to      eventstore.Position
-	records []eventstore.Record // never changed, they are handed out
-	size    int                 // bytes of the records
-	server  int64
-	awaited eventstore.Position // what is known to be in the log
-	rings   int                 // how often it was said that there may be more
-	looked  int                 // rings before the log was last found to end at to
-	full    int                 // pages in a row that were not the last
-	rung    chan struct{}       // closed by the next ring, and when there is more
+	mu       sync.Mutex
+	known    bool                // from, to, records and server say something
+	from     eventstore.Position // the records are all that the server's log has behind from, up to to
+	to       eventstore.Position
+	records  []eventstore.Record // never changed, they are handed out
+	size     int                 // bytes of the records
+	server   int64
+	awaited  eventstore.Position // what is known to be in the log
+	signals  int                 // how often it was said that there may be more
+	looked   int                 // signals before the log was last found to end at to
+	full     int                 // pages in a row that were not the last
+	signaled chan struct{}       // closed by the next signal, and when there is more
 }
 
 // New makes a Tail of a log that is followed until closed is; then Next fails
 // with gone.
 func New(source Source, closed <-chan struct{}, gone error) *Tail {
-	return &Tail{source: source, closed: closed, gone: gone, turn: make(chan struct{}, 1), rings: 1, rung: make(chan struct{})}
+	return &Tail{source: source, closed: closed, gone: gone, turn: make(chan struct{}, 1), signals: 1, signaled: make(chan struct{})}
 }
 
-// Ring says that the log may have grown.
-func (t *Tail) Ring() {
+// Signal says that the log may have grown.
+func (t *Tail) Signal() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ring()
+	t.signal()
 }
 
-func (t *Tail) ring() {
-	t.rings++
+func (t *Tail) signal() {
+	t.signals++
 	t.wake()
 }
 
 func (t *Tail) wake() {
-	close(t.rung)
-	t.rung = make(chan struct{})
+	close(t.signaled)
+	t.signaled = make(chan struct{})
 }
 
-// Reached rings where the log is not known up to a position at which an event
+// Reached signals where the log is not known up to a position at which an event
 // stands.
 func (t *Tail) Reached(position eventstore.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if position > t.to {
-		t.ring()
+		t.signal()
 	}
 }
 
 // Await notes that an event stands at a position, of which the tail will be told
-// in a moment. Missed rings where it was not.
+// in a moment. Missed signals where it was not.
 func (t *Tail) Await(position eventstore.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.awaited = max(t.awaited, position)
 }
 
-// Missed rings where what was awaited did not come.
+// Missed signals where what was awaited did not come.
 func (t *Tail) Missed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.awaited > t.to {
-		t.ring()
+		t.signal()
 	}
 }
 
-// Forget forgets what is known of the log, and rings: it may be another one.
+// Forget forgets what is known of the log, and signals: it may be another one.
 func (t *Tail) Forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (t *Tail) Forget() {
 func (t *Tail) forget() {
 	t.known, t.from, t.to, t.records, t.size, t.awaited = false, eventstore.Start, eventstore.Start, nil, 0, eventstore.Start
 	t.full = 0
-	t.ring()
+	t.signal()
 }
 
 // Put takes what stands in the log right behind a position. What follows a gap
@@ -142,7 +142,7 @@ func (t *Tail) put(after eventstore.Position, page Page) {
 	case !t.known:
 		t.known, t.from, t.to, t.server = true, after, after, page.Server
 	case after > t.to:
-		t.ring()
+		t.signal()
 		return
 	}
 	if page.To <= t.to {
@@ -227,11 +227,11 @@ func (t *Tail) Settle(ctx context.Context) (eventstore.Position, error) {
 // where it ends. Who calls it has the turn.
 func (t *Tail) look(ctx context.Context) error {
 	t.mu.Lock()
-	after, known, rings := t.to, t.known, t.rings
+	after, known, signals := t.to, t.known, t.signals
 	t.mu.Unlock()
 	if known {
 		page, err := t.source.Read(ctx, after, pageSize)
-		if err == nil && t.take(after, page, rings) {
+		if err == nil && t.take(after, page, signals) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, eventstore.ErrNotFound) {
@@ -239,19 +239,19 @@ func (t *Tail) look(ctx context.Context) error {
 		}
 		t.Forget()
 		t.mu.Lock()
-		rings = t.rings
+		signals = t.signals
 		t.mu.Unlock()
 	}
 	page, err := t.source.End(ctx)
 	if err == nil {
-		t.take(page.To, page, rings)
+		t.take(page.To, page, signals)
 	}
 	return err
 }
 
-// take takes a page that was read after so many rings, unless it is another
+// take takes a page that was read after so many signals, unless it is another
 // server's than the tail, or the tail is further behind than it reaches.
-func (t *Tail) take(after eventstore.Position, page Page, rings int) bool {
+func (t *Tail) take(after eventstore.Position, page Page, signals int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known && page.Server != t.server {
@@ -260,7 +260,7 @@ func (t *Tail) take(after eventstore.Position, page Page, rings int) bool {
 	t.put(after, page)
 	t.full++
 	if page.Last {
-		t.looked, t.full = max(t.looked, rings), 0
+		t.looked, t.full = max(t.looked, signals), 0
 	}
 	return t.full*pageSize <= maxRecords
 }
@@ -275,11 +275,11 @@ const (
 )
 
 // serve returns at most limit records behind a position that is within the tail.
-// It must have been looked at after so many rings; without records, after the last.
+// It must have been looked at after so many signals; without records, after the last.
 func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seen := t.looked == t.rings
+	seen := t.looked == t.signals
 	switch {
 	case !t.known || t.looked < since:
 		return Page{}, stale
@@ -304,8 +304,8 @@ func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, place) 
 func (t *Tail) Subscribe(after eventstore.Position) *Subscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.rings++ // so that what is known is looked at anew
-	return &Subscription{tail: t, after: after, since: t.rings, closed: make(chan struct{})}
+	t.signals++ // so that what is known is looked at anew
+	return &Subscription{tail: t, after: after, since: t.signals, closed: make(chan struct{})}
 }
 
 // Subscription implements [eventstore.Subscription].
@@ -370,7 +370,7 @@ func (s *Subscription) next(ctx context.Context, limit int) (eventstore.Batch, e
 func (t *Tail) grown() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rung
+	return t.signaled
 }
 
 // read reads on: in the tail, which is brought up to the log's end for all where
@@ -404,7 +404,7 @@ func (s *Subscription) wait(ctx context.Context, limit int) (page Page, found pl
 		return page, stale, err
 	}
 	if page, found = s.tail.serve(s.after, limit, s.since); found == stale {
-		page.To, page.Last = s.after, false // it has rung meanwhile, or there is more
+		page.To, page.Last = s.after, false // there was a signal meanwhile, or there is more
 	}
 	return page, found, nil
 }
