@@ -231,7 +231,7 @@ func (l *Log) append(ctx context.Context, tip StreamVersion, entries []Entry) ([
 		return nil, errors.New("nothing to append")
 	}
 	client := entries[0].Origin.Client
-	if err := l.stands(ctx, client); err != nil {
+	if err := l.verifyKeys(ctx, client); err != nil {
 		return nil, err
 	}
 	request, recorded, appended, err := l.try(ctx, tip, entries, l.opens(tip, entries))
@@ -251,13 +251,13 @@ func (l *Log) append(ctx context.Context, tip StreamVersion, entries []Entry) ([
 	return recorded, nil
 }
 
-// stands makes sure that the keys are those of the key table, for a store that is no
+// verifyKeys makes sure that the keys are those of the key table, for a store that is no
 // guard of that itself.
-func (l *Log) stands(ctx context.Context, client id.Client) error {
+func (l *Log) verifyKeys(ctx context.Context, client id.Client) error {
 	if l.Bulk != nil || l.Vault == nil {
 		return nil
 	}
-	return l.Vault.Stands(ctx, client)
+	return l.Vault.Verify(ctx, client)
 }
 
 // try appends with keys that are made before, or drawn for this append.

@@ -108,7 +108,7 @@ func (l *Log) AppendOpenings(ctx context.Context, client id.Client, sealed []Sea
 		}
 	}
 	last := Start
-	if err := l.stands(ctx, client); err != nil {
+	if err := l.verifyKeys(ctx, client); err != nil {
 		return opened, err
 	}
 	for n, result := range l.appendAll(ctx, requests) {

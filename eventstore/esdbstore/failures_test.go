@@ -297,7 +297,7 @@ func TestADroppedSubscriptionTellsNothingTwiceAndLosesNothing(t *testing.T) {
 			}
 		}
 	}
-	other := open(t, server.URL(), options(0)) // so that only the server can ring
+	other := open(t, server.URL(), options(0)) // so that only the server can signal
 	for i, e := range events(t, 5) {
 		eventually(t, "subscribe", func() bool { return server.Followers() > 0 })
 		server.DropSubscriptions()

@@ -41,11 +41,11 @@ type leader struct {
 	dial   []grpc.DialOption
 	turn   chan struct{} // held while somebody looks for the leader
 
-	mu      sync.Mutex
-	current *link
-	doubted bool   // that current leads
-	hint    string // who leads, as a node said
-	closed  bool
+	mu        sync.Mutex
+	current   *link
+	suspected bool   // that current leads
+	hint      string // who leads, as a node said
+	closed    bool
 }
 
 func newLeader(config *esdb.Configuration) (*leader, error) {
@@ -106,29 +106,29 @@ func (l *leader) link(ctx context.Context) (_ *link, changed bool, err error) {
 	return l.connect(address)
 }
 
-// known returns the connection if it is not in doubt.
+// known returns the connection if it is not suspected.
 func (l *leader) known() (*link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
 		return nil, errClosed
-	case l.doubted:
+	case l.suspected:
 		return nil, nil
 	default:
 		return l.current, nil
 	}
 }
 
-// doubt notes that a call over a connection failed, and who leads if the error
+// suspect notes that a call over a connection failed, and who leads if the error
 // says so.
-func (l *leader) doubt(over *link, err error) {
+func (l *leader) suspect(over *link, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if over != l.current {
 		return
 	}
-	l.doubted, l.hint = true, ""
+	l.suspected, l.hint = true, ""
 	if moved, said := errors.AsType[*movedError](err); said {
 		l.hint = moved.address
 	}
@@ -141,7 +141,7 @@ func (l *leader) connect(address string) (*link, bool, error) {
 		return nil, false, errClosed
 	}
 	if l.current != nil && l.current.address == address {
-		l.doubted = false
+		l.suspected = false
 		l.current.conn.ResetConnectBackoff() // callers pause by themselves
 		return l.current, false, nil
 	}
@@ -152,7 +152,7 @@ func (l *leader) connect(address string) (*link, bool, error) {
 	if l.current != nil {
 		_ = l.current.conn.Close() // fails only where it is closed already
 	}
-	l.current, l.doubted = &link{address, conn, api.NewStreamsClient(conn)}, false
+	l.current, l.suspected = &link{address, conn, api.NewStreamsClient(conn)}, false
 	return l.current, true, nil
 }
 

@@ -91,13 +91,13 @@ func (s *Store) hearOnce(ctx context.Context) (heard bool) {
 		CountOption:  &api.ReadReq_Options_Subscription{Subscription: &api.ReadReq_Options_SubscriptionOptions{}},
 	}))
 	if err != nil {
-		s.leader.doubt(l, err)
+		s.leader.suspect(l, err)
 		return false
 	}
 	for {
 		reply, err := call.Recv()
 		if err != nil {
-			s.leader.doubt(l, told(err, call.Trailer()))
+			s.leader.suspect(l, told(err, call.Trailer()))
 			return heard
 		}
 		if reply.GetConfirmation() != nil {

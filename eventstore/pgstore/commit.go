@@ -40,14 +40,14 @@ FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 // a connection of its own: a pool that is exhausted by callers who wait for
 // their appends would never be freed by these.
 type committer struct {
-	config   *pgx.ConnConfig
-	queue    *queue
-	tail     *tail.Tail
-	notifier *notifier
-	conn     *pgx.Conn // nil while there is none
-	server   int64     // that it leads to
-	wary     bool      // the last commit met what it was to make
-	guard    *guarded
+	config     *pgx.ConnConfig
+	queue      *queue
+	tail       *tail.Tail
+	notifier   *notifier
+	conn       *pgx.Conn // nil while there is none
+	server     int64     // that it leads to
+	conflicted bool      // the last commit met what it was to make
+	guard      *guarded
 
 	patience time.Duration // for one commit with all its attempts
 }
@@ -64,7 +64,7 @@ func (c *committer) run() {
 		if err := c.settle(batch); err != nil {
 			fail(c.queue.drain(), err) // instead of letting each wait as long again
 		}
-		c.queue.linger(len(batch))
+		c.queue.awaitCallers(len(batch))
 	}
 }
 
@@ -123,19 +123,19 @@ func (c *committer) commit(batch []*request) (base int64, actual []int64, err er
 	}
 }
 
-// attempt makes one transaction of a batch, in good hope: what is to be new is
+// attempt makes one transaction of a batch, an optimistic insert: what is to be new is
 // not looked for, but written. Where some of it stands there already, that fails
 // as a whole, and another transaction looks first; so do those after it, until
 // one has met nothing unexpected.
 func (c *committer) attempt(ctx context.Context, batch []*request) (base int64, actual []int64, err error) {
-	if !c.wary {
+	if !c.conflicted {
 		base, actual, err = c.transact(ctx, batch, true)
-		if c.wary = stands(err); !c.wary {
+		if c.conflicted = exists(err); !c.conflicted {
 			return base, actual, err
 		}
 	}
 	base, actual, err = c.transact(ctx, batch, false)
-	c.wary = err != nil || !asExpected(batch, actual)
+	c.conflicted = err != nil || !asExpected(batch, actual)
 	return base, actual, err
 }
 
@@ -151,7 +151,7 @@ func asExpected(batch []*request, actual []int64) bool {
 
 // transact makes a transaction of a statement alone, so that none can be left
 // open. It ends with the server's word that it has committed.
-func (c *committer) transact(ctx context.Context, batch []*request, hopeful bool) (base int64, actual []int64, err error) {
+func (c *committer) transact(ctx context.Context, batch []*request, optimistic bool) (base int64, actual []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	if err := c.connect(ctx); err != nil {
@@ -162,9 +162,9 @@ func (c *committer) transact(ctx context.Context, batch []*request, hopeful bool
 	}
 	var result *pgconn.Result
 	if len(batch) == 1 && len(batch[0].keys) == 0 {
-		result = c.call(ctx, appendOne, oneParams(batch[0], hopeful))
+		result = c.call(ctx, appendOne, oneParams(batch[0], optimistic))
 	} else {
-		result = c.call(ctx, appendMany, manyParams(batch, hopeful))
+		result = c.call(ctx, appendMany, manyParams(batch, optimistic))
 	}
 	switch {
 	case result.Err != nil:

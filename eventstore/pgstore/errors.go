@@ -48,8 +48,8 @@ func Passing(answer *pgconn.PgError) bool {
 	return answer.Code == "25006" // read only: the server is no longer the primary
 }
 
-// stands says that what was to be made is there already.
-func stands(err error) bool {
+// exists says that what was to be made is there already.
+func exists(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && answer.Code == "23505" // unique violation
 }

@@ -13,10 +13,10 @@ import (
 // Guard knows what events were made of that was read from the same database before
 // they are appended, such as keys.
 type Guard interface {
-	// Doubt: the database is on another server now, which may lack the last commits.
-	Doubt()
-	// Stands fails with seal.ErrLost where it lacks what a client's events may rest on.
-	Stands(ctx context.Context, client id.Client) error
+	// Invalidate: the database is on another server now, which may lack the last commits.
+	Invalidate()
+	// Verify fails with seal.ErrLost where it lacks what a client's events may rest on.
+	Verify(ctx context.Context, client id.Client) error
 }
 
 // Guard has a guard asked about each append that comes after the server was replaced
@@ -36,7 +36,7 @@ func (g *guarded) connected(server string) {
 	if g.server != "" && g.server != server {
 		g.replaced = true
 		if guard := g.guard.Load(); guard != nil {
-			(*guard).Doubt()
+			(*guard).Invalidate()
 		}
 	}
 	g.server = server
@@ -53,7 +53,7 @@ func (g *guarded) allow(ctx context.Context, batch []*request) error {
 		return nil
 	}
 	for _, r := range batch {
-		err := (*guard).Stands(ctx, r.events[0].Client)
+		err := (*guard).Verify(ctx, r.events[0].Client)
 		if errors.Is(err, seal.ErrLost) {
 			return fmt.Errorf("%w: %w", errRefused, err)
 		}

@@ -413,10 +413,10 @@ func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
 	}
 	server.Kill()
 	server.Restart()
-	var stands bool
-	err := connect(t, url).QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM subject_keys WHERE id = $1)`, key.ID).Scan(&stands)
-	if err != nil || !stands {
-		t.Errorf("the key stands: %t, %v", stands, err)
+	var exists bool
+	err := connect(t, url).QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM subject_keys WHERE id = $1)`, key.ID).Scan(&exists)
+	if err != nil || !exists {
+		t.Errorf("the key stands: %t, %v", exists, err)
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *Store) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, er
 	made := slices.Repeat([]bool{true}, n)
 	_, err := postgres.Exec(ctx, s.pool, insertKeys, clients, subjects, ids, roots, wrapped, lookups)
 	for range readTries {
-		if err == nil || ctx.Err() != nil || !stands(err) && !passing(err) {
+		if err == nil || ctx.Err() != nil || !exists(err) && !passing(err) {
 			break
 		}
 		// Some are there, which may be those of the last try: they are confirmed.

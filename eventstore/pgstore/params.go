@@ -32,13 +32,13 @@ func placedIn(batch []*request) []placed {
 }
 
 // oneParams are those of append_stream.
-func oneParams(r *request, hopeful bool) params {
-	p := params{[]byte(r.stream), int8Of(int64(r.expected)), boolOf(hopeful)}
+func oneParams(r *request, optimistic bool) params {
+	p := params{[]byte(r.stream), int8Of(int64(r.expected)), boolOf(optimistic)}
 	return p.events(placedIn([]*request{r}))
 }
 
 // manyParams are those of append_streams.
-func manyParams(batch []*request, hopeful bool) params {
+func manyParams(batch []*request, optimistic bool) params {
 	type keyOf struct {
 		of int32
 		eventstore.Key
@@ -53,7 +53,7 @@ func manyParams(batch []*request, hopeful bool) params {
 	p := params{
 		array(pgtype.TextOID, batch, func(b []byte, r *request) []byte { return append(b, r.stream...) }),
 		array(pgtype.Int8OID, batch, func(b []byte, r *request) []byte { return append(b, int8Of(int64(r.expected))...) }),
-		boolOf(hopeful),
+		boolOf(optimistic),
 		array(pgtype.Int4OID, events, func(b []byte, e placed) []byte { return appendInt4(b, e.of) }),
 		array(pgtype.Int4OID, events, func(b []byte, e placed) []byte { return appendInt4(b, e.nth) }),
 	}

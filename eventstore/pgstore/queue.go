@@ -248,10 +248,10 @@ func (q *queue) sweep(turn int) {
 	q.turns = turns
 }
 
-// linger gives the callers of the last batch, just answered, the chance to come
+// awaitCallers gives the callers of the last batch, just answered, the chance to come
 // back with their next appends before the next batch leaves without them. It
-// ends when as many wait, or nobody came while others ran.
-func (q *queue) linger(last int) {
+// ends when as many wait, or none came while others ran.
+func (q *queue) awaitCallers(last int) {
 	for before := -1; ; runtime.Gosched() {
 		q.mu.Lock()
 		waiting := q.waiting

@@ -115,8 +115,8 @@ func (c *rootCache) get(kind Kind, client id.Client) (key rootKey, server int64,
 	return h.rootKey, c.server, found && h.server == c.server
 }
 
-// doubted says whether a key is held that was read from a server before.
-func (c *rootCache) doubted(kind Kind, client id.Client) bool {
+// stale says whether a key is held that was read from a server before.
+func (c *rootCache) stale(kind Kind, client id.Client) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, found := c.held.Peek(rootName{kind, client})
@@ -143,7 +143,7 @@ func (c *rootCache) drop(kind Kind, client id.Client, now time.Time) {
 	}
 }
 
-func (c *rootCache) doubt() {
+func (c *rootCache) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.server++

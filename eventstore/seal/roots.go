@@ -151,30 +151,30 @@ func (v *Vault) root(ctx context.Context, kind Kind, client id.Client) (rootKey,
 // sealed or derived something under that key before gives up within 30 s.
 const lostFor = 35 * time.Second
 
-// follow doubts what it holds once the server of the key table is another.
+// follow invalidates what it holds once the server of the key table is another.
 func (v *Vault) follow() {
 	if v.Server == nil {
 		return
 	}
 	if now := v.Server(); v.server.Swap(now) != now {
-		v.Doubt()
+		v.Invalidate()
 	}
 }
 
-// Doubt makes every key be read again before it is used: the key table may be
+// Invalidate makes every key be read again before it is used: the key table may be
 // another server's by now, which lacks the last commits of the one before.
-func (v *Vault) Doubt() {
-	v.roots.doubt()
+func (v *Vault) Invalidate() {
+	v.roots.invalidate()
 	v.subjects.forget(v.Now())
 }
 
-// Stands fails with ErrLost where a root key that this process has used for a client
+// Verify fails with ErrLost where a root key that this process has used for a client
 // a moment ago is not the one in the key table. Who commits what was sealed
-// or derived asks for it last, after Doubt.
-func (v *Vault) Stands(ctx context.Context, client id.Client) error {
+// or derived asks for it last, after Invalidate.
+func (v *Vault) Verify(ctx context.Context, client id.Client) error {
 	v.follow()
 	for _, kind := range []Kind{ClientKey, Pepper} {
-		if !v.roots.doubted(kind, client) {
+		if !v.roots.stale(kind, client) {
 			continue
 		}
 		if _, err := v.root(ctx, kind, client); err != nil && !errors.Is(err, ErrErased) {

@@ -312,7 +312,7 @@ func (t *Tail) Subscribe(after eventstore.Position) *Subscription {
 type Subscription struct {
 	tail   *Tail
 	after  eventstore.Position
-	since  int  // rings when it began
+	since  int  // signals when it began
 	told   bool // that it has caught up, since it last told a record
 	last   eventstore.Record
 	once   sync.Once

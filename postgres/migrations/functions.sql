@@ -11,17 +11,17 @@ CREATE OR REPLACE FUNCTION position_text("position" bigint) RETURNS text LANGUAG
 
 -- append_stream appends events to one stream that is at the revision expected, or
 -- does nothing when actual, the stream's revision, is another. The first of them
--- stands at position base + 1. In good hope it takes for granted that what is to be
+-- stands at position base + 1. An optimistic append takes for granted that what is to be
 -- new is new, and fails with unique_violation where it is not.
 CREATE OR REPLACE FUNCTION append_stream(
-	a_stream text, expected bigint, hopeful boolean, clients text[], ids uuid[], types text[], versions integer[],
+	a_stream text, expected bigint, optimistic boolean, clients text[], ids uuid[], types text[], versions integer[],
 	datas bytea[], metas bytea[], times timestamptz[], OUT base bigint, OUT actual bigint
 ) LANGUAGE plpgsql AS $$
 BEGIN
 	-- Each statement takes a snapshot of its own, those below after the lock.
 	PERFORM pg_advisory_xact_lock(hashtextextended('kindred log', 0));
 	SELECT coalesce((SELECT e.position FROM public.events e ORDER BY e.position DESC LIMIT 1), 0),
-		CASE WHEN hopeful AND expected = -1 THEN -1 ELSE coalesce((SELECT e.revision FROM public.events e
+		CASE WHEN optimistic AND expected = -1 THEN -1 ELSE coalesce((SELECT e.revision FROM public.events e
 			WHERE hashtextextended(e.stream, 0) = hashtextextended(a_stream, 0) AND e.stream = a_stream
 			ORDER BY e.revision DESC LIMIT 1), -1) END
 	INTO base, actual;
@@ -54,7 +54,7 @@ END $$;
 -- subject had a key already, or had one once, or whose lookup another subject has, is
 -- not appended, and actual is -2; its other keys may have been made. An empty lookup is none.
 CREATE OR REPLACE FUNCTION append_streams(
-	a_streams text[], expected bigint[], hopeful boolean,
+	a_streams text[], expected bigint[], optimistic boolean,
 	of integer[], nth integer[], clients text[], ids uuid[], types text[], versions integer[],
 	datas bytea[], metas bytea[], times timestamptz[],
 	k_of integer[], k_clients text[], k_subjects text[], k_ids text[], k_roots text[], k_wrapped bytea[], k_lookups bytea[],
@@ -66,18 +66,18 @@ DECLARE
 BEGIN
 	PERFORM pg_advisory_xact_lock(hashtextextended('kindred log', 0));
 	SELECT coalesce((SELECT e.position FROM public.events e ORDER BY e.position DESC LIMIT 1), 0) INTO base;
-	IF hopeful AND -1 = ALL (expected) THEN
+	IF optimistic AND -1 = ALL (expected) THEN
 		actual := expected;
 	ELSE
 		-- Not a join: its plan would be made, and kept, while the table is small.
 		SELECT ARRAY(
-			SELECT CASE WHEN hopeful AND r.expected = -1 THEN -1 ELSE coalesce((SELECT e.revision FROM public.events e
+			SELECT CASE WHEN optimistic AND r.expected = -1 THEN -1 ELSE coalesce((SELECT e.revision FROM public.events e
 				WHERE hashtextextended(e.stream, 0) = hashtextextended(r.stream, 0) AND e.stream = r.stream
 				ORDER BY e.revision DESC LIMIT 1), -1) END
 			FROM unnest(a_streams, append_streams.expected) WITH ORDINALITY AS r (stream, expected, n) ORDER BY r.n)
 		INTO actual;
 	END IF;
-	IF cardinality(k_of) > 0 AND hopeful THEN
+	IF cardinality(k_of) > 0 AND optimistic THEN
 		-- In one order, so that nobody who makes keys waits for another who waits.
 		INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped, lookup)
 		SELECT k.client, k.subject, k.id, k.root, k.wrapped, nullif(k.lookup, '')

@@ -165,9 +165,9 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `DELETE FROM peppers WHERE client = $1`, acme); err != nil {
 		t.Fatal(err)
 	}
-	vault.Doubt()
+	vault.Invalidate()
 	for client, want := range map[id.Client]error{acme: seal.ErrLost, bolt: nil} {
-		if err := vault.Stands(t.Context(), client); !errors.Is(err, want) {
+		if err := vault.Verify(t.Context(), client); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", client, err, want)
 		}
 	}
@@ -177,11 +177,11 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	if got := derive(vault, acme); got == lost || got != derive(seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader), acme) {
 		t.Error("a lookup is derived under a key that no database holds")
 	}
-	if err := vault.Stands(t.Context(), acme); !errors.Is(err, seal.ErrLost) {
+	if err := vault.Verify(t.Context(), acme); !errors.Is(err, seal.ErrLost) {
 		t.Errorf("what was derived before may be appended: %v", err)
 	}
 	now = now.Add(time.Minute)
-	if err := vault.Stands(t.Context(), acme); err != nil {
+	if err := vault.Verify(t.Context(), acme); err != nil {
 		t.Errorf("a minute later: %v", err)
 	}
 }
