@@ -39,7 +39,7 @@ type link struct {
 type leader struct {
 	config *esdb.Configuration
 	dial   []grpc.DialOption
-	turn   chan struct{} // held while somebody looks for the leader
+	lock   chan struct{} // held while somebody looks for the leader
 
 	mu        sync.Mutex
 	current   *link
@@ -82,7 +82,7 @@ func newLeader(config *esdb.Configuration) (*leader, error) {
 	if config.Username != "" && !config.DisableTLS {
 		dial = append(dial, grpc.WithPerRPCCredentials(basic{config.Username, config.Password}))
 	}
-	return &leader{config: config, dial: dial, turn: make(chan struct{}, 1)}, nil
+	return &leader{config: config, dial: dial, lock: make(chan struct{}, 1)}, nil
 }
 
 // link returns the connection to the leader, and whether it is a new one.
@@ -91,8 +91,8 @@ func (l *leader) link(ctx context.Context) (_ *link, changed bool, err error) {
 		return now, false, err
 	}
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	case l.lock <- struct{}{}:
+		defer func() { <-l.lock }()
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}

@@ -86,24 +86,24 @@ func newRequest(from eventstore.Request, by *caller) (*request, error) {
 	return r, nil
 }
 
-// client is whose turn a request takes.
+// client is whose queue a request waits in.
 func (r *request) client() id.Client { return r.events[0].Client }
 
-// queue holds the requests that wait, in a lane for each client. Clients take
-// turns; within a lane, the requests of one stream keep their order.
+// queue holds the requests that wait, in a queue for each client. Clients go
+// in rotation; within a queue, the requests of one stream keep their order.
 type queue struct {
-	mu      sync.Mutex
-	arrived sync.Cond
-	lanes   map[id.Client]*lane
-	turns   []*lane // those that hold requests, the next one first
-	waiting int
-	size    int  // bytes
-	shared  int  // batches that are still filled as if several clients appended
-	few     bool // the last batch was for those who append little
-	closed  bool
+	mu        sync.Mutex
+	arrived   sync.Cond
+	byClient  map[id.Client]*clientQueue
+	rotation  []*clientQueue // those that hold requests, the next one first
+	waiting   int
+	size      int  // bytes
+	shared    int  // batches that are still filled as if several clients appended
+	onlySmall bool // the last batch was for clients that append little
+	closed    bool
 }
 
-type lane struct {
+type clientQueue struct {
 	client   id.Client
 	requests []*request // in the order of their arrival
 	seen     int        // how many of them the batch being filled has passed
@@ -111,7 +111,7 @@ type lane struct {
 }
 
 func newQueue() *queue {
-	q := &queue{lanes: map[id.Client]*lane{}}
+	q := &queue{byClient: map[id.Client]*clientQueue{}}
 	q.arrived.L = &q.mu
 	return q
 }
@@ -134,22 +134,22 @@ func (q *queue) add(r *request) error {
 	if q.closed {
 		return fmt.Errorf("%w: it is being closed", eventstore.ErrUnavailable)
 	}
-	l := q.lanes[r.client()]
-	if q.waiting >= maxWaiting || q.size+r.size > maxWaitingBytes || l != nil && len(l.requests) >= maxWaitingClient {
+	c := q.byClient[r.client()]
+	if q.waiting >= maxWaiting || q.size+r.size > maxWaitingBytes || c != nil && len(c.requests) >= maxWaitingClient {
 		return fmt.Errorf("%w: too many appends are waiting (%d, %d bytes)", eventstore.ErrUnavailable, q.waiting, q.size)
 	}
-	if l == nil {
-		l = &lane{client: r.client()}
-		q.lanes[l.client] = l
-		q.turns = append(q.turns, l)
+	if c == nil {
+		c = &clientQueue{client: r.client()}
+		q.byClient[c.client] = c
+		q.rotation = append(q.rotation, c)
 	}
-	l.requests = append(l.requests, r)
+	c.requests = append(c.requests, r)
 	q.waiting++
 	q.size += r.size
 	return nil
 }
 
-// take waits for requests and takes as many as one commit may hold, in turns,
+// take waits for requests and takes as many as one commit may hold, in rotation,
 // no two of one stream. It returns none once the queue is closed and empty.
 func (q *queue) take() []*request {
 	q.mu.Lock()
@@ -164,17 +164,17 @@ func (q *queue) take() []*request {
 	}
 }
 
-// fill goes round the lanes and takes a request from each, until the batch is
-// full or nothing is left that may go into it. The lane whose request did not
+// fill goes round the queues and takes a request from each, until the batch is
+// full or nothing is left that may go into it. The queue whose request did not
 // fit begins the next batch.
 func (q *queue) fill() []*request {
 	b := batch{streams: map[eventstore.Stream]bool{}}
-	share, turn := q.share(), 0
-	q.few = !q.few && q.mixed()
-	for idle := 0; idle < len(q.turns); turn = (turn + 1) % len(q.turns) {
-		l := q.turns[turn]
-		r := l.first(b.streams)
-		if r == nil || l.taken == share || q.few && l.many() {
+	share, next := q.share(), 0
+	q.onlySmall = !q.onlySmall && q.mixed()
+	for idle := 0; idle < len(q.rotation); next = (next + 1) % len(q.rotation) {
+		c := q.rotation[next]
+		r := c.first(b.streams)
+		if r == nil || c.taken == share || q.onlySmall && c.many() {
 			idle++
 			continue
 		}
@@ -182,30 +182,30 @@ func (q *queue) fill() []*request {
 			break
 		}
 		b.add(r)
-		l.requests[l.seen] = nil
-		l.taken++
+		c.requests[c.seen] = nil
+		c.taken++
 		idle = 0
 	}
-	q.sweep(turn)
+	q.sweep(next)
 	return b.requests
 }
 
 // mixed says whether some append much while others append little.
 func (q *queue) mixed() bool {
 	many := 0
-	for _, l := range q.turns {
-		if l.many() {
+	for _, c := range q.rotation {
+		if c.many() {
 			many++
 		}
 	}
-	return 0 < many && many < len(q.turns)
+	return 0 < many && many < len(q.rotation)
 }
 
-func (l *lane) many() bool { return len(l.requests) >= maxShare }
+func (c *clientQueue) many() bool { return len(c.requests) >= maxShare }
 
 // share is how many requests of one client the next batch may hold.
 func (q *queue) share() int {
-	if len(q.turns) > 1 {
+	if len(q.rotation) > 1 {
 		q.shared = aloneAfter
 	}
 	if q.shared == 0 {
@@ -215,37 +215,37 @@ func (q *queue) share() int {
 	return maxShare
 }
 
-// first is the lane's next request that nobody has given up, of a stream that
+// first is the next request of a queue that its caller waits for, of a stream that
 // is not in the batch yet. Its place is seen.
-func (l *lane) first(streams map[eventstore.Stream]bool) *request {
-	for ; l.seen < len(l.requests); l.seen++ {
-		if r := l.requests[l.seen]; r != nil && !r.abandoned.Load() && !streams[r.stream] {
+func (c *clientQueue) first(streams map[eventstore.Stream]bool) *request {
+	for ; c.seen < len(c.requests); c.seen++ {
+		if r := c.requests[c.seen]; r != nil && !r.abandoned.Load() && !streams[r.stream] {
 			return r
 		}
 	}
 	return nil
 }
 
-// sweep removes from the lanes what was taken or given up, counts what waits,
-// and gives the next turn to the lane at turn.
-func (q *queue) sweep(turn int) {
-	turns := make([]*lane, 0, len(q.turns))
+// sweep removes from the queues what was taken or given up, counts what waits,
+// and begins the next batch with the queue at next.
+func (q *queue) sweep(next int) {
+	kept := make([]*clientQueue, 0, len(q.rotation))
 	q.waiting, q.size = 0, 0
-	for i := range q.turns {
-		l := q.turns[(turn+i)%len(q.turns)]
-		l.seen, l.taken = 0, 0
-		l.requests = slices.DeleteFunc(l.requests, func(r *request) bool { return r == nil || r.abandoned.Load() })
-		if len(l.requests) == 0 {
-			delete(q.lanes, l.client)
+	for i := range q.rotation {
+		c := q.rotation[(next+i)%len(q.rotation)]
+		c.seen, c.taken = 0, 0
+		c.requests = slices.DeleteFunc(c.requests, func(r *request) bool { return r == nil || r.abandoned.Load() })
+		if len(c.requests) == 0 {
+			delete(q.byClient, c.client)
 			continue
 		}
-		turns = append(turns, l)
-		q.waiting += len(l.requests)
-		for _, r := range l.requests {
+		kept = append(kept, c)
+		q.waiting += len(c.requests)
+		for _, r := range c.requests {
 			q.size += r.size
 		}
 	}
-	q.turns = turns
+	q.rotation = kept
 }
 
 // awaitCallers gives the callers of the last batch, just answered, the chance to come
@@ -268,11 +268,11 @@ func (q *queue) drain() []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := make([]*request, 0, q.waiting)
-	for _, l := range q.turns {
-		all = append(all, l.requests...)
+	for _, c := range q.rotation {
+		all = append(all, c.requests...)
 	}
-	clear(q.lanes)
-	q.turns, q.waiting, q.size = nil, 0, 0
+	clear(q.byClient)
+	q.rotation, q.waiting, q.size = nil, 0, 0
 	return all
 }
 

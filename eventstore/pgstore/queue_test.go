@@ -96,8 +96,8 @@ func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {
 		for waiting > 0 {
 			take()
 		}
-		if q.fill(); q.size != 0 || len(q.turns) != 0 || len(q.lanes) != 0 {
-			t.Fatalf("an empty queue holds %d bytes, %d turns, %d lanes", q.size, len(q.turns), len(q.lanes))
+		if q.fill(); q.size != 0 || len(q.rotation) != 0 || len(q.byClient) != 0 {
+			t.Fatalf("an empty queue holds %d bytes, %d in rotation, %d queues", q.size, len(q.rotation), len(q.byClient))
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
 	}
 	for _, r := range others {
 		if !slices.Contains(batch, r) {
-			t.Errorf("client %s did not get its turn", r.client())
+			t.Errorf("client %s got no place in a batch", r.client())
 		}
 	}
 	later := waits(t, q, "a", "a", 1, 10)

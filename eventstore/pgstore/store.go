@@ -69,7 +69,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, listener *postgres.Listener) 
 		stop:   stop,
 	}
 	s.tail = tail.New(source{s}, s.closed, fmt.Errorf("%w: it is closed", eventstore.ErrUnavailable))
-	s.confirms.turn = make(chan struct{}, 1)
+	s.confirms.lock = make(chan struct{}, 1)
 	t := newNotifier(config)
 	c := &committer{config: config, queue: s.queue, tail: s.tail, notifier: t, guard: &guarded{guard: &s.guard}, patience: commitTimeout}
 	s.work.Go(c.run)
@@ -212,11 +212,11 @@ func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revi
 func (s *Store) Confirm(ctx context.Context) error {
 	begun := s.confirms.begun.Load()
 	select {
-	case s.confirms.turn <- struct{}{}:
+	case s.confirms.lock <- struct{}{}:
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	}
-	defer func() { <-s.confirms.turn }()
+	defer func() { <-s.confirms.lock }()
 	if s.confirms.done > begun {
 		return nil
 	}
@@ -231,8 +231,8 @@ func (s *Store) Confirm(ctx context.Context) error {
 // confirms are numbered from 1, in the order in which they begin.
 type confirms struct {
 	begun atomic.Int64
-	turn  chan struct{} // of capacity 1
-	done  int64         // the last that has succeeded; for who has the turn
+	lock  chan struct{} // of capacity 1
+	done  int64         // the last that has succeeded; guarded by lock
 }
 
 // Epoch implements [eventstore.Store].

@@ -157,11 +157,11 @@ func checkNames(names ...string) error {
 	return nil
 }
 
-// group gathers the keys that wait to be made into few statements. Whoever
-// waits and has the turn makes the keys of all.
+// group coalesces the keys that wait to be made into few statements. The caller
+// that holds the lock makes the keys of all.
 type group struct {
 	keys Keys
-	turn chan struct{}
+	lock chan struct{}
 
 	mu      sync.Mutex
 	waiting []*making
@@ -185,7 +185,7 @@ func (m *making) isDone() bool {
 	}
 }
 
-func newGroup(keys Keys) *group { return &group{keys: keys, turn: make(chan struct{}, 1)} }
+func newGroup(keys Keys) *group { return &group{keys: keys, lock: make(chan struct{}, 1)} }
 
 // make stores keys together with those of other callers. A caller that gives
 // up takes nothing from the others.
@@ -200,11 +200,11 @@ func (g *group) make(ctx context.Context, keys []SubjectKey) ([]SubjectKey, erro
 			return m.stored, m.err
 		case <-ctx.Done():
 			return nil, ctx.Err() // the keys may still be made; they do no harm
-		case g.turn <- struct{}{}:
+		case g.lock <- struct{}{}:
 			if !m.isDone() {
 				g.run(ctx)
 			}
-			<-g.turn
+			<-g.lock
 		}
 	}
 }

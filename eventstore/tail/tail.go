@@ -47,7 +47,7 @@ type Tail struct {
 	source Source
 	closed <-chan struct{}
 	gone   error         // what those are told who follow a log that was closed
-	turn   chan struct{} // of capacity 1: held by who reads for all
+	lock   chan struct{} // of capacity 1: held by the follower that reads for all
 
 	mu       sync.Mutex
 	known    bool                // from, to, records and server say something
@@ -66,7 +66,7 @@ type Tail struct {
 // New makes a Tail of a log that is followed until closed is; then Next fails
 // with gone.
 func New(source Source, closed <-chan struct{}, gone error) *Tail {
-	return &Tail{source: source, closed: closed, gone: gone, turn: make(chan struct{}, 1), signals: 1, signaled: make(chan struct{})}
+	return &Tail{source: source, closed: closed, gone: gone, lock: make(chan struct{}, 1), signals: 1, signaled: make(chan struct{})}
 }
 
 // Signal says that the log may have grown.
@@ -205,8 +205,8 @@ func (t *Tail) halve() {
 // Settle makes sure that it is known where the log ends, and returns that.
 func (t *Tail) Settle(ctx context.Context) (eventstore.Position, error) {
 	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
+	case t.lock <- struct{}{}:
+		defer func() { <-t.lock }()
 	case <-ctx.Done():
 		return eventstore.Start, ctx.Err()
 	}
@@ -224,7 +224,7 @@ func (t *Tail) Settle(ctx context.Context) (eventstore.Position, error) {
 }
 
 // look reads what the log has behind the tail, or, where nothing is known of it,
-// where it ends. Who calls it has the turn.
+// where it ends. Its caller holds the lock.
 func (t *Tail) look(ctx context.Context) error {
 	t.mu.Lock()
 	after, known, signals := t.to, t.known, t.signals
@@ -389,11 +389,11 @@ func (s *Subscription) read(ctx context.Context, limit int) (Page, error) {
 	return page, nil
 }
 
-// wait waits for the turn, and reads for all, unless who had it before did.
+// wait waits for the lock, and reads for all, unless the follower before did.
 func (s *Subscription) wait(ctx context.Context, limit int) (page Page, found place, err error) {
 	select {
-	case s.tail.turn <- struct{}{}:
-		defer func() { <-s.tail.turn }()
+	case s.tail.lock <- struct{}{}:
+		defer func() { <-s.tail.lock }()
 	case <-ctx.Done():
 		return page, stale, ctx.Err()
 	}

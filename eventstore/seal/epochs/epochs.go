@@ -76,7 +76,7 @@ type Epochs struct {
 	now     func() time.Time
 	made    func(path string)
 
-	turn    chan struct{} // held by whoever reserves places, or looks for the directory
+	locked  chan struct{} // held by whoever reserves places, or looks for the directory
 	mu      gosync.Mutex  // guards what follows
 	at      dir           // where the files are; empty: not looked for yet
 	kept    *simplelru.LRU[string, keptEpoch]
@@ -115,7 +115,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Epochs, error) {
 	}
 	e := &Epochs{
 		pool: pool, path: o.Path, entropy: o.Entropy, now: o.Now, made: o.Made,
-		turn: make(chan struct{}, 1), kept: kept, more: firstPlaces,
+		locked: make(chan struct{}, 1), kept: kept, more: firstPlaces,
 	}
 	at, err := e.directory(ctx)
 	if errors.Is(err, errNone) {
@@ -132,15 +132,15 @@ func (e *Epochs) Make(ctx context.Context) error {
 	if err := e.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-e.turn }()
+	defer func() { <-e.locked }()
 	_, err := e.makeDirectory(ctx)
 	return err
 }
 
-// lock waits for the turn.
+// lock waits for the lock.
 func (e *Epochs) lock(ctx context.Context) error {
 	select {
-	case e.turn <- struct{}{}:
+	case e.locked <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -20,7 +20,7 @@ func (e *Epochs) Take(ctx context.Context) (seal.Epoch, error) {
 	if err := e.lock(ctx); err != nil {
 		return seal.Epoch{}, err
 	}
-	defer func() { <-e.turn }()
+	defer func() { <-e.locked }()
 	for {
 		if epoch, ok := e.taken(ctx); ok {
 			return epoch, nil
