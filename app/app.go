@@ -232,7 +232,7 @@ func (a *App) epochOptions(ctx context.Context) epochs.Options {
 
 // Rotation ends the epochs of those who are erased.
 func (a *App) Rotation() *epochs.Rotation {
-	return &epochs.Rotation{Epochs: a.Epochs, Lead: a.Runner.Lead, Logger: a.logger, Gather: epochs.Gather, Settle: epochs.Settle}
+	return &epochs.Rotation{Epochs: a.Epochs, Lead: a.Runner.Lead, Logger: a.logger, BatchErasures: epochs.BatchErasures, KeepRetired: epochs.KeepRetired}
 }
 
 func (a *App) openLog(ctx context.Context) error {

@@ -33,7 +33,7 @@ import (
 func endEpochs(t testing.TB, f *app.App) {
 	t.Helper()
 	r := f.Rotation()
-	r.Gather, r.Settle = 0, 0
+	r.BatchErasures, r.KeepRetired = 0, 0
 	for range 3 {
 		if err := r.Turn(t.Context()); err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestWhatIsOnTheDiskOpensNothingOfTheErased(t *testing.T) {
 // TestErasuresAreTrueOnTheDiskWithinMinutes adds up what a service waits for.
 func TestErasuresAreTrueOnTheDiskWithinMinutes(t *testing.T) {
 	t.Parallel()
-	if sum := epochs.Gather + epochs.Settle + 4*epochs.LookEvery; sum.Minutes() > 6.5 {
+	if sum := epochs.BatchErasures + epochs.KeepRetired + 4*epochs.LookEvery; sum.Minutes() > 6.5 {
 		t.Errorf("an erasure may take %s, of the 10 minutes that are promised", sum)
 	}
 }

@@ -74,7 +74,7 @@ func (s *Store) hearOnce(ctx context.Context) (heard bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.tail.Forget() // a backup may have been put in place
-	to, err := s.tail.Settle(ctx)
+	to, err := s.tail.End(ctx)
 	if err != nil {
 		return false
 	}

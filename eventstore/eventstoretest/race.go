@@ -196,9 +196,9 @@ func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 					_, _ = store.Append(ctx, a.stream, a.expected, a.events) // settled below
 					cancel()
 				case 3: // says it twice
-					a.settle(x.ctx, store)
+					a.resolve(x.ctx, store)
 				}
-				a.settle(x.ctx, store)
+				a.resolve(x.ctx, store)
 				if conflict, is := errors.AsType[*eventstore.ConflictError](a.err); is {
 					raise(&tips[s], conflict.Actual)
 				} else if a.err == nil {
@@ -212,11 +212,11 @@ func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 	return slices.Concat(each...)
 }
 
-// settle appends until the outcome is known.
-func (a *attempt) settle(ctx context.Context, store eventstore.Store) {
+// resolve appends until the outcome is known.
+func (a *attempt) resolve(ctx context.Context, store eventstore.Store) {
 	for {
 		a.appended, a.err = store.Append(ctx, a.stream, a.expected, a.events)
-		if !a.unsettled() {
+		if !a.unresolved() {
 			return
 		}
 		select {
@@ -227,8 +227,8 @@ func (a *attempt) settle(ctx context.Context, store eventstore.Store) {
 	}
 }
 
-// unsettled: it is not known whether the append took place.
-func (a *attempt) unsettled() bool {
+// unresolved: it is not known whether the append took place.
+func (a *attempt) unresolved() bool {
 	return errors.Is(a.err, eventstore.ErrUnavailable) ||
 		errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled)
 }
@@ -267,7 +267,7 @@ func (x *trial) follow(stores ...eventstore.Store) func() ([][]eventstore.Record
 	}
 	return func() ([][]eventstore.Record, attempt) {
 		x.Helper()
-		last.settle(x.ctx, x.Store)
+		last.resolve(x.ctx, x.Store)
 		group.Wait()
 		if err := errors.Join(failed...); err != nil {
 			x.Fatalf("a follower failed: %v", err)
@@ -343,10 +343,10 @@ func appendOverCut(x *trial) {
 		a := attempt{stream: stream, expected: eventstore.Revision(i - 1), events: x.events(1)}
 		if i%2 == 0 {
 			x.Cut(x) // before
-			a.settle(x.ctx, x.Store)
+			a.resolve(x.ctx, x.Store)
 		} else { // amid
 			var group sync.WaitGroup
-			group.Go(func() { a.settle(x.ctx, x.Store) })
+			group.Go(func() { a.resolve(x.ctx, x.Store) })
 			x.Cut(x)
 			group.Wait()
 		}

@@ -61,17 +61,17 @@ func (c *committer) run() {
 		if len(batch) == 0 {
 			return
 		}
-		if err := c.settle(batch); err != nil {
+		if err := c.commitOrSplit(batch); err != nil {
 			fail(c.queue.drain(), err) // instead of letting each wait as long again
 		}
 		c.queue.awaitCallers(len(batch))
 	}
 }
 
-// settle answers every request of a batch. A batch that the server refuses is
+// commitOrSplit answers every request of a batch. A batch that the server refuses is
 // repeated request by request, so that a bad one fails alone. It returns an
 // error only when the server is unavailable.
-func (c *committer) settle(batch []*request) error {
+func (c *committer) commitOrSplit(batch []*request) error {
 	base, actual, err := c.commit(batch)
 	appended := recordsOf(batch, base, actual)
 	if n := len(appended); n > 0 {
@@ -95,7 +95,7 @@ func (c *committer) settle(batch []*request) error {
 		return nil
 	}
 	for i := range batch {
-		if err := c.settle(batch[i : i+1]); err != nil {
+		if err := c.commitOrSplit(batch[i : i+1]); err != nil {
 			fail(batch[i+1:], err)
 			return err
 		}
@@ -240,7 +240,7 @@ func answerAll(batch []*request, base int64, actual []int64) {
 				Revision: r.expected + eventstore.Revision(len(r.events)),
 			}
 		}
-		r.settle(a)
+		r.resolve(a)
 	}
 }
 
@@ -265,6 +265,6 @@ func recordsOf(batch []*request, base int64, actual []int64) []eventstore.Record
 
 func fail(batch []*request, err error) {
 	for _, r := range batch {
-		r.settle(answer{err: err})
+		r.resolve(answer{err: err})
 	}
 }

@@ -53,7 +53,7 @@ type caller struct {
 	answered chan struct{} // closed when there is none left
 }
 
-func (r *request) settle(a answer) {
+func (r *request) resolve(a answer) {
 	r.answer.Store(&a)
 	if r.caller.left.Add(-1) == 0 {
 		close(r.caller.answered)

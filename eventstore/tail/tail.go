@@ -202,8 +202,8 @@ func (t *Tail) halve() {
 	t.records, t.size = slices.Clone(t.records[kept:]), size
 }
 
-// Settle makes sure that it is known where the log ends, and returns that.
-func (t *Tail) Settle(ctx context.Context) (eventstore.Position, error) {
+// End makes sure that it is known where the log ends, and returns that.
+func (t *Tail) End(ctx context.Context) (eventstore.Position, error) {
 	select {
 	case t.lock <- struct{}{}:
 		defer func() { <-t.lock }()
@@ -265,18 +265,18 @@ func (t *Tail) take(after eventstore.Position, page Page, signals int) bool {
 	return t.full*pageSize <= maxRecords
 }
 
-// place is where a position is, beside the tail.
-type place int
+// coverage is where a position is, beside the tail.
+type coverage int
 
 const (
-	within  place = iota
-	outside       // it has to be read in the log
-	stale         // the tail has to be brought up to the log's end before that can be said
+	cached   coverage = iota
+	uncached          // it has to be read in the log
+	stale             // the tail has to be brought up to the log's end before that can be said
 )
 
-// serve returns at most limit records behind a position that is within the tail.
+// serve returns at most limit records behind a position that is in the tail.
 // It must have been looked at after so many signals; without records, after the last.
-func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, place) {
+func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, coverage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen := t.looked == t.signals
@@ -284,7 +284,7 @@ func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, place) 
 	case !t.known || t.looked < since:
 		return Page{}, stale
 	case after < t.from || after > t.to && seen:
-		return Page{}, outside
+		return Page{}, uncached
 	case after > t.to:
 		return Page{}, stale
 	}
@@ -297,7 +297,7 @@ func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, place) 
 	if n == 0 && !seen {
 		return page, stale
 	}
-	return page, within
+	return page, cached
 }
 
 // Subscribe follows the log after a position.
@@ -374,7 +374,7 @@ func (t *Tail) grown() <-chan struct{} {
 }
 
 // read reads on: in the tail, which is brought up to the log's end for all where
-// that is to be done; outside of the tail in the log, for this one alone.
+// that is to be done; beyond the tail in the log, for this one alone.
 func (s *Subscription) read(ctx context.Context, limit int) (Page, error) {
 	page, found := s.tail.serve(s.after, limit, s.since)
 	if found == stale {
@@ -383,14 +383,14 @@ func (s *Subscription) read(ctx context.Context, limit int) (Page, error) {
 			return Page{}, err
 		}
 	}
-	if found == outside {
+	if found == uncached {
 		return s.readAlone(ctx, limit)
 	}
 	return page, nil
 }
 
 // wait waits for the lock, and reads for all, unless the follower before did.
-func (s *Subscription) wait(ctx context.Context, limit int) (page Page, found place, err error) {
+func (s *Subscription) wait(ctx context.Context, limit int) (page Page, found coverage, err error) {
 	select {
 	case s.tail.lock <- struct{}{}:
 		defer func() { <-s.tail.lock }()

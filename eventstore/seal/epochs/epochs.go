@@ -20,7 +20,7 @@
 // last key away has committed. What a kill leaves is a file without a row, which
 // is retired an hour later, or a step that the next turn takes again.
 //
-// A retired epoch's file stays for [Rotation].Settle: a standby that is promoted,
+// A retired epoch's file stays for [Rotation].KeepRetired: a standby that is promoted,
 // or a server that is restored to moments before, may have forgotten that the
 // keys moved. It has then forgotten that the epoch is retired, too, so the file
 // stays. Reservations that it has forgotten let a bucket grow beyond 4,096; it is

@@ -430,7 +430,7 @@ func TestAServerThatForgetsAMoveLosesNoKey(t *testing.T) {
 	}
 	run(`CREATE TABLE keys_then AS SELECT * FROM subject_keys`, `CREATE TABLE epochs_then AS SELECT * FROM epochs`)
 	r := p.rotation()
-	r.Settle = time.Hour
+	r.KeepRetired = time.Hour
 	for range 2 {
 		if err := r.Turn(t.Context()); err != nil {
 			t.Fatal(err)

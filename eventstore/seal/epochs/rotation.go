@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// Gather is how long erasures of a bucket gather before it moves: it moves once
+	// BatchErasures is how long erasures of a bucket are batched before it moves: it moves once
 	// for all of them.
-	Gather = 2 * time.Minute
-	// Settle is how long the key of a retired epoch stays, for a server that forgets
+	BatchErasures = 2 * time.Minute
+	// KeepRetired is how long the key of a retired epoch stays, for a server that forgets
 	// what it has committed.
-	Settle = 3 * time.Minute
+	KeepRetired = 3 * time.Minute
 
 	// LookEvery is how often the next steps are looked for.
 	LookEvery   = 15 * time.Second
@@ -32,9 +32,9 @@ const (
 type Rotation struct {
 	*Epochs
 	// Lead does work whenever no other process does, until ctx ends.
-	Lead           func(ctx context.Context, name string, work func(context.Context) error) error
-	Logger         *slog.Logger
-	Gather, Settle time.Duration
+	Lead                       func(ctx context.Context, name string, work func(context.Context) error) error
+	Logger                     *slog.Logger
+	BatchErasures, KeepRetired time.Duration
 }
 
 // Run ends epochs until ctx ends.
@@ -90,7 +90,7 @@ func (r *Rotation) Turn(ctx context.Context) error {
 	if _, err := r.pool.Exec(ctx, closeEpochs); err != nil {
 		return fmt.Errorf("close epochs: %w", err)
 	}
-	due, err := r.names(ctx, selectDue, r.Gather)
+	due, err := r.names(ctx, selectDue, r.BatchErasures)
 	if err != nil {
 		return fmt.Errorf("list epochs to end: %w", err)
 	}
@@ -259,7 +259,7 @@ ORDER BY e.retired_at`
 // destroyRetired destroys the keys of epochs that have been retired for long
 // enough, unless somebody holds them.
 func (r *Rotation) destroyRetired(ctx context.Context, at dir) error {
-	retired, err := r.names(ctx, selectRetired, r.Settle)
+	retired, err := r.names(ctx, selectRetired, r.KeepRetired)
 	if err != nil || len(retired) == 0 {
 		return err
 	}
