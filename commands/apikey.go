@@ -78,7 +78,7 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 			"This request made the API key %s before; its raw key was shown then and cannot be shown again. Revoke it and make another one if it is lost.", key)
 	}
 	if err := c.checkIssued(ctx, call, key); err != nil {
-		_, revoked := c.RevokeAPIKey(ctx, call.aside(), key)
+		_, revoked := c.RevokeAPIKey(ctx, call.unconditional(), key)
 		return IssuedAPIKey{}, errors.Join(err, revoked)
 	}
 	return IssuedAPIKey{APIKeyIssued: issued, Raw: secret.Raw, CreatedAt: outcome.Recorded[0].RecordedAt, Outcome: outcome}, nil
@@ -150,7 +150,7 @@ func (c *Commands) revokeKeysOf(ctx context.Context, call Call, removed event.Me
 	for _, key := range made {
 		if !slices.Contains(removed.KeptKeys, key) {
 			group.Go(func() error {
-				_, err := c.RevokeAPIKey(ctx, call.aside(), key)
+				_, err := c.RevokeAPIKey(ctx, call.unconditional(), key)
 				return err
 			})
 		}

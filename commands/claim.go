@@ -28,14 +28,14 @@ func (c *Commands) claim(ctx context.Context, kind, value string) (eventstore.St
 // reserve takes a claim for a holder, and fails with the fault already_claimed
 // where another has it.
 func (c *Commands) reserve(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call.aside(), stream, true, c.last(call.aside()),
+	_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, true, c.last(call.unconditional()),
 		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) { return claim.Reserve(h) })
 	return err
 }
 
 // confirm makes a reservation final.
 func (c *Commands) confirm(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call.aside(), stream, false, c.last(call.aside()),
+	_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, false, c.last(call.unconditional()),
 		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) {
 			return claim.Confirm(h), nil
 		})
@@ -44,7 +44,7 @@ func (c *Commands) confirm(ctx context.Context, call Call, stream eventstore.Str
 
 // release gives a claim back.
 func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call.aside(), stream, false, c.last(call.aside()),
+	_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, false, c.last(call.unconditional()),
 		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) {
 			return claim.Release(h), nil
 		})
@@ -103,7 +103,7 @@ func (c *Commands) settle(ctx context.Context, call Call, stream eventstore.Stre
 // either there or can never be, and returns the client.
 func (c *Commands) bar(ctx context.Context, call Call, h domain.Holder) (domain.Client, error) {
 	var after domain.Client
-	_, err := execute[domain.Client](ctx, c, call.aside(), eventstore.ClientStream(h.Client), false, c.client(),
+	_, err := execute[domain.Client](ctx, c, call.unconditional(), eventstore.ClientStream(h.Client), false, c.client(),
 		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			events := client.Abandon(h.Client)
 			if h.Member != "" {

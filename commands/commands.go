@@ -123,9 +123,9 @@ func (c *Commands) server() int64 {
 	return c.Server()
 }
 
-// aside is the call for what it does beside its own stream: that has revisions
+// unconditional is the call for what it does beside its own stream: that has revisions
 // of its own, and what was done there before may have been undone since.
-func (c Call) aside() Call {
+func (c Call) unconditional() Call {
 	c.Seed, c.Request, c.IfMatch = nil, "", nil
 	return c
 }

@@ -168,7 +168,7 @@ func (c *Commands) recordMatches(ctx context.Context, call Call, user id.User, c
 // user, in as few appends as its size allows. A repeated request takes what it
 // recorded before, and adds what a crash kept it from recording.
 func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Matches, compute func() ([]event.MatchComputed, error)) error {
-	l, err := c.last(call.aside())(ctx, eventstore.MatchStream(call.Client, answer.User), eventstore.End)
+	l, err := c.last(call.unconditional())(ctx, eventstore.MatchStream(call.Client, answer.User), eventstore.End)
 	if err != nil {
 		return err
 	}

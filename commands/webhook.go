@@ -77,7 +77,7 @@ func (c *Commands) boundWebhooks(ctx context.Context, call Call, webhook id.Webh
 		err = domain.CheckWebhooks(before)
 	}
 	if fault.Is(err, "too_many_webhooks") {
-		if _, removed := c.RemoveWebhook(ctx, call.aside(), webhook); removed != nil {
+		if _, removed := c.RemoveWebhook(ctx, call.unconditional(), webhook); removed != nil {
 			return removed
 		}
 	}

@@ -18,13 +18,13 @@ import (
 // APIKeys is the read model of API keys.
 type APIKeys struct {
 	Reader
-	gathered *gathering[[32]byte, foundKey]
+	lookUps *coalescer[[32]byte, foundKey]
 }
 
 // Gathering is the model with keys looked up together by their hashes while
-// many are asked for at once. Its copies share the gathering.
+// many are asked for at once. Its copies share the coalescer.
 func (m APIKeys) Gathering() APIKeys {
-	m.gathered = &gathering[[32]byte, foundKey]{answer: m.lookUp}
+	m.lookUps = &coalescer[[32]byte, foundKey]{answer: m.lookUp}
 	return m
 }
 
@@ -192,8 +192,8 @@ type foundKey struct {
 
 // byHash returns the key, if any, and whether that is the newest state.
 func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (APIKey, bool, error) {
-	if m.gathered != nil {
-		k, err := m.gathered.ask(ctx, hash)
+	if m.lookUps != nil {
+		k, err := m.lookUps.ask(ctx, hash)
 		return k.APIKey, k.fresh, err
 	}
 	found, err := m.lookUp(ctx, [][32]byte{hash})

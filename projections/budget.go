@@ -42,8 +42,8 @@ func (b *budget) grow(taken *int64, size int64, of *holding) error {
 	return nil
 }
 
-// settle makes what was taken that of a holding, in place of what it had.
-func (b *budget) settle(h *holding, taken int64) {
+// assign makes what was taken that of a holding, in place of what it had.
+func (b *budget) assign(h *holding, taken int64) {
 	b.used.Add(-h.bytes.Swap(taken))
 	if h.gone.Load() {
 		b.release(h)

@@ -170,7 +170,7 @@ WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 AND u.era
 // Members returns who is in a cluster now, in order of their ids; a page
 // begins after the user that it names.
 func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterMember, error) {
-	return listNamed(ctx, m.Reader, m, client, eventual, page, clusterMembers, []any{string(cluster)},
+	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, clusterMembers, []any{string(cluster)},
 		func(u *ClusterMember) []any { return []any{text(&u.User)} },
 		func(u *ClusterMember) (id.User, *string, eventstore.Position) {
 			return u.User, &u.ExternalID, eventstore.Position(u.User)

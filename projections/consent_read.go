@@ -65,7 +65,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 AND u
 // Consents returns the users who have granted a layer, or have withdrawn what
 // they granted, in order of that change.
 func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page Page) ([]UserConsent, error) {
-	return listNamed(ctx, m.Reader, m, client, eventual, page, listConsents, []any{string(layer), granted},
+	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listConsents, []any{string(layer), granted},
 		func(c *UserConsent) []any { return []any{text(&c.User), &c.Granted, &c.ChangedAt, text(&c.Changed)} },
 		func(c *UserConsent) (id.User, *string, eventstore.Position) { return c.User, &c.ExternalID, c.Changed })
 }

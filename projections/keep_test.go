@@ -42,7 +42,7 @@ func TestPopulationsAreKeptWhileTheyFit(t *testing.T) {
 		if c.fault == "" && err != nil || c.fault != "" && !fault.Is(err, c.fault) {
 			t.Errorf("%+v: %v", c, err)
 		}
-		p.memory.settle(&built.held, taken)
+		p.memory.assign(&built.held, taken)
 		if got := p.clients.Keys(); !slices.Equal(got, c.kept) {
 			t.Errorf("of %v are kept %v, not %v", c.sizes, got, c.kept)
 		}
@@ -54,7 +54,7 @@ func TestPopulationsAreKeptWhileTheyFit(t *testing.T) {
 			t.Errorf("%d bytes are used, not %d", got, used)
 		}
 		p.clients.Purge()
-		p.memory.settle(&built.held, 7)             // it was forgotten while it was built anew
+		p.memory.assign(&built.held, 7)             // it was forgotten while it was built anew
 		if got := p.memory.used.Load(); got != -7 { // what was never taken is given back
 			t.Errorf("%d bytes are used of nothing", got)
 		}

@@ -45,7 +45,7 @@ const (
 
 // population is the users of one client.
 type population struct {
-	turn  turns        // guards the rest
+	turn  ctxLock      // guards the rest
 	begun atomic.Int64 // how often changes were taken in
 	done  int64        // the last time that this succeeded
 	held  holding
@@ -74,12 +74,12 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 	if err := p.ready(ctx, client); err != nil {
 		return known{}, err
 	}
-	pop := getOrAdd(p.clients, client, &population{turn: newTurns()})
+	pop := getOrAdd(p.clients, client, &population{turn: newCtxLock()})
 	arrived := pop.begun.Load()
-	if err := pop.turn.takeSoon(ctx); err != nil {
+	if err := pop.turn.lockSoon(ctx); err != nil {
 		return known{}, err
 	}
-	defer pop.turn.give()
+	defer pop.turn.unlock()
 	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
@@ -125,7 +125,7 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	}
 	defer func() {
 		if pop.users == nil {
-			p.memory.settle(&pop.held, 0)
+			p.memory.assign(&pop.held, 0)
 		}
 	}()
 	behind := recorded.learnt > pop.learnt
@@ -174,13 +174,13 @@ func (p *Populations) rebuild(ctx context.Context, client id.Client, pop *popula
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxBuild)
 	defer cancel()
 	pop.known = known{} // what it took is free for what is built
-	p.memory.settle(&pop.held, 0)
+	p.memory.assign(&pop.held, 0)
 	built, taken, err := p.build(ctx, client, recorded, &pop.held)
 	if err != nil {
 		return err
 	}
 	pop.known = built
-	p.memory.settle(&pop.held, taken)
+	p.memory.assign(&pop.held, taken)
 	if pop.users.Len() > partitionedFrom {
 		p.ask(client, pop)
 	}
@@ -230,17 +230,17 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	if err == nil && built.users.Len() > partitionedFrom {
 		built.users.Partition(pairsSeed)
 	}
-	if err := pop.turn.take(ctx); err != nil {
+	if err := pop.turn.lock(ctx); err != nil {
 		p.memory.used.Add(-taken)
 		return err
 	}
-	defer pop.turn.give()
+	defer pop.turn.unlock()
 	pop.asked = false
 	if err != nil {
 		return err
 	}
 	pop.known = built // the next request takes in what has changed since
-	p.memory.settle(&pop.held, taken)
+	p.memory.assign(&pop.held, taken)
 	return nil
 }
 

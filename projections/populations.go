@@ -29,7 +29,7 @@ type Populations struct {
 
 	memory  budget
 	clients *lru.Cache[id.Client, *population]
-	layers  *lru.Cache[layerOf, *consenting]
+	layers  *lru.Cache[layerOf, *consentSet]
 	behind  chan id.Client // clients whose population is to be built anew
 }
 
@@ -49,7 +49,7 @@ func NewPopulations(reader Reader, memory int64) (*Populations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep populations: %w", err)
 	}
-	p.layers, err = lru.NewWithEvict(maxLayers, func(_ layerOf, c *consenting) { p.memory.release(&c.held) })
+	p.layers, err = lru.NewWithEvict(maxLayers, func(_ layerOf, c *consentSet) { p.memory.release(&c.held) })
 	if err != nil {
 		return nil, fmt.Errorf("keep consents: %w", err)
 	}
@@ -88,7 +88,7 @@ type scope struct {
 	version      int // of the schema
 	distribution matching.Distribution
 	permit       func(path string) bool // nil: every trait
-	layer        *consenting            // nil: everyone
+	layer        *consentSet            // nil: everyone
 }
 
 // Top returns the best matches of a user, the best first.
@@ -163,7 +163,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 		return s, nil
 	}
 	of := layerOf{client, within.Layer}
-	layer := getOrAdd(p.layers, of, newConsenting())
+	layer := getOrAdd(p.layers, of, newConsentSet())
 	if err := p.takeIn(ctx, of, layer); err != nil {
 		return s, err
 	}

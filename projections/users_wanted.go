@@ -19,11 +19,11 @@ import (
 // answered together while many come at once. Its copies share the gatherings.
 func (m Users) Gathering() Users {
 	plain := m
-	m.gathered = map[int]*gathering[wantedUsers, foundUsers]{}
+	m.gathered = map[int]*coalescer[wantedUsers, foundUsers]{}
 	for _, size := range append(pageSizes(), singly) {
 		sql := selectWanted(size)
-		m.gathered[size] = &gathering[wantedUsers, foundUsers]{
-			most: min(gatheredMost, gatheredUsers/max(size, 1)),
+		m.gathered[size] = &coalescer[wantedUsers, foundUsers]{
+			most: min(coalesceMost, gatheredUsers/max(size, 1)),
 			answer: func(ctx context.Context, wanted []wantedUsers) ([]foundUsers, error) {
 				return plain.lookUp(ctx, sql, wanted)
 			},

@@ -146,7 +146,7 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 
 // match adds the users who are most alike.
 func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.Time, dismissed map[string]bool) error {
-	found, err := f.Populations.Companions(ctx, r.Client, r.User, r.Within,
+	found, err := f.Populations.Neighbours(ctx, r.Client, r.User, r.Within,
 		func(user string) bool { return !dismissed[user] }, r.depth())
 	if err != nil {
 		return err

@@ -12,21 +12,21 @@ import (
 func TestThePopulationThatIsReadAnewSaysHowToWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turn := newTurns()
-		if err := turn.take(t.Context()); err != nil {
+		turn := newCtxLock()
+		if err := turn.lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		err := turn.takeSoon(t.Context())
+		err := turn.lockSoon(t.Context())
 		f := fault.As(err)
-		if !fault.Is(err, "busy") || f.Soon == nil || time.Since(began) != shortTurn {
+		if !fault.Is(err, "busy") || f.Soon == nil || time.Since(began) != shortWait {
 			t.Fatalf("%v after %s", err, time.Since(began))
 		}
 		go func() {
 			time.Sleep(time.Minute)
-			turn.give()
+			turn.unlock()
 		}()
-		if _, err := f.Soon(t.Context()); err != nil || time.Since(began) != shortTurn+time.Minute {
+		if _, err := f.Soon(t.Context()); err != nil || time.Since(began) != shortWait+time.Minute {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		if len(turn) > 0 {

@@ -18,15 +18,15 @@ type layerOf struct {
 // maxLayers bounds how many layers are kept in memory.
 const maxLayers = 256
 
-// consenting is who has granted a layer. Each request first takes in what has
+// consentSet is who has granted a layer. Each request first takes in what has
 // changed.
-type consenting struct {
-	turn    turns
-	reached eventstore.Position // belongs to who has the turn, as does the next
+type consentSet struct {
+	lock    ctxLock
+	reached eventstore.Position // guarded by lock, as is the next
 	server  int64               // that they were read from
 	held    holding
 
-	mu      sync.RWMutex // guards the rest; nobody waits for the database meanwhile
+	mu      sync.RWMutex // guards the rest; it is not held while the database is waited for
 	granted map[id.User]struct{}
 
 	// distribution is that of the population among the layer's traits.
@@ -36,22 +36,22 @@ type consenting struct {
 	paths        string
 }
 
-func newConsenting() *consenting {
-	return &consenting{turn: newTurns(), granted: map[id.User]struct{}{}}
+func newConsentSet() *consentSet {
+	return &consentSet{lock: newCtxLock(), granted: map[id.User]struct{}{}}
 }
 
 // takeIn reads what has changed in a layer since the last time.
-func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consenting) error {
-	if err := c.turn.takeSoon(ctx); err != nil {
+func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consentSet) error {
+	if err := c.lock.lockSoon(ctx); err != nil {
 		return err
 	}
-	defer c.turn.give()
+	defer c.lock.unlock()
 	server, into := p.Consent.Progress.Server(), c
 	if c.server != server {
-		into = newConsenting() // everything is read anew, beside those who compare
+		into = newConsentSet() // everything is read anew, beside those who compare
 	}
 	consent := p.Consent
-	consent.AtOnce = true // while one waits for the first page, others have the turn
+	consent.AtOnce = true // while one waits for the first page, others have the lock
 	for ; ; consent.AtOnce = false {
 		page, err := consent.ChangedConsents(ctx, of.client, of.layer, into.reached, changesAtOnce)
 		if err != nil {
@@ -71,7 +71,7 @@ func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consenting) err
 	return p.memory.resize(&c.held, int64(grant*len(c.granted)))
 }
 
-func (c *consenting) apply(page []ConsentChange) {
+func (c *consentSet) apply(page []ConsentChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range page {
@@ -83,13 +83,13 @@ func (c *consenting) apply(page []ConsentChange) {
 	}
 }
 
-func (c *consenting) has(user string) bool {
+func (c *consentSet) has(user string) bool {
 	_, granted := c.granted[id.User(user)]
 	return granted
 }
 
 // among returns how alike two random users are in the layer's traits.
-func (c *consenting) among(users *matching.Population, version int, paths string, permit func(string) bool) matching.Distribution {
+func (c *consentSet) among(users *matching.Population, version int, paths string, permit func(string) bool) matching.Distribution {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.distribution == nil || c.population != users || c.version != version || c.paths != paths {

@@ -10,35 +10,35 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// named is what a statement reads of a user to say how the client names it:
+// externalName is what a statement reads of a user to say how the client names it:
 // the columns u.external, u.external_event, k.id AS key, k.client_key and
 // k.wrapped, in this order.
-type named struct {
+type externalName struct {
 	external sealed
 	key      seal.WrappedKey
 }
 
-func (n *named) columns() []any {
+func (n *externalName) columns() []any {
 	return []any{&n.external.Box, text(&n.external.Event), text(&n.key.ID), text(&n.key.Under), &n.key.Wrapped}
 }
 
 // open opens the external id of a user; nil: the user was erased just now.
-func (n *named) open(ctx context.Context, r Reader, client id.Client, user id.User) ([]byte, error) {
+func (n *externalName) open(ctx context.Context, r Reader, client id.Client, user id.User) ([]byte, error) {
 	return r.open(ctx, n.key, string(user), n.external, client, eventstore.UserStream(client, user), "external_id")
 }
 
-// listNamed reads a page of a list of users, with the external ids that the
+// listWithExternalIDs reads a page of a list of users, with the external ids that the
 // users model knows. A statement selects the fields of items and then those of
-// named; its last arguments are those of the page. about says whom an item is
+// externalName; its last arguments are those of the page. about says whom an item is
 // about, where the external id goes, and its place in the list. Where the users
 // model does not know one of the users yet, the rows are read again once it has
 // caught up. Users who were erased just now are left out.
-func listNamed[T any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool, page Page,
+func listWithExternalIDs[T any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool, page Page,
 	sql string, args []any, fields func(*T) []any, about func(*T) (user id.User, external *string, place eventstore.Position),
 ) ([]T, error) {
 	type row struct {
 		item T
-		named
+		externalName
 	}
 	return filled(page, nil, func(page Page) (found []T, more bool, last eventstore.Position, err error) {
 		read := func() ([]row, error) {
@@ -79,7 +79,7 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
 func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
 	type row struct {
 		id id.User
-		named
+		externalName
 	}
 	names := make(map[id.User]string, len(users))
 	if len(users) == 0 {

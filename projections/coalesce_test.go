@@ -35,9 +35,9 @@ func (s *slow) answer(ctx context.Context, questions []int) ([]int, error) {
 	}
 }
 
-func newSlow() (*slow, *gathering[int, int]) {
+func newSlow() (*slow, *coalescer[int, int]) {
 	s := &slow{began: map[int]time.Time{}}
-	return s, &gathering[int, int]{answer: s.answer}
+	return s, &coalescer[int, int]{answer: s.answer}
 }
 
 func TestAGatheringMayAskForLessAtOnce(t *testing.T) {
@@ -64,7 +64,7 @@ func TestWhatIsAskedAtTheSameTimeIsAnsweredTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newSlow()
-		const askers = gatheredAtOnce + gatheredMost + 3
+		const askers = coalesceRunning + coalesceMost + 3
 		var all sync.WaitGroup
 		for q := range askers {
 			all.Go(func() {
@@ -79,7 +79,7 @@ func TestWhatIsAskedAtTheSameTimeIsAnsweredTogether(t *testing.T) {
 					t.Errorf("%d was answered by what began before it was asked", q)
 				}
 			})
-			if q < gatheredAtOnce {
+			if q < coalesceRunning {
 				synctest.Wait() // nobody waits for others to ask
 				if len(s.turns) != q+1 {
 					t.Errorf("%d has to wait while a turn is free", q)
@@ -93,7 +93,7 @@ func TestWhatIsAskedAtTheSameTimeIsAnsweredTogether(t *testing.T) {
 		for _, n := range s.turns {
 			largest = max(largest, n)
 		}
-		if len(s.turns) != gatheredAtOnce+2 || largest != gatheredMost || g.running != 0 {
+		if len(s.turns) != coalesceRunning+2 || largest != coalesceMost || g.running != 0 {
 			t.Errorf("turns of %d questions, %d still taken", s.turns, g.running)
 		}
 	})
@@ -105,10 +105,10 @@ func TestWhoGivesUpTakesNothingFromTheOthers(t *testing.T) {
 		_, g := newSlow()
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for q := range 2 * gatheredAtOnce {
+		for q := range 2 * coalesceRunning {
 			all.Go(func() { // those who come first answer for the others too
 				_, err := g.ask(ctx, q)
-				if waiting := q >= gatheredAtOnce; waiting != errors.Is(err, context.Canceled) {
+				if waiting := q >= coalesceRunning; waiting != errors.Is(err, context.Canceled) {
 					t.Errorf("%d ended with %v", q, err)
 				}
 			})

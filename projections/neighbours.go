@@ -8,20 +8,20 @@ import (
 	"kindred/domain/matching"
 )
 
-// Companions are the best matches of a user, the best first, for those who put
+// Neighbours are the best matches of a user, the best first, for a caller that puts
 // them in another order.
-type Companions struct {
+type Neighbours struct {
 	Users []id.User
 	Score []float64
 
 	group *matching.Group
 }
 
-// Companions finds at most limit matches of a user among those that keep says
+// Neighbours finds at most limit matches of a user among those that keep says
 // may be found.
-func (p *Populations) Companions(ctx context.Context, client id.Client, user id.User, within event.Within,
+func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.User, within event.Within,
 	keep func(user string) bool, limit int,
-) (*Companions, error) {
+) (*Neighbours, error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (p *Populations) Companions(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, notThere(err)
 	}
-	c := &Companions{Users: make([]id.User, len(found)), Score: make([]float64, len(found))}
+	c := &Neighbours{Users: make([]id.User, len(found)), Score: make([]float64, len(found))}
 	names := make([]string, len(found))
 	for i, m := range found {
 		c.Users[i], c.Score[i], names[i] = id.User(m.User), m.Score, m.User
@@ -45,8 +45,8 @@ func (p *Populations) Companions(ctx context.Context, client id.Client, user id.
 	return c, nil
 }
 
-// Alike scores one companion with others, by their places, into similarity. It
+// Alike scores one neighbour with others, by their places, into similarity. It
 // serves one goroutine.
-func (c *Companions) Alike(companion int, others []int, similarity []float64) {
-	c.group.Against(companion, others, similarity)
+func (n *Neighbours) Alike(neighbour int, others []int, similarity []float64) {
+	n.group.Against(neighbour, others, similarity)
 }
