@@ -19,12 +19,13 @@ import (
 type source struct {
 	t      *testing.T
 	folder map[*ast.File]string
+	files  map[string]string // the folder of each file
 	texted map[string]string // constants of text, by folder and name
 }
 
 func readSource(t *testing.T) *source {
 	t.Helper()
-	s := &source{t: t, folder: map[*ast.File]string{}, texted: map[string]string{}}
+	s := &source{t: t, folder: map[*ast.File]string{}, files: map[string]string{}, texted: map[string]string{}}
 	root := "."
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -41,6 +42,7 @@ func readSource(t *testing.T) *source {
 			return err
 		}
 		s.folder[file] = filepath.Dir(path)
+		s.files[path] = filepath.Dir(path)
 		s.inspect(file, func(n ast.Node) {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok {

@@ -199,7 +199,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 	reads := &readapi.API{
 		Deliveries: resources.Deliveries{Log: dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
-		Reader: shown, Users: projections.Users{Reader: shown}.Gathering(), Populations: a.populations,
+		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
 		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
@@ -215,7 +215,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: a.metrics,
 			Throttles: &auth.Throttles{Pool: a.Pool, Key: throttles[:]}, Unlimited: !a.Config.RateLimit,
-			Keys: keyLookup{projections.APIKeys{Reader: asked}.Gathering(), a.Log.Store},
+			Keys: keyLookup{projections.APIKeys{Reader: asked}.Coalescing(), a.Log.Store},
 		}),
 	}
 	tracing, err := a.tracing(ctx)

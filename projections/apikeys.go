@@ -21,9 +21,9 @@ type APIKeys struct {
 	lookUps *coalescer[[32]byte, foundKey]
 }
 
-// Gathering is the model with keys looked up together by their hashes while
+// Coalescing is the model with keys looked up together by their hashes while
 // many are asked for at once. Its copies share the coalescer.
-func (m APIKeys) Gathering() APIKeys {
+func (m APIKeys) Coalescing() APIKeys {
 	m.lookUps = &coalescer[[32]byte, foundKey]{answer: m.lookUp}
 	return m
 }

@@ -78,7 +78,7 @@ func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 	for name, read := range map[string]func(projections.Page) []projections.User{
 		"all": func(p projections.Page) []projections.User { return list(w.users(), projections.UserQuery{Page: p}) },
 		"together": func(p projections.Page) []projections.User {
-			return list(w.users().Gathering(), projections.UserQuery{Page: p})
+			return list(w.users().Coalescing(), projections.UserQuery{Page: p})
 		},
 		"by id": func(p projections.Page) []projections.User {
 			return list(w.users(), projections.UserQuery{IDs: users, Page: p})
@@ -126,7 +126,7 @@ func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 			created[client] = append(created[client], external)
 		}
 	}
-	users := w.users().Gathering()
+	users := w.users().Coalescing()
 	first := must[[]projections.User](t)(users.List(t.Context(), w.acme, false, projections.UserQuery{Page: projections.Page{Limit: 7}}))
 
 	var all sync.WaitGroup

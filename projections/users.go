@@ -22,7 +22,7 @@ import (
 // Users is the read model of end users.
 type Users struct {
 	Reader
-	gathered map[int]*coalescer[wantedUsers, foundUsers] // by the size of pages
+	lookUps map[int]*coalescer[wantedUsers, foundUsers] // by the size of pages
 }
 
 // User is an end user.

@@ -15,15 +15,15 @@ import (
 // Single users and pages of users that are asked for at the same time are read
 // together: the statement for many does what that for one does, many times.
 
-// Gathering is the model with requests for users, and for pages of them,
+// Coalescing is the model with requests for users, and for pages of them,
 // answered together while many come at once. Its copies share the gatherings.
-func (m Users) Gathering() Users {
+func (m Users) Coalescing() Users {
 	plain := m
-	m.gathered = map[int]*coalescer[wantedUsers, foundUsers]{}
+	m.lookUps = map[int]*coalescer[wantedUsers, foundUsers]{}
 	for _, size := range append(pageSizes(), singly) {
 		sql := selectWanted(size)
-		m.gathered[size] = &coalescer[wantedUsers, foundUsers]{
-			most: min(coalesceMost, gatheredUsers/max(size, 1)),
+		m.lookUps[size] = &coalescer[wantedUsers, foundUsers]{
+			most: min(coalesceMost, lookUpUsers/max(size, 1)),
 			answer: func(ctx context.Context, wanted []wantedUsers) ([]foundUsers, error) {
 				return plain.lookUp(ctx, sql, wanted)
 			},
@@ -33,8 +33,8 @@ func (m Users) Gathering() Users {
 }
 
 const (
-	gatheredUsers = 512 // in one statement
-	singly        = 0   // stands for the size of a page where one user is wanted
+	lookUpUsers = 512 // in one statement
+	singly      = 0   // stands for the size of a page where one user is wanted
 )
 
 // wantedUsers is a client's user, or the page of users after a position.
@@ -100,8 +100,8 @@ func (m Users) wanted(ctx context.Context, eventual bool, size int, wanted wante
 }
 
 func (m Users) ask(ctx context.Context, size int, wanted wantedUsers) (foundUsers, error) {
-	if gathered := m.gathered[size]; gathered != nil {
-		return gathered.ask(ctx, wanted)
+	if lookUp := m.lookUps[size]; lookUp != nil {
+		return lookUp.ask(ctx, wanted)
 	}
 	found, err := m.lookUp(ctx, selectWanted(size), []wantedUsers{wanted})
 	if err != nil {
