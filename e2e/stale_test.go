@@ -49,7 +49,7 @@ func TestReadsThatHangHoldNobodyElseUp(t *testing.T) {
 	for _, a := range append(greedy, other) { // their tokens are known from here on
 		want[httpapi.WebhookList](t, http.StatusOK, a.sendTo("GET", "/webhooks", nil))
 	}
-	pgtest.Lock(t, s.database(), projector.Slot(projections.Campaigns{})+`.campaigns IN ACCESS EXCLUSIVE MODE`)
+	pgtest.Lock(t, s.database(), projector.ID(projections.Campaigns{})+`.campaigns IN ACCESS EXCLUSIVE MODE`)
 	var hanging sync.WaitGroup
 	defer hanging.Wait()
 	const each = 20
