@@ -66,9 +66,10 @@ lint: $(LINT) ## check formats and run the linters
 	$(LINT) run
 	cd sdk/go && $(CURDIR)/$(LINT) run
 
-generate: ## generate the server and the SDKs from httpapi/openapi.yaml
+generate: ## generate the server and the SDKs from httpapi/openapi.yaml, and the faults in comments from the code
 	cd httpapi && go generate ./...
 	go run ./sdk/generate
+	go run ./scripts/faults
 
 generated: ## check that the generated code is what httpapi/openapi.yaml says
 	go run ./sdk/generate -check

@@ -83,6 +83,7 @@ var rules = map[string][]string{
 	"e2e":                           {},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/size":                  {},
+	"scripts/faults":                {},
 	"sdk/conformance":               {},
 	"sdk/generate":                  {"httpapi"},
 	"sdk/go":                        {},

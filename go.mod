@@ -37,6 +37,8 @@ require github.com/yuin/goldmark v1.8.7
 
 require golang.org/x/mod v0.41.0
 
+require golang.org/x/tools v0.51.0
+
 require (
 	filippo.io/hpke v0.4.0 // indirect
 	github.com/apapsch/go-jsonmerge/v2 v2.0.0 // indirect

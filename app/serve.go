@@ -37,6 +37,10 @@ type Hashing struct {
 // Serve runs the roles of this process until ctx ends or one of them fails.
 // Once it serves, it tells ready what it is configured as, with the addresses it
 // really listens on.
+// Faults: account_unknown, api_key_unknown, building, busy, campaign_not_running, campaign_unknown,
+// catching_up, frequency_capped, idempotency_key_reused, import_unknown, impression_unknown, in_flight,
+// invalid, not_in_audience, population_too_large, projection_unknown, quarantined, read_too_slow, stale,
+// too_large, too_many_engagements, unavailable, unverifiable, user_unknown.
 func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hashing, ready func(Config)) error {
 	listener, measures, err := listen(ctx, &config)
 	if err != nil {
@@ -123,7 +127,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		group.Go(func() error { w.streams.Run(behind); return nil })
 		group.Go(func() error { w.follows.Run(behind); return nil })
 		for _, ends := range []context.Context{ctx, behind} { // streams end before the server waits for its requests
-			defer context.AfterFunc(ends, w.follows.Stop)()
+			defer context.AfterFunc(ends, w.follows.Stop)() //nolint:contextcheck // it ends what is under way, whatever the context
 		}
 		handler = w.handler
 	}

@@ -112,6 +112,7 @@ func (a *App) Traveller() *travel.Traveller {
 }
 
 // Commands wires what changes things.
+// Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := a.Reader()
 	populations, err := projections.NewPopulations(reader, a.memory*2/5)

@@ -18,6 +18,7 @@ type Campaign struct {
 }
 
 // DraftCampaign makes a campaign that does not run yet.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.CampaignTerms) (Campaign, error) {
 	campaign := id.Next[id.Campaign](c.ids(call, "campaign"))
 	// All that a client may do to a campaign stands behind its first event: a
@@ -44,6 +45,7 @@ type ChangeCampaign struct {
 
 // ChangeCampaign changes a campaign's terms, and starts, pauses, resumes or
 // cancels it.
+// Faults: busy, campaign_not_running, campaign_over, campaign_unknown, invalid, stale.
 func (c *Commands) ChangeCampaign(ctx context.Context, call Call, campaign id.Campaign, in ChangeCampaign) (Campaign, error) {
 	return c.campaign(ctx, call, campaign, func(state *domain.Campaign, now time.Time) ([]event.Event, error) {
 		if call.IfMatch != nil && state.ID != "" && eventstore.Revision(state.Changes) != *call.IfMatch {
@@ -55,6 +57,7 @@ func (c *Commands) ChangeCampaign(ctx context.Context, call Call, campaign id.Ca
 
 // AdvanceCampaign does what a campaign's time has come for: it starts or
 // completes it. Doing it twice adds nothing.
+// Faults: busy.
 func (c *Commands) AdvanceCampaign(ctx context.Context, call Call, campaign id.Campaign) (Campaign, error) {
 	return c.campaign(ctx, call, campaign, func(state *domain.Campaign, now time.Time) ([]event.Event, error) {
 		return state.Advance(now), nil
@@ -98,6 +101,7 @@ type SpendRecorded struct {
 // however late, gets the first answer and adds nothing. It fails with the
 // fault campaign_not_running, and with spend_id_reused where the id stands for
 // another amount.
+// Faults: busy, campaign_not_running, campaign_unknown, invalid, spend_id_reused.
 func (c *Commands) RecordSpend(ctx context.Context, call Call, in Spend) (SpendRecorded, error) {
 	e := &entry{
 		call: call, spend: in.ID,

@@ -53,6 +53,7 @@ func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Str
 
 // SettleClaim drives on a reservation that a crash left open. Settling twice
 // adds nothing.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) SettleClaim(ctx context.Context, call Call, stream eventstore.Stream) error {
 	claim, err := c.loadClaim(ctx, stream)
 	if err != nil || !claim.Held || claim.Confirmed {

@@ -37,6 +37,8 @@ const maxSlugs = 50
 
 // SignUp makes a client and its owner. The address and the slug are reserved
 // first; what a crash leaves reserved is settled by the claims policy.
+// Faults: already_claimed, busy, catching_up, email_exists, idempotency_key_reused, invalid, quarantined,
+// sign_up_again, slug_exists, stale.
 func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, error) {
 	email, err := domain.CheckEmail(in.Email)
 	if err != nil {
@@ -153,6 +155,7 @@ type Client struct {
 }
 
 // ChangeClient renames a client or changes its settings.
+// Faults: busy, catching_up, client_unknown, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
 	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {

@@ -31,6 +31,8 @@ type Run struct {
 
 // RequestRun asks for a clustering run, or fails with the fault
 // run_in_progress while the layer has one.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, run_in_progress,
+// stale.
 func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Run, error) {
 	layer, err := c.consentLayer(ctx, call.Client, in.Layer)
 	if err != nil {
@@ -60,6 +62,7 @@ func seedOf(run id.Run) (seed int64, err error) {
 }
 
 // CancelRun ends a run; it says nothing to webhooks.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, stale.
 func (c *Commands) CancelRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (eventstore.Position, error) {
 	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Cancel(run) })
 	if err != nil || len(recorded) == 0 {
@@ -70,6 +73,7 @@ func (c *Commands) CancelRun(ctx context.Context, call Call, layer id.ConsentLay
 
 // StartRun takes a run for the process that calls. It returns attempt 0 where
 // there is nothing to do any more.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) StartRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (attempt int, err error) {
 	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Start(run), nil })
 	if err != nil || len(recorded) == 0 {
@@ -82,6 +86,7 @@ func (c *Commands) StartRun(ctx context.Context, call Call, layer id.ConsentLaye
 }
 
 // FailRun ends an attempt without a result. why is a sentence for the client.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) FailRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run, attempt int, code, why string) error {
 	_, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Fail(run, attempt, code, why), nil })
 	return err
@@ -103,6 +108,7 @@ func (d Division) Fits() (bool, error) {
 // CompleteRun publishes what an attempt has found, all of it in one append. It
 // does nothing where the attempt does not count any more, and fails with the
 // fault consent_layer_unknown where the layer is gone.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, stale.
 func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) error {
 	if _, err := c.consentLayer(ctx, call.Client, found.Completed.Layer); err != nil {
 		return err

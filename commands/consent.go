@@ -46,6 +46,7 @@ type ConsentLayer struct {
 }
 
 // DefineConsentLayer makes a consent layer.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string) (ConsentLayer, error) {
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil, c.ends,
@@ -56,6 +57,7 @@ func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name strin
 }
 
 // ChangeConsentLayer renames a layer or changes its paths; what is nil stays.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, stale.
 func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string) (ConsentLayer, error) {
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
@@ -66,6 +68,7 @@ func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.C
 
 // RetireConsentLayer ends a layer: the fact is recorded, then the key is
 // destroyed that sealed what clustering keeps of the layer's users.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, stale.
 func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer) (Outcome, error) {
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) { return l.Retire() })
@@ -95,6 +98,7 @@ func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.
 
 // CheckConsentLayer fails with the fault consent_layer_unknown where a layer is
 // not there, or was retired.
+// Faults: consent_layer_unknown.
 func (c *Commands) CheckConsentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) error {
 	_, err := c.consentLayer(ctx, client, layer)
 	return err
@@ -122,6 +126,8 @@ const (
 )
 
 // ChangeConsent changes the consent of one user.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined, stale,
+// user_unknown.
 func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Outcome{}, err
@@ -141,6 +147,8 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 // who are unknown are refused before anything is changed. Where it breaks off,
 // a repetition does what is left, and no more; it answers for the whole, as
 // the first would have. What a user has said since the first try stands.
+// Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, not_finished,
+// quarantined, stale.
 func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConsents) (Consents, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Consents{}, err

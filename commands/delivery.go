@@ -21,6 +21,7 @@ func (c *Commands) EndingsRevision(ctx context.Context, client id.Client, webhoo
 // RecordEndings records how deliveries to a webhook ended on a day. A batch is
 // known by its deliveries: recorded again, it adds nothing, whatever was
 // recorded behind it. after is where its stream ended before the first try.
+// Faults: busy.
 func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
 	call := Call{Client: client, Actor: "policy:endings"}
 	stream := eventstore.EndingsStream(client, ended.Webhook, day)

@@ -39,6 +39,9 @@ type Engage struct {
 // has seen it often enough, and with not_in_audience where it is for clusters that
 // the user is not in; what came of one is taken also after the campaign's end.
 // Position is empty where nothing was recorded, because it had been.
+// Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
+// idempotency_key_reused, impression_unknown, invalid, not_in_audience, quarantined, stale,
+// too_many_engagements, user_unknown.
 func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (eventstore.Recorded, error) {
 	if (in.Impression == "") == (in.User == "") {
 		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/user_id", Detail: "is needed where no impression_id is given, and only there"})

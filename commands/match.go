@@ -47,6 +47,8 @@ type Matches struct {
 
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
+// Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, idempotency_key_reused,
+// invalid, population_too_large, quarantined, stale, user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
 	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
@@ -136,6 +138,7 @@ func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
 
 // FindUser returns the id of a user that is there, or fails with a fault of
 // kind Missing.
+// Faults: busy, invalid, user_unknown.
 func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
 	err = c.withUser(ctx, client, ref, func(found id.User) error {
 		last, err := c.Log.ReadBack(ctx, eventstore.UserStream(client, found), eventstore.End, 1)

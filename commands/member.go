@@ -22,6 +22,8 @@ type AddMember struct {
 }
 
 // AddMember lets somebody log in for the client. The address is reserved first.
+// Faults: add_again, already_claimed, busy, catching_up, client_unknown, email_exists,
+// idempotency_key_reused, invalid, owner_only, quarantined, stale, too_many_members.
 func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Account, error) {
 	email, err := domain.CheckEmail(in.Email)
 	if err != nil {
@@ -87,6 +89,8 @@ func accountAfter(call Call, email string, outcome Outcome) Account {
 
 // RemoveMember ends a membership, revokes the API keys that the member made but
 // for those kept, frees the address and destroys the key that sealed it.
+// Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, last_owner,
+// member_unknown, owner_only, quarantined, stale.
 func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member, kept ...id.Key) (Outcome, error) {
 	if err := c.checkKept(ctx, call.Client, member, kept); err != nil {
 		return Outcome{}, err
@@ -106,6 +110,8 @@ func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member
 
 // ForgetMember revokes the API keys of a member who was removed, frees the address
 // and destroys the key that sealed it. Doing it twice does no more.
+// Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, quarantined,
+// stale.
 func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.MemberRemoved) error {
 	if err := c.revokeKeysOf(ctx, call, removed); err != nil {
 		return err
@@ -134,6 +140,7 @@ func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.Me
 
 // AccountByEmail finds who logs in with an address, or fails with a fault of
 // kind Missing.
+// Faults: account_unknown.
 func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, error) {
 	stream, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
 	if err != nil {
@@ -150,6 +157,7 @@ func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, e
 }
 
 // AccountByMember finds a member, or fails with a fault of kind Missing.
+// Faults: account_unknown.
 func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member id.Member) (Account, error) {
 	company, l, err := c.company(ctx, client)
 	if err != nil {
@@ -222,6 +230,7 @@ const (
 // NoteLogin records that a member has logged in from a network, unless that was
 // recorded within the hour. It fails with a fault of kind Missing for a member who
 // was removed.
+// Faults: account_unknown, busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) NoteLogin(ctx context.Context, call Call, member id.Member, network string) error {
 	stream := eventstore.LoginsStream(call.Client, member)
 	_, err := execute[nothing](ctx, c, call, stream, false, c.newestLogins, func(_ *nothing, last []eventstore.Recorded) ([]event.Event, error) {

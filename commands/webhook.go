@@ -42,6 +42,8 @@ type Webhook struct {
 }
 
 // Subscribe opens a webhook subscription.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, too_many_webhooks,
+// webhook_unknown.
 func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webhook, error) {
 	if err := c.CheckURL(in.URL); err != nil {
 		return Webhook{}, err
@@ -86,6 +88,7 @@ func (c *Commands) boundWebhooks(ctx context.Context, call Call, webhook id.Webh
 
 // ChangeWebhook updates a subscription; pausing and resuming are changes of
 // its status.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, webhook_unknown.
 func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webhook, in ChangeWebhook) (Webhook, error) {
 	if in.URL != nil {
 		if err := c.CheckURL(*in.URL); err != nil {
@@ -103,6 +106,8 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 
 // RotateSecret makes a secret the one that signs: the chosen one, or a new one.
 // A repeated request is told that the new one was shown already.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, secret_already_shown, stale,
+// webhook_unknown.
 func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webhook, chosen *string) (Webhook, string, error) {
 	made := chosen == nil
 	if made {
@@ -144,6 +149,7 @@ func (c *Commands) newSecret() (string, error) {
 }
 
 // RemoveWebhook ends a subscription.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale, webhook_unknown.
 func (c *Commands) RemoveWebhook(ctx context.Context, call Call, webhook id.Webhook) (Outcome, error) {
 	return execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) { return w.Remove() })

@@ -59,6 +59,7 @@ type EndingsLog interface {
 // taken it: a batch that is handed over again, after a crash, is the same as
 // before, and told where to look for itself. It says whether there is more.
 // While another process records, there is nothing to do.
+// Faults: busy.
 func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endingsTimeout)
 	defer cancel()

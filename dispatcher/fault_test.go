@@ -149,7 +149,7 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 			if f, ok := w.(http.Flusher); ok {
 				f.Flush()
 			}
-			backoff.Sleep(ctx, 20*time.Millisecond)
+			_ = backoff.Sleep(ctx, 20*time.Millisecond) // the loop looks at ctx
 		}
 	}
 	body := newReceiver(t, func(w http.ResponseWriter, q *http.Request) { drip(q.Context(), w, ".") })

@@ -114,6 +114,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM dispatch_queue WHERE client = $1 AND w
 FROM (SELECT) one LEFT JOIN dispatch_health h ON h.client = $1 AND h.webhook = $2`
 
 // Health says how deliveries to a webhook go.
+// Faults: building, quarantined, stale, webhook_unknown.
 func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool) (Health, error) {
 	s, err := l.state(ctx, client, webhook, eventual)
 	if err != nil {
@@ -153,6 +154,7 @@ type Query struct {
 
 // List returns deliveries in the order in which they were made, and how many
 // events were skipped while the webhook was paused.
+// Faults: building, quarantined, stale, webhook_unknown.
 func (l Log) List(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool, q Query) ([]Delivery, int64, error) {
 	s, err := l.state(ctx, client, webhook, eventual)
 	if err != nil {
@@ -251,6 +253,7 @@ func find(ctx context.Context, db querier, client id.Client, webhook id.Webhook,
 var errUnknown = errors.New("there is no such delivery")
 
 // Get returns a delivery, or fails with a fault of kind Missing.
+// Faults: building, delivery_unknown, quarantined, stale, webhook_unknown.
 func (l Log) Get(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, eventual bool) (Delivery, error) {
 	if _, err := l.state(ctx, client, webhook, eventual); err != nil {
 		return Delivery{}, err

@@ -113,6 +113,7 @@ func limitTests(ctx context.Context, tx pgx.Tx, client id.Client) error {
 
 // Test sends an event that never happened, of any type of the catalog, marked
 // as a test in its body and by its header.
+// Faults: building, delivery_unknown, quarantined, stale, too_many_tests, webhook_paused, webhook_unknown.
 func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (Delivery, error) {
 	if _, err := m.active(ctx, client, webhook); err != nil {
 		return Delivery{}, err
@@ -156,6 +157,8 @@ SELECT count(*) FROM made`
 // Redeliver sends a delivery once more, whatever became of it, under an id of
 // its own; its webhook-id stays the event's. Every delivery is of an event that occurred while its webhook was
 // active: for the others none was made.
+// Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, webhook_paused,
+// webhook_unknown.
 func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (Delivery, error) {
 	s, err := m.active(ctx, client, webhook)
 	if err != nil {
@@ -216,6 +219,7 @@ FROM taken ORDER BY occurred_at, made`
 // Recover queues again what was dropped or cancelled of the events since a
 // time, each once however often it is asked: what fails anew can be recovered
 // anew. It takes at most 10,000, and every thousand is safe on its own.
+// Faults: building, quarantined, stale, webhook_paused, webhook_unknown.
 func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (Recovery, error) {
 	if _, err := m.active(ctx, client, webhook); err != nil {
 		return Recovery{}, err

@@ -29,6 +29,7 @@ const maxLabel = 200
 const maxAPIKeys = 2_000
 
 // CheckAPIKeys refuses one more key beside those that a client has.
+// Faults: too_many_api_keys.
 func CheckAPIKeys(there int) error {
 	if there < maxAPIKeys {
 		return nil
@@ -53,6 +54,7 @@ func (k *APIKey) Apply(e event.Event) {
 }
 
 // Issue records a new key. Without scopes it reads, writes and manages webhooks.
+// Faults: invalid.
 func (k *APIKey) Issue(e event.APIKeyIssued, now time.Time) ([]event.Event, error) {
 	if n := len([]rune(e.Name)); n == 0 || n > maxLabel {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/name", Detail: "must have 1 to 200 characters"})
@@ -75,6 +77,7 @@ func (k *APIKey) Issue(e event.APIKeyIssued, now time.Time) ([]event.Event, erro
 }
 
 // Revoke ends the key. Revoking twice adds nothing.
+// Faults: api_key_unknown.
 func (k *APIKey) Revoke() ([]event.Event, error) {
 	switch {
 	case k.ID == "":

@@ -95,6 +95,7 @@ func (c *Campaign) Close() event.CampaignSpendingClosed {
 }
 
 // DraftCampaign makes a campaign that does not run yet.
+// Faults: invalid.
 func DraftCampaign(campaign id.Campaign, terms event.CampaignTerms) ([]event.Event, error) {
 	if wrong := checkTerms(terms, event.CampaignTerms{}); len(wrong) > 0 {
 		return nil, fault.NewInvalid(wrong...)
@@ -105,6 +106,7 @@ func DraftCampaign(campaign id.Campaign, terms event.CampaignTerms) ([]event.Eve
 // Change sets the terms, and then the status where one is given: "running"
 // starts a draft, at its time where that is to come, or resumes; "paused" and
 // "cancelled" say what they do. What is so already adds nothing.
+// Faults: campaign_not_running, campaign_over, campaign_unknown, invalid.
 func (c *Campaign) Change(terms event.CampaignTerms, status string, now time.Time) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
 		return nil, err
@@ -168,6 +170,7 @@ func (c *Campaign) Advance(now time.Time) []event.Event {
 // spend id before, or nil: then that stands, and nothing is added. The spend
 // that reaches the budget is taken in full; the campaign is completed and its
 // exhaustion told with it.
+// Faults: campaign_not_running, campaign_unknown, invalid, spend_id_reused.
 func (c *Campaign) Spend(spend string, amountMinor int64, recorded *event.CampaignSpendRecorded, now time.Time) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
 		return nil, err
@@ -200,6 +203,7 @@ func (c *Campaign) Spend(spend string, amountMinor int64, recorded *event.Campai
 
 // Runs refuses what only a running campaign allows. One whose end has passed
 // does not run, whether that was recorded yet or not.
+// Faults: campaign_not_running, campaign_unknown.
 func (c *Campaign) Runs(now time.Time) error {
 	switch {
 	case c.exists() != nil:
@@ -227,6 +231,7 @@ func (c *Campaign) exists() error {
 }
 
 // ErrCampaignUnknown tells that there is no such campaign.
+// Faults: campaign_unknown.
 func ErrCampaignUnknown() error {
 	return fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
 }

@@ -34,6 +34,7 @@ func (c *Claim) Apply(e event.Event) {
 }
 
 // Reserve takes what is free. Reserving again for the same holder adds nothing.
+// Faults: already_claimed.
 func (c *Claim) Reserve(h Holder) ([]event.Event, error) {
 	switch {
 	case c.Held && c.Holder == h:

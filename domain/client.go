@@ -90,6 +90,7 @@ func DefaultSettings() event.Settings {
 }
 
 // SignUp opens a client with its owner.
+// Faults: sign_up_again.
 func (c *Client) SignUp(client id.Client, name, slug string, owner event.MemberAdded) ([]event.Event, error) {
 	if c.Abandoned || c.ID != "" {
 		return nil, fault.New(fault.Unavailable, "sign_up_again", "The sign-up took too long. Please sign up again.")
@@ -150,6 +151,7 @@ func set[T any](field, value *T) {
 }
 
 // Change renames the client and changes its settings, each where given.
+// Faults: client_unknown, invalid.
 func (c *Client) Change(name *string, change SettingsChange) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
 		return nil, err
@@ -182,6 +184,7 @@ func (c *Client) exists() error {
 
 // CheckCompanyName refuses a name that cannot be a company's; pointer says
 // where in the request it stood.
+// Faults: invalid.
 func CheckCompanyName(pointer, name string) error {
 	switch {
 	case strings.TrimSpace(name) == "":

@@ -31,6 +31,7 @@ func (r *Runs) Apply(e event.Event) {
 }
 
 // Request asks for a run, unless one is under way.
+// Faults: run_in_progress.
 func (r *Runs) Request(e event.ClusteringRequested) ([]event.Event, error) {
 	if r.Open {
 		return nil, fault.New(fault.Conflict, "run_in_progress",
@@ -70,6 +71,7 @@ func (r *Runs) Complete(clusters []event.Event, e event.ClusteringCompleted) []e
 }
 
 // Cancel ends a run that is under way. Cancelling twice is no error.
+// Faults: run_ended.
 func (r *Runs) Cancel(run id.Run) ([]event.Event, error) {
 	if r.Open && r.Last.Run == run {
 		return []event.Event{event.ClusteringCancelled{Run: run, Layer: r.Last.Layer}}, nil

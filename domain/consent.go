@@ -36,6 +36,7 @@ func (l *ConsentLayer) Define(e event.ConsentLayerDefined) ([]event.Event, error
 
 // Change renames a layer or changes its paths; what is nil stays, and what
 // does not change adds nothing.
+// Faults: consent_layer_unknown.
 func (l *ConsentLayer) Change(name *string, paths []string) ([]event.Event, error) {
 	if err := l.Exists(); err != nil {
 		return nil, err
@@ -54,6 +55,7 @@ func (l *ConsentLayer) Change(name *string, paths []string) ([]event.Event, erro
 }
 
 // Retire ends a layer.
+// Faults: consent_layer_unknown.
 func (l *ConsentLayer) Retire() ([]event.Event, error) {
 	if err := l.Exists(); err != nil {
 		return nil, err
@@ -62,6 +64,7 @@ func (l *ConsentLayer) Retire() ([]event.Event, error) {
 }
 
 // Exists refuses where the layer is not there, or was retired.
+// Faults: consent_layer_unknown.
 func (l *ConsentLayer) Exists() error {
 	if l.ID == "" || l.Retired {
 		return fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")

@@ -34,6 +34,7 @@ func (u *EndUser) Apply(e event.Event) {
 }
 
 // Create opens the stream of a user that is not there yet.
+// Faults: invalid, traits_too_large, user_exists.
 func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
 	if u.ID != "" {
 		return nil, fault.New(fault.Conflict, "user_exists", "There is a user with this external_id already. Change it with PATCH.")
@@ -49,6 +50,7 @@ func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
 
 // ChangeTraits replaces all traits; old are those it has now. Nothing is
 // recorded where nothing changes.
+// Faults: invalid, traits_too_large, user_unknown.
 func (u *EndUser) ChangeTraits(old, traits []byte) ([]event.Event, error) {
 	if err := u.exists(); err != nil {
 		return nil, err
@@ -63,6 +65,7 @@ func (u *EndUser) ChangeTraits(old, traits []byte) ([]event.Event, error) {
 }
 
 // Erase forgets the user.
+// Faults: user_unknown.
 func (u *EndUser) Erase() ([]event.Event, error) {
 	if err := u.exists(); err != nil {
 		return nil, err
@@ -78,17 +81,20 @@ func (u *EndUser) exists() error {
 }
 
 // ErrUserUnknown is the fault for a user that is not there.
+// Faults: user_unknown.
 func ErrUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }
 
 // ErrNoUserName is ErrUserUnknown for what can name no user.
+// Faults: user_unknown.
 func ErrNoUserName() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user. A user is named by its id, usr_…, or by your own, as in ext:u1.")
 }
 
 // CheckExternalID refuses what cannot name a user: 1 to 256 characters, no
 // control characters.
+// Faults: invalid.
 func CheckExternalID(external string) error {
 	n := utf8.RuneCountInString(external)
 	switch {

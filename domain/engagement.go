@@ -41,6 +41,7 @@ type ImpressionAnswers struct{ count int }
 func (a *ImpressionAnswers) Apply(event.Event) { a.count++ }
 
 // Record records a click on an impression, or a conversion after it.
+// Faults: invalid, too_many_engagements.
 func (a *ImpressionAnswers) Record(shown event.CampaignEngagementRecorded, kind string) ([]event.Event, error) {
 	switch {
 	case kind != Click && kind != Conversion:
@@ -54,6 +55,7 @@ func (a *ImpressionAnswers) Record(shown event.CampaignEngagementRecorded, kind 
 }
 
 // ErrImpressionUnknown tells that the campaign has no such impression.
+// Faults: impression_unknown.
 func ErrImpressionUnknown() error {
 	return fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign.")
 }

@@ -34,6 +34,7 @@ func (c *Client) Member(member id.Member) *Member { return c.members[member] }
 func (c *Client) Barred(member id.Member) bool { return c.barred[member] }
 
 // AddMember lets somebody log in.
+// Faults: add_again, client_unknown, invalid, owner_only, too_many_members.
 func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
 		return nil, err
@@ -52,12 +53,14 @@ func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Ev
 }
 
 // ErrAddAgain tells that a member was, or may have been, barred while it was added.
+// Faults: add_again.
 func ErrAddAgain() error {
 	return fault.New(fault.Unavailable, "add_again", "Adding the member took too long. Please try again.")
 }
 
 // RemoveMember ends a membership and the member's API keys, but for those kept. At
 // least one owner stays.
+// Faults: last_owner, member_unknown, owner_only.
 func (c *Client) RemoveMember(actor, member id.Member, kept ...id.Key) ([]event.Event, error) {
 	m := c.members[member]
 	if m == nil {
@@ -101,6 +104,7 @@ const maxEmail = 254
 
 // CheckEmail returns the address without surrounding space, or a fault that
 // points at it.
+// Faults: invalid.
 func CheckEmail(email string) (string, error) {
 	email = strings.TrimSpace(email)
 	parsed, err := mail.ParseAddress(email)

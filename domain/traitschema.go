@@ -46,6 +46,7 @@ func (s *TraitSchema) Infer(under int, e event.TraitSchemaInferred) []event.Even
 }
 
 // Override replaces all that was decided. What does not change adds nothing.
+// Faults: invalid.
 func (s *TraitSchema) Override(overrides map[string]event.TraitOverride) ([]event.Event, error) {
 	var wrong []fault.Field
 	refuse := func(pointer, detail string) {

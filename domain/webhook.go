@@ -64,6 +64,7 @@ func (w *Webhook) Status() string {
 }
 
 // Subscribe opens a subscription.
+// Faults: invalid.
 func (w *Webhook) Subscribe(e event.WebhookSubscribed) ([]event.Event, error) {
 	if err := checkSubscription(e.EventTypes, e.Secret); err != nil {
 		return nil, err
@@ -72,6 +73,7 @@ func (w *Webhook) Subscribe(e event.WebhookSubscribed) ([]event.Event, error) {
 }
 
 // CheckWebhooks refuses one more subscription to a client who has enough.
+// Faults: too_many_webhooks.
 func CheckWebhooks(there int) error {
 	if there >= maxWebhooks {
 		return fault.New(fault.Conflict, "too_many_webhooks", "A client has at most %d webhook subscriptions. Remove one first.", maxWebhooks)
@@ -88,6 +90,7 @@ type WebhookChange struct {
 }
 
 // Change updates a subscription. What does not change adds nothing.
+// Faults: invalid, webhook_unknown.
 func (w *Webhook) Change(change WebhookChange) ([]event.Event, error) {
 	if err := w.exists(); err != nil {
 		return nil, err
@@ -123,6 +126,7 @@ func (w *Webhook) Change(change WebhookChange) ([]event.Event, error) {
 }
 
 // Remove ends the subscription.
+// Faults: webhook_unknown.
 func (w *Webhook) Remove() ([]event.Event, error) {
 	if err := w.exists(); err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ func (c Cursors) Encode(client id.Client, list, position string) string {
 
 // Decode returns the position that a cursor stands for. It refuses, with a
 // fault of kind Unreadable, what Encode did not make for this client and list.
+// Faults: bad_cursor.
 func (c Cursors) Decode(client id.Client, list, cursor string) (position string, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err == nil && len(raw) >= cursorMAC {

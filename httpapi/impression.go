@@ -24,6 +24,7 @@ func (c Cursors) EncodeShowing(client id.Client, user id.User, s Showing) string
 
 // DecodeShowing returns what an impression id stands for. It refuses, with a
 // fault of kind Missing, what EncodeShowing did not make for this user.
+// Faults: bad_cursor, impression_unknown.
 func (c Cursors) DecodeShowing(client id.Client, user id.User, impression string) (Showing, error) {
 	written, err := c.Decode(client, showings(user), impression)
 	if err == nil {

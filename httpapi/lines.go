@@ -18,6 +18,7 @@ func NewUserLines() UserLines {
 }
 
 // Decode reads one line, and keeps it. Refusals are faults, as for a body.
+// Faults: invalid, invalid_json, json_too_deep, too_many_values.
 func (l UserLines) Decode(line []byte) (NewUser, error) {
 	if err := checkJSON(line); err != nil {
 		return NewUser{}, err

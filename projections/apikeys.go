@@ -111,6 +111,7 @@ func scanAPIKey(k *APIKey) []any {
 }
 
 // List returns the keys of a client in order of creation, revoked ones too.
+// Faults: building, quarantined, stale.
 func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page Page) ([]APIKey, error) {
 	return query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
 }
@@ -120,6 +121,7 @@ const keysInForce = ` FROM api_keys a WHERE a.client = $1 AND NOT a.revoked AND 
 const keysMadeBy = `SELECT a.id` + keysInForce + `a.issued_by = $2`
 
 // MadeBy returns the keys in force that a member made.
+// Faults: building, quarantined, stale.
 func (m APIKeys) MadeBy(ctx context.Context, client id.Client, member id.Member) ([]id.Key, error) {
 	return query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, func(k *id.Key) []any { return []any{text(k)} })
 }
@@ -129,6 +131,7 @@ const keysBefore = `SELECT count(*)` + keysInForce + `
 
 // Before counts the keys in force that were made before a key, or all where that
 // is "".
+// Faults: building, quarantined, stale.
 func (m APIKeys) Before(ctx context.Context, client id.Client, key id.Key) (int, error) {
 	return count(ctx, m.Reader, m, client, false, keysBefore, string(key))
 }
@@ -161,6 +164,7 @@ WHERE c.name = $1`
 // ByHash finds a key by the SHA-256 of its raw form, or fails with a fault of
 // kind Missing. head is the last position of the log; it is asked for only
 // where the model may not know the key, or its newest state, yet.
+// Faults: api_key_unknown, stale.
 func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Context) (eventstore.Position, error)) (APIKey, error) {
 	key, fresh, err := m.byHash(ctx, hash)
 	if err != nil || fresh {

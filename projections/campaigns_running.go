@@ -44,6 +44,7 @@ ORDER BY c.born LIMIT $5`
 // often as their frequency caps allow, in order of creation. since begins the
 // window of what was unanswered. in are the clusters that the user is in and
 // that campaigns for clusters must be for; nil: they may be for anybody.
+// Faults: building, quarantined, stale.
 func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, in []id.Cluster) ([]Showable, error) {
 	args := []any{string(user), now, since, maxShowable, nil, event.MaxDrift}
 	if in != nil {

@@ -127,6 +127,7 @@ const getClient = `SELECT c.client, c.name, c.slug, c.settings, c.revision, c.cr
 
 // Get returns the client, or fails with a fault of kind Missing. Settings that
 // were never chosen are those of defaults.
+// Faults: building, client_unknown, quarantined, stale.
 func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defaults event.Settings) (Client, error) {
 	type row struct {
 		Client
@@ -173,6 +174,7 @@ FROM members m LEFT JOIN subject_keys k ON k.client = m.client AND k.subject = m
 WHERE m.client = $1 AND m.born > $2 ORDER BY m.born LIMIT $3`
 
 // Members returns the members of a client in order of creation.
+// Faults: building, quarantined, stale.
 func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, page Page) ([]Member, error) {
 	type row struct {
 		Member

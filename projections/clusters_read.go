@@ -64,6 +64,7 @@ type RunQuery struct {
 }
 
 // Runs returns the clustering runs of a client in order of their request.
+// Faults: building, quarantined, stale.
 func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q RunQuery) ([]Run, error) {
 	w := where{runsAfter, []any{string(q.Page.After)}}
 	w.andText(runsIn, q.Status)
@@ -73,6 +74,7 @@ func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q R
 }
 
 // Run returns one run, or fails with a fault of kind Missing.
+// Faults: building, clustering_run_unknown, quarantined, stale.
 func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run id.Run) (Run, error) {
 	found, err := m.runs(ctx, client, eventual, getRun, string(run))
 	return only(found, err, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run."))
@@ -127,6 +129,7 @@ func scanCluster(c *Cluster) []any {
 
 // List returns the clusters that the last runs found, of a layer or of all, in
 // order of their forming.
+// Faults: building, quarantined, stale.
 func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, page Page) ([]Cluster, error) {
 	w := where{clustersAfter, []any{string(page.After)}}
 	w.andText(clustersIn, string(layer))
@@ -135,12 +138,14 @@ func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, lay
 }
 
 // OfUser returns the clusters that a user is in now.
+// Faults: building, quarantined, stale.
 func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]Cluster, error) {
 	return m.clusters(ctx, client, eventual, clustersOfUser, string(user))
 }
 
 // Get returns one cluster, also a retired one, or fails with a fault of kind
 // Missing.
+// Faults: building, cluster_unknown, quarantined, stale.
 func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster) (Cluster, error) {
 	found, err := m.clusters(ctx, client, eventual, getCluster, string(cluster))
 	return only(found, err, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster."))
@@ -169,6 +174,7 @@ WHERE c.client = $1 AND c.id = $2 AND NOT c.retired AND m.user_id > $3 AND u.era
 
 // Members returns who is in a cluster now, in order of their ids; a page
 // begins after the user that it names.
+// Faults: building, quarantined, stale.
 func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterMember, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, clusterMembers, []any{string(cluster)},
 		func(u *ClusterMember) []any { return []any{text(&u.User)} },
@@ -192,6 +198,7 @@ SELECT d.run, d.at, d.severity, d.causes, d.comparisons, d.born FROM cluster_dri
 WHERE d.client = $1 AND d.cluster = $2 AND d.born > $3 ORDER BY d.born LIMIT $4`
 
 // Drift returns what became of a cluster from run to run, the oldest first.
+// Faults: building, quarantined, stale.
 func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterDrift, error) {
 	return query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
 		func(d *ClusterDrift) []any {

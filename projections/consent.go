@@ -219,6 +219,7 @@ ORDER BY 3 LIMIT $4`
 
 // ChangedConsents returns at most limit consents of a layer that have changed
 // after a position, in order of their last change.
+// Faults: building, quarantined, stale.
 func (m Consent) ChangedConsents(ctx context.Context, client id.Client, layer id.ConsentLayer, after eventstore.Position, limit int) ([]ConsentChange, error) {
 	found, err := query(ctx, m.Reader, m, client, false, changedConsents, []any{string(layer), string(after), limit},
 		func(c *ConsentChange) []any { return []any{text(&c.User), &c.Granted, text(&c.At)} })

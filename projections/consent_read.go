@@ -35,11 +35,13 @@ func scanLayer(l *ConsentLayer) []any {
 }
 
 // Layers returns the layers of a client in order of creation.
+// Faults: building, quarantined, stale.
 func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, page Page) ([]ConsentLayer, error) {
 	return query(ctx, m.Reader, m, client, eventual, listLayers, []any{string(page.After), page.Limit}, scanLayer)
 }
 
 // Layer returns one layer, or fails with a fault of kind Missing.
+// Faults: building, consent_layer_unknown, quarantined, stale.
 func (m Consent) Layer(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer) (ConsentLayer, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
 	return only(found, err, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer."))
@@ -64,6 +66,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 AND u
 
 // Consents returns the users who have granted a layer, or have withdrawn what
 // they granted, in order of that change.
+// Faults: building, quarantined, stale.
 func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page Page) ([]UserConsent, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listConsents, []any{string(layer), granted},
 		func(c *UserConsent) []any { return []any{text(&c.User), &c.Granted, &c.ChangedAt, text(&c.Changed)} },
@@ -88,6 +91,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.user_id = $3 ORDER BY c.at DESC LIMIT
 
 // ConsentHistory returns all that a user has said under a layer, the newest
 // first.
+// Faults: building, quarantined, stale.
 func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, user id.User) ([]ConsentEntry, error) {
 	type row struct {
 		ConsentEntry
@@ -123,6 +127,7 @@ const grantedAmong = `
 SELECT c.user_id FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user_id = ANY($3) AND c.granted`
 
 // Granted returns who of these users has granted a layer.
+// Faults: building, quarantined, stale.
 func (m Consent) Granted(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, users []id.User) (map[id.User]bool, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, grantedAmong,
 		[]any{string(layer), texts(users)},
@@ -140,6 +145,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $3 ORDER BY c
 
 // Consenting returns, in order of their ids, at most limit users after one who
 // have granted a layer.
+// Faults: building, quarantined, stale.
 func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
 	return query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit},
 		func(u *id.User) []any { return []any{text(u)} })
@@ -153,6 +159,7 @@ WHERE u.client = $1 AND NOT u.erased AND u.born < $2 AND u.id > $3 ORDER BY u.id
 // and are still there. Should the consents lag behind the users, then too many
 // are returned. Each of the two is asked for itself: a join would be planned by
 // what was known of the consents before many of them came.
+// Faults: building, quarantined, stale.
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
 	var others []id.User
 	for len(others) < limit {
@@ -179,6 +186,7 @@ const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND N
 
 // CountUsers counts the users who were created before a position and are still
 // there.
+// Faults: building, quarantined, stale.
 func (m Consent) CountUsers(ctx context.Context, client id.Client, before eventstore.Position) (int, error) {
 	return count(ctx, m.Reader, Users{}, client, false, countUsersBefore, string(before))
 }
@@ -188,6 +196,7 @@ SELECT count(*) FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.grant
 
 // CountChanged counts those who have granted a layer, or withdrawn that, since
 // a position.
+// Faults: building, quarantined, stale.
 func (m Consent) CountChanged(ctx context.Context, client id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
 	return count(ctx, m.Reader, m, client, false, countConsents, string(layer), granted, string(since))
 }

@@ -116,6 +116,7 @@ FROM fresh LEFT JOIN (
 // Revisions returns where the first events stand that have one of these ids or
 // keys, and the position that the model had reached in the same moment: it holds
 // every such event up to there. It waits for nothing.
+// Faults: quarantined, stale.
 func (m EventIDs) Revisions(ctx context.Context, client id.Client, ids []id.Event) (
 	found map[id.Event]eventstore.Revision, reached eventstore.Position, err error,
 ) {

@@ -76,6 +76,7 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
 
 // ExternalIDs names users as their client does. Those who are gone are left
 // out.
+// Faults: building, quarantined, stale.
 func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
 	type row struct {
 		id id.User

@@ -267,6 +267,7 @@ const (
 // List returns entries of a client in order. It looks at 5,000 at most: more is
 // the ordinal after which to go on where fewer than limit were found among those;
 // nil: there are no more.
+// Faults: building, quarantined, stale.
 func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) (found []Entry, more *int64, err error) {
 	fits, w := where{args: []any{f.After, maxWalk}}, where{}
 	argue := func(on *where, condition string, arg any) {
@@ -318,6 +319,7 @@ const getTree = `SELECT t.size, t.peaks, t.position, t.recorded_at FROM history_
 
 // Tree returns the tree of a client as it is now; an empty one where nothing
 // happened yet.
+// Faults: building, quarantined, stale.
 func (m History) Tree(ctx context.Context, client id.Client, eventual bool) (Grown, error) {
 	type row struct {
 		Grown
@@ -363,11 +365,13 @@ ORDER BY random() LIMIT $1`, most)
 
 // SizeAt is how many events a client had recorded by a time: everything up to
 // the last event that was recorded no later.
+// Faults: building, quarantined, stale.
 func (m History) SizeAt(ctx context.Context, client id.Client, eventual bool, at time.Time) (int64, error) {
 	return m.size(ctx, client, eventual, `e.recorded_at <= $2`, at)
 }
 
 // SizeUpTo is how many events of a client stand at a position or before it.
+// Faults: building, quarantined, stale.
 func (m History) SizeUpTo(ctx context.Context, client id.Client, eventual bool, at eventstore.Position) (int64, error) {
 	return m.size(ctx, client, eventual, `e.position <= $2`, string(at))
 }
@@ -425,6 +429,7 @@ func (n treeNodes) of(client id.Client, whole *bool) audit.Nodes {
 
 // Prove runs ask twice: first to learn which nodes of a client's tree it looks
 // up, then with these nodes.
+// Faults: stale.
 func (m History) Prove(ctx context.Context, client id.Client, ask func(audit.Nodes) error) error {
 	nodes := treeNodes{}
 	if err := ask(nodes.want(client)); err != nil {
@@ -442,6 +447,7 @@ func (m History) Prove(ctx context.Context, client id.Client, ask func(audit.Nod
 }
 
 // ErrShorter is the fault that the model does not hold a tree as far as is asked.
+// Faults: stale.
 func ErrShorter() error {
 	return fault.New(fault.Unavailable, "stale", "The history is not that long yet; try again.").After(time.Second)
 }

@@ -138,6 +138,7 @@ WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 AND u.erased IS NOT true 
 
 // List returns the matches that were recorded for a user, in the order in which
 // the pairs were first computed.
+// Faults: building, quarantined, stale.
 func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listMatches, []any{string(user)},
 		func(found *Match) []any {

@@ -320,6 +320,7 @@ SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) + (
 FROM (SELECT) one LEFT JOIN match_sweeps s ON s.client = $1`
 
 // Sweep returns how far a client's sweep has come.
+// Faults: building, quarantined, stale.
 func (m MatchQueue) Sweep(ctx context.Context, client id.Client, eventual bool) (Sweep, error) {
 	type row struct {
 		Sweep

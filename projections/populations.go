@@ -92,6 +92,7 @@ type scope struct {
 }
 
 // Top returns the best matches of a user, the best first.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
@@ -117,6 +118,7 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 
 // Pair compares two users. ok is false where they are no match, or the other
 // one has not granted the layer.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
@@ -140,6 +142,7 @@ func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id
 
 // Like scores a user as if it had other traits; ok is false where the two are
 // no match.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Like(ctx context.Context, client id.Client, document json.RawMessage, other id.User) (score float64, ok bool, err error) {
 	flat, err := traits.Flatten(document)
 	if err != nil {

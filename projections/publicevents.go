@@ -183,6 +183,7 @@ const (
 
 // Place is where a public event of a client stands. It fails with a fault of kind
 // Invalid, which points at the parameter after, where there is none of that id.
+// Faults: building, invalid, quarantined, stale.
 func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (eventstore.Position, error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
 		func(p *eventstore.Position) []any { return []any{text(p)} })
@@ -192,6 +193,7 @@ func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool
 // List returns a page of the public events of a client, in the order of the log,
 // with users named as the client does: of some types, or of all where there are
 // none, from the first on that was recorded at since or later.
+// Faults: building, quarantined, stale.
 func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool, since time.Time, types []string, page Page) ([]PublicEvent, error) {
 	var w where
 	narrow := func() {
@@ -219,6 +221,7 @@ func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool,
 
 // NameUsers names the users of a client's events as the client does, where it had
 // chosen that when they were recorded.
+// Faults: building, quarantined, stale.
 func (m PublicEvents) NameUsers(ctx context.Context, client id.Client, eventual bool, events []PublicEvent) error {
 	var users []id.User
 	for _, e := range events {

@@ -114,6 +114,7 @@ func (m Revocations) Since(ctx context.Context, within time.Duration, most int) 
 // Revoked says whether a key or a member of a client has lost its tokens, as of
 // all that the client was told. It fails with a fault of kind Unavailable where
 // the model has not come as far.
+// Faults: building, quarantined, stale.
 func (m Revocations) Revoked(ctx context.Context, client id.Client, subject string) (bool, error) {
 	found, err := query(ctx, m.Reader, m, client, false, isRevoked, []any{subject}, func(is *bool) []any { return []any{is} })
 	return err == nil && found[0], err

@@ -125,6 +125,7 @@ const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE 
 
 // LastDecision returns the version of a client's schema that was the last to be
 // decided, 0 where none was, of those up to one that is about the newest.
+// Faults: building, quarantined, stale.
 func (m TraitSchemas) LastDecision(ctx context.Context, client id.Client) (last, version int, err error) {
 	type row struct{ last, version int }
 	rows, err := query(ctx, m.Reader, m, client, true, lastDecision, nil, func(r *row) []any { return []any{&r.last, &r.version} })
@@ -167,6 +168,7 @@ type Trait struct {
 }
 
 // Schema returns a client's schema as matches use it now.
+// Faults: building, busy, population_too_large, quarantined, stale.
 func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema, error) {
 	now, err := p.current(ctx, client)
 	if err != nil {

@@ -299,6 +299,7 @@ func pageSize(limit int) int {
 
 // List returns users in the order of the query: as many as are asked for where
 // there are, or more than fit on a page.
+// Faults: building, quarantined, stale.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
 	return filled(q.Page, UserSize, func(page Page) ([]User, bool, eventstore.Position, error) {
 		found, err := m.selected(ctx, client, eventual, q, page)
@@ -342,6 +343,7 @@ func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q 
 }
 
 // ListAll is List of everybody, also of those whose key was destroyed since.
+// Faults: building, quarantined, stale.
 func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
 	return m.page(ctx, client, true, page.After, page.Limit)
 }
@@ -353,6 +355,7 @@ func readable(users []User) []User {
 }
 
 // Get returns one user, or fails with a fault of kind Missing.
+// Faults: building, quarantined, stale, user_unknown.
 func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
 	found, err := m.wanted(ctx, eventual, singly, wantedUsers{client, string(user)})
 	if err != nil {
@@ -433,6 +436,7 @@ WHERE u.client = $1 AND NOT u.erased AND u.id = (SELECT k.subject FROM subject_k
 
 // Find returns the id of the user that an external id names now, or fails
 // with a fault of kind Missing.
+// Faults: building, quarantined, stale, user_unknown.
 func (m Users) Find(ctx context.Context, client id.Client, eventual bool, external string) (id.User, error) {
 	lookup, err := m.Vault.Lookup(ctx, client, event.ExternalName, external)
 	if err != nil {
@@ -464,6 +468,7 @@ WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
 // Changed returns users that were created, changed or erased after a position, in
 // order of their last change: as many as limit where there are, or more than fit
 // on a page.
+// Faults: building, quarantined, stale.
 func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
 	return m.changed(ctx, client, false, after, limit)
 }

@@ -20,6 +20,7 @@ func (a *API) GetTraits(ctx context.Context, _ httpapi.GetTraitsRequestObject) (
 }
 
 // TraitSchema is a client's schema and its entity tag.
+// Faults: building, busy, population_too_large, quarantined, stale.
 func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error) {
 	s, err := a.Populations.Schema(ctx, client)
 	if err != nil {

@@ -82,6 +82,7 @@ SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7, true FROM waiting WHERE n < $8`
 // Receive keeps the lines of body, at most maxLine bytes of each, and returns
 // once they are durable. What is not received to its end is dropped. It fails
 // with the faults too_many_imports, too_much_waiting and too_large.
+// Faults: import_unknown, too_large, too_many_imports, too_much_waiting.
 func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, body io.Reader, maxLine int) (Import, error) {
 	named := id.Next[id.Import](id.Random(s.Entropy))
 	end, err := s.LogEnd(ctx)
@@ -204,6 +205,7 @@ SELECT id, status, mode, lines, lines_done, created, updated, failed, errors, cr
 FROM imports WHERE client = $1 AND id = $2 AND status <> 'receiving'`
 
 // Get returns an import, or fails with a fault of kind Missing.
+// Faults: import_unknown.
 func (s *Spool) Get(ctx context.Context, client id.Client, named id.Import) (i Import, err error) {
 	var written string
 	err = s.Pool.QueryRow(ctx, get, client, named).Scan(

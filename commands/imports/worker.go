@@ -45,6 +45,7 @@ type Worker struct {
 }
 
 // Run applies imports until ctx ends.
+// Faults: import_unknown.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.Lead(ctx, "policy_imports", w.drive)
 }
@@ -96,6 +97,7 @@ SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, l
 ) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
 
 // Turn applies one chunk. It is false where none waits.
+// Faults: import_unknown.
 func (w *Worker) Turn(ctx context.Context) (bool, error) {
 	var t task
 	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,

@@ -23,6 +23,7 @@ type DueCampaigns interface {
 
 // AdvanceCampaigns starts and completes the campaigns whose time has come. One
 // that cannot be advanced does not keep back the others.
+// Faults: busy.
 func (p *Policies) AdvanceCampaigns(ctx context.Context) error {
 	due, err := p.Campaigns.Due(ctx, p.Now(), campaignBatch)
 	if err != nil {

@@ -66,11 +66,13 @@ func (i ModelledInputs) Reached(ctx context.Context, client id.Client, at events
 }
 
 // Granted implements [Inputs].
+// Faults: building, quarantined, stale.
 func (i ModelledInputs) Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error) {
 	return i.Consent.GrantedAt(ctx, client, layer, at)
 }
 
 // Traits implements [Inputs].
+// Faults: building, quarantined, stale.
 func (i ModelledInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error) {
 	found, err := i.Users.TraitsOf(ctx, client, users)
 	read := make([]UserTraits, len(found))

@@ -130,7 +130,7 @@ func (s *Store) call(ctx context.Context, ask func(context.Context, api.StreamsC
 	}
 	within, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	defer context.AfterFunc(s.done, cancel)()
+	defer context.AfterFunc(s.done, cancel)() //nolint:contextcheck // the store's end ends its calls
 	rest := backoff.Backoff{First: firstPause, Most: longestPause}
 	for {
 		err := s.attempt(within, ask)
@@ -161,7 +161,7 @@ func (s *Store) attempt(ctx context.Context, ask func(context.Context, api.Strea
 	}
 	briefly, cancel := context.WithTimeout(ctx, s.patience/attempts)
 	defer cancel()
-	defer context.AfterFunc(s.done, cancel)() //nolint:contextcheck // the store's end ends its calls
+	defer context.AfterFunc(s.done, cancel)() //nolint:contextcheck // the store's end ends its calls //nolint:contextcheck // the store's end ends its calls
 	l, err := s.link(briefly)
 	if err != nil {
 		return err

@@ -70,6 +70,7 @@ type Reader struct {
 // model has reached the client's head as of the first call; eventual takes the
 // first answer. It fails with a fault of kind Unavailable: "stale" after 2 s,
 // "quarantined", or "building" where the tables are not there yet.
+// Faults: building, quarantined, stale.
 func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
 	once := func(ctx context.Context) error { return r.once(ctx, eventual, read) }
 	if r.AtOnce {

@@ -55,6 +55,7 @@ SELECT DISTINCT ON (model) ` + jobColumns + ` FROM public.rebuilds WHERE client 
 // projection_unknown, projection_shared, rebuild_in_progress while another one
 // of the same part is under way, or rebuilt_recently for a minute after: each
 // stops the live model for a moment, for everybody.
+// Faults: projection_shared, projection_unknown, rebuild_in_progress, rebuilt_recently.
 func (j Jobs) Request(ctx context.Context, job id.Rebuild, model string, client id.Client, by string) (Job, error) {
 	m, err := j.model(model)
 	if err != nil {
@@ -119,6 +120,7 @@ const (
 
 // Run carries out what is asked for whenever no other process does, until ctx
 // ends; then it returns nil.
+// Faults: projection_unknown.
 func (j Jobs) Run(ctx context.Context) error {
 	return j.Runner.Lead(ctx, "rebuilds", func(ctx context.Context) error {
 		for {

@@ -73,12 +73,14 @@ func (p *Progress) Run(ctx context.Context) {
 // Wait waits, at most 2 s, until a projection has passed a position for a
 // client, or, without one, for every client; then it fails with a fault of
 // kind Unavailable.
+// Faults: stale.
 func (p *Progress) Wait(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
 	return fault.Await(anew(ctx, ID(of)), func(ctx context.Context) error { return p.Passed(ctx, of, client, position) })
 }
 
 // Passed is Wait, which fails at once where the projection has not passed the position
 // yet, with a fault that says how to wait (fault.Fault.Soon).
+// Faults: stale.
 func (p *Progress) Passed(ctx context.Context, of Projection, client id.Client, position eventstore.Position) error {
 	return p.await(ctx, ID(of), func(wanted *eventstore.Position) (content bool, err error) {
 		if *wanted == "" {

@@ -30,6 +30,7 @@ type Checked struct {
 // Verify builds a read model anew beside the live one, which goes on serving,
 // and compares both row by row as of one moment, by digests. It tells found
 // each row that differs. What it builds is dropped after.
+// Faults: stale.
 func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
 	shadow := ID(m) + "_verify"
 	err = r.alone(ctx, shadow, ErrRebuilding, func(ctx context.Context, l lease) error {

@@ -108,6 +108,7 @@ func (e *Endpoints) exchange(ctx context.Context, apiKey string) (Session, error
 // SignUp signs a company up, unless the caller's network has to wait. Refusals
 // count like companies, so that nobody tries out who has an account, and so does
 // a caller who has gone away, as it may have signed up.
+// Faults: too_many_signups.
 func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
 	if e.c.Unlimited || local(ctx) {
 		return signUp()
@@ -119,6 +120,7 @@ func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
 
 // AddMember adds a member, unless the client or the caller's network has to wait:
 // the answer tells whether somebody has an e-mail address.
+// Faults: too_many_new_members.
 func (e *Endpoints) AddMember(ctx context.Context, add func() error) error {
 	if e.c.Unlimited {
 		return add()

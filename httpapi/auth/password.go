@@ -41,6 +41,7 @@ const (
 // CheckPassword refuses a password that may not be chosen, with a fault that
 // names the field at pointer: one that is too short or long, among the commonest,
 // or one of the things that are known of whose it is.
+// Faults: invalid.
 func CheckPassword(pointer, password string, known ...string) error {
 	if n := len(password); n < minPassword || n > maxPassword {
 		return fault.NewInvalid(fault.Field{

@@ -48,6 +48,7 @@ func elapsed(now, then time.Time) time.Duration {
 
 // Run polls the source until ctx ends. Failures that last are logged once, until
 // a poll succeeds again.
+// Faults: unverifiable.
 func (r *Revocations) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -79,6 +80,7 @@ func (r *Revocations) Run(ctx context.Context) error {
 
 // Current fails with a fault of kind Unavailable while revocations may be
 // missing: requests are refused then.
+// Faults: unverifiable.
 func (r *Revocations) Current(ctx context.Context) error {
 	_, _, err := r.known(ctx, httpapi.Principal{})
 	return err

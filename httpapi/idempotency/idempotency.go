@@ -54,6 +54,7 @@ SELECT body, done FROM idempotency WHERE client = $1 AND route = $2 AND key = $3
 // "idempotency_key_reused" (another body used it) or "in_flight" (the request
 // is under way, or its process has just died). A request that succeeded before may run again, any number of
 // times at once.
+// Faults: idempotency_key_reused, in_flight.
 func (s *Store) Reserve(ctx context.Context, r httpapi.Repeat) (httpapi.Settle, error) {
 	for range 3 { // the row may go away between the two statements
 		var holder string

@@ -21,6 +21,7 @@ import (
 type Deliveries struct{ Log dispatcher.Log }
 
 // List implements [readapi.Deliveries].
+// Faults: building, quarantined, stale, webhook_unknown.
 func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]readapi.Delivery, int64, error) {
 	q := dispatcher.Query{Status: status, Limit: page.Limit}
 	if page.After != eventstore.Start {
@@ -39,12 +40,14 @@ func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, w
 }
 
 // Get implements [readapi.Deliveries].
+// Faults: building, delivery_unknown, quarantined, stale, webhook_unknown.
 func (l Deliveries) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error) {
 	found, err := l.Log.Get(ctx, client, webhook, delivery, eventual)
 	return deliveryBody(found), err
 }
 
 // Health implements [readapi.Deliveries].
+// Faults: building, quarantined, stale, webhook_unknown.
 func (l Deliveries) Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error) {
 	h, err := l.Log.Health(ctx, client, webhook, eventual)
 	return httpapi.WebhookHealth{
@@ -57,18 +60,22 @@ func (l Deliveries) Health(ctx context.Context, client id.Client, eventual bool,
 type ManualDeliveries struct{ dispatcher.Manual }
 
 // Test implements [writeapi.Deliveries].
+// Faults: building, delivery_unknown, quarantined, stale, too_many_tests, webhook_paused, webhook_unknown.
 func (m ManualDeliveries) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (httpapi.Delivery, error) {
 	made, err := m.Manual.Test(ctx, client, webhook, eventType, seed)
 	return deliveryBody(made), err
 }
 
 // Redeliver implements [writeapi.Deliveries].
+// Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, webhook_paused,
+// webhook_unknown.
 func (m ManualDeliveries) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error) {
 	made, err := m.Manual.Redeliver(ctx, client, webhook, delivery, seed)
 	return deliveryBody(made), err
 }
 
 // Recover implements [writeapi.Deliveries].
+// Faults: building, quarantined, stale, webhook_paused, webhook_unknown.
 func (m ManualDeliveries) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (httpapi.Recovery, error) {
 	r, err := m.Manual.Recover(ctx, client, webhook, since, seed)
 	return httpapi.Recovery{Recovered: r.Recovered, More: r.More}, err

@@ -15,12 +15,14 @@ import (
 type Imports struct{ Spool *imports.Spool }
 
 // Accept implements [writeapi.Imports].
+// Faults: import_unknown, too_large, too_many_imports, too_much_waiting.
 func (s Imports) Accept(ctx context.Context, call commands.Call, mode string, body io.Reader, maxLine int) (httpapi.Import, error) {
 	accepted, err := s.Spool.Receive(ctx, call, mode, body, maxLine)
 	return importBody(accepted), err
 }
 
 // Get implements [readapi.Imports].
+// Faults: import_unknown.
 func (s Imports) Get(ctx context.Context, client id.Client, named id.Import) (httpapi.Import, error) {
 	found, err := s.Spool.Get(ctx, client, named)
 	return importBody(found), err

@@ -73,6 +73,7 @@ func (m Projections) lag(ctx context.Context, at eventstore.Position) (float64, 
 }
 
 // Request implements [writeapi.Rebuilds].
+// Faults: projection_shared, projection_unknown, rebuild_in_progress, rebuilt_recently.
 func (m Projections) Request(ctx context.Context, client id.Client, projection, by string, seed []string) (httpapi.Rebuild, error) {
 	ids := id.Random(m.Entropy)
 	if seed != nil {

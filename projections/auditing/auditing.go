@@ -175,6 +175,7 @@ type lastHead struct {
 
 // Head signs what the history of a client is now. It fails with a fault,
 // history_changed, where that does not begin with what was signed before.
+// Faults: building, history_changed, quarantined, stale.
 func (a *Auditor) Head(ctx context.Context, client id.Client, eventual bool) (Signed, error) {
 	g, err := a.growth(ctx, client, eventual)
 	if err != nil {
@@ -324,6 +325,7 @@ func (a *Auditor) Run(ctx context.Context) {
 // as the model has come, unless another process is about it: 100,000 of them at
 // most, within 45 s. Those that cannot be signed keep no other from it; its error
 // tells of the first.
+// Faults: stale.
 func (a *Auditor) SignAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roundBudget)
 	defer cancel()
@@ -383,6 +385,7 @@ type Proof struct {
 
 // Prove signs a head and proves that the event at an ordinal is in it, and
 // that it goes on from the tree of an earlier size; nil asks for neither.
+// Faults: building, history_changed, invalid, quarantined, stale.
 func (a *Auditor) Prove(ctx context.Context, client id.Client, eventual bool, ordinal, from *int64) (Proof, error) {
 	head, err := a.Head(ctx, client, eventual)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 // fit on a page any more, with their personal fields opened where open says so. More
 // is the ordinal after which to go on where there may be more although they are fewer
 // than limit.
+// Faults: building, quarantined, stale.
 func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, open bool) (
 	events []audit.Event, more *int64, err error,
 ) {
@@ -68,6 +69,7 @@ type Exporting struct{ Done, Total int64 }
 // is signed now. Where the history is not what was signed before, that line is
 // left out, and Export fails after all others. Its memory is bounded. Report,
 // which may be nil, is called after each page.
+// Faults: building, history_changed, quarantined, stale.
 func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io.Writer, report func(Exporting)) error {
 	g, err := a.growth(ctx, client, false)
 	if err != nil {
@@ -90,6 +92,7 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 }
 
 // Serve is Export for a caller who only sees that it ends early: why is logged.
+// Faults: building, history_changed, quarantined, stale.
 func (a *Auditor) Serve(ctx context.Context, client id.Client, open bool, to io.Writer) error {
 	waits := *a
 	waits.History.AtOnce = false // nobody asks again for an answer that has begun

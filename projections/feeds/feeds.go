@@ -78,6 +78,7 @@ func (r Request) depth() int { return min(max(pagesDeep*r.Limit, minDepth), maxD
 
 // First ranks a feed and returns its first page. It fails with a fault of kind
 // Missing where there is no such user.
+// Faults: building, busy, consent_missing, population_too_large, quarantined, stale, user_unknown.
 func (f *Feeds) First(ctx context.Context, r Request) (Page, error) {
 	var snapshot Snapshot
 	if _, err := io.ReadFull(f.Entropy, snapshot[:]); err != nil {
@@ -96,6 +97,7 @@ func (f *Feeds) First(ctx context.Context, r Request) (Page, error) {
 
 // Next returns the page that begins at a place. It fails with the fault
 // feed_expired once the feed is older than 30 minutes.
+// Faults: building, consent_missing, feed_expired, quarantined, stale, user_unknown.
 func (f *Feeds) Next(ctx context.Context, r Request, at Place) (Page, error) {
 	items, err := f.thaw(ctx, r.Client, at.Snapshot)
 	if err != nil {

@@ -27,6 +27,7 @@ type ShownCampaigns struct {
 var _ Campaigns = ShownCampaigns{}
 
 // Running implements [Campaigns].
+// Faults: building, quarantined, stale.
 func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.User) ([]Running, error) {
 	now := s.Now()
 	since := now.Add(-ranking.FatigueWindow)
@@ -66,6 +67,7 @@ func (s ShownCampaigns) in(ctx context.Context, client id.Client, user id.User) 
 }
 
 // Impression implements [Campaigns].
+// Faults: building, quarantined, stale.
 func (s ShownCampaigns) Impression(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string) (id.Impression, bool, error) {
 	return s.Record(ctx, client, user, campaign, showing, func(ctx context.Context) ([]id.Cluster, error) { return s.in(ctx, client, user) })
 }

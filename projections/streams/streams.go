@@ -67,6 +67,7 @@ type Query struct {
 // Follow calls tell with the events that fit, as they come, until ctx ends or tell
 // fails; with none once it has told all that there was, and where nothing has come
 // for idle.
+// Faults: building, overloaded, quarantined, stale.
 func (s *Streams) Follow(ctx context.Context, q Query, idle time.Duration, tell func([]projections.PublicEvent) error) error {
 	if err := s.catchUp(ctx, &q, tell); err != nil {
 		return err
@@ -125,6 +126,7 @@ func (s *Streams) catchUp(ctx context.Context, q *Query, tell func([]projections
 }
 
 // List reads a page. Clients share the connections of followers.
+// Faults: building, overloaded, quarantined, stale.
 func (s *Streams) List(ctx context.Context, q Query, limit int) ([]projections.PublicEvent, error) {
 	if !s.reading.Take(ctx, string(q.Client)) {
 		return nil, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many streams begin at once. Try again.").After(time.Second)))
@@ -135,6 +137,7 @@ func (s *Streams) List(ctx context.Context, q Query, limit int) ([]projections.P
 
 // Await reads a page once there is something on it, or after wait, when it may be
 // empty.
+// Faults: building, overloaded, quarantined, stale.
 func (s *Streams) Await(ctx context.Context, q Query, limit int, wait time.Duration) ([]projections.PublicEvent, error) {
 	over := time.NewTimer(wait)
 	defer over.Stop()

@@ -89,6 +89,7 @@ var aPosition = regexp.MustCompile(`^([0-9a-f]{16}){1,2}$`)
 // Resolve says how many events a client had at a moment: an ordinal or a
 // position, the event there included, or a time (RFC 3339). It fails with a
 // fault.
+// Faults: building, invalid, quarantined, stale.
 func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool, at string) (int64, error) {
 	if aPosition.MatchString(at) {
 		head, err := t.Log.Store.Head(ctx)
@@ -128,6 +129,7 @@ func wrongMoment(detail string, args ...any) error {
 // called after it was read. It fails with a fault of kind Unavailable where it is
 // being built, which goes on, and can be waited for (fault.Fault.Soon), or where too
 // much is.
+// Faults: building, busy.
 func (t *Traveller) Visit(client id.Client, size int64) (s *State, done func(), err error) {
 	k, err := t.enter(moment{client, size})
 	if err != nil {

@@ -122,6 +122,7 @@ var (
 
 func TestAHundredCallersExchangeTheKeyOnce(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
 		s.life = 0 // what the first wave gets has expired when the second comes
 		d.client("c", s.URL)
@@ -138,6 +139,7 @@ func TestAHundredCallersExchangeTheKeyOnce(t *testing.T) {
 
 func TestAStormOf401IsAnsweredByOneExchange(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		var all sync.WaitGroup
 		all.Add(100)
 		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
@@ -174,6 +176,7 @@ func together(t *testing.T, d *driver, n int, method string, more command) {
 
 func TestAnAnswerOf401IsAskedForOnceMore(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 401, "invalid_token") })
 		d.client("c", s.URL)
 		f := d.fails("refused", "c", "users.get", getUser)
@@ -221,6 +224,7 @@ func TestWhatMayBeRepeatedIsAndNothingElse(t *testing.T) {
 		{"a connection that breaks", false, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }},
 	}
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		for _, fault := range faults {
 			for _, r := range requests {
 				t.Run(fault.name+", "+r.method, func(t *testing.T) {
@@ -260,6 +264,7 @@ func TestWhatMayBeRepeatedIsAndNothingElse(t *testing.T) {
 
 func TestAStreamThatWasReadIsNotSentAgain(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			refuse(w, 503, "overloaded")
@@ -273,6 +278,7 @@ func TestAStreamThatWasReadIsNotSentAgain(t *testing.T) {
 
 func TestAKeyOfTheCallersIsKept(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
 			if n == 0 {
 				refuse(w, 409, "in_flight")
@@ -296,6 +302,7 @@ func TestAKeyOfTheCallersIsKept(t *testing.T) {
 
 func TestRetryAfterIsRespected(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
 			switch {
 			case r.Method == http.MethodPatch:
@@ -322,6 +329,7 @@ func TestRetryAfterIsRespected(t *testing.T) {
 
 func TestRefusalsKeepTheirPlaces(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 422, "invalid") })
 		d.client("c", s.URL)
 		f := d.fails("refused", "c", "users.create", createUser)
@@ -333,6 +341,7 @@ func TestRefusalsKeepTheirPlaces(t *testing.T) {
 
 func TestNothingFollowsARedirect(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		other := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
 		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
@@ -371,6 +380,7 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 				s := play(t, answer)
 				d.client("c", s.URL)
 				d.fails("answer", "c", "users.get", getUser)
@@ -384,6 +394,7 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 
 func TestSlowAnswersEnd(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
 			if r.Method == http.MethodGet && n == 0 {
 				<-r.Context().Done() // no answer at all
@@ -417,6 +428,7 @@ func TestSlowAnswersEnd(t *testing.T) {
 
 func TestACallCanBeCancelled(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		if d.name == "python" {
 			return // a thread cannot be cancelled; its timeout ends the call
 		}
@@ -436,6 +448,7 @@ func TestACallCanBeCancelled(t *testing.T) {
 func TestListsAreReadPageByPageInFlatMemory(t *testing.T) {
 	const pages, each = 2000, 50
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		page := strings.TrimSuffix(strings.Repeat(user+",", each), ",")
 		var early, late int
 		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
@@ -471,6 +484,7 @@ func TestListsAreReadPageByPageInFlatMemory(t *testing.T) {
 
 func TestACursorThatComesTwiceEndsAList(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"data":[],"next_cursor":"x"}`) })
 		d.client("c", s.URL)
 		d.fails("answer", "c", "users.list", command{})
@@ -483,6 +497,7 @@ func TestACursorThatComesTwiceEndsAList(t *testing.T) {
 func TestImportsStreamInFlatMemory(t *testing.T) {
 	const users = 50_000
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		var early, late int
 		got := make(chan int, 1)
 		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
@@ -514,6 +529,7 @@ func TestImportsStreamInFlatMemory(t *testing.T) {
 
 func TestAnExportThatIsCutIsNotWhole(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			_, _ = io.WriteString(w, "{\"ordinal\":0}\n{\"ordinal\":1}\n{\"head\":")
@@ -536,6 +552,7 @@ func TestAnExportThatIsCutIsNotWhole(t *testing.T) {
 
 func TestKeysAreNeitherPrintedNorSentInTheClear(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
 		d.client("c", s.URL)
 		d.must("c", "users.get", getUser)
@@ -554,6 +571,7 @@ func TestKeysAreNeitherPrintedNorSentInTheClear(t *testing.T) {
 
 func TestIdsStayOneSegmentOfThePath(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
 		d.client("c", s.URL)
 		for _, id := range []string{"ext:a/b", "ext:ü?#%", "ext:a b"} {
@@ -575,6 +593,7 @@ func TestIdsStayOneSegmentOfThePath(t *testing.T) {
 
 func TestNullAndAbsentStayApart(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"id":"cam_1"}`) })
 		d.client("c", s.URL)
 		for _, body := range []string{`{"ends_at":null}`, `{"name":"n"}`, `{}`} {

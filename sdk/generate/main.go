@@ -67,7 +67,7 @@ func run(check bool) error {
 			if old, err := os.ReadFile(name); err != nil || !bytes.Equal(old, []byte(content)) {
 				return fmt.Errorf("%s is not current: make generate", name)
 			}
-		} else if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+		} else if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			return err
 		}
 	}
