@@ -77,7 +77,7 @@ func (r *run) view(t testing.TB, start func() *service) *service {
 
 // run is the run of all tests, for what outlives each.
 type run struct {
-	testing.TB // nil: a run is asked for no more than what follows
+	testing.TB                 // nil: a run is asked for no more than what follows
 	began      context.Context //nolint:containedctx // it carries what services share
 	once       sync.Once
 	service    *service // nil: no test has asked for it

@@ -380,7 +380,7 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachSDK(t, func(t *testing.T, d *driver) {
-		t.Helper()
+				t.Helper()
 				s := play(t, answer)
 				d.client("c", s.URL)
 				d.fails("answer", "c", "users.get", getUser)
