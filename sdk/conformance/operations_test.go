@@ -58,6 +58,7 @@ func (o operation) path() string {
 // contract where it succeeds, and where it gets each answer that it documents.
 func TestEveryOperationIsSentAndEachRefusalIsTold(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		for _, o := range operations {
 			if o.ID == "exchangeAPIKey" { // what plays the server answers that one itself
 				continue

@@ -135,6 +135,7 @@ func field[T any](t *testing.T, value json.RawMessage, names ...string) T {
 
 func TestTheStoryOfAClientOnKindred(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		url := startKindred(t)
 		d.client("nobody", url, command{"api_key": ""})
 		up := d.must("nobody", "authentication.sign_up", command{"body": command{"email": "ada@example.com", "password": "correct horse battery", "company_name": "Acme"}})
@@ -164,6 +165,7 @@ func TestTheStoryOfAClientOnKindred(t *testing.T) {
 }
 
 func usersOn(t *testing.T, d *driver) {
+	t.Helper()
 	one := d.must("c", "users.create", command{"body": command{"external_id": "a/b ü", "traits": command{"plan": "pro"}}})
 	got := d.must("c", "users.get", command{"path": []string{"ext:a/b ü"}})
 	if field[string](t, got.Value, "id") != field[string](t, one.Value, "id") || got.ETag == "" || got.RequestID == "" {
