@@ -207,6 +207,7 @@ func usersOn(t *testing.T, d *driver) {
 }
 
 func deliveriesOn(t *testing.T, d *driver) {
+	t.Helper()
 	url, arrived := receiver(t)
 	hook := d.must("c", "webhooks.create", command{"body": command{"url": url, "event_types": []string{"match.computed"}, "secret": oldSecret}})
 	id := field[string](t, hook.Value, "id")

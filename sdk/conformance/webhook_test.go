@@ -88,6 +88,7 @@ func TestDeliveriesAreVerifiedThroughARotation(t *testing.T) {
 	secrets := func(list ...string) command { return command{"secrets": list} }
 	contract := func(list ...string) command { return command{"secrets": list, "scheme": "contract"} }
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		for _, tt := range []struct {
 			what   string
 			of     delivery
@@ -134,6 +135,7 @@ func TestEachSingleMutationIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		for scheme, one := range map[string]struct {
 			of      delivery
 			by      command
@@ -189,6 +191,7 @@ func trimmed(s string) string {
 
 func TestWhatAnSDKSignsEveryOneVerifies(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
 		ok, failed := d.try(command{"do": "sign", "client": "evt_1", "secrets": []string{newSecret}, "now": moment, "delivered": []byte(eventBody)})
 		if failed != nil {
 			t.Fatal(failed)
