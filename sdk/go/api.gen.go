@@ -1287,7 +1287,8 @@ type ListHistoryParams struct {
 	To time.Time `json:"to,omitzero"`
 	// Only events with a higher ordinal.
 	After *int64 `json:"after,omitzero"`
-	// `open` adds what is sealed, opened; what was erased is named in `erased`.
+	// `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in
+	// `erased`.
 	Personal string `json:"personal,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
@@ -1931,7 +1932,8 @@ type ClientUser struct {
 	Email string `json:"email"`
 	// The dashboard user's id, `mem_…`.
 	ID string `json:"id"`
-	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+	// reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
 }
 
@@ -2836,7 +2838,8 @@ type Member struct {
 	Email string `json:"email"`
 	// The dashboard user's id, `mem_…`.
 	ID string `json:"id"`
-	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+	// reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
 }
 
@@ -2928,7 +2931,8 @@ type NewMember struct {
 	// address, its part before the @ or the company's name, in whatever case and with whatever digits
 	// and signs behind.
 	Password string `json:"password"`
-	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+	// reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
 }
 
@@ -3087,13 +3091,15 @@ type RecoveryRequest struct {
 	Since time.Time `json:"since"`
 }
 
-// Role: `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+// Role: `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+// reads, the history, its proofs and states of the past too.
 type Role string
 
 const (
-	RoleOwner  Role = "Owner"
-	RoleAdmin  Role = "Admin"
-	RoleViewer Role = "Viewer"
+	RoleOwner   Role = "Owner"
+	RoleAdmin   Role = "Admin"
+	RoleViewer  Role = "Viewer"
+	RoleAuditor Role = "Auditor"
 )
 
 // RunProgress: How far the run has come; of a pending, running or completed one.

@@ -1659,7 +1659,10 @@ export interface ListHistoryParams {
   to?: string;
   /** Only events with a higher ordinal. */
   after?: number;
-  /** `open` adds what is sealed, opened; what was erased is named in `erased`. */
+  /**
+   * `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in
+   * `erased`.
+   */
   personal?: "sealed" | "open";
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
@@ -1729,7 +1732,7 @@ export interface APIKey {
   /** A revoked key opens nothing any more. */
   revoked: boolean;
   /** What the token or the key may do. */
-  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks">;
+  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks" | "audit">;
 }
 
 /** A new API key, with the key itself. */
@@ -2049,7 +2052,10 @@ export interface ClientUser {
   email: string;
   /** The dashboard user's id, `mem_…`. */
   id: string;
-  /** `owner` and `admin` may do everything, only owners remove owners; `viewer` reads. */
+  /**
+   * `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+   * reads, the history, its proofs and states of the past too.
+   */
   role: Role;
 }
 
@@ -2849,7 +2855,7 @@ export interface LoggedIn {
   /** Seconds. */
   expires_in: number;
   /** What the token or the key may do. */
-  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks">;
+  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks" | "audit">;
   /** A JWT. `sub` is the user, `aud` the client. */
   token: string;
   /** A dashboard user. */
@@ -2926,7 +2932,10 @@ export interface Member {
   email: string;
   /** The dashboard user's id, `mem_…`. */
   id: string;
-  /** `owner` and `admin` may do everything, only owners remove owners; `viewer` reads. */
+  /**
+   * `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+   * reads, the history, its proofs and states of the past too.
+   */
   role: Role;
 }
 
@@ -3023,7 +3032,10 @@ export interface NewMember {
    * and signs behind.
    */
   password: string;
-  /** `owner` and `admin` may do everything, only owners remove owners; `viewer` reads. */
+  /**
+   * `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+   * reads, the history, its proofs and states of the past too.
+   */
   role: Role;
 }
 
@@ -3189,8 +3201,11 @@ export interface RecoveryRequest {
   since: string;
 }
 
-/** `owner` and `admin` may do everything, only owners remove owners; `viewer` reads. */
-export type Role = "owner" | "admin" | "viewer";
+/**
+ * `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+ * reads, the history, its proofs and states of the past too.
+ */
+export type Role = "owner" | "admin" | "viewer" | "auditor";
 
 /** How far the run has come; of a pending, running or completed one. */
 export interface RunProgress {
@@ -3216,7 +3231,7 @@ export interface SessionToken {
   /** Seconds. */
   expires_in: number;
   /** What the token or the key may do. */
-  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks">;
+  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks" | "audit">;
   /** A JWT. `sub` is the user, `aud` the client. */
   token: string;
 }
@@ -3228,7 +3243,7 @@ export interface SignedUp {
   /** Seconds. */
   expires_in: number;
   /** What the token or the key may do. */
-  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks">;
+  scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks" | "audit">;
   /** A JWT. `sub` is the user, `aud` the client. */
   token: string;
   /** A dashboard user. */

@@ -137,7 +137,7 @@ InteractionType = Literal["impression", "click", "dismiss", "conversion"]
 
 KeyScope = Literal["read", "write", "read:user", "admin", "erase", "webhooks"]
 
-Role = Literal["owner", "admin", "viewer"]
+Role = Literal["owner", "admin", "viewer", "auditor"]
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 
@@ -171,7 +171,7 @@ class APIKey(TypedDict):
     # A revoked key opens nothing any more.
     revoked: bool
     # What the token or the key may do.
-    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks"]]
+    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks", "audit"]]
 
 
 class APIKeyCreated(TypedDict):
@@ -463,7 +463,8 @@ class ClientUser(TypedDict):
     email: str
     # The dashboard user's id, `mem_…`.
     id: str
-    # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+    # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+    # reads, the history, its proofs and states of the past too.
     role: Role
 
 
@@ -1203,7 +1204,7 @@ class LoggedIn(TypedDict):
     # Seconds.
     expires_in: int
     # What the token or the key may do.
-    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks"]]
+    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks", "audit"]]
     # A JWT. `sub` is the user, `aud` the client.
     token: str
     # A dashboard user.
@@ -1278,7 +1279,8 @@ class Member(TypedDict):
     email: str
     # The dashboard user's id, `mem_…`.
     id: str
-    # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+    # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+    # reads, the history, its proofs and states of the past too.
     role: Role
 
 
@@ -1369,7 +1371,8 @@ class NewMember(TypedDict):
     # address, its part before the @ or the company's name, in whatever case and with whatever
     # digits and signs behind.
     password: str
-    # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads.
+    # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
+    # reads, the history, its proofs and states of the past too.
     role: Role
 
 
@@ -1549,7 +1552,7 @@ class SessionToken(TypedDict):
     # Seconds.
     expires_in: int
     # What the token or the key may do.
-    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks"]]
+    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks", "audit"]]
     # A JWT. `sub` is the user, `aud` the client.
     token: str
 
@@ -1561,7 +1564,7 @@ class SignedUp(TypedDict):
     # Seconds.
     expires_in: int
     # What the token or the key may do.
-    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks"]]
+    scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks", "audit"]]
     # A JWT. `sub` is the user, `aud` the client.
     token: str
     # A dashboard user.
