@@ -123,7 +123,7 @@ func (c *contract) golangType(b *strings.Builder, n *named) {
 	case len(n.Values) > 0:
 		fmt.Fprintf(b, "\n%stype %s string\n\nconst (\n", about("// ", strings.TrimSpace(n.Name+": "+sentence(n.About))), n.Name)
 		for _, v := range n.Values {
-			fmt.Fprintf(b, "\t%s%s %[1]s = %q\n", n.Name, exported(words(v)), v)
+			fmt.Fprintf(b, "\t%s%s %s = %q\n", n.Name, exported(words(v)), n.Name, v)
 		}
 		b.WriteString(")\n")
 	default:

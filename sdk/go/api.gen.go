@@ -1670,8 +1670,8 @@ type AnalyticsInterval struct {
 type Audience string
 
 const (
-	AudienceAll      Audience = "All"
-	AudienceClusters Audience = "Clusters"
+	AudienceAll      Audience = "all"
+	AudienceClusters Audience = "clusters"
 )
 
 // AutomaticMatching: While it is on, each user who is created or changes is matched in the
@@ -1810,9 +1810,9 @@ type CampaignChange struct {
 type CampaignCommand string
 
 const (
-	CampaignCommandRunning   CampaignCommand = "Running"
-	CampaignCommandPaused    CampaignCommand = "Paused"
-	CampaignCommandCancelled CampaignCommand = "Cancelled"
+	CampaignCommandRunning   CampaignCommand = "running"
+	CampaignCommandPaused    CampaignCommand = "paused"
+	CampaignCommandCancelled CampaignCommand = "cancelled"
 )
 
 // CampaignList:
@@ -1828,12 +1828,12 @@ type CampaignList struct {
 type CampaignStatus string
 
 const (
-	CampaignStatusDraft     CampaignStatus = "Draft"
-	CampaignStatusScheduled CampaignStatus = "Scheduled"
-	CampaignStatusRunning   CampaignStatus = "Running"
-	CampaignStatusPaused    CampaignStatus = "Paused"
-	CampaignStatusCompleted CampaignStatus = "Completed"
-	CampaignStatusCancelled CampaignStatus = "Cancelled"
+	CampaignStatusDraft     CampaignStatus = "draft"
+	CampaignStatusScheduled CampaignStatus = "scheduled"
+	CampaignStatusRunning   CampaignStatus = "running"
+	CampaignStatusPaused    CampaignStatus = "paused"
+	CampaignStatusCompleted CampaignStatus = "completed"
+	CampaignStatusCancelled CampaignStatus = "cancelled"
 )
 
 // ClientChange: A new name, settings or both.
@@ -1902,7 +1902,7 @@ type ClientSettingsChange struct {
 type ClientStatus string
 
 const (
-	ClientStatusActive ClientStatus = "Active"
+	ClientStatusActive ClientStatus = "active"
 )
 
 // ClientSummary: A client without its settings.
@@ -1923,7 +1923,7 @@ type ClientSummary struct {
 type ClientTier string
 
 const (
-	ClientTierGraph ClientTier = "Graph"
+	ClientTierGraph ClientTier = "graph"
 )
 
 // ClientUser: A dashboard user.
@@ -2033,8 +2033,8 @@ type ClusterQuality struct {
 type ClusterStatus string
 
 const (
-	ClusterStatusActive  ClusterStatus = "Active"
-	ClusterStatusRetired ClusterStatus = "Retired"
+	ClusterStatusActive  ClusterStatus = "active"
+	ClusterStatusRetired ClusterStatus = "retired"
 )
 
 // ClusterSummary: A cluster, in short.
@@ -2169,8 +2169,8 @@ type ConsentEntry struct {
 type ConsentFilter string
 
 const (
-	ConsentFilterGranted   ConsentFilter = "Granted"
-	ConsentFilterWithdrawn ConsentFilter = "Withdrawn"
+	ConsentFilterGranted   ConsentFilter = "granted"
+	ConsentFilterWithdrawn ConsentFilter = "withdrawn"
 )
 
 // ConsentGrant: Where the user said so.
@@ -2214,9 +2214,9 @@ type ConsentLayerList struct {
 type ConsentStatus string
 
 const (
-	ConsentStatusGranted   ConsentStatus = "Granted"
-	ConsentStatusWithdrawn ConsentStatus = "Withdrawn"
-	ConsentStatusNone      ConsentStatus = "None"
+	ConsentStatusGranted   ConsentStatus = "granted"
+	ConsentStatusWithdrawn ConsentStatus = "withdrawn"
+	ConsentStatusNone      ConsentStatus = "none"
 )
 
 // ConsentingUser: A user and what it said of a layer.
@@ -2325,10 +2325,10 @@ type DeliveryList struct {
 type DeliveryStatus string
 
 const (
-	DeliveryStatusPending   DeliveryStatus = "Pending"
-	DeliveryStatusDelivered DeliveryStatus = "Delivered"
-	DeliveryStatusDropped   DeliveryStatus = "Dropped"
-	DeliveryStatusCancelled DeliveryStatus = "Cancelled"
+	DeliveryStatusPending   DeliveryStatus = "pending"
+	DeliveryStatusDelivered DeliveryStatus = "delivered"
+	DeliveryStatusDropped   DeliveryStatus = "dropped"
+	DeliveryStatusCancelled DeliveryStatus = "cancelled"
 )
 
 // DriftBaseline: What it is compared with: the `previous` run, or the `first` that found the
@@ -2336,8 +2336,8 @@ const (
 type DriftBaseline string
 
 const (
-	DriftBaselinePrevious DriftBaseline = "Previous"
-	DriftBaselineFirst    DriftBaseline = "First"
+	DriftBaselinePrevious DriftBaseline = "previous"
+	DriftBaselineFirst    DriftBaseline = "first"
 )
 
 // DriftCause: What has changed.
@@ -2382,9 +2382,9 @@ type DriftComparison struct {
 type DriftSeverity string
 
 const (
-	DriftSeverityNone     DriftSeverity = "None"
-	DriftSeverityModerate DriftSeverity = "Moderate"
-	DriftSeverityMajor    DriftSeverity = "Major"
+	DriftSeverityNone     DriftSeverity = "none"
+	DriftSeverityModerate DriftSeverity = "moderate"
+	DriftSeverityMajor    DriftSeverity = "major"
 )
 
 // Engagement: A recorded engagement.
@@ -2405,9 +2405,9 @@ type Engagement struct {
 type EngagementType string
 
 const (
-	EngagementTypeImpression EngagementType = "Impression"
-	EngagementTypeClick      EngagementType = "Click"
-	EngagementTypeConversion EngagementType = "Conversion"
+	EngagementTypeImpression EngagementType = "impression"
+	EngagementTypeClick      EngagementType = "click"
+	EngagementTypeConversion EngagementType = "conversion"
 )
 
 // EventPage: A page of events, in the order of the log.
@@ -2424,11 +2424,11 @@ type EventPage struct {
 type EventType string
 
 const (
-	EventTypeMatchComputed           EventType = "MatchComputed"
-	EventTypeClusteringCompleted     EventType = "ClusteringCompleted"
-	EventTypeClusteringFailed        EventType = "ClusteringFailed"
-	EventTypeCampaignBudgetExhausted EventType = "CampaignBudgetExhausted"
-	EventTypeClusterDriftDetected    EventType = "ClusterDriftDetected"
+	EventTypeMatchComputed           EventType = "match.computed"
+	EventTypeClusteringCompleted     EventType = "clustering.completed"
+	EventTypeClusteringFailed        EventType = "clustering.failed"
+	EventTypeCampaignBudgetExhausted EventType = "campaign.budget_exhausted"
+	EventTypeClusterDriftDetected    EventType = "cluster.drift_detected"
 )
 
 // ExchangeRequest: An API key to exchange.
@@ -2490,12 +2490,12 @@ type FeedItem struct {
 type FeedReason string
 
 const (
-	FeedReasonSimilar  FeedReason = "Similar"
-	FeedReasonCampaign FeedReason = "Campaign"
-	FeedReasonPopular  FeedReason = "Popular"
-	FeedReasonNewest   FeedReason = "Newest"
-	FeedReasonNewUser  FeedReason = "NewUser"
-	FeedReasonExplore  FeedReason = "Explore"
+	FeedReasonSimilar  FeedReason = "similar"
+	FeedReasonCampaign FeedReason = "campaign"
+	FeedReasonPopular  FeedReason = "popular"
+	FeedReasonNewest   FeedReason = "newest"
+	FeedReasonNewUser  FeedReason = "new_user"
+	FeedReasonExplore  FeedReason = "explore"
 )
 
 // FeedUser: A user to show.
@@ -2725,10 +2725,10 @@ type Interaction struct {
 type InteractionType string
 
 const (
-	InteractionTypeImpression InteractionType = "Impression"
-	InteractionTypeClick      InteractionType = "Click"
-	InteractionTypeDismiss    InteractionType = "Dismiss"
-	InteractionTypeConversion InteractionType = "Conversion"
+	InteractionTypeImpression InteractionType = "impression"
+	InteractionTypeClick      InteractionType = "click"
+	InteractionTypeDismiss    InteractionType = "dismiss"
+	InteractionTypeConversion InteractionType = "conversion"
 )
 
 // JWK: A public key (RFC 7517).
@@ -2759,12 +2759,12 @@ type JWKS struct {
 type KeyScope string
 
 const (
-	KeyScopeRead     KeyScope = "Read"
-	KeyScopeWrite    KeyScope = "Write"
-	KeyScopeReadUser KeyScope = "ReadUser"
-	KeyScopeAdmin    KeyScope = "Admin"
-	KeyScopeErase    KeyScope = "Erase"
-	KeyScopeWebhooks KeyScope = "Webhooks"
+	KeyScopeRead     KeyScope = "read"
+	KeyScopeWrite    KeyScope = "write"
+	KeyScopeReadUser KeyScope = "read:user"
+	KeyScopeAdmin    KeyScope = "admin"
+	KeyScopeErase    KeyScope = "erase"
+	KeyScopeWebhooks KeyScope = "webhooks"
 )
 
 // LoggedIn: A token for a dashboard user.
@@ -3096,10 +3096,10 @@ type RecoveryRequest struct {
 type Role string
 
 const (
-	RoleOwner   Role = "Owner"
-	RoleAdmin   Role = "Admin"
-	RoleViewer  Role = "Viewer"
-	RoleAuditor Role = "Auditor"
+	RoleOwner   Role = "owner"
+	RoleAdmin   Role = "admin"
+	RoleViewer  Role = "viewer"
+	RoleAuditor Role = "auditor"
 )
 
 // RunProgress: How far the run has come; of a pending, running or completed one.
@@ -3122,11 +3122,11 @@ type RunQuality struct {
 type RunStatus string
 
 const (
-	RunStatusPending   RunStatus = "Pending"
-	RunStatusRunning   RunStatus = "Running"
-	RunStatusCompleted RunStatus = "Completed"
-	RunStatusFailed    RunStatus = "Failed"
-	RunStatusCancelled RunStatus = "Cancelled"
+	RunStatusPending   RunStatus = "pending"
+	RunStatusRunning   RunStatus = "running"
+	RunStatusCompleted RunStatus = "completed"
+	RunStatusFailed    RunStatus = "failed"
+	RunStatusCancelled RunStatus = "cancelled"
 )
 
 // SessionToken: A token for an API key.
@@ -3189,12 +3189,12 @@ type Spend struct {
 type StateKind string
 
 const (
-	StateKindUsers         StateKind = "Users"
-	StateKindWebhooks      StateKind = "Webhooks"
-	StateKindCampaigns     StateKind = "Campaigns"
-	StateKindClusters      StateKind = "Clusters"
-	StateKindConsentLayers StateKind = "ConsentLayers"
-	StateKindAPIKeys       StateKind = "APIKeys"
+	StateKindUsers         StateKind = "users"
+	StateKindWebhooks      StateKind = "webhooks"
+	StateKindCampaigns     StateKind = "campaigns"
+	StateKindClusters      StateKind = "clusters"
+	StateKindConsentLayers StateKind = "consent_layers"
+	StateKindAPIKeys       StateKind = "api_keys"
 )
 
 // Sweep: How far automatic matching has come.
@@ -3303,13 +3303,13 @@ type TraitSchema struct {
 type TraitType string
 
 const (
-	TraitTypeBool     TraitType = "Bool"
-	TraitTypeNumber   TraitType = "Number"
-	TraitTypeDate     TraitType = "Date"
-	TraitTypeGeo      TraitType = "Geo"
-	TraitTypeSet      TraitType = "Set"
-	TraitTypeCategory TraitType = "Category"
-	TraitTypeExcluded TraitType = "Excluded"
+	TraitTypeBool     TraitType = "bool"
+	TraitTypeNumber   TraitType = "number"
+	TraitTypeDate     TraitType = "date"
+	TraitTypeGeo      TraitType = "geo"
+	TraitTypeSet      TraitType = "set"
+	TraitTypeCategory TraitType = "category"
+	TraitTypeExcluded TraitType = "excluded"
 )
 
 // TraitsChange: Decisions about traits.
@@ -3448,8 +3448,8 @@ type WebhookRotation struct {
 type WebhookStatus string
 
 const (
-	WebhookStatusActive WebhookStatus = "Active"
-	WebhookStatusPaused WebhookStatus = "Paused"
+	WebhookStatusActive WebhookStatus = "active"
+	WebhookStatusPaused WebhookStatus = "paused"
 )
 
 // WebhookTest: Which event to make up.
@@ -3463,6 +3463,6 @@ type WebhookTest struct {
 type WebhookUserIDs string
 
 const (
-	WebhookUserIDsUserID     WebhookUserIDs = "UserID"
-	WebhookUserIDsExternalID WebhookUserIDs = "ExternalID"
+	WebhookUserIDsUserID     WebhookUserIDs = "user_id"
+	WebhookUserIDsExternalID WebhookUserIDs = "external_id"
 )

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// TestConstantsOfEnumerationsHaveTheContractsValues holds what Go programs send.
+func TestConstantsOfEnumerationsHaveTheContractsValues(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromFile("../../httpapi/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := read(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	written := c.golang()
+	for _, n := range c.byName {
+		for _, v := range n.Values {
+			checked++
+			if want := n.Name + exported(words(v)) + " " + n.Name + ` = "` + v + `"`; !strings.Contains(written, want) {
+				t.Errorf("there is no %s", want)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d values were found", checked)
+	}
+}
