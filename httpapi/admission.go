@@ -19,9 +19,11 @@ const (
 	// readTolerated is how long a read may last before it can have to give way: less
 	// than others wait.
 	readTolerated = waitForPlace / 2
-	// hashesWaiting is how many requests may wait for a core to hash a password,
-	// which takes 20 ms: 0.7 s.
+	// hashesWaiting is how many requests for each core may wait to hash a password, and
+	// hashPatience how long: a sign-up, with all that it records, has its place for
+	// some 100 ms.
 	hashesWaiting = 32
+	hashPatience  = 5 * time.Second
 	// retryAfter is what those who are turned away are told to wait, in seconds.
 	retryAfter = "1"
 	// tellEvery is how often the log says that requests are turned away.
@@ -67,7 +69,7 @@ func (e *edge) admission(next http.Handler) *admission {
 			Places: n, Each: each, Waiting: n - each, Patience: waitForPlace,
 		}, shed: shed.WithLabelValues("writes")},
 		hashes: &class{Semaphore: &semaphore.Semaphore{
-			Places: l.Hashes, Waiting: l.Hashes * hashesWaiting, Patience: waitForPlace,
+			Places: l.Hashes, Waiting: l.Hashes * hashesWaiting, Patience: hashPatience,
 		}, shed: shed.WithLabelValues("hashes")},
 	}
 	e.bodies = long(n, 4, shed.WithLabelValues("bodies"))
