@@ -62,7 +62,7 @@ func (e *edge) admission(next http.Handler) *admission {
 		// A place of a read is a connection to the database: of those, others find
 		// some free however many one client would hold.
 		reads: &class{Semaphore: &semaphore.Semaphore{
-			Places: l.Reads, Half: true, Waiting: n - each, Patience: waitForPlace,
+			Places: l.Reads, Half: true, Waiting: n, Patience: waitForPlace,
 		}, shed: shed.WithLabelValues("reads"), toleratedFor: readTolerated},
 		// Writes are all let in at once, since those that come together share a commit.
 		writes: &class{Semaphore: &semaphore.Semaphore{

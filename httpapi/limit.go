@@ -17,7 +17,7 @@ type Limits struct {
 
 	ClientRate int // requests a second for all tokens of a client; 2,000
 	TokenRate  int // requests a second for one token; 1,000
-	InFlight   int // writes that are let in at one time, and reads with those that wait; 256
+	InFlight   int // writes that are let in at one time, and reads that may wait; 256
 	Reads      int // reads that are answered at one time: connections to the database; 12
 	Hashes     int // passwords that are hashed at one time: cores; 1
 }
