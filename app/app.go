@@ -99,7 +99,6 @@ func open(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*
 			return nil, err
 		}
 	}
-	a.listener = postgres.NewListener(a.Pool.Config().ConnConfig, logger)
 	a.Progress = projector.NewProgress(a.Pool, logger)
 	a.Progress.Listener = a.listener
 	a.Vault.Server = a.Progress.Server
@@ -140,35 +139,26 @@ func (a *App) openDatabase(ctx context.Context) error {
 	if a.tool {
 		name = projector.ToolName
 	}
-	if a.Pool, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, AppName: name}); err != nil {
-		return err
+	for _, p := range []struct {
+		pool  **pgxpool.Pool
+		label string
+		postgres.Options
+	}{
+		{&a.Pool, "work", postgres.Options{AppName: name}},
+		// Reads have connections of their own, so that slow ones keep no write waiting.
+		{&a.reads, "reads", postgres.Options{MaxConns: readConns, AppName: "kindred reads", StatementTimeout: readWithin}},
+		// Streams of events and pulls that wait for one take none of those.
+		{&a.following, "following", postgres.Options{MaxConns: followingConns, AppName: "kindred following", StatementTimeout: readWithin}},
+		{&a.control, "control", postgres.Options{MaxConns: controlConns, AppName: "kindred control"}},
+	} {
+		p.SearchPath = path
+		if *p.pool, err = postgres.Open(ctx, url, p.Options); err != nil {
+			return err
+		}
+		a.closers = append(a.closers, (*p.pool).Close)
+		registerPool(a.metrics, p.label, *p.pool)
 	}
-	a.closers = append(a.closers, a.Pool.Close)
-	registerPool(a.metrics, "work", a.Pool)
-	// Reads have connections of their own, so that slow ones keep no write waiting.
-	a.reads, err = postgres.Open(ctx, url, postgres.Options{
-		SearchPath: path, MaxConns: readConns, AppName: "kindred reads", StatementTimeout: readWithin,
-	})
-	if err != nil {
-		return err
-	}
-	a.closers = append(a.closers, a.reads.Close)
-	registerPool(a.metrics, "reads", a.reads)
-	// Streams of events and pulls that wait for one take none of those.
-	a.following, err = postgres.Open(ctx, url, postgres.Options{
-		SearchPath: path, MaxConns: followingConns, AppName: "kindred following", StatementTimeout: readWithin,
-	})
-	if err != nil {
-		return err
-	}
-	a.closers = append(a.closers, a.following.Close)
-	registerPool(a.metrics, "following", a.following)
-	a.control, err = postgres.Open(ctx, url, postgres.Options{SearchPath: path, MaxConns: controlConns, AppName: "kindred control"})
-	if err != nil {
-		return err
-	}
-	a.closers = append(a.closers, a.control.Close)
-	registerPool(a.metrics, "control", a.control)
+	a.listener = postgres.NewListener(a.Pool.Config().ConnConfig, a.logger)
 	return nil
 }
 
