@@ -6,10 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"kindred/domain/fault"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kindred/domain/fault"
 	"kindred/semaphore"
 )
 

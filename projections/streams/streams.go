@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"kindred/backoff"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -175,7 +176,7 @@ func (s *Streams) Run(ctx context.Context) {
 		if err := s.follow(ctx); err != nil && ctx.Err() == nil {
 			s.logger.WarnContext(ctx, "streams of events are cut", "error", err)
 			s.cut(nil)
-			if pause(ctx, afterFail) {
+			if backoff.Sleep(ctx, afterFail) == nil {
 				s.again()
 			}
 		}
@@ -365,16 +366,4 @@ func (s *Streams) name(ctx context.Context, client id.Client, events []projectio
 	}
 	defer s.reading.Give(string(client))
 	return s.events.NameUsers(ctx, client, false, events)
-}
-
-// pause waits, and says whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
