@@ -37,7 +37,7 @@ func (a account) settled(t *testing.T, hook httpapi.Webhook, status string, n in
 func TestDeliveryLog(t *testing.T) {
 	t.Parallel()
 	s := keepContract(t, func(c *app.Config) {
-		c.RetryDelays, c.WebhookTimeout = []time.Duration{20 * time.Millisecond, 30 * time.Millisecond}, 300*time.Millisecond
+		c.RetryDelays, c.WebhookTimeout = []time.Duration{20 * time.Millisecond, 30 * time.Millisecond}, 3*time.Second
 	})
 
 	t.Run("what is dropped is told, sent again, and recovered once", func(t *testing.T) {

@@ -134,11 +134,14 @@ func (c *rootCache) put(kind Kind, client id.Client, key rootKey, server int64, 
 	c.held.Add(name, heldRoot{key, server})
 }
 
-// drop notes that a key is held no more by the key table.
-func (c *rootCache) drop(kind Kind, client id.Client, now time.Time) {
+// drop notes that a server does not hold a key. What was kept of a server before is
+// lost; what was kept of this one was made since it was asked.
+func (c *rootCache) drop(kind Kind, client id.Client, server int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held.Remove(rootName{kind, client}) {
+	name := rootName{kind, client}
+	if before, found := c.held.Peek(name); found && before.server < server {
+		c.held.Remove(name)
 		c.lost.Add(client, now)
 	}
 }

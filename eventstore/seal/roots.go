@@ -138,7 +138,7 @@ func (v *Vault) root(ctx context.Context, kind Kind, client id.Client) (rootKey,
 	}
 	row, err := v.keys.Root(ctx, kind, client)
 	if errors.Is(err, ErrNoKey) {
-		v.roots.drop(kind, client, v.Now())
+		v.roots.drop(kind, client, server, v.Now())
 		return rootKey{}, ErrErased
 	}
 	if err != nil {

@@ -249,6 +249,46 @@ func TestALateAnswerDoesNotOutliveDestroy(t *testing.T) {
 	}
 }
 
+// lateRoots answers as the table stood when it was asked, once it is told to.
+type lateRoots struct {
+	seal.Keys
+	asked, answer chan struct{}
+}
+
+func (k lateRoots) Root(ctx context.Context, kind seal.Kind, client id.Client) (seal.WrappedKey, error) {
+	key, err := k.Keys.Root(ctx, kind, client)
+	if errors.Is(err, seal.ErrNoKey) {
+		k.asked <- struct{}{}
+		<-k.answer
+	}
+	return key, err
+}
+
+// Two requests make the first key of a client: it is not lost to the one that found none.
+func TestAKeyThatAnotherHasJustMadeIsNotLost(t *testing.T) {
+	keys := lateRoots{seal.NewMemory(), make(chan struct{}), make(chan struct{})}
+	v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	made := make(chan error, 2)
+	index := func() {
+		_, err := v.Index(t.Context(), acme, "user", "x")
+		made <- err
+	}
+	for range 2 {
+		go index()
+	}
+	<-keys.asked
+	<-keys.asked
+	for range 2 { // the second one answers once the first has made the key
+		keys.answer <- struct{}{}
+		if err := <-made; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.Verify(t.Context(), acme); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPrepareRacingDestroyNeverResurrects(t *testing.T) {
 	_, keys := prepared(t)
 	vaults := make([]*seal.Vault, 3)
