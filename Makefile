@@ -66,10 +66,11 @@ lint: $(LINT) ## check formats and run the linters
 	$(LINT) run
 	cd sdk/go && $(CURDIR)/$(LINT) run
 
-generate: ## generate the server and the SDKs from httpapi/openapi.yaml, and the faults in comments from the code
+generate: ## generate the server and the SDKs from httpapi/openapi.yaml, and from the code the faults in comments and docs/limits.md
 	cd httpapi && go generate ./...
 	go run ./sdk/generate
 	go run ./scripts/faults
+	go run ./scripts/limits
 
 generated: ## check that the generated code is what httpapi/openapi.yaml says
 	go run ./sdk/generate -check

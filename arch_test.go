@@ -84,6 +84,7 @@ var rules = map[string][]string{
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/size":                  {},
 	"scripts/faults":                {},
+	"scripts/limits":                {},
 	"sdk/conformance":               {},
 	"sdk/generate":                  {"httpapi"},
 	"sdk/go":                        {},

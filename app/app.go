@@ -60,9 +60,11 @@ type App struct {
 }
 
 const (
-	controlConns    = 4
-	readConns       = 12
-	followingConns  = 4
+	controlConns = 4
+	// limit: edge | connections to the database | {postgres.DefaultMaxConns} for writes and read models, {readConns} for reads, {followingConns} for who follows events, {controlConns} for the service itself
+	readConns      = 12
+	followingConns = 4
+	// limit: requests | a statement that reads, in the database | {readWithin} | 503 `read_too_slow`
 	readWithin      = 5 * time.Second // a statement that only reads, for a request
 	giveBackTimeout = 2 * time.Second
 )

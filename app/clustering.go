@@ -12,9 +12,11 @@ import (
 )
 
 const (
+	// limit: commands | vectors of all clustering runs of a process | {clusteringMemory B}
 	clusteringMemory = 2 << 30 // bytes of vectors at most: 8 million users of 64 dimensions
-	clusteringLimit  = 30 * time.Minute
-	clusteringSlots  = 4 // at least: a large run leaves room for small ones
+	// limit: commands | time of a clustering run | {clusteringLimit}
+	clusteringLimit = 30 * time.Minute
+	clusteringSlots = 4 // at least: a large run leaves room for small ones
 )
 
 // clustering wires what carries out clustering runs.

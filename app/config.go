@@ -94,6 +94,9 @@ func (c *Config) settings() []setting {
 	}
 }
 
+// limit: requests | connections | `KINDRED_MAX_CONNECTIONS`, 4,096, a quarter of them from one address | it is closed
+// limit: kept | tokens | `KINDRED_TOKEN_TTL`, 15 minutes
+
 // ReadConfig reads the environment. All wrong values are named at once.
 func ReadConfig(getenv func(string) string) (Config, error) {
 	var c Config

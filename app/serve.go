@@ -235,6 +235,7 @@ func (a *App) health() http.Handler {
 }
 
 // maxScrapers is how many connections may ask for metrics at a time.
+// limit: edge | connections of KINDRED_METRICS_LISTEN | {maxScrapers}
 const maxScrapers = 64
 
 // serveMetrics serves metrics on an address of their own until ctx ends.

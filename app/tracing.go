@@ -20,7 +20,8 @@ const (
 	lastSpans = 2 * time.Second
 	// traceTroubleEvery is how often the log tells of trouble with traces.
 	traceTroubleEvery = time.Minute
-	maxTraceTrouble   = 500 // characters of it; it may quote all that a collector answered
+	// limit: edge | what the log says of trouble with a collector | {maxTraceTrouble} characters
+	maxTraceTrouble = 500 // characters of it; it may quote all that a collector answered
 )
 
 // tracing makes what sends spans to the collector, or nil where none is

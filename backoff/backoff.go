@@ -12,7 +12,8 @@ import (
 // Defaults of First and Most.
 const (
 	DefaultFirst = 20 * time.Millisecond
-	DefaultMost  = 5 * time.Second
+	// limit: tools | pause between two tries of what fails | {DefaultMost}, unless it says another
+	DefaultMost = 5 * time.Second
 )
 
 // Backoff doubles its waits. The zero value is ready; it is for one goroutine.

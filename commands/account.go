@@ -26,16 +26,20 @@ type Spends interface {
 const (
 	// maxLength is how many events a stream of a campaign holds, about, before the
 	// next one begins: what is read to learn how a campaign stands.
+	// limit: commands | events of a campaign's stream before the next begins | about {maxLength}
 	maxLength = 1_000
 	// maxParts bounds the spending streams of a campaign.
+	// limit: commands | streams of a campaign | {maxParts}
 	maxParts = 1 << 24
 	// maxBehind bounds how many spends the read model may lack.
+	// limit: commands | spends of a campaign that the read model may lack | {maxBehind}
 	maxBehind = 50_000
 	spendPage = 500
 	// minRecent is how many spends are remembered before it is worth looking
 	// which of them the read model has by now.
 	minRecent = 256
 	// maxRoundSize bounds the events of a round, in bytes, by estimate.
+	// limit: commands | events of one round of spends | {maxRoundSize B}
 	maxRoundSize = eventstore.MaxAppendSize * 2 / 3
 )
 

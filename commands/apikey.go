@@ -137,6 +137,7 @@ func (c *Commands) checkKept(ctx context.Context, client id.Client, member id.Me
 }
 
 // revokedAtOnce is how many keys of a member are revoked at a time.
+// limit: commands | keys of a removed member that are revoked at a time | {revokedAtOnce}
 const revokedAtOnce = 16
 
 // revokeKeysOf revokes the API keys of a member who was removed.

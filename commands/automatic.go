@@ -18,6 +18,7 @@ const movedBy = 0.05
 
 const (
 	// maxTold bounds how far back is looked for what was told.
+	// limit: commands | events of a user that are looked through for matches told before | {maxTold}
 	maxTold  = 10_000
 	toldPage = 500 // events that are read at once
 )

@@ -33,6 +33,7 @@ type Account struct {
 }
 
 // maxSlugs bounds how many slugs a sign-up tries.
+// limit: commands | slugs that a sign-up tries | {maxSlugs}
 const maxSlugs = 50
 
 // SignUp makes a client and its owner. The address and the slug are reserved

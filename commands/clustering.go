@@ -122,8 +122,10 @@ func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) e
 const (
 	runsPage = 500 // events of a layer's runs that are read at once
 	// maxRunEvents bounds how far back is looked for the last completed run.
+	// limit: commands | events that are looked through for a layer's last run | {maxRunEvents}
 	maxRunEvents = 10_000
 	// usersAssigned bounds the users of one event: it stays under 512 KiB.
+	// limit: commands | users of one event of a run | {usersAssigned}
 	usersAssigned = 10_000
 )
 

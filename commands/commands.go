@@ -179,6 +179,7 @@ type decide[T any] func(aggregate *T, history []eventstore.Recorded) ([]event.Ev
 const (
 	// maxConflicts bounds how often a command starts again because somebody else
 	// appended first.
+	// limit: commands | times that a command begins again since somebody appended first | {maxConflicts}
 	maxConflicts = 100
 	// longestRest bounds the pause before that.
 	longestRest = 20 * time.Millisecond

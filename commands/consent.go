@@ -121,8 +121,10 @@ type Consents struct {
 
 const (
 	resolveWorkers = 32
-	usersAtOnce    = 5_000 // users of "all" that are looked up in one statement
-	maxFields      = 100   // wrong references that a refusal names
+	// limit: commands | users of "all" that one statement looks up | {usersAtOnce}
+	usersAtOnce = 5_000 // users of "all" that are looked up in one statement
+	// limit: commands | wrong references that a refusal names | {maxFields}
+	maxFields = 100 // wrong references that a refusal names
 )
 
 // ChangeConsent changes the consent of one user.

@@ -98,6 +98,7 @@ const (
 	// keysKept is longer than a request may be repeated after its first try.
 	keysKept = 48 * time.Hour
 	// maxAnswered bounds the impressions whose answers are read one by one.
+	// limit: commands | impressions whose answers are read one by one | {maxAnswered}
 	maxAnswered = 100
 )
 

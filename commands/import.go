@@ -42,11 +42,12 @@ type LineError struct {
 }
 
 const (
-	importLines    = 512     // lines that are sealed and appended together
-	importBytes    = 1 << 20 // of their traits, unless one line has more
-	importWorkers  = 32      // for lines that need a look at their user first
-	importPage     = 16      // events of a user that are looked through at once
-	MaxLineErrors  = 1_000   // that a report names
+	importLines   = 512     // lines that are sealed and appended together
+	importBytes   = 1 << 20 // of their traits, unless one line has more
+	importWorkers = 32      // for lines that need a look at their user first
+	importPage    = 16      // events of a user that are looked through at once
+	// limit: imports | refused lines that a report names | {MaxLineErrors} | the rest is counted
+	MaxLineErrors  = 1_000 // that a report names
 	importReplaces = "replace"
 )
 

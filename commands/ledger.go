@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	maxLedgers   = 1_000 // campaigns that a process remembers; more only while they are all at work
-	maxWaiting   = 2_000 // requests to one campaign
-	maxRound     = 200   // requests that share an append
+	// limit: commands | campaigns that a process remembers | {maxLedgers}
+	maxLedgers = 1_000 // campaigns that a process remembers; more only while they are all at work
+	// limit: commands | requests to one campaign that wait | {maxWaiting}
+	maxWaiting = 2_000 // requests to one campaign
+	// limit: commands | requests to one campaign that share an append | {maxRound}
+	maxRound     = 200 // requests that share an append
 	roundTimeout = 10 * time.Second
 )
 

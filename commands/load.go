@@ -32,6 +32,7 @@ const (
 	statePage = 128
 	longPage  = 500 // events of a stream without snapshots that are read at once
 	// maxHistory bounds what is folded of a stream without snapshots.
+	// limit: commands | events of a stream that are folded | {maxHistory}
 	maxHistory = 100_000
 )
 

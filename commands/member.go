@@ -224,7 +224,8 @@ func (c *Commands) memberSecrets(ctx context.Context, added eventstore.Recorded)
 
 const (
 	loginsWithin = time.Hour // a login from one network is noted once in it
-	loginsMost   = 32        // noted in it, from whatever networks
+	// limit: commands | logins of a member that are noted in {loginsWithin} | {loginsMost}
+	loginsMost = 32 // noted in it, from whatever networks
 )
 
 // NoteLogin records that a member has logged in from a network, unless that was

@@ -66,16 +66,28 @@ type Config struct {
 	PerEndpoint   int // of each kind, to one endpoint; 64, fewer while it fails
 }
 
+const (
+	// limit: webhooks | time that a receiver has | `KINDRED_WEBHOOK_TIMEOUT`, {defaultTimeout}
+	defaultTimeout = 10 * time.Second
+	// limit: webhooks | deliveries in the log | {retention} after they end
+	retention = 30 * 24 * time.Hour
+	// limit: deliveries | attempts of a process that are under way | {firstAttempts} first ones and {retriesAtOnce} retries
+	firstAttempts = 512
+	retriesAtOnce = 256
+	// limit: deliveries | attempts of an endpoint that a process makes at a time | {perEndpoint} of each kind, fewer while it fails
+	perEndpoint = 64
+)
+
 func (c Config) withDefaults() Config {
 	if len(c.RetryDelays) == 0 {
 		c.RetryDelays = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}
 	}
-	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.Lease = max(cmp.Or(c.Lease, 2*c.Timeout+10*time.Second), c.Timeout+5*time.Second)
 	c.Poll = cmp.Or(c.Poll, time.Second)
-	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
-	c.FirstAttempts = cmp.Or(c.FirstAttempts, 512)
-	c.Retries = cmp.Or(c.Retries, 256)
-	c.PerEndpoint = cmp.Or(c.PerEndpoint, 64)
+	c.Retention = cmp.Or(c.Retention, retention)
+	c.FirstAttempts = cmp.Or(c.FirstAttempts, firstAttempts)
+	c.Retries = cmp.Or(c.Retries, retriesAtOnce)
+	c.PerEndpoint = cmp.Or(c.PerEndpoint, perEndpoint)
 	return c
 }

@@ -18,8 +18,11 @@ import (
 type Endings struct{ Pool *pgxpool.Pool }
 
 const (
+	// limit: deliveries | endings of one event | {maxEndings}
 	maxEndings = 1_000 // of one batch, which becomes one event
+	// limit: deliveries | endings of one statement | {maxBatched}
 	maxBatched = 10_000
+	// limit: deliveries | batches of endings that one call hands out | {maxBatches}
 	maxBatches = 50 // of one call
 
 	endingsTimeout = 20 * time.Second

@@ -61,8 +61,10 @@ func addressOf(rec eventstore.Recorded, a event.WebhookAddress) address {
 }
 
 const (
-	rotation   = 24 * time.Hour // how long a rotated secret signs beside the new one
-	maxSecrets = 4              // that sign at a time
+	// limit: kept | the old secret of a webhook | {rotation} after a rotation
+	rotation = 24 * time.Hour // how long a rotated secret signs beside the new one
+	// limit: webhooks | secrets of a webhook that sign at a time | {maxSecrets}
+	maxSecrets = 4 // that sign at a time
 )
 
 // rotate makes the secret of an event the newest; nil ends signing.

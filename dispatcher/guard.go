@@ -85,6 +85,7 @@ func (g *Guard) CheckAddr(a netip.Addr) error {
 	return nil
 }
 
+// limit: client | URL of a webhook | {maxURL} bytes | 422 `invalid`
 const maxURL = 2048 // bytes
 
 // CheckURL says, in a sentence for whoever configures a webhook, why a URL

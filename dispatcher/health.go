@@ -10,7 +10,8 @@ import (
 const (
 	healthEvery = time.Second
 	countEvery  = 15 // healthEvery
-	maxHealth   = 10_000
+	// limit: deliveries | endpoints whose state waits to be written | {maxHealth}
+	maxHealth = 10_000
 )
 
 // health collects how receivers answered, until it is written down.

@@ -68,6 +68,7 @@ type Health struct {
 }
 
 // MaxPending bounds what Health counts.
+// limit: webhooks | pending deliveries that `health` counts | {MaxPending}
 const MaxPending = 10_000
 
 // state is the dispatcher's copy of a subscription, as far as it is asked for.

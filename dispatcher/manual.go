@@ -91,6 +91,7 @@ SELECT count(*), coalesce(min(queued_at) + $2::interval - now(), $2::interval) F
 	UNION ALL
 	SELECT queued_at FROM dispatch_deliveries WHERE client = $1 AND test AND queued_at > now() - $2::interval
 ) q`
+	// limit: webhooks | test events of a client | {maxTests} in {testsTime} (429 `too_many_tests`)
 	maxTests  = 20 // of a client in testsTime: each is a request to a host of its choice
 	testsTime = time.Minute
 )
@@ -186,7 +187,8 @@ type Recovery struct {
 }
 
 const (
-	recoverBatch   = 1_000
+	recoverBatch = 1_000
+	// limit: webhooks | deliveries that one `recover` takes | {recoverBatch * recoverBatches}
 	recoverBatches = 10 // of one request
 )
 

@@ -82,7 +82,8 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 const (
 	channel     = "kindred_deliveries"
 	notifyQueue = `SELECT pg_notify('` + channel + `', '')` // look for yourselves
-	maxInsert   = 5_000                                     // rows of one INSERT
+	// limit: deliveries | deliveries of one INSERT | {maxInsert}
+	maxInsert = 5_000 // rows of one INSERT
 )
 
 // concerned lists the clients whose subscriptions a batch needs.

@@ -187,6 +187,7 @@ type waiting struct {
 }
 
 // maxDiscovered bounds the endpoints of one look; the next look goes on behind them.
+// limit: deliveries | endpoints of one look for work | {maxDiscovered}
 const maxDiscovered = 2_000
 
 // discover lists the endpoints that have something to do, from one webhook on.

@@ -65,6 +65,7 @@ WITH first AS (
 UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.client = h.client AND q.delivery = h.delivery`
 
 	// maxHeld is how far into an endpoint's work the claims of all processes reach.
+	// limit: deliveries | deliveries of an endpoint that all processes hold | {maxHeld}
 	maxHeld = 2_000
 )
 

@@ -8,8 +8,11 @@ import (
 	"kindred/domain/id"
 )
 
+// limit: webhooks | retries | 5, after 30 s, 1, 2, 4 and 8 minutes
+
 // Jitter leaves most of a second for what is late for other reasons.
 const (
+	// limit: webhooks | a retry's delay beyond its schedule | 1 %, at most {maxJitter}
 	maxJitter   = 300 * time.Millisecond
 	jitterShare = 100 // 1 % of the delay
 )

@@ -60,8 +60,9 @@ func (e *endpointState) due(now time.Time) time.Time {
 const (
 	failingLong = time.Hour // until an endpoint that fails is worth a warning
 
-	minCap       = 4
-	failsLate    = 500 * time.Millisecond
+	minCap    = 4
+	failsLate = 500 * time.Millisecond
+	// limit: deliveries | endpoints that the scheduler of a process knows | {maxEndpoints}
 	maxEndpoints = 10_000
 )
 

@@ -13,6 +13,7 @@ import (
 
 const (
 	secretTTL = 10 * time.Second
+	// limit: deliveries | secrets that are open in memory | {maxOpened}
 	maxOpened = 1_024
 )
 

@@ -16,9 +16,11 @@ import (
 )
 
 const (
+	// limit: webhooks | answers that are kept | the first {keptAnswer B} of each
 	keptAnswer    = 4 << 10  // bytes of an answer that the delivery log keeps
 	drainedAnswer = 64 << 10 // bytes of an answer that are read, so that the connection can be kept
-	maxError      = 300      // bytes of an error that the delivery log keeps
+	// limit: webhooks | errors that are kept | the first {maxError} bytes of each
+	maxError = 300 // bytes of an error that the delivery log keeps
 
 	// idleConnection is under the 5 s after which common servers close theirs:
 	// a request that meets the closing would count as a failed attempt.
@@ -44,7 +46,8 @@ const (
 	// begins within it or reads again, and a change of the subscription is answered
 	// that much after it counts: no attempt that begins after the answer goes by
 	// what was before.
-	freshFor   = 100 * time.Millisecond
+	freshFor = 100 * time.Millisecond
+	// limit: deliveries | times that a changed subscription is read anew before an attempt | {maxRereads}
 	maxRereads = 10
 )
 

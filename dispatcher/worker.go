@@ -23,6 +23,7 @@ const (
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
 	pauseAfterTrouble = time.Second
 
+	// limit: deliveries | outcomes of one statement | {maxOutcomes}
 	maxOutcomes = 512                  // of one completion
 	batchWait   = 5 * time.Millisecond // how long outcomes wait for others of their batch
 )

@@ -23,9 +23,11 @@ const (
 )
 
 // maxLabel bounds the name of an API key, in characters.
+// limit: client | name of an API key | {maxLabel} characters | 422 `invalid`
 const maxLabel = 200
 
 // maxAPIKeys bounds the keys of a client that are neither revoked nor expired.
+// limit: client | API keys in force | {maxAPIKeys} | 409 `too_many_api_keys`
 const maxAPIKeys = 2_000
 
 // CheckAPIKeys refuses one more key beside those that a client has.

@@ -19,9 +19,13 @@ const (
 )
 
 const (
-	maxMinor           = 1<<53 - 1 // what every JSON reader can hold exactly
-	maxCampaignName    = 200       // characters
-	maxClusters        = 1_000
+	// limit: client | an amount in minor units | {maxMinor} | 422 `invalid`
+	maxMinor = 1<<53 - 1 // what every JSON reader can hold exactly
+	// limit: client | name of a campaign | {maxCampaignName} characters | 422 `invalid`
+	maxCampaignName = 200 // characters
+	// limit: client | clusters that a campaign is for | {maxClusters} | 422 `invalid`
+	maxClusters = 1_000
+	// limit: client | `frequency_cap` | {maxFrequencyCap} impressions in {maxFrequencyWindow / 86_400} days | 422 `invalid`
 	maxFrequencyCap    = 100
 	maxFrequencyWindow = 366 * 24 * 60 * 60 // seconds
 )

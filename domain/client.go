@@ -19,9 +19,12 @@ const (
 
 // Bounds of a client.
 const (
-	maxCompanyName = 200   // characters
-	maxMembers     = 1_000 // at one time
+	// limit: client | name of the company | {maxCompanyName} characters, its slug {maxSlug} | 422 `invalid`
+	maxCompanyName = 200 // characters
+	// limit: client | members | {maxMembers} | 409 `too_many_members`
+	maxMembers = 1_000 // at one time
 
+	// limit: client | automatic matches of a user | {maxAutomaticMatches} | 422 `invalid`
 	maxAutomaticMatches = 100 // of a user
 )
 

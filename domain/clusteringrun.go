@@ -7,6 +7,7 @@ import (
 )
 
 // maxAttempts bounds how often a run is started again after a crash.
+// limit: client | attempts of a clustering run that fails | {maxAttempts} | it is failed
 const maxAttempts = 5
 
 // Runs is the fold of the clustering runs of one layer, of which one at a time

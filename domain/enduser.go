@@ -13,8 +13,10 @@ import (
 
 // Bounds of an end user.
 const (
-	maxExternalID = 256       // characters
-	MaxTraits     = 256 << 10 // bytes of JSON
+	// limit: client | external id | {maxExternalID} characters | 422 `invalid`
+	maxExternalID = 256 // characters
+	// limit: client | traits of a user | {MaxTraits B} | 413 `traits_too_large`
+	MaxTraits = 256 << 10 // bytes of JSON
 )
 
 // EndUser is the fold of a user's stream.

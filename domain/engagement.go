@@ -16,6 +16,7 @@ const (
 )
 
 // maxAnswers bounds the clicks and conversions of one impression.
+// limit: client | clicks and conversions of an impression | {maxAnswers} | 409 `too_many_engagements`
 const maxAnswers = 100
 
 // Capped says whether a user has seen the campaign as often as its frequency

@@ -100,6 +100,7 @@ func (c *Client) owners() (n int) {
 }
 
 // maxEmail bounds an e-mail address, in bytes (RFC 5321, section 4.5.3.1.3).
+// limit: client | e-mail address | {maxEmail} bytes | 422 `invalid`
 const maxEmail = 254
 
 // CheckEmail returns the address without surrounding space, or a fault that

@@ -12,6 +12,7 @@ import (
 
 // Bounds of what a client decides about its traits.
 const (
+	// limit: client | traits that the schema is told how to read | {maxOverrides}, with paths of {maxOverriddenPath} bytes and weights up to {maxTraitWeight} | 422 `invalid`
 	maxOverrides      = 256
 	maxOverriddenPath = 256 // bytes
 	maxTraitWeight    = 10

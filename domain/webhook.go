@@ -17,7 +17,10 @@ const (
 	WebhookPaused = "paused"
 )
 
+// limit: client | event types of a subscription | all that there are | 422 `invalid`
+
 // maxWebhooks is how many subscriptions a client may have.
+// limit: client | webhook subscriptions | {maxWebhooks} | 409 `too_many_webhooks`
 const maxWebhooks = 100
 
 // Webhook is the fold of a subscription's stream.
@@ -142,6 +145,7 @@ func (w *Webhook) exists() error {
 }
 
 // maxSecret bounds a signing secret, in bytes.
+// limit: client | secret of a webhook | {maxSecret} bytes | 422 `invalid`
 const maxSecret = 1024
 
 // checkSubscription refuses event types outside the catalog and secrets that

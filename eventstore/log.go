@@ -66,6 +66,7 @@ type Origin struct {
 }
 
 // maxStream bounds how many events Load reads: streams stay short.
+// limit: log | events of a stream that are read to its end | {maxStream}
 const maxStream = 100_000
 
 // readPage is how many events are read at once.

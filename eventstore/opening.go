@@ -158,6 +158,7 @@ func (l *Log) appendAll(ctx context.Context, requests []Request) []Result {
 }
 
 const (
+	// limit: log | appends of an import that are under way | {bulkAtOnce}, on KurrentDB {singleAtOnce}
 	bulkAtOnce   = 256 // they share commits
 	singleAtOnce = 64  // of the 90 calls that one connection to a server bears: others find a place beside them
 )

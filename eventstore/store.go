@@ -103,11 +103,14 @@ var (
 
 const (
 	// MaxEventSize bounds the data and metadata of one event, in bytes.
+	// limit: log | data and metadata of one event | {MaxEventSize B}
 	MaxEventSize = 512 << 10
 	// MaxAppend bounds the events of one append.
+	// limit: log | events of one append | {MaxAppend}
 	MaxAppend = 500
 	// MaxAppendSize bounds the data and metadata of all events of one append,
 	// in bytes; KurrentDB takes 1 MiB.
+	// limit: log | data and metadata of one append | {MaxAppendSize B}
 	MaxAppendSize = 900 << 10
 )
 
@@ -158,6 +161,7 @@ type Result struct {
 }
 
 // MaxMany bounds what Bulk is asked for in one call.
+// limit: log | appends of one call | {MaxMany}
 const MaxMany = 512
 
 // Bulk is a Store that makes many appends in one call, and keeps keys of

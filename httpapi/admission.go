@@ -16,12 +16,24 @@ import (
 )
 
 const (
+	// What a client may have of what there is: one part in so many.
+	bodiesParts, waitingParts, streamsParts = 4, 2, 8
+	// Imports and exports are fewer than writes.
+	streamsPart = 4
+	// limit: imports | imports and exports under way, all clients | {inFlight / streamsPart} | 503 `overloaded`
+	// limit: imports | of these, one client's | {inFlight / streamsPart / streamsParts} | 503 `overloaded`
+	// limit: classes | reads | {reads}, one for each connection to the database | as many as are free: {reads / 2} alone, {reads / 4} beside one such | {inFlight}
+	// limit: classes | writes | {inFlight} | {inFlight * 3 / 4} | {inFlight / 4}
+	// limit: classes | bodies over {maxAuthBody B} that come slowly | {inFlight} | {inFlight / bodiesParts} | {inFlight / waitingPart}
+	// limit: classes | requests that wait for what was written, for users that are read anew, or for a state of the past | {inFlight} | {inFlight / waitingParts} | {inFlight / waitingPart}
+	// limit: classes | imports and exports | {inFlight / streamsPart} | {inFlight / streamsPart / streamsParts} | {inFlight / streamsPart / waitingPart}
 	// readTolerated is how long a read may last before it can have to give way: less
 	// than others wait.
 	readTolerated = waitForPlace / 2
 	// hashesWaiting is how many requests for each core may wait to hash a password, and
 	// hashPatience how long: a sign-up, with all that it records, has its place for
 	// some 100 ms.
+	// limit: classes | passwords that are hashed, at logins, sign-ups and new members | one a core | all | {hashesWaiting} a core, {hashPatience} at most
 	hashesWaiting = 32
 	hashPatience  = 5 * time.Second
 	// retryAfter is what those who are turned away are told to wait, in seconds.
@@ -72,9 +84,9 @@ func (e *edge) admission(next http.Handler) *admission {
 			Places: l.Hashes, Waiting: l.Hashes * hashesWaiting, Patience: hashPatience,
 		}, shed: shed.WithLabelValues("hashes")},
 	}
-	e.bodies = long(n, 4, shed.WithLabelValues("bodies"))
-	e.waiting = long(n, 2, shed.WithLabelValues("waiting"))
-	e.streams = long(max(n/4, 1), 8, shed.WithLabelValues("streams"))
+	e.bodies = long(n, bodiesParts, shed.WithLabelValues("bodies"))
+	e.waiting = long(n, waitingParts, shed.WithLabelValues("waiting"))
+	e.streams = long(max(n/streamsPart, 1), streamsParts, shed.WithLabelValues("streams"))
 	for _, op := range e.operations {
 		if op.streams || op.exports || op.live || op.waits {
 			a.lines = append(a.lines, op)

@@ -13,12 +13,15 @@ import (
 )
 
 const (
+	// waitingPart is the part of the places of a class that lasts for which others wait.
+	waitingPart = 8
 	// waitForPlace is how long a request may wait before it is turned away: a
 	// stall passes unnoticed, a load that lasts does not pile up.
 	waitForPlace = time.Second
 	// A request gives up its place when its answer is written, so that nobody
 	// waits for a caller that takes it slowly, or sends the rest of a body slowly,
 	// while all of those hold no more than maxWritten bytes. Those beyond keep it.
+	// limit: edge | answers that are taken slowly and hold no place | {maxWritten B} together
 	maxWritten = 64 << 20
 )
 
@@ -37,7 +40,7 @@ type class struct {
 // parts at most. More may wait for a moment.
 func long(places, parts int, shed prometheus.Counter) *class {
 	return &class{Semaphore: &semaphore.Semaphore{
-		Places: places, Each: max(places/parts, 1), Waiting: places / 8, Patience: waitForPlace,
+		Places: places, Each: max(places/parts, 1), Waiting: places / waitingPart, Patience: waitForPlace,
 	}, shed: shed}
 }
 

@@ -88,4 +88,5 @@ type Reserve func(ctx context.Context, r Repeat) (Settle, error)
 const writeTimeout = time.Minute
 
 // maxHeader bounds a request's first line and headers, in bytes.
+// limit: requests | first line and headers | {maxHeader B} | 431 `unreadable_request`
 const maxHeader = 16 << 10

@@ -13,9 +13,12 @@ import (
 )
 
 const (
-	maxFollows    = 2000 // streams, and requests that wait for events, of a process
-	maxFollowsOf  = 100  // of one client
-	lookForEnded  = 250 * time.Millisecond
+	// limit: requests | streams and waiting pulls of a client, on one process | {maxFollowsOf}; of all clients {maxFollows} | 429 `too_many_streams`
+	// limit: classes | streams of events, and pulls that wait for one; they read over 4 connections of their own | {maxFollows} | {maxFollowsOf} | none: 429 `too_many_streams`
+	maxFollows   = 2000 // streams, and requests that wait for events, of a process
+	maxFollowsOf = 100  // of one client
+	lookForEnded = 250 * time.Millisecond
+	// limit: requests | a piece of a stream that is not taken | {eventDeadline} | it is cut
 	eventDeadline = 10 * time.Second // for a reader to take what was written
 )
 

@@ -12,13 +12,16 @@ import (
 	"kindred/domain/fault"
 )
 
+// limit: requests | time of a request that does not stream | {requestTimeout} | 503 `timeout`
+const requestTimeout = 30 * time.Second
+
 // Handler serves the contract through api, and beside it /healthz, /readyz,
 // /metrics, /openapi.json and /docs. It panics when the contract that was built
 // into it is broken.
 func Handler(api StrictServerInterface, o Options) http.Handler {
 	doc := must(loadContract())
 	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
+		o.Timeout = requestTimeout
 	}
 	o.Limits = o.Limits.orDefault()
 	if o.Follows == nil {

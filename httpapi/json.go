@@ -12,7 +12,9 @@ import (
 )
 
 const (
-	maxDepth  = 64     // how deep JSON may nest
+	// limit: requests | depth of JSON | {maxDepth} | 400 `json_too_deep`
+	maxDepth = 64 // how deep JSON may nest
+	// limit: requests | values in a body | {maxValues} | 413 `too_many_values`
 	maxValues = 50_000 // values and names together; bounds what validation costs
 )
 

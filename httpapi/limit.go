@@ -22,20 +22,31 @@ type Limits struct {
 	Hashes     int // passwords that are hashed at one time: cores; 1
 }
 
+const (
+	// limit: requests | requests of one client | {clientRate} a second, {window} times that in a burst | 429 `rate_limited`
+	clientRate = 2_000
+	// limit: requests | requests of one token | {tokenRate} a second, {window} times that in a burst | 429 `rate_limited`
+	tokenRate = 1_000
+	// window is how many seconds' worth of requests may come at once.
+	window = 2
+	// limit: edge | callers whose rates are known | {rated} of each kind
+	rated = 1 << 16
+
+	inFlight = 256
+	reads    = 12
+)
+
 func (l Limits) orDefault() Limits {
-	inFlight := cmp.Or(l.InFlight, 256)
+	inFlight := cmp.Or(l.InFlight, inFlight)
 	return Limits{
 		Off:        l.Off,
-		ClientRate: cmp.Or(l.ClientRate, 2_000),
-		TokenRate:  cmp.Or(l.TokenRate, 1_000),
+		ClientRate: cmp.Or(l.ClientRate, clientRate),
+		TokenRate:  cmp.Or(l.TokenRate, tokenRate),
 		InFlight:   inFlight,
-		Reads:      min(cmp.Or(l.Reads, 12), inFlight),
+		Reads:      min(cmp.Or(l.Reads, reads), inFlight),
 		Hashes:     cmp.Or(l.Hashes, 1),
 	}
 }
-
-// window is how many seconds' worth of requests may come at once.
-const window = 2
 
 // limiter is a token bucket for each of the callers that came last. It answers
 // in the terms of draft-ietf-httpapi-ratelimit-headers-10.
@@ -46,7 +57,7 @@ type limiter struct {
 }
 
 func newLimiter(name string, perSecond int) (*limiter, error) {
-	buckets, err := lru.New[string, *rate.Limiter](1 << 16)
+	buckets, err := lru.New[string, *rate.Limiter](rated)
 	return &limiter{name: name, rate: perSecond, buckets: buckets}, err
 }
 

@@ -85,6 +85,7 @@ type requirement struct {
 }
 
 const (
+	// limit: requests | body | {maxBody B}, under `/auth` {maxAuthBody B} | 413 `body_too_large`
 	maxBody     = 1 << 20 // bytes
 	maxAuthBody = 4 << 10 // bytes, under /auth
 )

@@ -38,6 +38,7 @@ func isPlainUser(body []byte) bool {
 }
 
 const (
+	// limit: edge | external id that the quick check of a user's body takes | {maxPlainID} bytes
 	maxPlainID = 256 // bytes, and so characters
 	blanks     = " \t\r\n"
 )

@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	streamIdle  = 30 * time.Second // between two pieces of a streamed body
-	streamTotal = time.Hour        // for the whole of it, or of an export
+	// limit: imports | between two pieces of a body | {streamIdle} | 400 `body_incomplete`
+	streamIdle = 30 * time.Second // between two pieces of a streamed body
+	// limit: imports | time of one | {streamTotal} | 413 `stream_too_long`
+	streamTotal = time.Hour // for the whole of it, or of an export
 )
 
 // streaming serves a request while it holds the place of a stream.

@@ -21,6 +21,7 @@ import (
 )
 
 // maxFields bounds how many things an answer says are wrong.
+// limit: requests | faults that one answer names | {maxFields} | the rest is left out
 const maxFields = 50
 
 // validateBody checks JSON that checkJSON has passed against a schema and

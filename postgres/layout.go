@@ -15,9 +15,11 @@ import (
 )
 
 const (
+	// limit: tools | path of the private Postgres's socket | {maxSocketPath} bytes
 	maxSocketPath = 100 // bytes; systems cut socket addresses off at 104 to 108
-	maxLogSize    = 1 << 20
-	logTailSize   = 2 << 10
+	// limit: tools | log of the private Postgres | {maxLogSize B}
+	maxLogSize  = 1 << 20
+	logTailSize = 2 << 10
 )
 
 // layout is where a private server keeps its files, and the account that owns them.

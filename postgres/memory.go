@@ -14,7 +14,8 @@ import (
 // to the disk at once.
 const (
 	leastShared = 128 << 20
-	mostShared  = 1 << 30
+	// limit: tools | memory that the private Postgres shares | {leastShared B} to {mostShared B}
+	mostShared = 1 << 30
 )
 
 // sharedBuffers is an eighth of the memory, within bounds.

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	defaultMaxConns = 16 // the best figure on two cores
+	// DefaultMaxConns is the best figure on two cores.
+	DefaultMaxConns = 16
 	connectTimeout  = 5 * time.Second
 	idleInTxTimeout = "60s"
 	randomPageCost  = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
@@ -47,7 +48,7 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, errBadURL
 	}
-	config.MaxConns = cmp.Or(o.MaxConns, defaultMaxConns)
+	config.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	config.MaxConnIdleTime = 5 * time.Minute

@@ -23,13 +23,18 @@ type holding struct {
 	gone  atomic.Bool // it was forgotten: it takes nothing, and lasts for the requests that use it
 }
 
+// clientPart is the part of the memory of all populations that one client's may take.
+//
+// limit: client | users that are compared | those that fit into 1/{clientPart} of what all may take, two fifths of the process's memory | 409 `population_too_large`
+const clientPart = 2
+
 // grow takes more for what has, or will have, a size, or gives some back; for is
 // what it is for. It fails with the fault population_too_large, or with busy where
 // all is taken by what is being made just now.
 func (b *budget) grow(taken *int64, size int64, of *holding) error {
-	if size > b.whole/2 {
+	if size > b.whole/clientPart {
 		return fault.New(fault.Conflict, "population_too_large",
-			"The traits of this client's users take more than %d MiB to be compared. Send fewer or shorter traits, or leave some out of matches.", b.whole>>21)
+			"The traits of this client's users take more than %d MiB to be compared. Send fewer or shorter traits, or leave some out of matches.", b.whole/clientPart>>20)
 	}
 	more := size - *taken
 	for b.used.Add(more) > b.whole && more > 0 {

@@ -242,6 +242,7 @@ type Interval struct {
 }
 
 // maxIntervals bounds a series.
+// limit: client | intervals of a series | {maxIntervals} | the rest is left out
 const maxIntervals = 1_000
 
 const campaignSeries = `

@@ -21,6 +21,7 @@ type Showable struct {
 
 // maxShowable bounds the campaigns that one feed chooses from; the oldest
 // count.
+// limit: client | campaigns that one feed chooses from | {maxShowable}, the oldest | the rest waits
 const maxShowable = 500
 
 // An impression is capped by the newest frequency_cap ones of its window, as

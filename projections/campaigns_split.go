@@ -23,6 +23,7 @@ func (s ClusterShare) EngagementRate() float64 {
 }
 
 // maxShares bounds the clusters that a campaign is divided by.
+// limit: client | clusters that a campaign's figures are divided by | {maxShares} | the rest is left out
 const maxShares = 200
 
 const campaignShares = `

@@ -18,6 +18,7 @@ type OpenRun struct {
 }
 
 // maxOpenRuns bounds how many clients OpenRuns returns a run of.
+// limit: models | clients of whose runs one look takes one | {maxOpenRuns}
 const maxOpenRuns = 1_000
 
 const openRuns = `
@@ -87,6 +88,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $4 AND (c.cha
 ORDER BY c.user_id LIMIT $5`
 
 // grantsAtOnce is how many users are read in one statement.
+// limit: models | users with a consent, of one statement | {grantsAtOnce}
 const grantsAtOnce = 20_000
 
 // GrantedAt returns, in order of their ids, the users who had granted a layer

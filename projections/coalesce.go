@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	coalesceRunning = 2   // statements under way at a time
+	coalesceRunning = 2 // statements under way at a time
+	// limit: models | questions of one statement | {coalesceMost}
 	coalesceMost    = 128 // questions in one of them, unless the coalescer says less
 	coalesceTimeout = 10 * time.Second
 )

@@ -82,6 +82,7 @@ type ConsentEntry struct {
 }
 
 // maxConsentHistory bounds the history of one consent; the newest count.
+// limit: client | history of one consent | {maxConsentHistory}, the newest | older ones stand in the user's history
 const maxConsentHistory = 1_000
 
 const consentHistory = `

@@ -16,6 +16,7 @@ type layerOf struct {
 }
 
 // maxLayers bounds how many layers are kept in memory.
+// limit: models | consent layers in memory | {maxLayers}
 const maxLayers = 256
 
 // consentSet is who has granted a layer. Each request first takes in what has

@@ -244,6 +244,7 @@ type Filter struct {
 const (
 	// maxWalk is how many events a page looks at, where filters that no index serves
 	// together select few of them.
+	// limit: requests | events that a page of a filtered history looks at | {maxWalk} | a `next_cursor`, even if it holds nothing
 	maxWalk = 5_000
 	// The clocks of those who record a client's events are less than an hour apart:
 	// by that, an index tells which ordinals a time concerns.
@@ -513,6 +514,7 @@ func (h hashInto) ScanBytes(v []byte) error {
 }
 
 // readsAtOnce bounds the reads of single events that are under way.
+// limit: models | reads of single events for a history | {readsAtOnce}
 const readsAtOnce = 16
 
 // Events reads from the log what stands at entries; what it has lost is the

@@ -62,6 +62,7 @@ CREATE TABLE interaction_erased (
 
 // maxSeen bounds the impressions that are kept of one item: after so many
 // without an answer, next to nothing is left of its score.
+// limit: models | unanswered impressions of an item that are kept | {maxSeen}
 const maxSeen = 20
 
 // interactionKey is a user and an item of theirs.

@@ -20,6 +20,7 @@ type Standing struct {
 
 // maxDismissed bounds how many dismissals are looked at before the ranking;
 // all of them are when a page is read.
+// limit: models | dismissals that are looked at before a feed is ranked | {maxDismissed}
 const maxDismissed = 10_000
 
 const dismissedItems = `

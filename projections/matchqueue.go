@@ -36,6 +36,7 @@ const (
 	turnMatches = 100
 	// MatchesPerSecond is how many matches are recorded automatically for one
 	// client, at most, averaged over its turns.
+	// limit: webhooks | automatic matches that are sent | {MatchesPerSecond} a second, on average
 	MatchesPerSecond = 200
 	// restAfterError is how long a client rests whose turn went wrong.
 	restAfterError = 5 * time.Second
@@ -173,6 +174,7 @@ RETURNING client, k, min_score, turn`
 
 // everyoneAtOnce is how many users who were there before are queued at once,
 // whenever fewer than so many wait.
+// limit: models | users that were there before, queued to be matched at a time | {everyoneAtOnce}
 const everyoneAtOnce = 500
 
 // Who waits already has a newer reason.

@@ -21,6 +21,7 @@ import (
 const (
 	// changesAtOnce is how many changed users are read in one statement at most;
 	// the first is for firstChanges.
+	// limit: models | changed users of one statement | {changesAtOnce}, of those sampled {sampledAtOnce}
 	changesAtOnce = 5_000
 	firstChanges  = 500
 	// sampledAtOnce is how many sampled ones are: of the largest, 4 MB.
@@ -35,11 +36,13 @@ const (
 	// partitionedFrom is how many users are too many to look at each.
 	partitionedFrom = 100_000
 	// maxBuild bounds how long a population may take to be read.
+	// limit: models | time that a population takes to be read | {maxBuild}
 	maxBuild = 10 * time.Minute
 	// weighEvery is how many users are read before their population is weighed:
 	// of the largest they take 40 kB each.
 	weighEvery = 100
 	// maxSchemaRaces bounds how often others may learn a schema meanwhile.
+	// limit: models | times that a schema is learnt anew since another was | {maxSchemaRaces}
 	maxSchemaRaces = 5
 )
 

@@ -34,6 +34,7 @@ type Populations struct {
 }
 
 // maxPopulations bounds how many clients are kept in memory.
+// limit: models | clients whose users are in memory | {maxPopulations}
 const maxPopulations = 1024
 
 // NewPopulations keeps nothing in memory yet, and never more than so many bytes.

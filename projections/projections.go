@@ -43,6 +43,7 @@ type Page struct {
 
 // MaxPage is how many bytes a page of large items holds, about: the item that
 // reaches it is the last, however many were asked for.
+// limit: requests | page of a list | `limit` 1 to 200, and about {MaxPage B} | a `next_cursor`
 const MaxPage = 8 << 20
 
 // Fitting is how many of items fit on a page, one at least; nil is the size of

@@ -69,6 +69,7 @@ func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Reco
 // again. What no token outlives, of at most a day, is not noted. Beyond maxNotes,
 // one note stands for all that a client revokes, so that its haste is its own.
 const (
+	// limit: edge | revocations of a client that are noted one by one | {maxNotes}
 	maxNotes = 256 // of a client
 
 	noteRevocation = `SELECT public.note_revocation($1, $2, $3, $4)`

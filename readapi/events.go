@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// limit: requests | page of events | `limit` 1 to 1,000, and about {projections.MaxPage B} | `has_more`
+	// limit: requests | `wait` of a pull | 30 s | 422 `invalid`
 	defaultEvents = 100
 	heartbeat     = 15 * time.Second
 )

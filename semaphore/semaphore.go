@@ -37,6 +37,7 @@ type Semaphore struct {
 	spare   []*share // so that a client that comes and goes allocates nothing
 }
 
+// limit: edge | shares of a semaphore that are kept to be used again | {maxSpare}
 const maxSpare = 64
 
 // share is what one client has of a semaphore.

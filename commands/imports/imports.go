@@ -24,10 +24,13 @@ import (
 
 // Bounds of what waits.
 const (
+	// limit: imports | imports of a client that wait to be applied | {maxOpen}, and {maxBytes B} as sealed | 429 `too_many_imports`, `too_much_waiting`
 	maxOpen   = 10      // imports of one client
 	chunkSize = 1 << 20 // bytes, unless one line is longer
 	maxBytes  = 1 << 30 // bytes of one client, as sealed
-	allBytes  = 8 << 30 // bytes of all clients
+	// limit: imports | an import that never fits | | 413 `too_large`
+	// limit: imports | imports that wait, all clients | {allBytes B}; one takes no more than what is left to the others | 429 `too_much_waiting`
+	allBytes = 8 << 30 // bytes of all clients
 )
 
 // restWhenFull is how long a client should let what waits be applied.

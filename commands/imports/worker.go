@@ -19,12 +19,14 @@ import (
 )
 
 const (
-	pause         = 200 * time.Millisecond // between looks for imports
-	maxAttempts   = 10                     // of a chunk
-	firstRest     = time.Second            // after a failed attempt; doubles
-	outageRest    = 10 * time.Second       // after trouble that passes
-	retentionDays = 30                     // of what became of an import
-	staleAfter    = time.Hour              // a receiver that keeps nothing for so long is gone
+	pause = 200 * time.Millisecond // between looks for imports
+	// limit: imports | attempts of a piece that fails, 1 MiB of lines | {maxAttempts} | the import is failed
+	maxAttempts = 10               // of a chunk
+	firstRest   = time.Second      // after a failed attempt; doubles
+	outageRest  = 10 * time.Second // after trouble that passes
+	// limit: kept | what became of imports, rebuilds | {retentionDays} days
+	retentionDays = 30        // of what became of an import
+	staleAfter    = time.Hour // a receiver that keeps nothing for so long is gone
 	pruneEvery    = time.Minute
 	forgetBatch   = 100 // imports whose keys are destroyed at once
 )

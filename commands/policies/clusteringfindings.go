@@ -41,6 +41,7 @@ type baseline struct {
 
 // maxShown bounds the traits and the causes that a comparison shows. It is less
 // where so much of all clusters would not fit into one append.
+// limit: client | findings that one event of a run tells | {maxShown} | the rest is left out
 const maxShown = 20
 
 // compare finds out which clusters live on, what sets each apart and how it has

@@ -19,6 +19,7 @@ import (
 
 // maxLine bounds a line of an import, in bytes: an external id, the largest
 // traits, and room.
+// limit: imports | a line | {maxLine B} | the line is refused, `line_too_long`
 const maxLine = domain.MaxTraits + 8<<10
 
 // ImportUsers upserts users, one JSON object a line, as they stream in.

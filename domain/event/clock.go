@@ -5,6 +5,7 @@ import "time"
 // MaxDrift is how far apart the clocks of processes may be. A time that lies
 // further ahead was told by a clock that was wrong: when that was really, nobody
 // knows, but it was before now.
+// limit: log | an event's time ahead of the machine's | {MaxDrift}
 const MaxDrift = time.Minute
 
 // Ahead says whether a time was told by a clock that was wrong.

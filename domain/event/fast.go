@@ -142,8 +142,8 @@ func (r *reader) number() int {
 	for n < len(r.rest) && r.rest[n] >= '0' && r.rest[n] <= '9' {
 		n++
 	}
-	const mostDigits = 9
-	if r.ok = r.ok && n > 0 && n <= mostDigits && (n == 1 || r.rest[0] != '0'); !r.ok {
+	const quickDigits = 9
+	if r.ok = r.ok && n > 0 && n <= quickDigits && (n == 1 || r.rest[0] != '0'); !r.ok {
 		return 0
 	}
 	value := 0

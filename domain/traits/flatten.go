@@ -21,13 +21,16 @@ import (
 // out and counted in [Flat.Skipped]; what lies beyond the others is a value of
 // kind [Other].
 const (
-	MaxDepth      = 4     // keys from the root to a value
-	MaxPaths      = 256   // paths of one user, and of one schema
-	MaxPathBytes  = 256   // bytes of one dotted path
-	MaxTextBytes  = 256   // bytes of a string that can still be a level
-	MaxMembers    = 1024  // distinct members of one set
-	MaxAllMembers = 4096  // members of all sets of one user; sets beyond, in the order of paths, are of kind [Other]
-	MaxMagnitude  = 1e150 // of a number: its square is still finite
+	MaxDepth = 4 // keys from the root to a value
+	// limit: client | traits of a user that are compared | {MaxPaths}, {MaxDepth} keys deep, with paths of {MaxPathBytes} bytes and texts of {MaxTextBytes} | the rest takes no part
+	MaxPaths     = 256  // paths of one user, and of one schema
+	MaxPathBytes = 256  // bytes of one dotted path
+	MaxTextBytes = 256  // bytes of a string that can still be a level
+	MaxMembers   = 1024 // distinct members of one set
+	// limit: client | members of a user's sets that are compared | {MaxAllMembers}, of one set {MaxMembers} | the rest takes no part
+	MaxAllMembers = 4096 // members of all sets of one user; sets beyond, in the order of paths, are of kind [Other]
+	// limit: client | numbers that are compared | up to {MaxMagnitude} either way | they take no part
+	MaxMagnitude = 1e150 // of a number: its square is still finite
 )
 
 // ErrNotObject says that traits were not one well-formed JSON object. It holds

@@ -10,6 +10,7 @@ const (
 	// that is recorded names it.
 	MinHolders = 10
 	// MaxRecorded bounds the JSON of a recorded schema, in bytes.
+	// limit: models | a schema of traits, as recorded | {MaxRecorded B}
 	MaxRecorded = 256 << 10
 )
 

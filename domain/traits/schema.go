@@ -22,6 +22,7 @@ const (
 )
 
 // MaxWeight is the largest weight of a trait; the default is 1.
+// limit: models | weight of a trait | {MaxWeight}
 const MaxWeight = 10
 
 // Schema is what one version of a client's traits looks like. It is plain

@@ -37,8 +37,10 @@ type Verified struct {
 }
 
 const (
-	maxLine  = 4 << 20 // bytes; an event has at most half a MiB, which text may double
-	maxHeads = 10_000  // kept outside, of one client
+	// limit: log | a line of an exported history that is verified | {maxLine B}
+	maxLine = 4 << 20 // bytes; an event has at most half a MiB, which text may double
+	// limit: log | heads that were kept outside, in a verification | {maxHeads}
+	maxHeads = 10_000 // kept outside, of one client
 )
 
 // Verify checks an export against the published audit keys, and against heads

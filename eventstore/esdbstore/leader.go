@@ -26,6 +26,7 @@ import (
 
 // maxMessage bounds one answer of the server, which takes events of at most
 // 16 MiB: others than this service may write there.
+// limit: log | a message from KurrentDB | {maxMessage B}
 const maxMessage = 17 << 20
 
 // link is the connection to one node. It reconnects by itself.

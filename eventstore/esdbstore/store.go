@@ -36,6 +36,7 @@ const (
 	longestPause    = 500 * time.Millisecond
 	// callsAtOnce stays below the 100 that a server takes over one connection: it
 	// counts calls that were given up for as long as it works on them.
+	// limit: log | calls over the connection to KurrentDB | {callsAtOnce}
 	callsAtOnce = 90
 )
 

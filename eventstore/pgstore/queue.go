@@ -14,6 +14,7 @@ import (
 // Bounds of one commit. They keep it within a few milliseconds, for that is what
 // one client's import costs everyone else; a single request may be larger.
 const (
+	// limit: log | one commit | {maxBatchRequests} appends, {maxBatchEvents} events, {maxBatchBytes B}
 	maxBatchRequests = 256
 	maxBatchEvents   = 512
 	maxBatchBytes    = 2 << 20
@@ -22,16 +23,19 @@ const (
 	// batch, and in every other batch none of those of whom so many wait: what
 	// the others wait for is then short. That is so until one has been alone for
 	// aloneAfter batches.
+	// limit: log | appends of one client in a commit, while others append | {maxShare}
 	maxShare   = 64
 	aloneAfter = 128
 )
 
 // Bounds of what waits.
 const (
+	// limit: log | appends that wait | {maxWaiting} and {maxWaitingBytes B}, of one client {maxWaitingClient}
 	maxWaiting       = 4096
 	maxWaitingClient = maxWaiting / 2 // so that no client shuts the others out
 	maxWaitingBytes  = 64 << 20
-	maxMany          = 3 // who append many at once: even of one client, they leave room for others
+	// limit: log | imports that append at a time | {maxMany}
+	maxMany = 3 // who append many at once: even of one client, they leave room for others
 )
 
 // request is an append on its way to its commit.

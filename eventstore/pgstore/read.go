@@ -141,6 +141,7 @@ func (s *Store) collect(ctx context.Context, most int, query string, args ...any
 
 // maxPageBytes bounds the data and metadata that are read at once, but for the
 // last event of them.
+// limit: log | data and metadata that are read at once | {maxPageBytes B}, or one event
 const maxPageBytes = 16 << 20
 
 // scanRecords reads records until they have so many bytes of data and metadata;

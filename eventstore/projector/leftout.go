@@ -14,6 +14,7 @@ import (
 )
 
 // maxLeftOut bounds the events that a projection leaves out of one client.
+// limit: models | events of a client that a read model leaves out | {maxLeftOut}
 const maxLeftOut = 1000
 
 // Gapless is a projection that is wrong where one event is missing, because each row

@@ -19,6 +19,7 @@ import (
 // part of it can be told from the rest.
 var ErrShared = errors.New("this read model is not divided by client; rebuild the whole")
 
+// limit: models | name of a schema | {maxSchemaName} bytes
 const maxSchemaName = 63 // bytes, as Postgres cuts names
 
 // RebuildClient builds one client's part of a read model anew beside the live

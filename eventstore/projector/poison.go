@@ -132,6 +132,7 @@ ON CONFLICT (projection, client) DO UPDATE SET
 	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, paused = false
 WHERE q.paused`
 
+// limit: models | what a read model says of an event that it leaves out | {maxReason} bytes
 const maxReason = 1000 // bytes
 
 // legible is a reason that a text column can hold.

@@ -25,7 +25,8 @@ const (
 	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a projection is passed over
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
-	maxWait     = 2 * time.Second
+	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`
+	maxWait = 2 * time.Second
 )
 
 // Progress is what a process knows of how far the followers have come: those

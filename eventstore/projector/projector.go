@@ -16,6 +16,7 @@ import (
 // MaxBatch bounds the events of one transaction; MaxBulk those of one in a
 // rebuild.
 const (
+	// limit: models | events of one transaction | {MaxBatch}, {MaxBulk} in a rebuild
 	MaxBatch = 1000
 	MaxBulk  = 2500
 )
@@ -87,6 +88,7 @@ func isName(s string) bool {
 	return len(s) > 0 && len(s) <= maxName
 }
 
+// limit: models | name of a projection | {maxName} bytes
 const maxName = 41 // bytes of a projection's name
 
 // ID names the checkpoint of a projection and, for a read model, the schema

@@ -23,10 +23,11 @@ import (
 
 const (
 	batchTimeout = time.Minute
-	maxTimeouts  = 15 // that one event may take, which cannot be divided
-	pause        = 5 * time.Second
-	largeBatch   = 128 // items
-	bulkBatch    = 32  // that somebody appended together
+	// limit: models | timeouts of one event before it is left out | {maxTimeouts}
+	maxTimeouts = 15 // that one event may take, which cannot be divided
+	pause       = 5 * time.Second
+	largeBatch  = 128 // items
+	bulkBatch   = 32  // that somebody appended together
 )
 
 // Runner leads projections. One value serves a whole process; each projection

@@ -16,6 +16,7 @@ import (
 var ErrBusy = errors.New("too many are being built at once")
 
 const (
+	// limit: models | scratch schemas of all processes | {maxScratches}
 	maxScratches = 16 // throw-away schemas at once, of all processes
 	scratchWait  = 100 * time.Millisecond
 	scratchTries = 20 // waits for one of them

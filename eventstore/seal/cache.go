@@ -14,6 +14,7 @@ const (
 	// looking whether it still exists. Erasure bites everywhere within 1 s.
 	subjectLife = 800 * time.Millisecond
 
+	// limit: log | keys in memory | {maxSubjects} of users, {maxRoots} of clients
 	maxSubjects = 8192    // cached keys of subjects, about 1 KiB each
 	maxRoots    = 1 << 15 // cached client keys and peppers: a few of each client
 )

@@ -16,12 +16,15 @@ import (
 
 const (
 	// MaxPrepare bounds the subjects of one call of Prepare.
+	// limit: log | users whose keys one call makes | {MaxPrepare}
 	MaxPrepare = 1000
 
+	// limit: log | keys of one statement | {maxGroup}, and {maxWaiting} that wait
 	maxGroup     = 4 * MaxPrepare // keys in one statement
 	maxWaiting   = 16 * MaxPrepare
 	groupTimeout = 10 * time.Second
-	maxName      = 200 // bytes of a client's or a subject's name
+	// limit: log | name of a client or user, to the keys | {maxName} bytes
+	maxName = 200 // bytes of a client's or a subject's name
 )
 
 // Prepare makes the keys that the subjects lack, durably, before it returns.

@@ -18,6 +18,7 @@ import (
 
 // Bounds of what is kept, and of what is read at once for all.
 const (
+	// limit: log | newest events in memory | {maxRecords}, {maxBytes B}
 	maxRecords = 16 << 10
 	maxBytes   = 16 << 20 // of data and metadata
 	pageSize   = 1000     // records

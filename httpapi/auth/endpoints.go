@@ -15,6 +15,27 @@ import (
 	"kindred/httpapi"
 )
 
+// What may be tried before the first pause, and how long a pause becomes.
+const (
+	// limit: tries | signing up, refusals included | {freeSignUps} | {signUpPause} | `too_many_signups`
+	freeSignUps = 20
+	// limit: tries | logging in to one account from one network | {freeLoginsOfBoth} failures | {longPause} | `too_many_attempts`
+	freeLoginsOfBoth = 10
+	// limit: tries | logging in from one network, polls of that pause included | {freeLoginsOfNetwork} failures | {longPause} | `too_many_attempts`
+	freeLoginsOfNetwork = 50
+	// limit: tries | logging in to one account from all networks | {freeLogins} failures | {shortPause} | `too_many_attempts`
+	freeLogins = 100
+	// limit: tries | adding members, by client (by network: {freeMembersOfNetwork}) | {freeMembers} | {longPause} | `too_many_new_members`
+	freeMembers          = 20
+	freeMembersOfNetwork = 60
+	// limit: tries | exchanging one wrong API key, on one process | {freeKeys} | {longPause} | `too_many_attempts`
+	freeKeys = 10
+
+	shortPause  = 10 * time.Second
+	longPause   = time.Minute
+	signUpPause = 15 * time.Minute
+)
+
 // Config is what [Endpoints] need.
 type Config struct {
 	Issuer    *Issuer
@@ -44,7 +65,7 @@ type Endpoints struct {
 func New(c Config) *Endpoints {
 	e := &Endpoints{
 		c:          c,
-		failedKeys: newThrottle(10, time.Minute, c.Issuer.Keys.Now),
+		failedKeys: newThrottle(freeKeys, longPause, c.Issuer.Keys.Now),
 		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kindred_logins_total", Help: "Logins with a password, by outcome.",
 		}, []string{"outcome"}),
@@ -113,7 +134,7 @@ func (e *Endpoints) SignUp(ctx context.Context, signUp func() error) error {
 	if e.c.Unlimited || local(ctx) {
 		return signUp()
 	}
-	return e.attempt(ctx, signUp, ofNetwork(ctx, "signup", 20, 15*time.Minute), func(wait time.Duration) error {
+	return e.attempt(ctx, signUp, ofNetwork(ctx, "signup", freeSignUps, signUpPause), func(wait time.Duration) error {
 		return fault.New(fault.Limited, "too_many_signups", "Too many sign-ups from your address. Try again later.").After(wait)
 	})
 }
@@ -125,9 +146,9 @@ func (e *Endpoints) AddMember(ctx context.Context, add func() error) error {
 	if e.c.Unlimited {
 		return add()
 	}
-	budgets := []budget{{"members " + string(httpapi.PrincipalFrom(ctx).Client), 20, time.Minute}}
+	budgets := []budget{{"members " + string(httpapi.PrincipalFrom(ctx).Client), freeMembers, longPause}}
 	if !local(ctx) { // one dashboard may serve many clients
-		budgets = append(budgets, ofNetwork(ctx, "members", 60, time.Minute)...)
+		budgets = append(budgets, ofNetwork(ctx, "members", freeMembersOfNetwork, longPause)...)
 	}
 	return e.attempt(ctx, add, budgets, func(wait time.Duration) error {
 		return fault.New(fault.Limited, "too_many_new_members", "Too many members were added. Try again later.").After(wait)
@@ -175,7 +196,7 @@ func (e *Endpoints) logIn(ctx context.Context, r httpapi.TokenRequest) (Account,
 			Detail: "Give either email and password, or client_id, user_id and password.",
 		})
 	}
-	network := ofNetwork(ctx, "login", 50, time.Minute)
+	network := ofNetwork(ctx, "login", freeLoginsOfNetwork, longPause)
 	if wait, err := e.c.Throttles.take(ctx, network...); err != nil || wait > 0 {
 		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
 	}
@@ -196,7 +217,7 @@ func (e *Endpoints) verify(ctx context.Context, r httpapi.TokenRequest) (Account
 	// What one network fails at keeps no other one out. All together, they keep its
 	// owner out for seconds at most.
 	from, _ := networksOf(httpapi.CallFrom(ctx).RemoteAddr)
-	failures := []budget{{subject + " from " + from, 10, time.Minute}, {subject, 100, 10 * time.Second}}
+	failures := []budget{{subject + " from " + from, freeLoginsOfBoth, longPause}, {subject, freeLogins, shortPause}}
 	if wait, err := e.c.Throttles.take(ctx, failures...); err != nil || wait > 0 {
 		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
 	}

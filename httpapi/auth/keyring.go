@@ -36,7 +36,8 @@ const (
 	reloadEvery = 2 * time.Second
 	reloadPause = 100 * time.Millisecond // between two loads on demand
 	loadTimeout = 2 * time.Second
-	maxAbsent   = 128 // key ids in memory
+	// limit: edge | key ids that are known to be none | {maxAbsent}
+	maxAbsent = 128 // key ids in memory
 )
 
 // Keyring holds the keys that sign and verify tokens, the same on every

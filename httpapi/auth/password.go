@@ -27,6 +27,7 @@ const (
 
 // Stored hashes may ask for no more than this.
 const (
+	// limit: edge | what a stored hash of a password may ask for | {maxMemoryKiB << 10 B}, {maxPasses} passes, {maxLanes} lanes, {maxPHC} bytes of text
 	maxMemoryKiB = 64 * 1024
 	maxPasses    = 10
 	maxLanes     = 4
@@ -34,7 +35,8 @@ const (
 )
 
 const (
-	minPassword = 8    // bytes
+	minPassword = 8 // bytes
+	// limit: client | password | {minPassword} to {maxPassword} bytes | 422 `invalid`
 	maxPassword = 1024 // bytes
 )
 

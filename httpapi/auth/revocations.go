@@ -18,6 +18,7 @@ const (
 
 // maxRevocations is how many are kept in memory, in about 30 MiB. While more
 // than that matter, each token is looked up for itself.
+// limit: edge | revocations in memory | {maxRevocations}
 const maxRevocations = 1 << 18
 
 // Revocations knows which API keys and members have lost their tokens. Run

@@ -27,6 +27,7 @@ type attempts struct {
 }
 
 const (
+	// limit: edge | wrong API keys whose tries are counted | {throttled}
 	throttled  = 1 << 16          // subjects remembered
 	forgiven   = 15 * time.Minute // of quiet, after the pause
 	firstPause = time.Second

@@ -17,9 +17,11 @@ import (
 )
 
 const (
+	// limit: requests | token | {maxToken B} | 401 `invalid_token`
 	maxToken = 8 << 10     // bytes
 	leeway   = time.Second // beyond exp, which is cut to whole seconds
-	cached   = 1 << 15     // tokens, about 1 KiB each
+	// limit: edge | tokens that are known to be good | {cached}
+	cached = 1 << 15 // tokens, about 1 KiB each
 )
 
 // Verifier tells who holds a token. It implements [httpapi.Authenticator].

@@ -12,6 +12,7 @@ import (
 
 // Bounds of a search: what it takes is a scan of all sections for each word.
 const (
+	// limit: requests | search of the documentation | {maxQuery} bytes, {maxWords} words, {maxResults} results of {maxExcerpt} characters | the rest is left out
 	maxQuery   = 200 // bytes
 	maxWords   = 8
 	maxResults = 20

@@ -21,10 +21,12 @@ import (
 )
 
 const (
-	lease     = 3 * time.Second // prolonged while the request runs
-	retention = 48 * time.Hour  // promised are 24 hours
-	batch     = 1_000           // rows to a DELETE
-	maxRounds = 1_000           // batches to a Prune
+	lease = 3 * time.Second // prolonged while the request runs
+	// limit: kept | Idempotency-Keys | {retention}, of which 24 are promised; what was recorded under one is found however old it is
+	retention = 48 * time.Hour // promised are 24 hours
+	batch     = 1_000          // rows to a DELETE
+	// limit: models | batches of expired Idempotency-Keys that one round deletes | {maxRounds}, of {batch}
+	maxRounds = 1_000 // batches to a Prune
 )
 
 // Store is the table idempotency. [Store.Run] must run beside it: it keeps the keys

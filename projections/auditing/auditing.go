@@ -43,7 +43,8 @@ type Auditor struct {
 const (
 	// signEvery is how often heads are signed of clients that have changed: within
 	// a minute of the change, since 10,000 heads take some 2 s.
-	signEvery   = 50 * time.Second
+	signEvery = 50 * time.Second
+	// limit: models | heads that one round signs | {signAtOnce}
 	signAtOnce  = 100_000 // heads of one round
 	together    = 200     // heads that are read and kept in one statement each
 	roundBudget = 45 * time.Second

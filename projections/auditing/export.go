@@ -54,6 +54,7 @@ func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f p
 }
 
 const (
+	// limit: models | events of a page of an export, read one by one | {readAtOnce}
 	readAtOnce = 16        // events of a page
 	firstPage  = 100       // events
 	exportPage = 1000      // events at most

@@ -68,7 +68,8 @@ type Request struct {
 const (
 	pagesDeep = 10
 	minDepth  = 200
-	maxDepth  = 1_000
+	// limit: client | items of a feed, over all its pages | {maxDepth} | it ends
+	maxDepth = 1_000
 	// pagesDiverse is how many pages' worth of the best matches are put in
 	// order by diversity too; the others follow by score alone.
 	pagesDiverse = 5

@@ -16,10 +16,12 @@ import (
 )
 
 const (
+	// limit: kept | a feed behind a cursor | {lifetime} (410 `feed_expired`)
 	lifetime   = 30 * time.Minute
 	pruneEvery = time.Minute
 	pruneBatch = 500
-	maxRounds  = 1_000 // batches to a Prune
+	// limit: models | batches of expired feeds that one round deletes | {maxRounds}, of {pruneBatch}
+	maxRounds = 1_000 // batches to a Prune
 )
 
 // Snapshot names a frozen feed.

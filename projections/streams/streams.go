@@ -23,12 +23,14 @@ import (
 )
 
 const (
-	batch     = 1000                   // events of one read
+	batch = 1000 // events of one read
+	// limit: requests | events that a stream has not taken | {maxBehind B} | it is cut, and resumes by the last id
 	maxBehind = 1 << 20                // bytes of events that a follower has not taken yet
 	lookEvery = 500 * time.Millisecond // however quiet it is: an announcement may be lost
 	afterFail = 250 * time.Millisecond
 	readsOnce = 3 // reads for followers at a time, of their 4 connections: one is left to read what is new; a client has 2
-	maxWaits  = 4096
+	// limit: edge | pulls that wait for an event | {maxWaits}
+	maxWaits = 4096
 )
 
 // ErrCut ends a stream that cannot go on where it is: its reader is too slow, or

@@ -22,11 +22,13 @@ import (
 )
 
 const (
-	atOnce     = 6                // states of this process, being built or kept
-	ofClient   = 2                // of one client
-	waiting    = 32               // to be built
-	patience   = 10 * time.Second // that a caller waits for one to be built
-	keepFor    = 2 * time.Minute  // after its last reader, so that pages are read from one state
+	atOnce   = 6 // states of this process, being built or kept
+	ofClient = 2 // of one client
+	// limit: models | states of the past that wait to be built | {waiting}
+	waiting  = 32               // to be built
+	patience = 10 * time.Second // that a caller waits for one to be built
+	// limit: kept | a state of the past | {keepFor} after its last reader; {atOnce} in a process, {ofClient} of a client
+	keepFor    = 2 * time.Minute // after its last reader, so that pages are read from one state
 	sweepEvery = time.Minute
 	longest    = 30 * time.Minute // that a state may take to be built
 )

@@ -13,6 +13,7 @@ import (
 	"kindred/projections"
 )
 
+// limit: tools | clients of one statement | {clientsAtOnce}
 const clientsAtOnce = 1000
 
 // listedClient is a client as `kindred clients` tells of it.

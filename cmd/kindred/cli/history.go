@@ -38,6 +38,7 @@ func (e environ) onClient(cmd *cobra.Command, client string, work func(context.C
 	})(cmd, nil)
 }
 
+// limit: tools | events of one page of `history list` | {listAtOnce}
 const listAtOnce = 200
 
 func (e environ) historyListCommand() *cobra.Command {
@@ -166,6 +167,7 @@ func (e environ) historyVerifyCommand() *cobra.Command {
 }
 
 // maxFindings bounds what is printed of a file that is wrong all over.
+// limit: tools | findings that `history verify` prints | {maxFindings}
 const maxFindings = 1000
 
 func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progress io.Writer) error {
@@ -197,6 +199,7 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 	return err
 }
 
+// limit: tools | a proof that `history` reads | {maxProof B}
 const maxProof = 1 << 20 // bytes; 64 levels of two paths have 9 KiB
 
 // verifyProof checks an answer of GET history/proof.
@@ -231,6 +234,7 @@ func verifyProof(name string, keys audit.Keys, heads []string, out io.Writer) er
 }
 
 const (
+	// limit: tools | a key set that `history` reads | {maxKeys B}
 	maxKeys     = 1 << 20 // bytes of a key set
 	keysTimeout = 30 * time.Second
 )

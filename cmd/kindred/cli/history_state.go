@@ -57,6 +57,7 @@ func (e environ) historyStateCommand() *cobra.Command {
 	return cmd
 }
 
+// limit: tools | items of one page of `history state` | {stateAtOnce}
 const stateAtOnce = 500 // items
 
 // printState prints all that a state holds of the kinds.

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	logDelay  = 100 * time.Millisecond // of a line that is no error
-	logAtOnce = 32 << 10               // bytes of such lines
+	logDelay = 100 * time.Millisecond // of a line that is no error
+	// limit: tools | lines of the log that wait to be written together | {logAtOnce B}
+	logAtOnce = 32 << 10 // bytes of such lines
 )
 
 // logLines gathers lines of the log, so that not each costs a system call.

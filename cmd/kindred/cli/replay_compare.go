@@ -23,7 +23,8 @@ var errUnequal = errors.New("the second kindred is not equal to the first")
 const (
 	standTries = 600
 	standPause = 50 * time.Millisecond
-	maxUnlike  = 100 // clients whose first difference is looked for
+	// limit: tools | clients of which a replay prints the first difference | {maxUnlike}
+	maxUnlike = 100 // clients whose first difference is looked for
 )
 
 // A snapshot waits, for as long as that takes, until as much was copied, built

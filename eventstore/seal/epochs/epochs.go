@@ -56,13 +56,15 @@ import (
 
 const (
 	keySize = 32
+	// limit: log | users of one epoch | {maxKeys}
 	maxKeys = 4096 // of subjects under one epoch
 
 	firstPlaces  = 64              // that a process reserves first; then four times as many
 	confirmEvery = 2 * time.Second // how long a process trusts that its epoch is open
 	keptFor      = 30 * time.Second
-	maxKept      = 1 << 14 // epochs in memory, about 1 KiB each
-	reserveTime  = 10 * time.Second
+	// limit: log | epochs in memory | {maxKept}
+	maxKept     = 1 << 14 // epochs in memory, about 1 KiB each
+	reserveTime = 10 * time.Second
 	// A process that was held up for longer between making a file and naming it in
 	// the database may find the file gone.
 	nameWithin = time.Minute

@@ -58,6 +58,7 @@ type snapshot struct {
 }
 
 const (
+	// limit: log | a copy of the epochs | {maxSnapshot B}
 	maxSnapshot    = 256 << 20 // bytes, of three million epochs
 	selectAll      = `SELECT id, retired_at IS NOT NULL FROM public.epochs`
 	snapshotFormat = 1
