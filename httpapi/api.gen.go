@@ -619,6 +619,48 @@ func (e StateKind) Valid() bool {
 	}
 }
 
+// Defines values for StatisticInterval.
+const (
+	StatisticDay  StatisticInterval = "day"
+	StatisticHour StatisticInterval = "hour"
+)
+
+// Valid indicates whether the value is a known member of the StatisticInterval enum.
+func (e StatisticInterval) Valid() bool {
+	switch e {
+	case StatisticDay:
+		return true
+	case StatisticHour:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StatisticMetric.
+const (
+	StatisticDeliveries StatisticMetric = "deliveries"
+	StatisticMatches    StatisticMetric = "matches"
+	StatisticSpend      StatisticMetric = "spend"
+	StatisticUsers      StatisticMetric = "users"
+)
+
+// Valid indicates whether the value is a known member of the StatisticMetric enum.
+func (e StatisticMetric) Valid() bool {
+	switch e {
+	case StatisticDeliveries:
+		return true
+	case StatisticMatches:
+		return true
+	case StatisticSpend:
+		return true
+	case StatisticUsers:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SweepState.
 const (
 	SweepIdle    SweepState = "idle"
@@ -1984,6 +2026,29 @@ type DeliveryCluster struct {
 	Size int `json:"size"`
 }
 
+// DeliveryCounts How deliveries ended.
+type DeliveryCounts struct {
+	// Cancelled Given up, since their webhook was paused, removed or changed.
+	//
+	// Example: 0
+	Cancelled int64 `json:"cancelled"`
+
+	// Dropped Never accepted.
+	//
+	// Example: 0
+	Dropped int64 `json:"dropped"`
+
+	// FirstTry Accepted at the first attempt.
+	//
+	// Example: 120
+	FirstTry int64 `json:"first_try"`
+
+	// Retried Accepted at a later one.
+	//
+	// Example: 3
+	Retried int64 `json:"retried"`
+}
+
 // DeliveryID The delivery's id, `dlv_…`.
 //
 // Example: dlv_0123456789abcdefghijklmnop
@@ -2669,6 +2734,14 @@ type MatchComputedDelivery struct {
 // MatchComputedDeliveryEventType What happened.
 type MatchComputedDeliveryEventType string
 
+// MatchCounts How many matches were recorded.
+type MatchCounts struct {
+	// Recorded Each is told as `match.computed`.
+	//
+	// Example: 41
+	Recorded int64 `json:"recorded"`
+}
+
 // MatchList defines model for MatchList.
 type MatchList struct {
 	// Data The matches of this page.
@@ -3252,8 +3325,94 @@ type Spend struct {
 	Status CampaignStatus `json:"status"`
 }
 
+// SpentAmount What was spent in one currency.
+type SpentAmount struct {
+	// AmountMinor In minor units.
+	//
+	// Example: 1250
+	AmountMinor int64 `json:"amount_minor"`
+
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
+	Currency string `json:"currency"`
+}
+
 // StateKind What kind of object.
 type StateKind string
+
+// StatisticCounts What was counted in all intervals, of the metric that was asked for.
+type StatisticCounts struct {
+	// Deliveries How deliveries ended.
+	Deliveries *DeliveryCounts `json:"deliveries,omitempty"`
+
+	// Matches How many matches were recorded.
+	Matches *MatchCounts `json:"matches,omitempty"`
+
+	// Spend What was spent, by currency.
+	Spend *[]SpentAmount `json:"spend,omitempty"`
+
+	// Users How many end users there were, and how many came and went.
+	Users *UserCounts `json:"users,omitempty"`
+}
+
+// StatisticEntry What was counted in one interval, of the metric that was asked for.
+type StatisticEntry struct {
+	// Deliveries How deliveries ended.
+	Deliveries *DeliveryCounts `json:"deliveries,omitempty"`
+
+	// Matches How many matches were recorded.
+	Matches *MatchCounts `json:"matches,omitempty"`
+
+	// Spend What was spent, by currency.
+	Spend *[]SpentAmount `json:"spend,omitempty"`
+
+	// Start A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Start Timestamp `json:"start"`
+
+	// Users How many end users there were, and how many came and went.
+	Users *UserCounts `json:"users,omitempty"`
+}
+
+// StatisticInterval What a series is divided by.
+type StatisticInterval string
+
+// StatisticMetric What is counted.
+type StatisticMetric string
+
+// Statistics One metric over time, from the beginning of the first interval to the end of the last.
+//
+// Example: {"from":"2026-01-01T00:00:00.000000Z","interval":"day","metric":"users","series":[{"start":"2026-01-03T00:00:00.000000Z","users":{"created":2,"erased":0,"there":1190}},{"start":"2026-01-29T00:00:00.000000Z","users":{"created":15,"erased":1,"there":1204}}],"timezone":"UTC","to":"2026-01-31T00:00:00.000000Z","total":{"users":{"created":17,"erased":1,"there":1204}}}
+type Statistics struct {
+	// From A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	From Timestamp `json:"from"`
+
+	// Interval What a series is divided by.
+	Interval StatisticInterval `json:"interval"`
+
+	// Metric What is counted.
+	Metric StatisticMetric `json:"metric"`
+
+	// Series In order of time; intervals without anything are left out.
+	Series []StatisticEntry `json:"series"`
+
+	// Timezone Where days begin, by its name in the IANA database.
+	//
+	// Example: UTC
+	Timezone string `json:"timezone"`
+
+	// To A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	To Timestamp `json:"to"`
+
+	// Total What was counted in all intervals, of the metric that was asked for.
+	Total StatisticCounts `json:"total"`
+}
 
 // Sweep How far automatic matching has come.
 type Sweep struct {
@@ -3510,6 +3669,24 @@ type UserConsent struct {
 	//
 	// Example: usr_0123456789abcdefghijklmnop
 	UserID UserID `json:"user_id"`
+}
+
+// UserCounts How many end users there were, and how many came and went.
+type UserCounts struct {
+	// Created How many were created.
+	//
+	// Example: 2
+	Created int64 `json:"created"`
+
+	// Erased How many were erased.
+	//
+	// Example: 0
+	Erased int64 `json:"erased"`
+
+	// There At the end of the time.
+	//
+	// Example: 1190
+	There int64 `json:"there"`
 }
 
 // UserID The user's id, `usr_…`.
@@ -3994,6 +4171,24 @@ type FollowEventsParams struct {
 
 	// LastEventID The id of the last event that was read.
 	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
+
+// GetStatisticsParams defines parameters for GetStatistics.
+type GetStatisticsParams struct {
+	// Metric What is counted.
+	Metric StatisticMetric `form:"metric" json:"metric"`
+
+	// Interval What the series is divided by.
+	Interval *StatisticInterval `form:"interval,omitempty" json:"interval,omitempty"`
+
+	// From The interval that holds this time is the first. Without it there are 30 days, or 48 hours.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The interval that holds this time is the last; now without it.
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
+
+	// Timezone Where days begin, by its name in the IANA database.
+	Timezone *string `form:"timezone,omitempty" json:"timezone,omitempty"`
 }
 
 // ListUsersParams defines parameters for ListUsers.
@@ -4514,6 +4709,9 @@ type ServerInterface interface {
 	// RebuildProjection Build your part of a read model anew
 	// (POST /api/v1/projections/{projection}/rebuild)
 	RebuildProjection(w http.ResponseWriter, r *http.Request, projection ProjectionInPath)
+	// GetStatistics How much happened, by hour or by day
+	// (GET /api/v1/statistics)
+	GetStatistics(w http.ResponseWriter, r *http.Request, params GetStatisticsParams)
 	// GetTraits Get what was learnt about the users' traits
 	// (GET /api/v1/traits)
 	GetTraits(w http.ResponseWriter, r *http.Request)
@@ -6828,6 +7026,91 @@ func (siw *ServerInterfaceWrapper) RebuildProjection(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// GetStatistics operation middleware
+func (siw *ServerInterfaceWrapper) GetStatistics(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetStatisticsParams
+
+	// ------------- Required query parameter "metric" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "metric", r.URL.Query(), &params.Metric, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "metric"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "metric", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "interval" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "interval", r.URL.Query(), &params.Interval, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "interval"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "interval", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "timezone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timezone", r.URL.Query(), &params.Timezone, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "timezone"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "timezone", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetStatistics(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetTraits operation middleware
 func (siw *ServerInterfaceWrapper) GetTraits(w http.ResponseWriter, r *http.Request) {
 
@@ -7501,6 +7784,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/projections", wrapper.ListProjections).Methods(http.MethodGet).Name("GET /api/v1/projections")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.GetRebuild).Methods(http.MethodGet).Name("GET /api/v1/projections/{projection}/rebuild")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.RebuildProjection).Methods(http.MethodPost).Name("POST /api/v1/projections/{projection}/rebuild")
+	r.HandleFunc("/api/v1/statistics", wrapper.GetStatistics).Methods(http.MethodGet).Name("GET /api/v1/statistics")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
 	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
@@ -9154,6 +9438,28 @@ func (response RebuildProjection202JSONResponse) VisitRebuildProjectionResponse(
 	return err
 }
 
+type GetStatisticsRequestObject struct {
+	Params GetStatisticsParams
+}
+
+type GetStatisticsResponseObject interface {
+	VisitGetStatisticsResponse(w http.ResponseWriter) error
+}
+
+type GetStatistics200JSONResponse Statistics
+
+func (response GetStatistics200JSONResponse) VisitGetStatisticsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetTraitsRequestObject struct {
 }
 
@@ -9853,6 +10159,9 @@ type StrictServerInterface interface {
 	// RebuildProjection Build your part of a read model anew
 	// (POST /api/v1/projections/{projection}/rebuild)
 	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
+	// GetStatistics How much happened, by hour or by day
+	// (GET /api/v1/statistics)
+	GetStatistics(ctx context.Context, request GetStatisticsRequestObject) (GetStatisticsResponseObject, error)
 	// GetTraits Get what was learnt about the users' traits
 	// (GET /api/v1/traits)
 	GetTraits(ctx context.Context, request GetTraitsRequestObject) (GetTraitsResponseObject, error)
@@ -11540,6 +11849,32 @@ func (sh *strictHandler) RebuildProjection(w http.ResponseWriter, r *http.Reques
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RebuildProjectionResponseObject); ok {
 		if err := validResponse.VisitRebuildProjectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetStatistics operation middleware
+func (sh *strictHandler) GetStatistics(w http.ResponseWriter, r *http.Request, params GetStatisticsParams) {
+	var request GetStatisticsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetStatistics(ctx, request.(GetStatisticsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetStatistics")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetStatisticsResponseObject); ok {
+		if err := validResponse.VisitGetStatisticsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -57,6 +57,8 @@ var closedLists = map[string]string{
 	"RunStatus":                      "",
 	"Scopes[]":                       "domain:ScopeAdmin",
 	"StateKind":                      "",
+	"StatisticInterval":              "",
+	"StatisticMetric":                "projections:MetricUsers",
 	"Sweep.state":                    "",
 	"Trait.reason":                   "projections:whyNot",
 	"TraitType":                      "domain/traits:TypeBool",

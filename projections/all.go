@@ -21,6 +21,7 @@ func All() []projector.ReadModel {
 		History{},
 		Clusters{},
 		PublicEvents{},
+		Statistics{},
 	}
 }
 

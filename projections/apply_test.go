@@ -115,6 +115,7 @@ func eventful(w *world, random *rand.Rand, events int) {
 	layer := w.define(w.bolt, "a layer that stays")
 	w.grant(w.bolt, layer, ada, true)
 	w.interact(w.bolt, ada, bob, "click", 2)
+	w.record(w.bolt, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{{State: "delivered", Attempts: 1}, {State: "dropped", Attempts: 6}}})
 
 	type user struct {
 		client     id.Client

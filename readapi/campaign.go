@@ -51,14 +51,24 @@ func errZoneUnknown() error {
 	return fault.NewInvalid(fault.Field{Pointer: "timezone", Detail: "is not a time zone of the IANA database, such as Europe/Berlin"})
 }
 
+// zoneOf reads a time zone; UTC where none is named.
+func zoneOf(named *string) (*time.Location, error) {
+	if named == nil {
+		return time.UTC, nil
+	}
+	zone, err := time.LoadLocation(*named)
+	if err != nil || zone == time.Local {
+		return nil, errZoneUnknown()
+	}
+	return zone, nil
+}
+
 // GetCampaignAnalytics tells what came of a campaign.
 func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAnalyticsRequestObject) (httpapi.GetCampaignAnalyticsResponseObject, error) {
-	interval, zone := httpapi.Or(r.Params.Interval, httpapi.IntervalDay), time.UTC
-	if r.Params.Timezone != nil {
-		var err error
-		if zone, err = time.LoadLocation(*r.Params.Timezone); err != nil || zone == time.Local {
-			return nil, errZoneUnknown()
-		}
+	interval := httpapi.Or(r.Params.Interval, httpapi.IntervalDay)
+	zone, err := zoneOf(r.Params.Timezone)
+	if err != nil {
+		return nil, err
 	}
 	c, err := a.campaign(ctx, r.CampaignID)
 	if err != nil {

@@ -40,8 +40,11 @@ func (o operation) call() command {
 	if o.Lines {
 		c["lines"] = "{}\n"
 	}
-	if o.ID == "getHistoryState" {
+	switch o.ID {
+	case "getHistoryState":
 		c["params"] = command{"at": "10"}
+	case "getStatistics":
+		c["params"] = command{"metric": "users"}
 	}
 	return c
 }

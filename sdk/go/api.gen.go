@@ -140,6 +140,8 @@ type resources struct {
 	Projections *ProjectionsAPI
 	// Campaigns with a budget.
 	Campaigns *CampaignsAPI
+	// How much happened, and what needs somebody.
+	Overview *OverviewAPI
 }
 
 func newResources(c *caller) resources {
@@ -159,6 +161,7 @@ func newResources(c *caller) resources {
 		History:        &HistoryAPI{c},
 		Projections:    &ProjectionsAPI{c},
 		Campaigns:      &CampaignsAPI{c},
+		Overview:       &OverviewAPI{c},
 	}
 }
 
@@ -1586,6 +1589,45 @@ func (r *CampaignsAPI) RecordSpend(ctx context.Context, campaignID string, body 
 	return answer[Spend](ctx, r.c, request{operation: "recordSpend", method: http.MethodPost, path: "/api/v1/campaigns/" + segment(campaignID) + "/spend", body: body, takesKey: true}, opts)
 }
 
+// OverviewAPI: How much happened, and what needs somebody.
+type OverviewAPI struct{ c *caller }
+
+// GetStatisticsParams narrows what is answered; what is left out is not sent.
+type GetStatisticsParams struct {
+	// What is counted.
+	Metric StatisticMetric `json:"metric,omitzero"`
+	// What the series is divided by.
+	Interval StatisticInterval `json:"interval,omitzero"`
+	// The interval that holds this time is the first. Without it there are 30 days, or 48 hours.
+	From time.Time `json:"from,omitzero"`
+	// The interval that holds this time is the last; now without it.
+	To time.Time `json:"to,omitzero"`
+	// Where days begin, by its name in the IANA database.
+	Timezone string `json:"timezone,omitzero"`
+}
+
+func (p GetStatisticsParams) query() query {
+	var q query
+	q.add("metric", p.Metric)
+	q.add("interval", p.Interval)
+	q.add("from", p.From)
+	q.add("to", p.To)
+	q.add("timezone", p.Timezone)
+	return q
+}
+
+// GetStatistics: How much happened, by hour or by day.
+//
+// One metric as a series, as far back as your history goes: how many users there were, and how many
+// came and went; how many matches were recorded; how deliveries to webhooks ended, tests aside;
+// what campaigns spent. It is counted when it is recorded: of deliveries that is within seconds of
+// their end. At most 1,000 intervals.
+//
+// GET /api/v1/statistics
+func (r *OverviewAPI) GetStatistics(ctx context.Context, params GetStatisticsParams, opts ...Option) (*Statistics, error) {
+	return answer[Statistics](ctx, r.c, request{operation: "getStatistics", method: http.MethodGet, path: "/api/v1/statistics", query: params.query()}, opts)
+}
+
 // APIKey: An API key, without the key itself.
 type APIKey struct {
 	// The client's id, `cli_…`.
@@ -2310,6 +2352,18 @@ type DeliveryCluster struct {
 	Size int64 `json:"size"`
 }
 
+// DeliveryCounts: How deliveries ended.
+type DeliveryCounts struct {
+	// Given up, since their webhook was paused, removed or changed.
+	Cancelled int64 `json:"cancelled"`
+	// Never accepted.
+	Dropped int64 `json:"dropped"`
+	// Accepted at the first attempt.
+	FirstTry int64 `json:"first_try"`
+	// Accepted at a later one.
+	Retried int64 `json:"retried"`
+}
+
 // DeliveryList:
 type DeliveryList struct {
 	// The deliveries of this page.
@@ -2809,6 +2863,12 @@ type MatchComputedData struct {
 	UserID string `json:"user_id"`
 }
 
+// MatchCounts: How many matches were recorded.
+type MatchCounts struct {
+	// Each is told as `match.computed`.
+	Recorded int64 `json:"recorded"`
+}
+
 // MatchList:
 type MatchList struct {
 	// The matches of this page.
@@ -3185,6 +3245,14 @@ type Spend struct {
 	Status CampaignStatus `json:"status"`
 }
 
+// SpentAmount: What was spent in one currency.
+type SpentAmount struct {
+	// In minor units.
+	AmountMinor int64 `json:"amount_minor"`
+	// A code of ISO 4217.
+	Currency string `json:"currency"`
+}
+
 // StateKind: What kind of object.
 type StateKind string
 
@@ -3196,6 +3264,69 @@ const (
 	StateKindConsentLayers StateKind = "consent_layers"
 	StateKindAPIKeys       StateKind = "api_keys"
 )
+
+// StatisticCounts: What was counted in all intervals, of the metric that was asked for.
+type StatisticCounts struct {
+	// How deliveries ended.
+	Deliveries *DeliveryCounts `json:"deliveries,omitzero"`
+	// How many matches were recorded.
+	Matches *MatchCounts `json:"matches,omitzero"`
+	// What was spent, by currency.
+	Spend []SpentAmount `json:"spend,omitzero"`
+	// How many end users there were, and how many came and went.
+	Users *UserCounts `json:"users,omitzero"`
+}
+
+// StatisticEntry: What was counted in one interval, of the metric that was asked for.
+type StatisticEntry struct {
+	// A time in UTC with microseconds (RFC 3339).
+	Start time.Time `json:"start"`
+	// How deliveries ended.
+	Deliveries *DeliveryCounts `json:"deliveries,omitzero"`
+	// How many matches were recorded.
+	Matches *MatchCounts `json:"matches,omitzero"`
+	// What was spent, by currency.
+	Spend []SpentAmount `json:"spend,omitzero"`
+	// How many end users there were, and how many came and went.
+	Users *UserCounts `json:"users,omitzero"`
+}
+
+// StatisticInterval: What a series is divided by.
+type StatisticInterval string
+
+const (
+	StatisticIntervalHour StatisticInterval = "hour"
+	StatisticIntervalDay  StatisticInterval = "day"
+)
+
+// StatisticMetric: What is counted.
+type StatisticMetric string
+
+const (
+	StatisticMetricUsers      StatisticMetric = "users"
+	StatisticMetricMatches    StatisticMetric = "matches"
+	StatisticMetricDeliveries StatisticMetric = "deliveries"
+	StatisticMetricSpend      StatisticMetric = "spend"
+)
+
+// Statistics: One metric over time, from the beginning of the first interval to the end of the
+// last.
+type Statistics struct {
+	// A time in UTC with microseconds (RFC 3339).
+	From time.Time `json:"from"`
+	// What a series is divided by.
+	Interval StatisticInterval `json:"interval"`
+	// What is counted.
+	Metric StatisticMetric `json:"metric"`
+	// In order of time; intervals without anything are left out.
+	Series []StatisticEntry `json:"series"`
+	// Where days begin, by its name in the IANA database.
+	Timezone string `json:"timezone"`
+	// A time in UTC with microseconds (RFC 3339).
+	To time.Time `json:"to"`
+	// What was counted in all intervals, of the metric that was asked for.
+	Total StatisticCounts `json:"total"`
+}
 
 // Sweep: How far automatic matching has come.
 type Sweep struct {
@@ -3364,6 +3495,16 @@ type UserConsent struct {
 	UserID string `json:"user_id"`
 	// A time in UTC with microseconds (RFC 3339).
 	ChangedAt *time.Time `json:"changed_at,omitzero"`
+}
+
+// UserCounts: How many end users there were, and how many came and went.
+type UserCounts struct {
+	// How many were created.
+	Created int64 `json:"created"`
+	// How many were erased.
+	Erased int64 `json:"erased"`
+	// At the end of the time.
+	There int64 `json:"there"`
 }
 
 // UserList:

@@ -133,6 +133,8 @@ export abstract class Resources {
   readonly projections: ProjectionsAPI;
   /** Campaigns with a budget. */
   readonly campaigns: CampaignsAPI;
+  /** How much happened, and what needs somebody. */
+  readonly overview: OverviewAPI;
 
   protected constructor(c: Caller) {
     this.authentication = new AuthenticationAPI(c);
@@ -150,6 +152,7 @@ export abstract class Resources {
     this.history = new HistoryAPI(c);
     this.projections = new ProjectionsAPI(c);
     this.campaigns = new CampaignsAPI(c);
+    this.overview = new OverviewAPI(c);
   }
 }
 
@@ -1476,6 +1479,30 @@ export class CampaignsAPI {
   }
 }
 
+/** How much happened, and what needs somebody. */
+export class OverviewAPI {
+  readonly #c: Caller;
+
+  /** @internal */
+  constructor(c: Caller) {
+    this.#c = c;
+  }
+
+  /**
+   * How much happened, by hour or by day.
+   *
+   * One metric as a series, as far back as your history goes: how many users there were, and how
+   * many came and went; how many matches were recorded; how deliveries to webhooks ended, tests
+   * aside; what campaigns spent. It is counted when it is recorded: of deliveries that is within
+   * seconds of their end. At most 1,000 intervals.
+   *
+   * `GET /api/v1/statistics`
+   */
+  getStatistics(params: GetStatisticsParams, options?: CallOptions): Promise<Statistics> {
+    return answer(this.#c, { operation: "getStatistics", method: "GET", path: `/api/v1/statistics`, query: { ...params } }, options);
+  }
+}
+
 /** Narrows what `listMembers` answers; what is left out is not sent. */
 export interface ListMembersParams {
   /** How many a page holds at most; fewer where they are large. */
@@ -1708,6 +1735,20 @@ export interface GetCampaignAnalyticsParams {
   /** What the series is divided by. */
   interval?: "hour" | "day" | "week" | "month";
   /** Where days begin, by its name in the IANA database. Weeks begin on Monday. */
+  timezone?: string;
+}
+
+/** Narrows what `getStatistics` answers; what is left out is not sent. */
+export interface GetStatisticsParams {
+  /** What is counted. */
+  metric: StatisticMetric;
+  /** What the series is divided by. */
+  interval?: StatisticInterval;
+  /** The interval that holds this time is the first. Without it there are 30 days, or 48 hours. */
+  from?: string;
+  /** The interval that holds this time is the last; now without it. */
+  to?: string;
+  /** Where days begin, by its name in the IANA database. */
   timezone?: string;
 }
 
@@ -2453,6 +2494,18 @@ export interface DeliveryCluster {
   size: number;
 }
 
+/** How deliveries ended. */
+export interface DeliveryCounts {
+  /** Given up, since their webhook was paused, removed or changed. */
+  cancelled: number;
+  /** Never accepted. */
+  dropped: number;
+  /** Accepted at the first attempt. */
+  first_try: number;
+  /** Accepted at a later one. */
+  retried: number;
+}
+
 export interface DeliveryList {
   /** The deliveries of this page. */
   data: Array<Delivery>;
@@ -2902,6 +2955,12 @@ export interface MatchComputedDelivery {
   test?: boolean;
 }
 
+/** How many matches were recorded. */
+export interface MatchCounts {
+  /** Each is told as `match.computed`. */
+  recorded: number;
+}
+
 export interface MatchList {
   /** The matches of this page. */
   data: Array<Match>;
@@ -3284,8 +3343,66 @@ export interface Spend {
   status: CampaignStatus;
 }
 
+/** What was spent in one currency. */
+export interface SpentAmount {
+  /** In minor units. */
+  amount_minor: number;
+  /** A code of ISO 4217. */
+  currency: string;
+}
+
 /** What kind of object. */
 export type StateKind = "users" | "webhooks" | "campaigns" | "clusters" | "consent_layers" | "api_keys";
+
+/** What was counted in all intervals, of the metric that was asked for. */
+export interface StatisticCounts {
+  /** How deliveries ended. */
+  deliveries?: DeliveryCounts;
+  /** How many matches were recorded. */
+  matches?: MatchCounts;
+  /** What was spent, by currency. */
+  spend?: Array<SpentAmount>;
+  /** How many end users there were, and how many came and went. */
+  users?: UserCounts;
+}
+
+/** What was counted in one interval, of the metric that was asked for. */
+export interface StatisticEntry {
+  /** A time in UTC with microseconds (RFC 3339). */
+  start: string;
+  /** How deliveries ended. */
+  deliveries?: DeliveryCounts;
+  /** How many matches were recorded. */
+  matches?: MatchCounts;
+  /** What was spent, by currency. */
+  spend?: Array<SpentAmount>;
+  /** How many end users there were, and how many came and went. */
+  users?: UserCounts;
+}
+
+/** What a series is divided by. */
+export type StatisticInterval = "hour" | "day";
+
+/** What is counted. */
+export type StatisticMetric = "users" | "matches" | "deliveries" | "spend";
+
+/** One metric over time, from the beginning of the first interval to the end of the last. */
+export interface Statistics {
+  /** A time in UTC with microseconds (RFC 3339). */
+  from: string;
+  /** What a series is divided by. */
+  interval: StatisticInterval;
+  /** What is counted. */
+  metric: StatisticMetric;
+  /** In order of time; intervals without anything are left out. */
+  series: Array<StatisticEntry>;
+  /** Where days begin, by its name in the IANA database. */
+  timezone: string;
+  /** A time in UTC with microseconds (RFC 3339). */
+  to: string;
+  /** What was counted in all intervals, of the metric that was asked for. */
+  total: StatisticCounts;
+}
 
 /** How far automatic matching has come. */
 export interface Sweep {
@@ -3447,6 +3564,16 @@ export interface UserConsent {
   user_id: string;
   /** A time in UTC with microseconds (RFC 3339). */
   changed_at?: string;
+}
+
+/** How many end users there were, and how many came and went. */
+export interface UserCounts {
+  /** How many were created. */
+  created: number;
+  /** How many were erased. */
+  erased: number;
+  /** At the end of the time. */
+  there: number;
 }
 
 export interface UserList {

@@ -29,6 +29,7 @@ class Resources:
         self.history = HistoryAPI(caller)
         self.projections = ProjectionsAPI(caller)
         self.campaigns = CampaignsAPI(caller)
+        self.overview = OverviewAPI(caller)
 
 
 class AuthenticationAPI:
@@ -1135,3 +1136,22 @@ class CampaignsAPI:
         ``POST /api/v1/campaigns/{campaign_id}/spend``
         """
         return self._c.answer(Request("recordSpend", "POST", f"/api/v1/campaigns/{segment(campaign_id)}/spend", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+
+class OverviewAPI:
+    """How much happened, and what needs somebody."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._c = caller
+
+    def get_statistics(self, *, metric: t.StatisticMetric, interval: t.StatisticInterval | None = None, from_: str | None = None, to: str | None = None, timezone: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Statistics:
+        """How much happened, by hour or by day.
+
+        One metric as a series, as far back as your history goes: how many users there were, and how
+        many came and went; how many matches were recorded; how deliveries to webhooks ended, tests
+        aside; what campaigns spent. It is counted when it is recorded: of deliveries that is within
+        seconds of their end. At most 1,000 intervals.
+
+        ``GET /api/v1/statistics``
+        """
+        return self._c.answer(Request("getStatistics", "GET", "/api/v1/statistics", query={"metric": metric, "interval": interval, "from": from_, "to": to, "timezone": timezone}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]

@@ -143,6 +143,10 @@ RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 
 StateKind = Literal["users", "webhooks", "campaigns", "clusters", "consent_layers", "api_keys"]
 
+StatisticInterval = Literal["hour", "day"]
+
+StatisticMetric = Literal["users", "matches", "deliveries", "spend"]
+
 TraitType = Literal["bool", "number", "date", "geo", "set", "category", "excluded"]
 
 WebhookStatus = Literal["active", "paused"]
@@ -846,6 +850,18 @@ class DeliveryCluster(TypedDict):
     size: int
 
 
+class DeliveryCounts(TypedDict):
+    """How deliveries ended."""
+    # Given up, since their webhook was paused, removed or changed.
+    cancelled: int
+    # Never accepted.
+    dropped: int
+    # Accepted at the first attempt.
+    first_try: int
+    # Accepted at a later one.
+    retried: int
+
+
 class DeliveryList(TypedDict):
     # The deliveries of this page.
     data: list[Delivery]
@@ -1251,6 +1267,12 @@ class MatchComputedDelivery(TypedDict):
     test: NotRequired[bool]
 
 
+class MatchCounts(TypedDict):
+    """How many matches were recorded."""
+    # Each is told as `match.computed`.
+    recorded: int
+
+
 class MatchList(TypedDict):
     # The matches of this page.
     data: list[Match]
@@ -1603,6 +1625,58 @@ class Spend(TypedDict):
     status: CampaignStatus
 
 
+class SpentAmount(TypedDict):
+    """What was spent in one currency."""
+    # In minor units.
+    amount_minor: int
+    # A code of ISO 4217.
+    currency: str
+
+
+class StatisticCounts(TypedDict):
+    """What was counted in all intervals, of the metric that was asked for."""
+    # How deliveries ended.
+    deliveries: NotRequired[DeliveryCounts]
+    # How many matches were recorded.
+    matches: NotRequired[MatchCounts]
+    # What was spent, by currency.
+    spend: NotRequired[list[SpentAmount]]
+    # How many end users there were, and how many came and went.
+    users: NotRequired[UserCounts]
+
+
+class StatisticEntry(TypedDict):
+    """What was counted in one interval, of the metric that was asked for."""
+    # A time in UTC with microseconds (RFC 3339).
+    start: str
+    # How deliveries ended.
+    deliveries: NotRequired[DeliveryCounts]
+    # How many matches were recorded.
+    matches: NotRequired[MatchCounts]
+    # What was spent, by currency.
+    spend: NotRequired[list[SpentAmount]]
+    # How many end users there were, and how many came and went.
+    users: NotRequired[UserCounts]
+
+
+class Statistics(TypedDict):
+    """One metric over time, from the beginning of the first interval to the end of the last."""
+    # A time in UTC with microseconds (RFC 3339).
+    from: str
+    # What a series is divided by.
+    interval: StatisticInterval
+    # What is counted.
+    metric: StatisticMetric
+    # In order of time; intervals without anything are left out.
+    series: list[StatisticEntry]
+    # Where days begin, by its name in the IANA database.
+    timezone: str
+    # A time in UTC with microseconds (RFC 3339).
+    to: str
+    # What was counted in all intervals, of the metric that was asked for.
+    total: StatisticCounts
+
+
 class Sweep(TypedDict):
     """How far automatic matching has come."""
     # Users who were matched since it began.
@@ -1756,6 +1830,16 @@ class UserConsent(TypedDict):
     user_id: str
     # A time in UTC with microseconds (RFC 3339).
     changed_at: NotRequired[str]
+
+
+class UserCounts(TypedDict):
+    """How many end users there were, and how many came and went."""
+    # How many were created.
+    created: int
+    # How many were erased.
+    erased: int
+    # At the end of the time.
+    there: int
 
 
 class UserList(TypedDict):

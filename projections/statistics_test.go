@@ -1,0 +1,90 @@
+package projections_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/projections"
+)
+
+// at records facts as of a time.
+func (w *world) at(when time.Time, record func()) {
+	w.Helper()
+	before := w.log.Now
+	w.log.Now = func() time.Time { return when }
+	record()
+	w.log.Now = before
+}
+
+func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.follow(projections.Statistics{})
+	model := projections.Statistics{Reader: w.reader}
+	day := func(d, hour, minute int) time.Time { return time.Date(2026, 3, d, hour, minute, 0, 0, time.UTC) }
+	var ada, bob id.User
+	w.at(day(1, 10, 0), func() { ada = w.create(w.acme, "ada", `{}`) })
+	w.at(day(3, 22, 59), func() { bob = w.create(w.acme, "bob", `{}`) }) // 23:59 in Berlin
+	w.at(day(3, 23, 0), func() { w.create(w.acme, "eve", `{}`) })
+	w.at(day(3, 23, 1), func() {
+		w.erase(w.acme, bob)
+		w.create(w.bolt, "another client's", `{}`)
+		w.match(w.acme, ada, bob, 0.5)
+		w.record(w.acme, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{
+			{State: "delivered", Attempts: 1}, {State: "delivered", Attempts: 1}, {State: "delivered", Attempts: 3},
+			{State: "dropped", Attempts: 6}, {State: "cancelled"},
+		}})
+		w.record(w.acme, "spends", event.CampaignSpendRecorded{SpendID: "1", AmountMinor: 700, Currency: "EUR"},
+			event.CampaignSpendRecorded{SpendID: "2", AmountMinor: 5, Currency: "JPY"},
+			event.CampaignSpendRecorded{SpendID: "3", AmountMinor: 300, Currency: "EUR"})
+	})
+	berlin := must[*time.Location](t)(time.LoadLocation("Europe/Berlin"))
+	at := func(d, hour int, zone *time.Location) time.Time { return time.Date(2026, 3, d, hour, 0, 0, 0, zone) }
+	for _, tt := range []struct {
+		metric, unit string
+		zone         *time.Location
+		from, to     time.Time
+		want         []projections.Counted
+	}{
+		{"users", "day", berlin, at(1, 0, berlin), at(8, 0, berlin), []projections.Counted{
+			{at(1, 0, berlin), map[string]int64{"created": 1}},
+			{at(3, 0, berlin), map[string]int64{"created": 1}},
+			{at(4, 0, berlin), map[string]int64{"created": 1, "erased": 1}},
+		}},
+		{"users", "day", time.UTC, at(2, 0, time.UTC), at(8, 0, time.UTC), []projections.Counted{
+			{time.Time{}, map[string]int64{"created": 1}},
+			{at(3, 0, time.UTC), map[string]int64{"created": 2, "erased": 1}},
+		}},
+		{"users", "hour", time.UTC, at(3, 22, time.UTC), at(3, 23, time.UTC), []projections.Counted{
+			{time.Time{}, map[string]int64{"created": 1}},
+			{at(3, 22, time.UTC), map[string]int64{"created": 1}},
+		}},
+		{"matches", "day", time.UTC, at(3, 0, time.UTC), at(4, 0, time.UTC), []projections.Counted{
+			{at(3, 0, time.UTC), map[string]int64{"recorded": 1}},
+		}},
+		{"deliveries", "day", time.UTC, at(3, 0, time.UTC), at(4, 0, time.UTC), []projections.Counted{
+			{at(3, 0, time.UTC), map[string]int64{"first_try": 2, "retried": 1, "dropped": 1, "cancelled": 1}},
+		}},
+		{"spend", "hour", time.UTC, at(3, 0, time.UTC), at(4, 0, time.UTC), []projections.Counted{
+			{at(3, 23, time.UTC), map[string]int64{"EUR": 1000, "JPY": 5}},
+		}},
+		{"spend", "hour", time.UTC, at(4, 0, time.UTC), at(5, 0, time.UTC), nil},
+	} {
+		found, err := model.Series(t.Context(), w.acme, false, tt.metric, tt.unit, tt.zone, tt.from, tt.to)
+		if diff := cmp.Diff(tt.want, found); diff != "" || err != nil {
+			t.Errorf("%s by %s: %v (-want +got):\n%s", tt.metric, tt.unit, err, diff)
+		}
+	}
+	if found, err := model.Series(t.Context(), id.Next[id.Client](w.ids), false, "users", "day", time.UTC, at(1, 0, time.UTC), at(8, 0, time.UTC)); err != nil || found != nil {
+		t.Errorf("another client sees %+v, %v", found, err)
+	}
+	unknown := time.FixedZone("No/Where", 0)
+	if _, err := model.Series(t.Context(), w.acme, false, "users", "day", unknown, at(1, 0, time.UTC), at(8, 0, time.UTC)); !errors.Is(err, projections.ErrZoneUnknown) {
+		t.Errorf("of an unknown zone: %v", err)
+	}
+}

@@ -1,0 +1,107 @@
+package readapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+const (
+	maxIntervals = 1_000
+	defaultDays  = 30
+	defaultHours = 48
+)
+
+// GetStatistics tells how much happened, by hour or by day.
+func (a *API) GetStatistics(ctx context.Context, r httpapi.GetStatisticsRequestObject) (httpapi.GetStatisticsResponseObject, error) {
+	zone, err := zoneOf(r.Params.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	unit := httpapi.Or(r.Params.Interval, httpapi.StatisticDay)
+	from, to, err := intervals(unit, zone, r.Params.From, httpapi.Or(r.Params.To, a.Now()))
+	if err != nil {
+		return nil, err
+	}
+	client, eventual := asked(ctx)
+	metric := r.Params.Metric
+	found, err := projections.Statistics{Reader: a.Reader}.Series(ctx, client, eventual, string(metric), string(unit), zone, from, to)
+	if errors.Is(err, projections.ErrZoneUnknown) {
+		return nil, errZoneUnknown()
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.GetStatistics200JSONResponse{
+		Metric: metric, Interval: unit, Timezone: zone.String(), From: httpapi.Time{Time: from}, To: httpapi.Time{Time: to},
+		Series: []httpapi.StatisticEntry{},
+	}
+	all, there := map[string]int64{}, int64(0)
+	for _, counted := range found {
+		there += counted.Parts[projections.PartCreated] - counted.Parts[projections.PartErased]
+		if counted.Start.IsZero() {
+			continue // before the first interval
+		}
+		for part, n := range counted.Parts {
+			all[part] += n
+		}
+		c := countsBody(metric, counted.Parts, there)
+		answer.Series = append(answer.Series, httpapi.StatisticEntry{
+			Start: httpapi.Time{Time: counted.Start}, Users: c.Users, Matches: c.Matches, Deliveries: c.Deliveries, Spend: c.Spend,
+		})
+	}
+	answer.Total = countsBody(metric, all, there)
+	return answer, nil
+}
+
+// intervals returns when the intervals begin and end that hold two times, and those
+// between them. Without the first there are as many as is usual.
+func intervals(unit httpapi.StatisticInterval, zone *time.Location, first *time.Time, last time.Time) (from, to time.Time, err error) {
+	begin := func(t time.Time, later int) time.Time {
+		t = t.In(zone)
+		if unit == httpapi.StatisticDay {
+			return time.Date(t.Year(), t.Month(), t.Day()+later, 0, 0, 0, 0, zone)
+		}
+		past := time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
+		return t.Add(time.Duration(later)*time.Hour - past)
+	}
+	to = begin(last, 1)
+	switch {
+	case first == nil && unit == httpapi.StatisticDay:
+		return begin(last, 1-defaultDays), to, nil
+	case first == nil:
+		return begin(last, 1-defaultHours), to, nil
+	case first.After(last):
+		return from, to, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must not be after to"})
+	case begin(*first, maxIntervals).Before(to):
+		return from, to, fault.NewInvalid(fault.Field{Pointer: "from", Detail: fmt.Sprintf("begins more than %d intervals", maxIntervals)})
+	}
+	return begin(*first, 0), to, nil
+}
+
+// countsBody is what was counted of a metric, and how many users there were then.
+func countsBody(metric httpapi.StatisticMetric, parts map[string]int64, there int64) (c httpapi.StatisticCounts) {
+	switch metric {
+	case httpapi.StatisticUsers:
+		c.Users = &httpapi.UserCounts{There: there, Created: parts[projections.PartCreated], Erased: parts[projections.PartErased]}
+	case httpapi.StatisticMatches:
+		c.Matches = &httpapi.MatchCounts{Recorded: parts[projections.PartRecorded]}
+	case httpapi.StatisticDeliveries:
+		c.Deliveries = &httpapi.DeliveryCounts{
+			FirstTry: parts[projections.PartFirstTry], Retried: parts[projections.PartRetried],
+			Dropped: parts[projections.PartDropped], Cancelled: parts[projections.PartCancelled],
+		}
+	case httpapi.StatisticSpend:
+		c.Spend = new(each(slices.Sorted(maps.Keys(parts)), func(currency string) httpapi.SpentAmount {
+			return httpapi.SpentAmount{Currency: currency, AmountMinor: parts[currency]}
+		}))
+	}
+	return c
+}
