@@ -7,6 +7,7 @@
 //
 //	new        makes a client
 //	call       calls an operation; of a list it reads all, or the first "most"
+//	events     pulls or follows events, by "method", until there were "most"; tells their ids and the last
 //	export     reads an export of the history
 //	client_id  tells the client's id
 //	print      prints the client in all ways that the language has

@@ -47,22 +47,39 @@ func TestMain(m *testing.M) {
 // the test ends.
 func startKindred(t *testing.T) string {
 	t.Helper()
-	program, err := buildKindred()
-	if err != nil {
-		t.Fatal(err)
-	}
+	url, _ := startKindredAgain(t)
+	return url
+}
+
+// startKindredAgain is startKindred that can be stopped and begun anew.
+func startKindredAgain(t *testing.T, settings ...string) (url string, restart func()) {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := free.Addr().String()
 	_ = free.Close()
-	var log bytes.Buffer
-	cmd := exec.Command(program, "serve")
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }),
+	environment := append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }),
 		"KINDRED_LISTEN="+address, "KINDRED_DATABASE_URL="+pgtest.URL(t), "KINDRED_DATA_DIR="+t.TempDir(),
 		"KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8")
-	cmd.Stdout, cmd.Stderr = &log, &log
+	environment = append(environment, settings...)
+	stop := serve(t, address, environment)
+	return "http://" + address, func() {
+		stop()
+		stop = serve(t, address, environment)
+	}
+}
+
+func serve(t *testing.T, address string, environment []string) (stop func()) {
+	t.Helper()
+	program, err := buildKindred()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(program, "serve")
+	cmd.Env, cmd.Stdout, cmd.Stderr = environment, &log, &log
 	end, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +87,7 @@ func startKindred(t *testing.T) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		killing := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // it was ended
@@ -80,16 +97,16 @@ func startKindred(t *testing.T) string {
 			t.Logf("kindred logged:\n%s", log.Bytes()[max(0, log.Len()-2000):])
 		}
 	})
-	url := "http://" + address
+	t.Cleanup(stop) // where it does not get ready
 	eventually(t.Context(), t, "kindred is ready", func() bool {
-		resp, err := http.Get(url + "/readyz")
+		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
 			return false
 		}
 		_ = resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	return url
+	return stop
 }
 
 type received struct {
@@ -133,16 +150,22 @@ func field[T any](t *testing.T, value json.RawMessage, names ...string) T {
 	return out
 }
 
+// signUp makes the client "c" with a key, and "login", its owner; it tells the
+// client's id and the key's.
+func signUp(t *testing.T, d *driver, url string) (client, key string) {
+	t.Helper()
+	d.client("nobody", url, command{"api_key": ""})
+	up := d.must("nobody", "authentication.sign_up", command{"body": command{"email": "ada@example.com", "password": "correct horse battery", "company_name": "Acme"}})
+	d.client("login", url, command{"token": field[string](t, up.Value, "token")})
+	made := d.must("login", "api_keys.create", command{"body": command{"name": "backend", "scopes": []string{"admin"}}})
+	d.client("c", url, command{"api_key": field[string](t, made.Value, "raw_key")})
+	return field[string](t, up.Value, "client", "id"), field[string](t, made.Value, "record", "id")
+}
+
 func TestTheStoryOfAClientOnKindred(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
-		url := startKindred(t)
-		d.client("nobody", url, command{"api_key": ""})
-		up := d.must("nobody", "authentication.sign_up", command{"body": command{"email": "ada@example.com", "password": "correct horse battery", "company_name": "Acme"}})
-		client := field[string](t, up.Value, "client", "id")
-		d.client("login", url, command{"token": field[string](t, up.Value, "token")})
-		made := d.must("login", "api_keys.create", command{"body": command{"name": "backend", "scopes": []string{"admin"}}})
-		d.client("c", url, command{"api_key": field[string](t, made.Value, "raw_key")})
+		client, key := signUp(t, d, startKindred(t))
 		if ok, failed := d.try(command{"do": "client_id", "client": "c"}); failed != nil || strings.Trim(string(ok), `"`) != client {
 			t.Errorf("the client is %s (%v), want %s", ok, failed, client)
 		}
@@ -155,12 +178,63 @@ func TestTheStoryOfAClientOnKindred(t *testing.T) {
 			}
 		})
 		t.Run("a revoked key", func(t *testing.T) {
-			d.must("login", "api_keys.revoke", command{"path": []string{field[string](t, made.Value, "record", "id")}})
+			d.must("login", "api_keys.revoke", command{"path": []string{key}})
 			eventually(t.Context(), t, "the key is refused", func() bool { // within a second
 				_, failed := d.call("c", "users.list_page", command{})
 				return failed != nil && failed.Status == 401 && failed.Code == "invalid_api_key"
 			})
 		})
+	})
+}
+
+// TestEventsAreFollowedThroughARestartOfKindred makes events before and behind a
+// restart, while one follows them, one waits for them and one has its key revoked.
+func TestEventsAreFollowedThroughARestartOfKindred(t *testing.T) {
+	const each = 6
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		url, restart := startKindredAgain(t)
+		signUp(t, d, url)
+		other := d.must("login", "api_keys.create", command{"body": command{"name": "other", "scopes": []string{"read"}}})
+		d.client("other", url, command{"api_key": field[string](t, other.Value, "raw_key")})
+		d.must("c", "users.import", command{"users": 2 * each})
+		match := func(i int) {
+			t.Helper()
+			d.must("c", "matches.compute", command{"path": []string{fmt.Sprintf("ext:u%06d", i)}, "body": command{"limit": 1}})
+		}
+		begin := func(client, method string, params command) <-chan reply {
+			_, answer := d.begin(command{"do": "events", "client": client, "method": method, "most": 2 * each, "params": params})
+			return answer
+		}
+		followed, pulled, revoked := begin("c", "follow", command{}), begin("c", "pull", command{"wait": 30}), begin("other", "follow", command{})
+		for i := range each {
+			match(i)
+		}
+		d.must("login", "api_keys.revoke", command{"path": []string{field[string](t, other.Value, "record", "id")}})
+		if _, failed := d.wait(revoked); failed == nil || failed.Code != "invalid_api_key" {
+			t.Errorf("a revoked key ends it with %v", failed)
+		}
+		restart()
+		for i := each; i < 2*each; i++ {
+			match(i)
+		}
+		var all []string
+		for what, answer := range map[string]<-chan reply{"followed": followed, "pulled": pulled} {
+			ok, failed := d.wait(answer)
+			if failed != nil {
+				t.Fatalf("%s: %v", what, failed)
+			}
+			ids := field[[]string](t, ok, "ids")
+			if all == nil {
+				all = ids
+			}
+			if len(ids) != 2*each || !slices.Equal(ids, all) || field[string](t, ok, "last", "event_type") != "match.computed" {
+				t.Errorf("%s: %s", what, ok)
+			}
+		}
+		if rest, failed := d.events("c", "pull", command{"params": command{"after": all[each-1]}}); failed != nil || !slices.Equal(rest.IDs, all[each:]) {
+			t.Errorf("behind the %d. are %q (%v)", each, rest.IDs, failed)
+		}
 	})
 }
 

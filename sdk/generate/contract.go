@@ -40,6 +40,8 @@ type operation struct {
 	Answer         *typ // nil where there is none
 	Later          *typ // the answer with async=true
 	Item           *typ // what a list holds
+	Pulls          bool // a page goes on behind the last id of the one before
+	Streams        bool // the answer is Server-Sent Events
 	Exports        bool // the answer may be a stream of lines
 
 	Errors []string // the statuses of its documented refusals
@@ -135,7 +137,7 @@ func (c *contract) operations(doc *openapi3.T, tag string, r *resource) error {
 	for _, path := range doc.Paths.InMatchingOrder() {
 		item := doc.Paths.Value(path)
 		for method, o := range item.Operations() {
-			if !slices.Contains(o.Tags, tag) || streams(o) {
+			if !slices.Contains(o.Tags, tag) {
 				continue
 			}
 			one, err := c.operation(method, path, tag, item, o)
@@ -156,8 +158,7 @@ func (c *contract) operations(doc *openapi3.T, tag string, r *resource) error {
 	return nil
 }
 
-// streams says whether an operation answers Server-Sent Events, which no SDK
-// reads.
+// streams says whether an operation answers Server-Sent Events.
 func streams(o *openapi3.Operation) bool {
 	ok := o.Responses.Value("200")
 	return ok != nil && ok.Value.Content["text/event-stream"] != nil
@@ -166,7 +167,7 @@ func streams(o *openapi3.Operation) bool {
 func (c *contract) operation(method, path, tag string, item *openapi3.PathItem, o *openapi3.Operation) (operation, error) {
 	one := operation{
 		ID: o.OperationID, Method: method, Path: path, Summary: o.Summary, About: o.Description,
-		Words: methodWords(tag, o.OperationID), Open: o.Security != nil && len(*o.Security) == 0,
+		Words: methodWords(tag, o.OperationID), Streams: streams(o), Open: o.Security != nil && len(*o.Security) == 0,
 	}
 	for _, ref := range slices.Concat(item.Parameters, o.Parameters) {
 		p := ref.Value
@@ -177,6 +178,7 @@ func (c *contract) operation(method, path, tag string, item *openapi3.PathItem, 
 			one.Eventual = true
 		case "header Idempotency-Key":
 			one.TakesKey = true
+		case "header Last-Event-ID": // sent by what reads the stream
 		case "header If-Match":
 			one.IfMatch = true
 		case "header If-None-Match":
@@ -247,6 +249,7 @@ func (c *contract) answers(one *operation, o *openapi3.Operation) {
 	var item *typ
 	for _, f := range c.byName[one.Answer.Name].Fields {
 		paged = paged || f.Name == "next_cursor"
+		one.Pulls = one.Pulls || f.Name == "last_id"
 		if f.Name == "data" && f.Type.Kind == array {
 			item = f.Type.Element
 		}

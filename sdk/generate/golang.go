@@ -80,6 +80,9 @@ func (c *contract) golangOperation(b *strings.Builder, resource string, o operat
 		b.WriteString("\n" + about("// ", name+": "+sentence(o.Summary), o.About, more, o.Method+" "+o.Path))
 	}
 	switch {
+	case o.Streams:
+		say(method, goesOn)
+		fmt.Fprintf(b, "func (r *%s) %s(%s) iter.Seq2[*Event, error] {\n\treturn followed(ctx, r.c, %s}, opts)\n}\n", resource, method, arguments, request)
 	case o.Item != nil:
 		say(method, "It fetches a page at a time and ends with the first error.")
 		fmt.Fprintf(b, "func (r *%s) %s(%s) iter.Seq2[%s, error] {\n\treturn items(ctx, r.c, %s}, opts, func(p *%s) ([]%[4]s, *string) { return p.Data, p.NextCursor })\n}\n",
@@ -92,6 +95,10 @@ func (c *contract) golangOperation(b *strings.Builder, resource string, o operat
 	default:
 		say(method, "")
 		fmt.Fprintf(b, "func (r *%s) %s(%s) (*%s, error) {\n\treturn answer[%[4]s](ctx, r.c, %s}, opts)\n}\n", resource, method, arguments, golangName(o.Answer), request)
+	}
+	if o.Pulls {
+		b.WriteString("\n" + about("// ", "Pull: "+sentence(o.Summary), pulls+" "+goesOn, o.Method+" "+o.Path))
+		fmt.Fprintf(b, "func (r *%s) Pull(%s) iter.Seq2[*Event, error] {\n\treturn pulled(ctx, r.c, %s}, params.Wait != nil && *params.Wait > 0, opts)\n}\n", resource, arguments, request)
 	}
 	if o.Later != nil {
 		say(method+"Later", "It returns once the lines are received; they are applied behind.")

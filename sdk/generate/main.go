@@ -84,6 +84,9 @@ func (c *contract) operationsFile() (string, error) {
 	var list []line
 	for _, r := range c.Resources {
 		for _, o := range r.Operations {
+			if o.Streams { // it does not end with an answer
+				continue
+			}
 			one := line{
 				ID: o.ID, Resource: snake(r.Words), Method: snake(o.Words), HTTP: o.Method, Path: o.Path, Errors: o.Errors,
 				Body: o.Body != nil, Lines: o.Lines, Key: o.TakesKey, Open: o.Open, List: o.Item != nil, None: o.Answer == nil,
@@ -100,6 +103,12 @@ func (c *contract) operationsFile() (string, error) {
 	text, err := json.MarshalIndent(list, "", "\t")
 	return string(text) + "\n", err
 }
+
+const (
+	pulls  = "It fetches a page at a time and goes on behind the last event. With `wait` it never ends; without, behind the newest event."
+	goesOn = "Where a connection breaks or a token ends it connects again, and tells of each event once. It fails where the service " +
+		"refuses it, or does not answer for 10 minutes (`timeout`). To go on later, keep the id of the last event you are done with and pass it as `after`."
+)
 
 // about is a comment of whole sentences on lines of at most 100 characters.
 func about(prefix string, paragraphs ...string) string {

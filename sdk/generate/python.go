@@ -154,6 +154,8 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 			docstring("        ", sentence(o.Summary), o.About, more, "``"+o.Method+" "+o.Path+"``"), body)
 	}
 	switch {
+	case o.Streams:
+		write("def", name, goesOn, "AsyncIterator[t.PublicEvent]", "return self._c.followed("+request+"), "+call+")")
 	case o.Item != nil:
 		write("def", name, "It fetches a page at a time.", "AsyncIterator["+pythonName(o.Item)+"]", "return self._c.items("+request+"), "+call+")")
 		write("async def", name+"_page", "It fetches one page.", pythonName(o.Answer), "return await self._c.answer("+request+"), "+call+")  # type: ignore[no-any-return]")
@@ -161,6 +163,9 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 		write("async def", name, "", "None", "await self._c.done("+request+"), "+call+")")
 	default:
 		write("async def", name, "", pythonName(o.Answer), "return await self._c.answer("+request+"), "+call+")  # type: ignore[no-any-return]")
+	}
+	if o.Pulls {
+		write("def", "pull", pulls+" "+goesOn, "AsyncIterator[t.PublicEvent]", "return self._c.pulled("+request+"), "+call+")")
 	}
 	if o.Later != nil {
 		write("async def", "import_later", "It returns once the lines are received; they are applied behind.", pythonName(o.Later),

@@ -8,7 +8,7 @@ import (
 
 func (c *contract) typescript() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, Lines } from \"./caller.js\";\n\n", notice)
+	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\n\n", notice)
 	b.WriteString("/** What a problem is called; a newer service may have more. */\nexport type ProblemCode =\n")
 	for _, code := range c.Codes {
 		fmt.Fprintf(&b, "  | %q\n", code)
@@ -98,6 +98,8 @@ func (c *contract) typescriptOperation(b *strings.Builder, o operation) {
 		fmt.Fprintf(b, "\n%s  %s(%s): %s {\n    return %s;\n  }\n", javadoc("  ", sentence(o.Summary), o.About, more, "`"+o.Method+" "+o.Path+"`"), name, list, result, body)
 	}
 	switch {
+	case o.Streams:
+		write(name, goesOn, "AsyncGenerator<PublicEvent, void, undefined>", "followed(this.#c, "+request+" }, options)")
 	case o.Item != nil:
 		write(name, "It fetches a page at a time.", "AsyncGenerator<"+typescriptName(o.Item)+", void, undefined>",
 			fmt.Sprintf("items<%s>(this.#c, %s }, options)", typescriptName(o.Item), request))
@@ -106,6 +108,9 @@ func (c *contract) typescriptOperation(b *strings.Builder, o operation) {
 		write(name, "", "Promise<void>", "done(this.#c, "+request+" }, options)")
 	default:
 		write(name, "", "Promise<"+typescriptName(o.Answer)+">", "answer(this.#c, "+request+" }, options)")
+	}
+	if o.Pulls {
+		write("pull", pulls+" "+goesOn, "AsyncGenerator<PublicEvent, void, undefined>", "pulled(this.#c, "+request+" }, options)")
 	}
 	if o.Later != nil {
 		write(name+"Later", "It returns once the lines are received; they are applied behind.", "Promise<"+typescriptName(o.Later)+">",

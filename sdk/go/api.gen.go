@@ -584,6 +584,55 @@ func (r *EventsAPI) List(ctx context.Context, params ListEventsParams, opts ...O
 	return answer[EventPage](ctx, r.c, request{operation: "listEvents", method: http.MethodGet, path: "/api/v1/events", query: params.query()}, opts)
 }
 
+// Pull: Pull the events that webhooks tell of.
+//
+// It fetches a page at a time and goes on behind the last event. With `wait` it never ends;
+// without, behind the newest event. Where a connection breaks or a token ends it connects again,
+// and tells of each event once. It fails where the service refuses it, or does not answer for 10
+// minutes (`timeout`). To go on later, keep the id of the last event you are done with and pass it
+// as `after`.
+//
+// GET /api/v1/events
+func (r *EventsAPI) Pull(ctx context.Context, params ListEventsParams, opts ...Option) iter.Seq2[*Event, error] {
+	return pulled(ctx, r.c, request{operation: "listEvents", method: http.MethodGet, path: "/api/v1/events", query: params.query()}, params.Wait != nil && *params.Wait > 0, opts)
+}
+
+// FollowEventsParams narrows what is answered; what is left out is not sent.
+type FollowEventsParams struct {
+	// Only events of these types, separated by commas.
+	Types []EventType `json:"types,omitzero"`
+	// Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
+	// of.
+	After string `json:"after,omitzero"`
+	// Only events from the first on that was recorded at this time or later.
+	Since time.Time `json:"since,omitzero"`
+}
+
+func (p FollowEventsParams) query() query {
+	var q query
+	q.add("types", p.Types)
+	q.add("after", p.After)
+	q.add("since", p.Since)
+	return q
+}
+
+// Follow: Follow the events that webhooks tell of.
+//
+// The same as Server-Sent Events, past ones first: `id` is the event's, `data` the body as webhooks
+// send it; a comment comes every 15 s. A reader reconnects with `Last-Event-ID`, which counts more
+// than `after`. Without either and without `since` the stream begins with the first event there is.
+// It ends with the token, and within a second where that is revoked; a reader that is 1 MiB behind
+// is cut.
+//
+// Where a connection breaks or a token ends it connects again, and tells of each event once. It
+// fails where the service refuses it, or does not answer for 10 minutes (`timeout`). To go on
+// later, keep the id of the last event you are done with and pass it as `after`.
+//
+// GET /api/v1/events/stream
+func (r *EventsAPI) Follow(ctx context.Context, params FollowEventsParams, opts ...Option) iter.Seq2[*Event, error] {
+	return followed(ctx, r.c, request{operation: "followEvents", method: http.MethodGet, path: "/api/v1/events/stream", query: params.query()}, opts)
+}
+
 // UsersAPI: Your end users and their traits.
 type UsersAPI struct{ c *caller }
 

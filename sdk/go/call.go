@@ -45,7 +45,8 @@ type request struct {
 	query                   query
 	body                    any
 	lines                   io.Reader
-	takesKey, open, exports bool
+	accept                  string // of an answer that is streamed
+	takesKey, open          bool
 }
 
 func (r request) with(name, value string) request {
@@ -126,13 +127,24 @@ func (c *caller) done(ctx context.Context, r request, opts []Option) error {
 }
 
 func (c *caller) into(ctx context.Context, r request, opts []Option, out any) error {
-	o := call{header: http.Header{}, timeout: cmp.Or(c.timeout, time.Minute)}
+	timeout := time.Minute
 	if r.lines != nil {
-		o.timeout = cmp.Or(c.timeout, streamTimeout)
+		timeout = streamTimeout
 	}
+	return c.answered(ctx, r, c.with(timeout, opts), out)
+}
+
+// with is what changes a call, which takes so long at most where nothing else is
+// said.
+func (c *caller) with(timeout time.Duration, opts []Option) call {
+	o := call{header: http.Header{}, timeout: cmp.Or(c.timeout, timeout)}
 	for _, option := range opts {
 		option(&o)
 	}
+	return o
+}
+
+func (c *caller) answered(ctx context.Context, r request, o call, out any) error {
 	limited, cancel := context.WithTimeoutCause(ctx, o.timeout, ErrTimeout)
 	defer cancel()
 	return c.send(limited, r, o, func(resp *http.Response) error { return readInto(resp, out) })
@@ -199,8 +211,8 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 			}
 		}
 		pause, again := c.again(r, err, retries)
-		deadline, _ := ctx.Deadline()
-		if !again || retries >= c.maxRetries || !rewind() || time.Until(deadline) < pause {
+		deadline, limited := ctx.Deadline()
+		if !again || retries >= c.maxRetries && !o.persists || !rewind() || limited && time.Until(deadline) < pause {
 			return bare(err)
 		}
 		retries++
@@ -233,15 +245,14 @@ func (c *caller) rewinder(r request) func() bool {
 
 // again says whether a fault may pass, and how long to wait for that.
 func (c *caller) again(r request, err error, retries int) (time.Duration, bool) {
-	ceiling := min(longestPause, firstPause<<min(retries, 10))
-	pause := mathrand.N(ceiling + 1) //nolint:gosec // jitter need not be unguessable
+	pause := pauseBefore(retries)
 	var last *final
 	var refused *Error
 	switch {
 	case errors.As(err, &last):
 		return 0, false
 	case !errors.As(err, &refused):
-		return pause, r.repeatable() && errors.Is(err, ErrConnection)
+		return pause, r.repeatable() && (errors.Is(err, ErrConnection) || errors.Is(err, ErrTimeout)) // the latter of an exchange
 	}
 	pause = max(pause, refused.RetryAfter)
 	switch refused.Status {
@@ -256,13 +267,20 @@ func (c *caller) again(r request, err error, retries int) (time.Duration, bool) 
 	}
 }
 
+// pauseBefore a retry is any up to twice what the one before had at most.
+func pauseBefore(retries int) time.Duration {
+	return mathrand.N(min(longestPause, firstPause<<min(retries, 10)) + 1) //nolint:gosec // jitter need not be unguessable
+}
+
 // attempt sends a request once. The token that it used is returned with a fault.
 func (c *caller) attempt(ctx context.Context, r request, o call, content []byte, attempts int, read func(*http.Response) error) (*token, error) {
 	var used *token
 	path := r.path
 	if !r.open {
 		var err error
-		if used, err = c.tokens.get(ctx); err != nil {
+		if used, err = c.tokens.get(ctx); err != nil && o.persists {
+			return nil, err
+		} else if err != nil {
 			return nil, &final{err}
 		}
 		path = strings.Replace(path, clientInPath, segment(used.client), 1)
@@ -293,8 +311,8 @@ func (c *caller) attempt(ctx context.Context, r request, o call, content []byte,
 	req.Header.Set("User-Agent", "kindred-go/"+Version)
 	req.Header.Set("Accept", "application/json")
 	switch {
-	case r.exports:
-		req.Header.Set("Accept", "application/x-ndjson")
+	case r.accept != "":
+		req.Header.Set("Accept", r.accept)
 	case r.lines != nil:
 		req.Header.Set("Content-Type", "application/x-ndjson")
 	case r.body != nil:
@@ -318,20 +336,23 @@ func (c *caller) attempt(ctx context.Context, r request, o call, content []byte,
 		}
 		return used, refusal(resp, said)
 	}
-	if r.exports { // takes as long as it moves
-		resp.Body = &moving{resp.Body, func() { slow.Reset(c.attemptTimeout) }}
+	if r.accept != "" { // takes as long as it moves
+		slow.Stop()
+		resp.Body = &moving{resp.Body, slow, c.attemptTimeout}
 	}
 	return used, read(resp)
 }
 
-// moving tells of each read of a body.
+// moving bounds each read of a body, and not what is done with it in between.
 type moving struct {
 	io.ReadCloser
-	tell func()
+	slow *time.Timer
+	most time.Duration
 }
 
 func (m *moving) Read(p []byte) (int, error) {
-	m.tell()
+	m.slow.Reset(m.most)
+	defer m.slow.Stop()
 	return m.ReadCloser.Read(p)
 }
 

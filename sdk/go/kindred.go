@@ -141,6 +141,8 @@ type call struct {
 	header  http.Header
 	timeout time.Duration
 	answer  *Answer
+
+	persists bool // it is repeated for as long as the timeout lets it
 }
 
 // WithIdempotencyKey names a POST by a key of the caller's, so that it takes

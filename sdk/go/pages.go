@@ -3,7 +3,6 @@ package kindred
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,11 +50,8 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 // connection that breaks ends it.
 func exported(ctx context.Context, c *caller, r request, opts []Option) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		r.exports = true
-		o := call{header: http.Header{}, timeout: cmp.Or(c.timeout, streamTimeout)}
-		for _, option := range opts {
-			option(&o)
-		}
+		r.accept = "application/x-ndjson"
+		o := c.with(streamTimeout, opts)
 		ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, ErrTimeout)
 		defer cancel()
 		begun, stopped := false, false
@@ -88,6 +84,8 @@ func exported(ctx context.Context, c *caller, r request, opts []Option) iter.Seq
 	}
 }
 
+var errLong = errors.New("a line is longer than 16 MiB")
+
 // readLine returns a line without its end. A last line that has none was cut.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
@@ -100,7 +98,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return line, err
 		case len(line) > longestLine:
-			return nil, errors.New("a line is longer than 16 MiB")
+			return nil, errLong
 		}
 	}
 }

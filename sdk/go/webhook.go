@@ -37,14 +37,16 @@ type Verifier struct {
 	Now       func() time.Time // time.Now where it is nil
 }
 
-// Event is what a delivery tells.
+// Event is what a delivery tells, or what was pulled or followed.
 type Event struct {
 	ID        string // `evt_…`, the same at every attempt and redelivery; empty in the contract's scheme
 	Type      EventType
 	Timestamp time.Time // when it was recorded
 	Test      bool
+	Erased    bool            // a user that was to be named by your own id is erased; never of a delivery
 	Data      any             // such as *MatchComputedData; json.RawMessage of a type that this SDK does not know
 	Raw       json.RawMessage // Data as it came
+	Body      []byte          // all of it as it came: of a delivery, or of what was followed, the bytes that are signed
 }
 
 // Verify checks a delivery's Standard Webhooks signatures, `v1` with the secrets
@@ -125,25 +127,37 @@ func (v Verifier) signed(signatures []string, message []byte) bool {
 
 // open reads an event whose signature is right.
 func (v Verifier) open(body []byte) (*Event, error) {
+	event, client, err := eventOf(body)
+	switch {
+	case err != nil:
+		return nil, err
+	case v.ClientID != "" && client != v.ClientID:
+		return nil, ErrOtherClient
+	}
+	event.ID = "" // it is not of what was signed
+	return event, nil
+}
+
+// eventOf reads an event and tells whose it is.
+func eventOf(body []byte) (event *Event, client string, err error) {
 	var out struct {
+		ID        string          `json:"id"`
 		Type      EventType       `json:"event_type"`
 		Data      json.RawMessage `json:"data"`
 		Timestamp time.Time       `json:"timestamp"`
 		Test      bool            `json:"test"`
+		Erased    bool            `json:"erased"`
 	}
 	if err := json.Unmarshal(body, &out); err != nil || out.Type == "" {
-		return nil, ErrEvent
+		return nil, "", ErrEvent
 	}
 	var of struct {
 		Client string `json:"client_id"`
 	}
 	if json.Unmarshal(out.Data, &of) != nil {
-		return nil, ErrEvent
+		return nil, "", ErrEvent
 	}
-	if v.ClientID != "" && of.Client != v.ClientID {
-		return nil, ErrOtherClient
-	}
-	event := &Event{Type: out.Type, Timestamp: out.Timestamp, Test: out.Test, Raw: out.Data}
+	event = &Event{ID: out.ID, Type: out.Type, Timestamp: out.Timestamp, Test: out.Test, Erased: out.Erased, Raw: out.Data, Body: body}
 	switch out.Type {
 	case EventTypeMatchComputed:
 		event.Data = new(MatchComputedData)
@@ -157,12 +171,12 @@ func (v Verifier) open(body []byte) (*Event, error) {
 		event.Data = new(ClusterDriftDetectedData)
 	default:
 		event.Data = out.Data
-		return event, nil
+		return event, of.Client, nil
 	}
 	if json.Unmarshal(out.Data, event.Data) != nil {
-		return nil, ErrEvent
+		return nil, "", ErrEvent
 	}
-	return event, nil
+	return event, of.Client, nil
 }
 
 // Sign makes the headers with which kindred would deliver a body, for tests of

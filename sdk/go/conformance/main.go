@@ -149,6 +149,8 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 			flat[strings.ToLower(name)] = h.Get(name)
 		}
 		return flat, err
+	case "events":
+		return d.events(ctx, c)
 	case "export":
 		lines, last := 0, ""
 		for line, err := range d.client(c.Client).History.Export(ctx) {
@@ -161,6 +163,38 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 	default:
 		return d.call(ctx, c)
 	}
+}
+
+func (d *driver) events(ctx context.Context, c command) (any, error) {
+	k, opts := d.client(c.Client).Events, optionsOf(c.Options, &kindred.Answer{})
+	var sequence iter.Seq2[*kindred.Event, error]
+	if c.Method == "pull" {
+		params, err := decoded(reflect.TypeFor[kindred.ListEventsParams](), c.Params)
+		if err != nil {
+			return nil, err
+		}
+		sequence = k.Pull(ctx, params.Interface().(kindred.ListEventsParams), opts...)
+	} else {
+		params, err := decoded(reflect.TypeFor[kindred.FollowEventsParams](), c.Params)
+		if err != nil {
+			return nil, err
+		}
+		sequence = k.Follow(ctx, params.Interface().(kindred.FollowEventsParams), opts...)
+	}
+	ids, count, last := []string{}, 0, map[string]any{}
+	for e, err := range sequence {
+		if err != nil {
+			return nil, err
+		}
+		if count++; count <= 1000 {
+			ids = append(ids, e.ID)
+		}
+		last = map[string]any{"event_type": e.Type, "data": e.Raw, "timestamp": e.Timestamp}
+		if count == c.Most {
+			break
+		}
+	}
+	return map[string]any{"ids": ids, "count": count, "last": last}, nil
 }
 
 func verify(c command) (any, error) {

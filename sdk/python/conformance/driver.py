@@ -66,6 +66,28 @@ def aside(c: Command) -> Any:
     return tracemalloc.get_traced_memory()[0]
 
 
+class Followed:
+    """What was told of events."""
+
+    def __init__(self, c: Command) -> None:
+        self.ids: list[str] = []
+        self.count, self.last, self.most = 0, None, c.get("most")
+
+    def enough(self, event: Any) -> bool:
+        self.count += 1
+        self.last = event
+        if self.count <= 1000:
+            self.ids.append(event["id"])
+        return self.count == self.most
+
+    def told(self) -> Any:
+        return {"ids": self.ids, "count": self.count, "last": self.last}
+
+
+def events_of(k: Any, c: Command) -> Any:
+    return getattr(k.events, c["method"])(**c.get("params", {}), **seconds(c.get("options", {})))
+
+
 def whole(value: Any, seen: list[kindred.Answer]) -> Any:
     last = seen[-1] if seen else None
     return {
@@ -102,6 +124,12 @@ def act(clients: dict[str, Kindred], c: Command) -> Any:
         return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
     if c["do"] == "client_id":
         return k.client_id()
+    if c["do"] == "events":
+        followed = Followed(c)
+        for event in events_of(k, c):
+            if followed.enough(event):
+                break
+        return followed.told()
     seen: list[kindred.Answer] = []
     out = k.history.export() if c["do"] == "export" else bound(k, c, seen)
     if not isinstance(out, Iterator):
@@ -125,6 +153,12 @@ async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
         return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
     if c["do"] == "client_id":
         return await k.client_id()
+    if c["do"] == "events":
+        followed = Followed(c)
+        async for event in events_of(k, c):
+            if followed.enough(event):
+                break
+        return followed.told()
     seen: list[kindred.Answer] = []
     out = k.history.export() if c["do"] == "export" else bound(k, c, seen)
     if not isinstance(out, AsyncIterator):

@@ -60,6 +60,18 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
     }
     case "sign":
       return sign(c.secrets?.[0] ?? "", c.client ?? "", c.now ?? 0, "match.computed", body.toString());
+    case "events": {
+      const ids: string[] = [];
+      let count = 0;
+      let last: unknown;
+      const options: CallOptions = { ...optionsOf(c.options ?? {}), signal };
+      for await (const event of c.method === "pull" ? k.events.pull(c.params, options) : k.events.follow(c.params, options)) {
+        if (++count <= 1000) ids.push(event.id);
+        last = event;
+        if (count === c.most) break;
+      }
+      return { ids, count, last };
+    }
     case "export": {
       let count = 0;
       let last = "";

@@ -2,6 +2,7 @@
 
 import { answer, clientInPath, done, exported, items, segment } from "./caller.js";
 import type { CallOptions, Caller, Lines } from "./caller.js";
+import { followed, pulled } from "./events.js";
 
 /** What a problem is called; a newer service may have more. */
 export type ProblemCode =
@@ -564,6 +565,47 @@ export class EventsAPI {
    */
   list(params: ListEventsParams = {}, options?: CallOptions): Promise<EventPage> {
     return answer(this.#c, { operation: "listEvents", method: "GET", path: `/api/v1/events`, query: { ...params } }, options);
+  }
+
+  /**
+   * Pull the events that webhooks tell of.
+   *
+   * Your public events in the order of the log, as far back as that goes, whatever subscriptions
+   * there are or were: each is the body of its delivery, byte for byte, with the event's id before
+   * it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go on; it
+   * never expires. Where your setting `webhook_user_ids` was `external_id`, users are named so for
+   * as long as they are there; of who was erased the `usr_…` id stays, and the event says
+   * `erased`. Test events are not among these.
+   *
+   * It fetches a page at a time and goes on behind the last event. With `wait` it never ends;
+   * without, behind the newest event. Where a connection breaks or a token ends it connects again,
+   * and tells of each event once. It fails where the service refuses it, or does not answer for 10
+   * minutes (`timeout`). To go on later, keep the id of the last event you are done with and pass
+   * it as `after`.
+   *
+   * `GET /api/v1/events`
+   */
+  pull(params: ListEventsParams = {}, options?: CallOptions): AsyncGenerator<PublicEvent, void, undefined> {
+    return pulled(this.#c, { operation: "listEvents", method: "GET", path: `/api/v1/events`, query: { ...params } }, options);
+  }
+
+  /**
+   * Follow the events that webhooks tell of.
+   *
+   * The same as Server-Sent Events, past ones first: `id` is the event's, `data` the body as
+   * webhooks send it; a comment comes every 15 s. A reader reconnects with `Last-Event-ID`, which
+   * counts more than `after`. Without either and without `since` the stream begins with the first
+   * event there is. It ends with the token, and within a second where that is revoked; a reader
+   * that is 1 MiB behind is cut.
+   *
+   * Where a connection breaks or a token ends it connects again, and tells of each event once. It
+   * fails where the service refuses it, or does not answer for 10 minutes (`timeout`). To go on
+   * later, keep the id of the last event you are done with and pass it as `after`.
+   *
+   * `GET /api/v1/events/stream`
+   */
+  follow(params: FollowEventsParams = {}, options?: CallOptions): AsyncGenerator<PublicEvent, void, undefined> {
+    return followed(this.#c, { operation: "followEvents", method: "GET", path: `/api/v1/events/stream`, query: { ...params } }, options);
   }
 }
 
@@ -1567,6 +1609,19 @@ export interface ListEventsParams {
    * `too_many_streams`.
    */
   wait?: number;
+}
+
+/** Narrows what `followEvents` answers; what is left out is not sent. */
+export interface FollowEventsParams {
+  /** Only events of these types, separated by commas. */
+  types?: Array<EventType>;
+  /**
+   * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
+   * of.
+   */
+  after?: string;
+  /** Only events from the first on that was recorded at this time or later. */
+  since?: string;
 }
 
 /** Narrows what `listUsers` answers; what is left out is not sent. */

@@ -7,7 +7,8 @@ export const version = "0.1.0";
 export const clientInPath = "{client_id}";
 
 const largestAnswer = 64 << 20; // bytes; a page is about 8 MiB
-const longestLine = 16 << 20; // characters of an export
+/** Characters of an export, or of an event. */
+export const longestLine = 16 << 20;
 const firstPause = 250;
 const longestPause = 10_000;
 const streamTimeout = 3_600_000;
@@ -58,6 +59,13 @@ export interface Request {
   lines?: Lines<unknown>;
   takesKey?: boolean;
   open?: boolean;
+  /** Of an answer that is streamed. */
+  accept?: string;
+  lastEventId?: string;
+  /** It is repeated for as long as its time lets it. */
+  persists?: boolean;
+  /** Ends the call in the place of its time. */
+  over?: AbortSignal;
 }
 
 interface Token {
@@ -103,6 +111,10 @@ export class Caller {
     return this.#s.base;
   }
 
+  get timeoutMs(): number | undefined {
+    return this.#s.timeoutMs;
+  }
+
   /** A token that is valid for a while. However many calls need a new one, the key is exchanged once. */
   token(): Promise<Token> {
     if (this.#current && performance.now() < this.#current.until) return Promise.resolve(this.#current);
@@ -123,15 +135,16 @@ export class Caller {
   /** Sends a request until `read` has taken an answer of 2xx, and repeats it where it may. */
   async send<T>(r: Request, options: CallOptions = {}, read: (response: Response, watch: (on: boolean) => void) => Promise<T>): Promise<T> {
     if (r.path.includes("\0")) throw new UsageError(`${r.operation}: an id is empty or made of dots`);
-    const headers = new Headers({ Accept: "application/json", "User-Agent": `kindred-typescript/${version}` });
+    const headers = new Headers({ Accept: r.accept ?? "application/json", "User-Agent": `kindred-typescript/${version}` });
     if (options.idempotencyKey !== undefined) headers.set("Idempotency-Key", options.idempotencyKey);
     else if (r.takesKey) headers.set("Idempotency-Key", crypto.randomUUID());
     if (options.ifMatch !== undefined) headers.set("If-Match", options.ifMatch);
     if (options.ifNoneMatch !== undefined) headers.set("If-None-Match", options.ifNoneMatch);
+    if (r.lastEventId !== undefined) headers.set("Last-Event-ID", r.lastEventId);
     if (options.eventual) headers.set("X-Kindred-Consistency", "eventual");
     const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
     const deadline = performance.now() + timeout;
-    const over = AbortSignal.timeout(Math.max(0, Math.ceil(timeout)));
+    const over = r.over ?? AbortSignal.timeout(Math.max(0, Math.ceil(timeout)));
     const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
     const again = r.lines === undefined || typeof r.lines === "string" || r.lines instanceof Uint8Array || Array.isArray(r.lines);
     let renewed = false;
@@ -140,7 +153,7 @@ export class Caller {
       let used: Token | undefined;
       let fault: unknown;
       try {
-        if (!r.open) used = await this.#waitForToken(ends);
+        if (!r.open) used = await this.#waitForToken(ends, r.persists === true);
         return await this.#attempt(r, headers, used, attempts, options, ends, read);
       } catch (e) {
         fault = e;
@@ -155,18 +168,18 @@ export class Caller {
         continue;
       }
       const pause = pauseBefore(r, fault, retries);
-      if (pause === undefined || retries >= this.#s.maxRetries || !again || performance.now() + pause > deadline) throw fault;
+      if (pause === undefined || (retries >= this.#s.maxRetries && !r.persists) || !again || performance.now() + pause > deadline) throw fault;
       retries++;
       await sleep(pause, ends);
     }
   }
 
   /** A call that gives up takes nobody's token away: it stops to wait, and the exchange goes on. */
-  async #waitForToken(ends: AbortSignal): Promise<Token> {
+  async #waitForToken(ends: AbortSignal, persists: boolean): Promise<Token> {
     try {
       return await unlessAborted(this.token(), ends);
     } catch (e) {
-      throw new Final(e);
+      throw persists ? e : new Final(e);
     }
   }
 
@@ -189,7 +202,6 @@ export class Caller {
       headers.set("Content-Type", "application/json");
       init.body = JSON.stringify(r.body);
     }
-    if (read === (readLines as unknown)) headers.set("Accept", "application/x-ndjson");
     const slow = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const watch = (on: boolean) => {
@@ -219,8 +231,8 @@ export class Caller {
 /** How long to wait before a fault may have passed, or undefined where it does not. */
 function pauseBefore(r: Request, fault: unknown, retries: number): number | undefined {
   const repeatable = r.method !== "PATCH" && r.lines === undefined && (r.method !== "POST" || r.takesKey === true || r.operation === "exchangeAPIKey");
-  const jitter = Math.random() * Math.min(longestPause, firstPause * 2 ** retries);
-  if (fault instanceof ConnectionError) return repeatable ? jitter : undefined;
+  const jitter = jitterOf(retries);
+  if (fault instanceof ConnectionError || fault instanceof TimeoutError /* of an exchange */) return repeatable ? jitter : undefined;
   if (!(fault instanceof RefusedError)) return undefined;
   const pause = Math.max(jitter, fault.retryAfterMs);
   switch (fault.status) {
@@ -236,6 +248,14 @@ function pauseBefore(r: Request, fault: unknown, retries: number): number | unde
     default:
       return undefined;
   }
+}
+
+/**
+ * How long to wait before a retry: any time up to twice what the one before had at most.
+ * @internal
+ */
+export function jitterOf(retries: number): number {
+  return Math.random() * Math.min(longestPause, firstPause * 2 ** retries);
 }
 
 /** @internal */
@@ -271,7 +291,7 @@ export async function* exported(c: Caller, r: Request, options: CallOptions = {}
   const stop = new AbortController();
   const signal = options.signal ? AbortSignal.any([stop.signal, options.signal]) : stop.signal;
   try {
-    yield* await c.send(r, { timeoutMs: streamTimeout, ...options, signal }, readLines);
+    yield* await c.send({ ...r, accept: "application/x-ndjson" }, { timeoutMs: streamTimeout, ...options, signal }, readLines);
   } finally {
     stop.abort();
   }
@@ -334,18 +354,20 @@ async function* linesIn(response: Response, watch: (on: boolean) => void): Async
   }
 }
 
-async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on: boolean) => void): AsyncGenerator<string, void, undefined> {
+/** @internal */
+export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on: boolean) => void): AsyncGenerator<string, void, undefined> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let rest = "";
   for await (const part of chunks(body)) {
-    watch(true);
     rest += decoder.decode(part, { stream: true });
     let begin = 0;
     for (let end = rest.indexOf("\n"); end >= 0; end = rest.indexOf("\n", begin)) {
+      watch(false); // who takes a line may take its time
       yield rest.slice(begin, end);
       begin = end + 1;
     }
     rest = rest.slice(begin);
+    watch(true);
     if (rest.length > longestLine) throw new AnswerError("a line is longer than 16 MiB");
   }
   if (rest !== "") throw new ConnectionError("the last line was cut");
@@ -401,7 +423,8 @@ function problemOf(response: Response, text: string): unknown {
   }
 }
 
-function mediaOf(type: string): string {
+/** @internal */
+export function mediaOf(type: string): string {
   return (type.split(";")[0] ?? "").trim().toLowerCase();
 }
 
@@ -432,8 +455,11 @@ function unlessAborted<T>(work: Promise<T>, ends: AbortSignal): Promise<T> {
   });
 }
 
-/** Waits, at most until the call ends; whoever called finds that out. */
-function sleep(ms: number, ends: AbortSignal): Promise<void> {
+/**
+ * Waits, at most until the call ends; whoever called finds that out.
+ * @internal
+ */
+export function sleep(ms: number, ends: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const stop = () => {
       clearTimeout(timer);

@@ -369,6 +369,43 @@ class AsyncEventsAPI:
         """
         return await self._c.answer(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def pull(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, limit: int | None = None, wait: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.PublicEvent]:
+        """Pull the events that webhooks tell of.
+
+        Your public events in the order of the log, as far back as that goes, whatever subscriptions
+        there are or were: each is the body of its delivery, byte for byte, with the event's id
+        before it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go
+        on; it never expires. Where your setting `webhook_user_ids` was `external_id`, users are
+        named so for as long as they are there; of who was erased the `usr_…` id stays, and the
+        event says `erased`. Test events are not among these.
+
+        It fetches a page at a time and goes on behind the last event. With `wait` it never ends;
+        without, behind the newest event. Where a connection breaks or a token ends it connects
+        again, and tells of each event once. It fails where the service refuses it, or does not
+        answer for 10 minutes (`timeout`). To go on later, keep the id of the last event you are
+        done with and pass it as `after`.
+
+        ``GET /api/v1/events``
+        """
+        return self._c.pulled(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
+    def follow(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.PublicEvent]:
+        """Follow the events that webhooks tell of.
+
+        The same as Server-Sent Events, past ones first: `id` is the event's, `data` the body as
+        webhooks send it; a comment comes every 15 s. A reader reconnects with `Last-Event-ID`,
+        which counts more than `after`. Without either and without `since` the stream begins with
+        the first event there is. It ends with the token, and within a second where that is revoked;
+        a reader that is 1 MiB behind is cut.
+
+        Where a connection breaks or a token ends it connects again, and tells of each event once.
+        It fails where the service refuses it, or does not answer for 10 minutes (`timeout`). To go
+        on later, keep the id of the last event you are done with and pass it as `after`.
+
+        ``GET /api/v1/events/stream``
+        """
+        return self._c.followed(Request("followEvents", "GET", "/api/v1/events/stream", query={"types": types, "after": after, "since": since}), Call(timeout=timeout, on_answer=on_answer))
+
 
 class AsyncUsersAPI:
     """Your end users and their traits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,7 @@ import httpx
 
 from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
+from ._events import EventParser, Place, checked
 from ._tokens import AsyncTokens
 from ._waiting import AsyncLines, pause_async, sent_async
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
@@ -72,7 +74,7 @@ class AsyncCaller:
     async def exported(self, r: Request, call: Call) -> AsyncIterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
         deadline = time.monotonic() + (call.timeout or self._s.timeout or common.STREAM_TIMEOUT)
-        response = await self._send(r, call, deadline, True)
+        response = await self._send(dataclasses.replace(r, accept="application/x-ndjson"), call, deadline, True)
         assert isinstance(response, httpx.Response)
         rest = bytearray()
         try:
@@ -94,18 +96,73 @@ class AsyncCaller:
         if rest:
             raise BrokenConnectionError("the last line was cut")
 
+    async def pulled(self, r: Request, call: Call) -> AsyncIterator[Any]:
+        """Read events page by page and go on behind the last. Where pages are waited for it ends with an error alone."""
+        place, soon = Place(), 0
+        query = dict(r.query)
+        waits = (query.get("wait") or 0) > 0
+        call = dataclasses.replace(call, timeout=call.timeout or self._s.timeout or common.SILENCE)
+        while True:
+            asked = time.monotonic()
+            page = await self.answer(dataclasses.replace(r, query=query, persists=True), call)
+            fresh = False
+            for event in page["data"]:
+                if place.take(event):
+                    fresh = True
+                    yield event
+            if page["data"] and not fresh:
+                raise AnswerError("its events are those of the page before")
+            if not page["has_more"] and not waits:
+                return
+            if page["last_id"]:
+                query |= {"after": page["last_id"], "since": None}
+            if page["data"] or time.monotonic() - asked >= common.TOO_SOON:
+                soon = 0
+            else:
+                soon += 1
+                await pause_async(common.jitter_of(soon))
+
+    async def followed(self, r: Request, call: Call) -> AsyncIterator[Any]:
+        """Read Server-Sent Events, and connect again behind the last. It ends with an error alone."""
+        place, failures = Place(), 0
+        bears = call.timeout or self._s.timeout or common.SILENCE
+        last = time.monotonic()
+        r = dataclasses.replace(r, accept="text/event-stream", persists=True)
+        lost: KindredError | None = None
+        while True:
+            if time.monotonic() - last > bears:
+                raise TookTooLongError("nothing came for too long") from lost
+            response = await self._send(r, call, last + bears, True)
+            assert isinstance(response, httpx.Response)
+            heard = False
+            try:
+                checked(response)
+                parser = EventParser()
+                async for part in response.aiter_bytes():
+                    for event in parser.feed(part):
+                        heard = True
+                        if event and place.take(event):
+                            yield event
+                            r = dataclasses.replace(r, last_event_id=event["id"])  # for the next connection
+                    last = time.monotonic()  # whoever takes an event may take its time
+            except httpx.HTTPError as cause:
+                lost = BrokenConnectionError("the connection broke")
+                lost.__cause__ = cause
+            finally:
+                await response.aclose()
+            failures = 0 if heard else failures + 1
+            await pause_async(common.jitter_of(failures))  # or a stream that ends whenever it began would be asked for without end
+
     async def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
         """Send a request until there is an answer of 2xx, and repeat it where it may be."""
         headers = common.common_headers(r, call)
-        if streams:
-            headers["Accept"] = "application/x-ndjson"
         renewed, retries, attempts = False, 0, 0
         while True:
             attempts += 1
             used: Token | None = None
             try:
                 if not r.open:
-                    used = await self._token(deadline)
+                    used = await self._token(deadline, r.persists)
                 return await self._attempt(r, call, headers, used, attempts, deadline, streams)
             except Final as last:
                 raise last.fault from None
@@ -121,17 +178,19 @@ class AsyncCaller:
                 self._tokens.refuse(used)
                 continue
             wait = common.pause_before(r, fault, retries)
-            if wait is None or retries >= self._s.max_retries or not r.rewindable or time.monotonic() + wait > deadline:
+            if wait is None or (retries >= self._s.max_retries and not r.persists) or not r.rewindable or time.monotonic() + wait > deadline:
                 raise fault
             retries += 1
             await pause_async(wait)
 
-    async def _token(self, deadline: float) -> Token:
+    async def _token(self, deadline: float, persists: bool) -> Token:
         try:
             return await self._tokens.get(max(0.001, deadline - time.monotonic()))
         except TimeoutError:
             raise Final(TookTooLongError("no token came in time")) from None
         except KindredError as e:
+            if persists:
+                raise
             raise Final(e) from None
 
     async def _attempt(

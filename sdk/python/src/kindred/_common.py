@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, UsageError
+from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 VERSION = "0.1.0"
 CLIENT = "{client_id}"
@@ -29,6 +29,9 @@ LONGEST_PAUSE = 10.0
 CALL_TIMEOUT = 60.0
 STREAM_TIMEOUT = 3600.0
 EXCHANGE_TIMEOUT = 60.0
+SILENCE = 600.0  # that a follower bears
+REMEMBERED = 1024  # ids of events
+TOO_SOON = 1.0  # for an empty page that was to be waited for
 RENEW_BEFORE = 30.0
 
 
@@ -58,6 +61,9 @@ class Request:
     lines: Any = None
     takes_key: bool = False
     open: bool = False
+    accept: str = ""  # of an answer that is streamed
+    last_event_id: str = ""
+    persists: bool = False  # it is repeated for as long as its time lets it
 
     @property
     def repeatable(self) -> bool:
@@ -156,7 +162,7 @@ def segment(id: str) -> str:
 def common_headers(r: Request, call: Call) -> dict[str, str]:
     if "\0" in r.path:
         raise UsageError(f"{r.operation}: an id is empty or made of dots")
-    headers = {"Accept": "application/json", "User-Agent": f"kindred-python/{VERSION}"}
+    headers = {"Accept": r.accept or "application/json", "User-Agent": f"kindred-python/{VERSION}"}
     if call.idempotency_key is not None:
         headers["Idempotency-Key"] = call.idempotency_key
     elif r.takes_key:
@@ -165,6 +171,8 @@ def common_headers(r: Request, call: Call) -> dict[str, str]:
         headers["If-Match"] = call.if_match
     if call.if_none_match is not None:
         headers["If-None-Match"] = call.if_none_match
+    if r.last_event_id:
+        headers["Last-Event-ID"] = r.last_event_id
     if call.eventual:
         headers["X-Kindred-Consistency"] = "eventual"
     return headers
@@ -204,10 +212,15 @@ def whole(lines: Any) -> bytes | None:
     return lines if isinstance(lines, bytes) else None
 
 
+def jitter_of(retries: int) -> float:
+    """How long to wait before a retry: any time up to twice what the one before had at most."""
+    return random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(retries, 10)))
+
+
 def pause_before(r: Request, fault: KindredError, retries: int) -> float | None:
     """How long to wait before a fault may have passed, or None where it does not."""
-    jitter = random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**retries))
-    if isinstance(fault, BrokenConnectionError):
+    jitter = jitter_of(retries)
+    if isinstance(fault, (BrokenConnectionError, TookTooLongError)):  # the latter of an exchange
         return jitter if r.repeatable else None
     if not isinstance(fault, RefusedError):
         return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import httpx
 
 from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
+from ._events import EventParser, Place, checked
 from ._tokens import Tokens
 from ._waiting import Lines, pause, sent
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
@@ -73,7 +75,7 @@ class Caller:
     def exported(self, r: Request, call: Call) -> Iterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
         deadline = time.monotonic() + (call.timeout or self._s.timeout or common.STREAM_TIMEOUT)
-        response = self._send(r, call, deadline, True)
+        response = self._send(dataclasses.replace(r, accept="application/x-ndjson"), call, deadline, True)
         assert isinstance(response, httpx.Response)
         rest = bytearray()
         try:
@@ -95,18 +97,73 @@ class Caller:
         if rest:
             raise BrokenConnectionError("the last line was cut")
 
+    def pulled(self, r: Request, call: Call) -> Iterator[Any]:
+        """Read events page by page and go on behind the last. Where pages are waited for it ends with an error alone."""
+        place, soon = Place(), 0
+        query = dict(r.query)
+        waits = (query.get("wait") or 0) > 0
+        call = dataclasses.replace(call, timeout=call.timeout or self._s.timeout or common.SILENCE)
+        while True:
+            asked = time.monotonic()
+            page = self.answer(dataclasses.replace(r, query=query, persists=True), call)
+            fresh = False
+            for event in page["data"]:
+                if place.take(event):
+                    fresh = True
+                    yield event
+            if page["data"] and not fresh:
+                raise AnswerError("its events are those of the page before")
+            if not page["has_more"] and not waits:
+                return
+            if page["last_id"]:
+                query |= {"after": page["last_id"], "since": None}
+            if page["data"] or time.monotonic() - asked >= common.TOO_SOON:
+                soon = 0
+            else:
+                soon += 1
+                pause(common.jitter_of(soon))
+
+    def followed(self, r: Request, call: Call) -> Iterator[Any]:
+        """Read Server-Sent Events, and connect again behind the last. It ends with an error alone."""
+        place, failures = Place(), 0
+        bears = call.timeout or self._s.timeout or common.SILENCE
+        last = time.monotonic()
+        r = dataclasses.replace(r, accept="text/event-stream", persists=True)
+        lost: KindredError | None = None
+        while True:
+            if time.monotonic() - last > bears:
+                raise TookTooLongError("nothing came for too long") from lost
+            response = self._send(r, call, last + bears, True)
+            assert isinstance(response, httpx.Response)
+            heard = False
+            try:
+                checked(response)
+                parser = EventParser()
+                for part in response.iter_bytes():
+                    for event in parser.feed(part):
+                        heard = True
+                        if event and place.take(event):
+                            yield event
+                            r = dataclasses.replace(r, last_event_id=event["id"])  # for the next connection
+                    last = time.monotonic()  # whoever takes an event may take its time
+            except httpx.HTTPError as cause:
+                lost = BrokenConnectionError("the connection broke")
+                lost.__cause__ = cause
+            finally:
+                response.close()
+            failures = 0 if heard else failures + 1
+            pause(common.jitter_of(failures))  # or a stream that ends whenever it began would be asked for without end
+
     def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
         """Send a request until there is an answer of 2xx, and repeat it where it may be."""
         headers = common.common_headers(r, call)
-        if streams:
-            headers["Accept"] = "application/x-ndjson"
         renewed, retries, attempts = False, 0, 0
         while True:
             attempts += 1
             used: Token | None = None
             try:
                 if not r.open:
-                    used = self._token(deadline)
+                    used = self._token(deadline, r.persists)
                 return self._attempt(r, call, headers, used, attempts, deadline, streams)
             except Final as last:
                 raise last.fault from None
@@ -122,17 +179,19 @@ class Caller:
                 self._tokens.refuse(used)
                 continue
             wait = common.pause_before(r, fault, retries)
-            if wait is None or retries >= self._s.max_retries or not r.rewindable or time.monotonic() + wait > deadline:
+            if wait is None or (retries >= self._s.max_retries and not r.persists) or not r.rewindable or time.monotonic() + wait > deadline:
                 raise fault
             retries += 1
             pause(wait)
 
-    def _token(self, deadline: float) -> Token:
+    def _token(self, deadline: float, persists: bool) -> Token:
         try:
             return self._tokens.get(max(0.001, deadline - time.monotonic()))
         except TimeoutError:
             raise Final(TookTooLongError("no token came in time")) from None
         except KindredError as e:
+            if persists:
+                raise
             raise Final(e) from None
 
     def _attempt(
