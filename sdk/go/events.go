@@ -27,9 +27,9 @@ var (
 
 // place is where a follower is. It passes over events that come twice.
 type place struct {
-	seen map[string]bool
-	ring [remembered]string // the ids in seen
-	next int
+	seen  map[string]bool
+	order [remembered]string // the ids in seen
+	next  int
 }
 
 // take says whether an event is new.
@@ -40,8 +40,8 @@ func (p *place) take(id string) bool {
 	if p.seen == nil {
 		p.seen = make(map[string]bool, remembered)
 	}
-	delete(p.seen, p.ring[p.next])
-	p.ring[p.next], p.seen[id] = id, true
+	delete(p.seen, p.order[p.next])
+	p.order[p.next], p.seen[id] = id, true
 	p.next = (p.next + 1) % remembered
 	return true
 }
