@@ -13,8 +13,10 @@ import (
 	"kindred/projections"
 )
 
+// limit: requests | intervals of a series of statistics | {maxIntervals} | 422 `invalid`
+const maxIntervals = 1_000
+
 const (
-	maxIntervals = 1_000
 	defaultDays  = 30
 	defaultHours = 48
 )
