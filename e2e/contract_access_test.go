@@ -43,7 +43,7 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"PATCH", "/api/v1/users/usr_x", "write admin"},
 		{"DELETE", "/api/v1/users/usr_x", "admin erase"},
 		{"GET", "/api/v1/users/usr_x/matches", "read admin read:user"},
-		{"POST", "/api/v1/users/usr_x/matches", "write admin"},
+		{"POST", "/api/v1/users/usr_x/matches", "read write admin"},
 		{"GET", "/api/v1/traits", "read admin"},
 		{"PATCH", "/api/v1/traits", "write admin"},
 		{"GET", "/api/v1/matching/sweep", "read admin"},

@@ -100,6 +100,43 @@ func TestPullTellsWhatWebhooksTold(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+	t.Run("the newest first", func(t *testing.T) {
+		backwards := slices.Clone(told)
+		slices.Reverse(backwards)
+		for _, types := range []string{"", "&types=match.computed,clustering.failed"} {
+			first := p.pull("?order=desc&limit=2" + types)
+			rest := p.pull("?order=desc&limit=2&after=" + *first.LastID + types)
+			if !first.HasMore || rest.HasMore || !slices.Equal(backwards, append(texts(first), texts(rest)...)) {
+				t.Errorf("%+v, then %+v", first, rest)
+			}
+		}
+		got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", p.get("/api/v1/events?order=desc&wait=1"))
+		if len(got.Errors) != 1 || got.Errors[0].Pointer != "wait" {
+			t.Errorf("%+v", got.Errors)
+		}
+	})
+	t.Run("the history shows the newest first, too", func(t *testing.T) {
+		var all, backwards []int64
+		for _, e := range want[httpapi.HistoryPage](t, http.StatusOK, p.get(p.under("/history?limit=200"))).Data {
+			all = append(all, e.Ordinal)
+		}
+		for query := "/history?order=desc&limit=3"; ; {
+			page := want[httpapi.HistoryPage](t, http.StatusOK, p.get(p.under(query)))
+			for _, e := range page.Data {
+				backwards = append(backwards, e.Ordinal)
+			}
+			if page.NextCursor == nil {
+				break
+			}
+			query = "/history?order=desc&limit=3&cursor=" + *page.NextCursor
+		}
+		slices.Reverse(backwards)
+		if len(all) < 4 || !slices.Equal(all, backwards) {
+			t.Errorf("in order %v, the newest first %v", all, backwards)
+		}
+		cursor := want[httpapi.HistoryPage](t, http.StatusOK, p.get(p.under("/history?order=desc&limit=3"))).NextCursor
+		wantProblem(t, http.StatusBadRequest, "bad_cursor", p.get(p.under("/history?limit=3&cursor="+*cursor)))
+	})
 	t.Run("the history knows the event by the same id", func(t *testing.T) {
 		history := want[httpapi.HistoryPage](t, http.StatusOK, p.get(p.under("/history?type=match.computed")))
 		for i, e := range history.Data {

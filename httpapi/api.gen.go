@@ -574,6 +574,24 @@ func (e MatchComputedDeliveryEventType) Valid() bool {
 	}
 }
 
+// Defines values for Order.
+const (
+	OrderAsc  Order = "asc"
+	OrderDesc Order = "desc"
+)
+
+// Valid indicates whether the value is a known member of the Order enum.
+func (e Order) Valid() bool {
+	switch e {
+	case OrderAsc:
+		return true
+	case OrderDesc:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PublicEventErased.
 const (
 	PublicEventErasedTrue PublicEventErased = true
@@ -2302,7 +2320,7 @@ type EventDelivery struct {
 	union json.RawMessage
 }
 
-// EventPage A page of events, in the order of the log.
+// EventPage A page of events, in the order that was asked for.
 type EventPage struct {
 	// Data The events.
 	Data []PublicEvent `json:"data"`
@@ -2355,7 +2373,7 @@ type Feed struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// FeedImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+// FeedImpressionID Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is `preview`, and names nothing.
 type FeedImpressionID = string
 
 // FeedItem A user or a campaign; `type` says which.
@@ -2365,7 +2383,7 @@ type FeedItem struct {
 	CampaignID *string `json:"campaign_id,omitempty"`
 	ExternalID *string `json:"external_id,omitempty"`
 
-	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is `preview`, and names nothing.
 	ImpressionID FeedImpressionID `json:"impression_id"`
 
 	// Reason Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately, nothing is known of whose feed it is yet, or to learn how it is received.
@@ -2472,7 +2490,7 @@ type HistoryHash = string
 
 // HistoryPage defines model for HistoryPage.
 type HistoryPage struct {
-	// Data Events in the order of the log.
+	// Data Events in the order that was asked for.
 	Data []HistoryEvent `json:"data"`
 
 	// NextCursor Where the next page starts; null after the last.
@@ -2694,7 +2712,7 @@ type ImportResult struct {
 
 // Interaction A recorded interaction.
 type Interaction struct {
-	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is `preview`, and names nothing.
 	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
 
 	// ItemID The user, `usr_…`, or the campaign, `cam_…`.
@@ -3040,7 +3058,7 @@ type NewEngagement struct {
 //
 // Example: {"item_id":"ext:u2","type":"click"}
 type NewInteraction struct {
-	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire.
+	// ImpressionID Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is `preview`, and names nothing.
 	ImpressionID *FeedImpressionID `json:"impression_id,omitempty"`
 
 	// ItemID The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about.
@@ -3113,6 +3131,9 @@ type NewWebhook struct {
 
 // NextCursor Where the next page starts; null after the last.
 type NextCursor = string
+
+// Order `asc` is the order of the log; `desc` begins with the newest.
+type Order string
 
 // Pacing Where `ends_at` is set, the budget is spread evenly over the time until then.
 type Pacing struct {
@@ -4126,6 +4147,9 @@ type ListHistoryParams struct {
 	// Personal `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in `erased`.
 	Personal *ListHistoryParamsPersonal `form:"personal,omitempty" json:"personal,omitempty"`
 
+	// Order `asc` is the order of the log; `desc` begins with the newest.
+	Order *Order `form:"order,omitempty" json:"order,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -4270,11 +4294,14 @@ type ListEventsParams struct {
 	// Types Only events of these types, separated by commas.
 	Types FollowedTypes `form:"types,omitempty" json:"types,omitempty"`
 
-	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of.
+	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of. Where the newest come first, behind it are older ones.
 	After *AfterEvent `form:"after,omitempty" json:"after,omitempty"`
 
 	// Since Only events from the first on that was recorded at this time or later.
 	Since *SinceTime `form:"since,omitempty" json:"since,omitempty"`
+
+	// Order `asc` is the order of the log; `desc` begins with the newest.
+	Order *Order `form:"order,omitempty" json:"order,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
@@ -4288,7 +4315,7 @@ type FollowEventsParams struct {
 	// Types Only events of these types, separated by commas.
 	Types FollowedTypes `form:"types,omitempty" json:"types,omitempty"`
 
-	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of.
+	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of. Where the newest come first, behind it are older ones.
 	After *AfterEvent `form:"after,omitempty" json:"after,omitempty"`
 
 	// Since Only events from the first on that was recorded at this time or later.
@@ -4357,6 +4384,9 @@ type PutUserParams struct {
 type GetFeedParams struct {
 	// ConsentLayerID Only users who have granted this layer, by the traits that it permits. The user must have granted it too (409 `consent_missing`).
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
+
+	// Record `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as shown, and each `impression_id` is `preview`.
+	Record *bool `form:"record,omitempty" json:"record,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
@@ -5449,6 +5479,19 @@ func (siw *ServerInterfaceWrapper) ListHistory(w http.ResponseWriter, r *http.Re
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "personal"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "personal", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "order" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "order", r.URL.Query(), &params.Order, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "order"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "order", Err: err})
 		}
 		return
 	}
@@ -6971,6 +7014,19 @@ func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Req
 		return
 	}
 
+	// ------------- Optional query parameter "order" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "order", r.URL.Query(), &params.Order, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "order"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "order", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -7607,6 +7663,19 @@ func (siw *ServerInterfaceWrapper) GetFeed(w http.ResponseWriter, r *http.Reques
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "consent_layer_id"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "record" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "record", r.URL.Query(), &params.Record, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "record"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "record", Err: err})
 		}
 		return
 	}

@@ -52,6 +52,7 @@ var closedLists = map[string]string{
 	"JWK.crv":                        "",
 	"JWK.kty":                        "",
 	"KeyScope":                       "domain:ScopeAdmin -audit",
+	"Order":                          "",
 	"ProblemCode":                    "", // TestTheContractNamesEveryCode
 	"Rebuild.phase":                  "eventstore/projector:Building =waiting =done =failed",
 	"Role":                           "domain:RoleOwner",

@@ -239,6 +239,7 @@ type Filter struct {
 	From, To            time.Time // recorded at or after, and before
 	After               int64     // ordinal; -1: from the beginning
 	Below               int64     // ordinal; 0: to the end
+	Newest              bool      // first
 }
 
 const (
@@ -249,7 +250,8 @@ const (
 	// The clocks of those who record a client's events are less than an hour apart:
 	// by that, an index tells which ordinals a time concerns.
 	entriesOf = `SELECT w.ordinal, w.position, w.hash, w.fits, w.n = $3 AS last FROM (
-	SELECT e.ordinal, e.position, e.hash, row_number() OVER (ORDER BY e.ordinal) AS n, `
+	SELECT e.ordinal, e.position, e.hash, row_number() OVER (ORDER BY e.ordinal`
+	entriesWalk   = `) AS n, `
 	entriesAfter  = `true AS fits FROM history_events e WHERE e.client = $1 AND e.ordinal > $2`
 	entriesBelow  = ` AND e.ordinal < $%d`
 	entriesStream = ` AND hashtextextended(e.stream, 0) = hashtextextended($%[1]d, 0) AND e.stream = $%[1]d`
@@ -262,12 +264,14 @@ const (
 	fitsType    = `e.type = $%d AND `
 	fitsFrom    = `e.recorded_at >= $%d AND `
 	fitsTo      = `e.recorded_at < $%d AND `
-	entriesPage = ` ORDER BY e.ordinal LIMIT $3) w WHERE w.fits OR w.n = $3 ORDER BY w.ordinal LIMIT $%d`
+	entriesBy   = ` ORDER BY e.ordinal`
+	entriesFit  = ` LIMIT $3) w WHERE w.fits OR w.n = $3 ORDER BY w.ordinal`
+	entriesPage = ` LIMIT $%d`
 )
 
-// List returns entries of a client in order. It looks at 5,000 at most: more is
-// the ordinal after which to go on where fewer than limit were found among those;
-// nil: there are no more.
+// List returns entries of a client in order, or the newest first. It looks at 5,000
+// at most: more is the ordinal after which, or below which, to go on where fewer than
+// limit were found among those; nil: there are no more.
 // Faults: building, quarantined, stale.
 func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) (found []Entry, more *int64, err error) {
 	fits, w := where{args: []any{f.After, maxWalk}}, where{}
@@ -298,18 +302,23 @@ func (m History) List(ctx context.Context, client id.Client, eventual bool, f Fi
 		argue(&w, entriesTo, f.To)
 		argue(&fits, fitsTo, f.To)
 	}
+	order := ""
+	if f.Newest {
+		order = " DESC"
+	}
+	w.sql += entriesBy + order + entriesFit + order
 	argue(&w, entriesPage, limit)
 	type row struct {
 		Entry
 		fits, last bool
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, entriesOf+fits.sql+entriesAfter+w.sql, fits.args,
+	rows, err := query(ctx, m.Reader, m, client, eventual, entriesOf+order+entriesWalk+fits.sql+entriesAfter+w.sql, fits.args,
 		func(r *row) []any { return []any{&r.Ordinal, text(&r.Position), hashInto{&r.Hash}, &r.fits, &r.last} })
 	for _, r := range rows {
 		if r.fits {
 			found = append(found, r.Entry)
 		}
-		if r.last && len(found) < limit {
+		if r.last && len(found) < limit && !(f.Newest && r.Ordinal == 0) {
 			more = &r.Ordinal
 		}
 	}

@@ -132,6 +132,9 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 		"late events of a type":       entries(projections.Filter{After: -1, Type: "often", From: at(90_000), To: at(90_010)}),
 		"a rare pair of two common":   entries(projections.Filter{After: -1, Type: "seldom", Actor: "often"}),
 		"all events":                  entries(projections.Filter{After: 5}),
+		"the newest events":           entries(projections.Filter{After: -1, Newest: true}),
+		"the newest of a rare type":   entries(projections.Filter{After: -1, Newest: true, Type: "rare"}),
+		"the newest of a stream":      entries(projections.Filter{After: -1, Newest: true, Stream: "user-1"}),
 		"campaigns of a rare status": func() (int, error) {
 			found, err := campaigns.List(t.Context(), w.acme, true, &running, page)
 			return len(found), err
@@ -211,20 +214,32 @@ FROM generate_series(0, 20000) n`, string(w.acme)); err != nil {
 		"up to a time":          {projections.Filter{To: time.Unix(100, 0)}, 70, 1},
 		"of a type by an index": {projections.Filter{Type: "rare"}, 4, 1},
 	} {
-		found, pages := 0, 0
-		for tt.filter.After = -1; ; {
-			page, more, err := history.List(t.Context(), w.acme, true, tt.filter, 1000)
-			if err != nil {
-				t.Fatal(name, err)
+		for _, newest := range []bool{false, true} {
+			found, pages := []int64{}, 0
+			for tt.filter.After, tt.filter.Below, tt.filter.Newest = -1, 0, newest; ; {
+				page, more, err := history.List(t.Context(), w.acme, true, tt.filter, 1000)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				for _, entry := range page {
+					found = append(found, entry.Ordinal)
+				}
+				pages++
+				if more == nil {
+					break
+				}
+				if newest {
+					tt.filter.Below = *more
+				} else {
+					tt.filter.After = *more
+				}
 			}
-			found, pages = found+len(page), pages+1
-			if more == nil {
-				break
+			if newest {
+				slices.Reverse(found)
 			}
-			tt.filter.After = *more
-		}
-		if found != tt.want || pages > tt.pages {
-			t.Errorf("%s: %d events on %d pages, not %d on %d at most", name, found, pages, tt.want, tt.pages)
+			if len(found) != tt.want || !slices.IsSorted(found) || pages > tt.pages {
+				t.Errorf("%s, newest first %v: %d events on %d pages, not %d on %d at most", name, newest, len(found), pages, tt.want, tt.pages)
+			}
 		}
 	}
 }

@@ -172,8 +172,10 @@ const (
 	placeOfEvent   = `SELECT e.position FROM public_events e WHERE e.client = $1 AND e.event = $2`
 	publicColumns  = `e.client, e.position, e.event, e.type, e.body, e.external_ids`
 	publicPage     = ` ORDER BY e.position LIMIT $%d`
+	publicNewest   = ` ORDER BY e.position DESC LIMIT $%d`
 	publicOfClient = `SELECT ` + publicColumns + ` FROM public_events e WHERE e.client = $1`
 	publicAfter    = ` AND e.position > $%d`
+	publicBefore   = ` AND e.position < $%d`
 	publicSince    = ` AND e.position >= (SELECT s.position FROM public_events s
 	WHERE s.client = $1 AND s.reached >= $%d ORDER BY s.reached, s.position LIMIT 1)`
 	// Each type is a walk of its index of its own: one for several is in no order.
@@ -190,27 +192,40 @@ func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool
 	return only(found, err, fault.NewInvalid(fault.Field{Pointer: "after", Detail: "is no event of yours that webhooks tell of"}))
 }
 
-// List returns a page of the public events of a client, in the order of the log,
-// with users named as the client does: of some types, or of all where there are
-// none, from the first on that was recorded at since or later.
+// PublicQuery selects public events.
+type PublicQuery struct {
+	Since  time.Time // from the first on that was recorded then or later; zero: from the beginning
+	Types  []string  // none: all
+	Newest bool      // first; a page then ends where the next one, of older events, begins
+	Page
+}
+
+// List returns a page of the public events of a client, in the order of the log or
+// the newest first, with users named as the client does.
 // Faults: building, quarantined, stale.
-func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool, since time.Time, types []string, page Page) ([]PublicEvent, error) {
+func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool, q PublicQuery) ([]PublicEvent, error) {
 	var w where
-	narrow := func() {
-		w.and(publicAfter, string(page.After))
-		if !since.IsZero() {
-			w.and(publicSince, since)
-		}
-		w.and(publicPage, page.Limit)
+	beyond, ordered := publicAfter, publicPage
+	if q.Newest {
+		beyond, ordered = publicBefore, publicNewest
 	}
-	if len(types) == 0 {
+	narrow := func() {
+		if !q.Newest || q.After != eventstore.Start {
+			w.and(beyond, string(q.After))
+		}
+		if !q.Since.IsZero() {
+			w.and(publicSince, q.Since)
+		}
+		w.and(ordered, q.Limit)
+	}
+	if len(q.Types) == 0 {
 		w.sql = publicOfClient
 		narrow()
 	} else {
-		w.and(publicOfTypes, types)
+		w.and(publicOfTypes, q.Types)
 		narrow()
 		w.sql += `) e`
-		w.and(publicPage, page.Limit)
+		w.and(ordered, q.Limit)
 	}
 	found, err := queryPage(ctx, m.Reader, m, client, eventual, w.sql, w.args, (*PublicEvent).columns, (*PublicEvent).Size)
 	if err != nil {

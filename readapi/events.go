@@ -32,11 +32,17 @@ func (a *API) ListEvents(ctx context.Context, r httpapi.ListEventsRequestObject)
 	}
 	limit, wait := httpapi.Or(p.Limit, defaultEvents), time.Duration(httpapi.Or(p.Wait, 0))*time.Second
 	var found []projections.PublicEvent
+	newest := httpapi.Or(p.Order, httpapi.OrderAsc) == httpapi.OrderDesc
+	if newest && wait > 0 {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "wait", Detail: "is for events in their order: none comes behind the oldest"})
+	}
 	if wait == 0 {
 		model := projections.PublicEvents{Reader: a.Reader}
 		_, eventual := asked(ctx)
-		// One more than is asked for tells whether there are more.
-		found, err = model.List(ctx, q.Client, eventual, q.Since, q.Types, projections.Page{After: q.After, Limit: limit + 1})
+		found, err = model.List(ctx, q.Client, eventual, projections.PublicQuery{
+			Since: q.Since, Types: q.Types, Newest: newest,
+			Page: projections.Page{After: q.After, Limit: limit + 1}, // one more tells whether there are more
+		})
 	} else {
 		found, err = a.Streams.Await(ctx, q, limit+1, wait)
 	}

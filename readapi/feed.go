@@ -6,7 +6,6 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
-	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/projections"
 	"kindred/projections/feeds"
@@ -23,14 +22,20 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 	if err != nil {
 		return nil, err
 	}
-	request := feeds.Request{Client: client, User: user, Within: within, Eventual: eventual, Limit: httpapi.PageSize(r.Params.Limit)}
+	request := feeds.Request{
+		Client: client, User: user, Within: within, Eventual: eventual, Preview: !httpapi.Or(r.Params.Record, true),
+		Limit: httpapi.PageSize(r.Params.Limit),
+	}
 	list := filtered("feed", string(user), string(request.Within.Layer))
+	if request.Preview {
+		list = filtered(list, "preview") // its cursor is for a preview, too
+	}
 	page, err := a.feedPage(ctx, request, list, r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	answer := httpapi.GetFeed200JSONResponse{
-		Data: each(page.Items, func(i feeds.Item) httpapi.FeedItem { return a.feedItem(client, user, page, i) }),
+		Data: each(page.Items, func(i feeds.Item) httpapi.FeedItem { return a.feedItem(request, page, i) }),
 	}
 	if page.Next != nil {
 		answer.NextCursor = new(a.Cursors.Encode(client, list, page.Next.String()))
@@ -68,17 +73,23 @@ func (a *API) feedPage(ctx context.Context, r feeds.Request, list string, cursor
 	return a.Feeds.Next(ctx, r, at)
 }
 
-func (a *API) feedItem(client id.Client, user id.User, page feeds.Page, i feeds.Item) httpapi.FeedItem {
+// previewed is the impression id of what is shown to nobody.
+const previewed = "preview"
+
+func (a *API) feedItem(r feeds.Request, page feeds.Page, i feeds.Item) httpapi.FeedItem {
 	out := httpapi.FeedItem{
 		Type: httpapi.FeedItemType(i.Kind.String()), Reason: httpapi.FeedReason(i.Reason.String()), Score: i.Score,
 	}
 	if i.Kind == feeds.Campaign {
 		out.CampaignID, out.ImpressionID = new(string(i.Campaign)), string(i.Impression)
-		return out
+	} else {
+		out.UserID, out.ExternalID = &i.User, &i.ExternalID
+		out.ImpressionID = a.Cursors.EncodeShowing(r.Client, r.User, httpapi.Showing{
+			Feed: fmt.Sprintf("%x", page.Snapshot[:]), Position: i.Position, Item: string(i.User),
+		})
 	}
-	out.UserID, out.ExternalID = &i.User, &i.ExternalID
-	out.ImpressionID = a.Cursors.EncodeShowing(client, user, httpapi.Showing{
-		Feed: fmt.Sprintf("%x", page.Snapshot[:]), Position: i.Position, Item: string(i.User),
-	})
+	if r.Preview {
+		out.ImpressionID = previewed
+	}
 	return out
 }

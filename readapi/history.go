@@ -48,6 +48,7 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 	f := projections.Filter{
 		Stream: httpapi.Or(p.Stream, ""), Type: httpapi.Or(p.Type, ""), Actor: httpapi.Or(p.Actor, ""),
 		From: httpapi.Or(p.From, time.Time{}), To: httpapi.Or(p.To, time.Time{}), After: httpapi.Or(p.After, -1),
+		Newest: httpapi.Or(p.Order, httpapi.OrderAsc) == httpapi.OrderDesc,
 	}
 	if httpapi.CallFrom(ctx).Lines {
 		if f != (projections.Filter{After: -1}) || p.Limit != nil || p.Cursor != nil {
@@ -59,12 +60,19 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 	}
 	list := filtered("history", f.Stream, f.Type, f.Actor, f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano),
 		strconv.FormatInt(f.After, 10))
+	if f.Newest {
+		list = filtered(list, string(httpapi.OrderDesc))
+	}
 	page, err := a.page(client, list, p.Limit, p.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	if page.After != eventstore.Start {
-		if f.After, err = strconv.ParseInt(string(page.After), 10, 64); err != nil {
+		from := &f.After
+		if f.Newest {
+			from = &f.Below
+		}
+		if *from, err = strconv.ParseInt(string(page.After), 10, 64); err != nil {
 			return nil, errCursor()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -27,6 +28,9 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 			}
 			in.Layer = layer
 		}
+	}
+	if in.Record && !httpapi.PrincipalFrom(ctx).May("write") {
+		return nil, fault.New(fault.Forbidden, "missing_scope", "Recording matches takes a token with the scope write; record may be false.")
 	}
 	c := call(ctx)
 	found, err := a.Commands.ComputeMatches(ctx, c, in)

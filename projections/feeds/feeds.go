@@ -61,7 +61,8 @@ type Request struct {
 	User     id.User
 	Within   event.Within // a consent layer that the user has granted, or none
 	Eventual bool
-	Limit    int // 1 to 200
+	Preview  bool // campaigns on it are not recorded as shown
+	Limit    int  // 1 to 200
 }
 
 // A feed is as deep as ten pages, within bounds.

@@ -135,7 +135,9 @@ func (s *Streams) List(ctx context.Context, q Query, limit int) ([]projections.P
 		return nil, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many streams begin at once. Try again.").After(time.Second)))
 	}
 	defer s.reading.Give(string(q.Client))
-	return s.events.List(ctx, q.Client, false, q.Since, q.Types, projections.Page{After: q.After, Limit: limit})
+	return s.events.List(ctx, q.Client, false, projections.PublicQuery{
+		Since: q.Since, Types: q.Types, Page: projections.Page{After: q.After, Limit: limit},
+	})
 }
 
 // Await reads a page once there is something on it, or after wait, when it may be

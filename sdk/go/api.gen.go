@@ -548,10 +548,12 @@ type ListEventsParams struct {
 	// Only events of these types, separated by commas.
 	Types []EventType `json:"types,omitzero"`
 	// Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-	// of.
+	// of. Where the newest come first, behind it are older ones.
 	After string `json:"after,omitzero"`
 	// Only events from the first on that was recorded at this time or later.
 	Since time.Time `json:"since,omitzero"`
+	// `asc` is the order of the log; `desc` begins with the newest.
+	Order Order `json:"order,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// Up to so many seconds the answer is held back until there is an event. At most 100 such requests
@@ -565,6 +567,7 @@ func (p ListEventsParams) query() query {
 	q.add("types", p.Types)
 	q.add("after", p.After)
 	q.add("since", p.Since)
+	q.add("order", p.Order)
 	q.add("limit", p.Limit)
 	q.add("wait", p.Wait)
 	return q
@@ -572,12 +575,12 @@ func (p ListEventsParams) query() query {
 
 // List: Pull the events that webhooks tell of.
 //
-// Your public events in the order of the log, as far back as that goes, whatever subscriptions
-// there are or were: each is the body of its delivery, byte for byte, with the event's id before
-// it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go on; it never
-// expires. Where your setting `webhook_user_ids` was `external_id`, users are named so for as long
-// as they are there; of who was erased the `usr_…` id stays, and the event says `erased`. Test
-// events are not among these.
+// Your public events in the order of the log, or with `order=desc` the newest first, as far back as
+// that goes, whatever subscriptions there are or were: each is the body of its delivery, byte for
+// byte, with the event's id before it, which is the `webhook-id` of all its deliveries. Pass
+// `last_id` as `after` to go on; it never expires. Where your setting `webhook_user_ids` was
+// `external_id`, users are named so for as long as they are there; of who was erased the `usr_…`
+// id stays, and the event says `erased`. Test events are not among these.
 //
 // GET /api/v1/events
 func (r *EventsAPI) List(ctx context.Context, params ListEventsParams, opts ...Option) (*EventPage, error) {
@@ -602,7 +605,7 @@ type FollowEventsParams struct {
 	// Only events of these types, separated by commas.
 	Types []EventType `json:"types,omitzero"`
 	// Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-	// of.
+	// of. Where the newest come first, behind it are older ones.
 	After string `json:"after,omitzero"`
 	// Only events from the first on that was recorded at this time or later.
 	Since time.Time `json:"since,omitzero"`
@@ -836,9 +839,9 @@ func (r *MatchesAPI) ListPage(ctx context.Context, userID string, params ListMat
 // Compute: Compute matches for a user.
 //
 // The best `limit` matches, or the one with `matched_user_id`. Each is recorded and sent as
-// `match.computed`, unless `record` is false. Two users match only where the traits that both have
-// weigh 30 % or more of those that either has, so who has few may have no match. To a token that
-// may not `read`, `explanation` is empty.
+// `match.computed`, unless `record` is false: then the scope `read` is enough. Two users match only
+// where the traits that both have weigh 30 % or more of those that either has, so who has few may
+// have no match. To a token that may not `read`, `explanation` is empty.
 //
 // POST /api/v1/users/{user_id}/matches
 func (r *MatchesAPI) Compute(ctx context.Context, userID string, body MatchRequest, opts ...Option) (*ComputedMatches, error) {
@@ -853,6 +856,9 @@ type GetFeedParams struct {
 	// Only users who have granted this layer, by the traits that it permits. The user must have
 	// granted it too (409 `consent_missing`).
 	ConsentLayerID string `json:"consent_layer_id,omitzero"`
+	// `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as
+	// shown, and each `impression_id` is `preview`.
+	Record *bool `json:"record,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -862,6 +868,7 @@ type GetFeedParams struct {
 func (p GetFeedParams) query() query {
 	var q query
 	q.add("consent_layer_id", p.ConsentLayerID)
+	q.add("record", p.Record)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -1342,6 +1349,8 @@ type ListHistoryParams struct {
 	// `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in
 	// `erased`.
 	Personal string `json:"personal,omitzero"`
+	// `asc` is the order of the log; `desc` begins with the newest.
+	Order Order `json:"order,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -1357,6 +1366,7 @@ func (p ListHistoryParams) query() query {
 	q.add("to", p.To)
 	q.add("after", p.After)
 	q.add("personal", p.Personal)
+	q.add("order", p.Order)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -1364,12 +1374,13 @@ func (p ListHistoryParams) query() query {
 
 // List: Everything that happened.
 //
-// The client's events in the order of the log, exactly as they are stored. With `Accept:
-// application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
-// heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
-// last; filters are not taken then. An export without that last line is not complete. `kindred
-// history verify` checks it offline. A page looks at 5,000 events at most: where filters select few
-// of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
+// The client's events in the order of the log, or with `order=desc` the newest first, exactly as
+// they are stored. With `Accept: application/x-ndjson` the answer is the whole history as a stream,
+// an event a line, with the heads that were signed in between as lines `{"head": "…"}` and a
+// freshly signed one as the last; filters are not taken then. An export without that last line is
+// not complete. `kindred history verify` checks it offline. A page looks at 5,000 events at most:
+// where filters select few of them it holds less than the limit, or nothing, and a `next_cursor` to
+// go on with.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1380,12 +1391,13 @@ func (r *HistoryAPI) List(ctx context.Context, params ListHistoryParams, opts ..
 
 // ListPage: Everything that happened.
 //
-// The client's events in the order of the log, exactly as they are stored. With `Accept:
-// application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
-// heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
-// last; filters are not taken then. An export without that last line is not complete. `kindred
-// history verify` checks it offline. A page looks at 5,000 events at most: where filters select few
-// of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
+// The client's events in the order of the log, or with `order=desc` the newest first, exactly as
+// they are stored. With `Accept: application/x-ndjson` the answer is the whole history as a stream,
+// an event a line, with the heads that were signed in between as lines `{"head": "…"}` and a
+// freshly signed one as the last; filters are not taken then. An export without that last line is
+// not complete. `kindred history verify` checks it offline. A page looks at 5,000 events at most:
+// where filters select few of them it holds less than the limit, or nothing, and a `next_cursor` to
+// go on with.
 //
 // It fetches one page.
 //
@@ -2585,7 +2597,7 @@ const (
 	EngagementTypeConversion EngagementType = "conversion"
 )
 
-// EventPage: A page of events, in the order of the log.
+// EventPage: A page of events, in the order that was asked for.
 type EventPage struct {
 	// The events.
 	Data []PublicEvent `json:"data"`
@@ -2630,7 +2642,8 @@ type Feed struct {
 type FeedCampaign struct {
 	// The campaign's id, `cam_…`.
 	CampaignID string `json:"campaign_id"`
-	// Names this item at this place of this feed. Opaque; it does not expire.
+	// Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+	// `preview`, and names nothing.
 	ImpressionID string `json:"impression_id"`
 	// Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately,
 	// nothing is known of whose feed it is yet, or to learn how it is received.
@@ -2645,7 +2658,8 @@ type FeedCampaign struct {
 type FeedItem struct {
 	// The shown user's.
 	ExternalID *string `json:"external_id,omitzero"`
-	// Names this item at this place of this feed. Opaque; it does not expire.
+	// Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+	// `preview`, and names nothing.
 	ImpressionID string `json:"impression_id"`
 	// Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately,
 	// nothing is known of whose feed it is yet, or to learn how it is received.
@@ -2677,7 +2691,8 @@ const (
 type FeedUser struct {
 	// The shown user's.
 	ExternalID string `json:"external_id"`
-	// Names this item at this place of this feed. Opaque; it does not expire.
+	// Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+	// `preview`, and names nothing.
 	ImpressionID string `json:"impression_id"`
 	// Why it is there: the two are alike, a campaign for this user, others clicked it, it came lately,
 	// nothing is known of whose feed it is yet, or to learn how it is received.
@@ -2738,7 +2753,7 @@ type HistoryEvent struct {
 
 // HistoryPage:
 type HistoryPage struct {
-	// Events in the order of the log.
+	// Events in the order that was asked for.
 	Data []HistoryEvent `json:"data"`
 	// Where the next page starts; null after the last.
 	NextCursor *string `json:"next_cursor"`
@@ -2892,7 +2907,8 @@ type Interaction struct {
 	Type InteractionType `json:"type"`
 	// The user's id, `usr_…`.
 	UserID string `json:"user_id"`
-	// Names this item at this place of this feed. Opaque; it does not expire.
+	// Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+	// `preview`, and names nothing.
 	ImpressionID *string `json:"impression_id,omitzero"`
 }
 
@@ -3098,7 +3114,8 @@ type NewEngagement struct {
 type NewInteraction struct {
 	// What the user did with the item.
 	Type InteractionType `json:"type"`
-	// Names this item at this place of this feed. Opaque; it does not expire.
+	// Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+	// `preview`, and names nothing.
 	ImpressionID *string `json:"impression_id,omitzero"`
 	// The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about.
 	ItemID *string `json:"item_id,omitzero"`
@@ -3146,6 +3163,14 @@ type NewWebhook struct {
 	// it must be base64 (422).
 	Secret *string `json:"secret,omitzero"`
 }
+
+// Order: `asc` is the order of the log; `desc` begins with the newest.
+type Order string
+
+const (
+	OrderAsc  Order = "asc"
+	OrderDesc Order = "desc"
+)
 
 // Pacing: Where `ends_at` is set, the budget is spread evenly over the time until then.
 type Pacing struct {

@@ -554,12 +554,12 @@ export class EventsAPI {
   /**
    * Pull the events that webhooks tell of.
    *
-   * Your public events in the order of the log, as far back as that goes, whatever subscriptions
-   * there are or were: each is the body of its delivery, byte for byte, with the event's id before
-   * it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go on; it
-   * never expires. Where your setting `webhook_user_ids` was `external_id`, users are named so for
-   * as long as they are there; of who was erased the `usr_…` id stays, and the event says
-   * `erased`. Test events are not among these.
+   * Your public events in the order of the log, or with `order=desc` the newest first, as far back
+   * as that goes, whatever subscriptions there are or were: each is the body of its delivery, byte
+   * for byte, with the event's id before it, which is the `webhook-id` of all its deliveries. Pass
+   * `last_id` as `after` to go on; it never expires. Where your setting `webhook_user_ids` was
+   * `external_id`, users are named so for as long as they are there; of who was erased the
+   * `usr_…` id stays, and the event says `erased`. Test events are not among these.
    *
    * `GET /api/v1/events`
    */
@@ -570,12 +570,12 @@ export class EventsAPI {
   /**
    * Pull the events that webhooks tell of.
    *
-   * Your public events in the order of the log, as far back as that goes, whatever subscriptions
-   * there are or were: each is the body of its delivery, byte for byte, with the event's id before
-   * it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go on; it
-   * never expires. Where your setting `webhook_user_ids` was `external_id`, users are named so for
-   * as long as they are there; of who was erased the `usr_…` id stays, and the event says
-   * `erased`. Test events are not among these.
+   * Your public events in the order of the log, or with `order=desc` the newest first, as far back
+   * as that goes, whatever subscriptions there are or were: each is the body of its delivery, byte
+   * for byte, with the event's id before it, which is the `webhook-id` of all its deliveries. Pass
+   * `last_id` as `after` to go on; it never expires. Where your setting `webhook_user_ids` was
+   * `external_id`, users are named so for as long as they are there; of who was erased the
+   * `usr_…` id stays, and the event says `erased`. Test events are not among these.
    *
    * It fetches a page at a time and goes on behind the last event. With `wait` it never ends;
    * without, behind the newest event. Where a connection breaks or a token ends it connects again,
@@ -799,9 +799,9 @@ export class MatchesAPI {
    * Compute matches for a user.
    *
    * The best `limit` matches, or the one with `matched_user_id`. Each is recorded and sent as
-   * `match.computed`, unless `record` is false. Two users match only where the traits that both
-   * have weigh 30 % or more of those that either has, so who has few may have no match. To a token
-   * that may not `read`, `explanation` is empty.
+   * `match.computed`, unless `record` is false: then the scope `read` is enough. Two users match
+   * only where the traits that both have weigh 30 % or more of those that either has, so who has
+   * few may have no match. To a token that may not `read`, `explanation` is empty.
    *
    * `POST /api/v1/users/{user_id}/matches`
    */
@@ -1270,12 +1270,13 @@ export class HistoryAPI {
   /**
    * Everything that happened.
    *
-   * The client's events in the order of the log, exactly as they are stored. With `Accept:
-   * application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
-   * heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
-   * last; filters are not taken then. An export without that last line is not complete. `kindred
-   * history verify` checks it offline. A page looks at 5,000 events at most: where filters select
-   * few of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
+   * The client's events in the order of the log, or with `order=desc` the newest first, exactly as
+   * they are stored. With `Accept: application/x-ndjson` the answer is the whole history as a
+   * stream, an event a line, with the heads that were signed in between as lines `{"head": "…"}`
+   * and a freshly signed one as the last; filters are not taken then. An export without that last
+   * line is not complete. `kindred history verify` checks it offline. A page looks at 5,000 events
+   * at most: where filters select few of them it holds less than the limit, or nothing, and a
+   * `next_cursor` to go on with.
    *
    * It fetches a page at a time.
    *
@@ -1288,12 +1289,13 @@ export class HistoryAPI {
   /**
    * Everything that happened.
    *
-   * The client's events in the order of the log, exactly as they are stored. With `Accept:
-   * application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
-   * heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
-   * last; filters are not taken then. An export without that last line is not complete. `kindred
-   * history verify` checks it offline. A page looks at 5,000 events at most: where filters select
-   * few of them it holds less than the limit, or nothing, and a `next_cursor` to go on with.
+   * The client's events in the order of the log, or with `order=desc` the newest first, exactly as
+   * they are stored. With `Accept: application/x-ndjson` the answer is the whole history as a
+   * stream, an event a line, with the heads that were signed in between as lines `{"head": "…"}`
+   * and a freshly signed one as the last; filters are not taken then. An export without that last
+   * line is not complete. `kindred history verify` checks it offline. A page looks at 5,000 events
+   * at most: where filters select few of them it holds less than the limit, or nothing, and a
+   * `next_cursor` to go on with.
    *
    * It fetches one page.
    *
@@ -1611,11 +1613,13 @@ export interface ListEventsParams {
   types?: Array<EventType>;
   /**
    * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-   * of.
+   * of. Where the newest come first, behind it are older ones.
    */
   after?: string;
   /** Only events from the first on that was recorded at this time or later. */
   since?: string;
+  /** `asc` is the order of the log; `desc` begins with the newest. */
+  order?: Order;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /**
@@ -1632,7 +1636,7 @@ export interface FollowEventsParams {
   types?: Array<EventType>;
   /**
    * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-   * of.
+   * of. Where the newest come first, behind it are older ones.
    */
   after?: string;
   /** Only events from the first on that was recorded at this time or later. */
@@ -1680,6 +1684,11 @@ export interface GetFeedParams {
    * granted it too (409 `consent_missing`).
    */
   consent_layer_id?: string;
+  /**
+   * `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count
+   * as shown, and each `impression_id` is `preview`.
+   */
+  record?: boolean;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -1761,6 +1770,8 @@ export interface ListHistoryParams {
    * `erased`.
    */
   personal?: "sealed" | "open";
+  /** `asc` is the order of the log; `desc` begins with the newest. */
+  order?: Order;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -2707,7 +2718,7 @@ export type EngagementType = "impression" | "click" | "conversion";
 /** The body of a delivery; `event_type` says which it is. */
 export type EventDelivery = MatchComputedDelivery | ClusteringCompletedDelivery | ClusteringFailedDelivery | CampaignBudgetExhaustedDelivery | ClusterDriftDetectedDelivery;
 
-/** A page of events, in the order of the log. */
+/** A page of events, in the order that was asked for. */
 export interface EventPage {
   /** The events. */
   data: Array<PublicEvent>;
@@ -2743,7 +2754,10 @@ export interface Feed {
 export interface FeedCampaign {
   /** The campaign's id, `cam_…`. */
   campaign_id: string;
-  /** Names this item at this place of this feed. Opaque; it does not expire. */
+  /**
+   * Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+   * `preview`, and names nothing.
+   */
   impression_id: string;
   /**
    * Why it is there: the two are alike, a campaign for this user, others clicked it, it came
@@ -2769,7 +2783,10 @@ export type FeedReason = "similar" | "campaign" | "popular" | "newest" | "new_us
 export interface FeedUser {
   /** The shown user's. */
   external_id: string;
-  /** Names this item at this place of this feed. Opaque; it does not expire. */
+  /**
+   * Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+   * `preview`, and names nothing.
+   */
   impression_id: string;
   /**
    * Why it is there: the two are alike, a campaign for this user, others clicked it, it came
@@ -2831,7 +2848,7 @@ export interface HistoryEvent {
 }
 
 export interface HistoryPage {
-  /** Events in the order of the log. */
+  /** Events in the order that was asked for. */
   data: Array<HistoryEvent>;
   /** Where the next page starts; null after the last. */
   next_cursor: string | null;
@@ -2985,7 +3002,10 @@ export interface Interaction {
   type: InteractionType;
   /** The user's id, `usr_…`. */
   user_id: string;
-  /** Names this item at this place of this feed. Opaque; it does not expire. */
+  /**
+   * Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+   * `preview`, and names nothing.
+   */
   impression_id?: string;
 }
 
@@ -3193,7 +3213,10 @@ export interface NewEngagement {
 export interface NewInteraction {
   /** What the user did with the item. */
   type: InteractionType;
-  /** Names this item at this place of this feed. Opaque; it does not expire. */
+  /**
+   * Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+   * `preview`, and names nothing.
+   */
   impression_id?: string;
   /** The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about. */
   item_id?: string;
@@ -3247,6 +3270,9 @@ export interface NewWebhook {
    */
   secret?: string;
 }
+
+/** `asc` is the order of the log; `desc` begins with the newest. */
+export type Order = "asc" | "desc";
 
 /** Where `ends_at` is set, the budget is spread evenly over the time until then. */
 export interface Pacing {

@@ -355,29 +355,31 @@ class EventsAPI:
     def __init__(self, caller: Caller) -> None:
         self._c = caller
 
-    def list(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, limit: int | None = None, wait: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.EventPage:
+    def list(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, order: t.Order | None = None, limit: int | None = None, wait: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.EventPage:
         """Pull the events that webhooks tell of.
 
-        Your public events in the order of the log, as far back as that goes, whatever subscriptions
-        there are or were: each is the body of its delivery, byte for byte, with the event's id
-        before it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go
-        on; it never expires. Where your setting `webhook_user_ids` was `external_id`, users are
-        named so for as long as they are there; of who was erased the `usr_…` id stays, and the
-        event says `erased`. Test events are not among these.
+        Your public events in the order of the log, or with `order=desc` the newest first, as far
+        back as that goes, whatever subscriptions there are or were: each is the body of its
+        delivery, byte for byte, with the event's id before it, which is the `webhook-id` of all its
+        deliveries. Pass `last_id` as `after` to go on; it never expires. Where your setting
+        `webhook_user_ids` was `external_id`, users are named so for as long as they are there; of
+        who was erased the `usr_…` id stays, and the event says `erased`. Test events are not
+        among these.
 
         ``GET /api/v1/events``
         """
-        return self._c.answer(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "order": order, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def pull(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, limit: int | None = None, wait: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.PublicEvent]:
+    def pull(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, order: t.Order | None = None, limit: int | None = None, wait: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.PublicEvent]:
         """Pull the events that webhooks tell of.
 
-        Your public events in the order of the log, as far back as that goes, whatever subscriptions
-        there are or were: each is the body of its delivery, byte for byte, with the event's id
-        before it, which is the `webhook-id` of all its deliveries. Pass `last_id` as `after` to go
-        on; it never expires. Where your setting `webhook_user_ids` was `external_id`, users are
-        named so for as long as they are there; of who was erased the `usr_…` id stays, and the
-        event says `erased`. Test events are not among these.
+        Your public events in the order of the log, or with `order=desc` the newest first, as far
+        back as that goes, whatever subscriptions there are or were: each is the body of its
+        delivery, byte for byte, with the event's id before it, which is the `webhook-id` of all its
+        deliveries. Pass `last_id` as `after` to go on; it never expires. Where your setting
+        `webhook_user_ids` was `external_id`, users are named so for as long as they are there; of
+        who was erased the `usr_…` id stays, and the event says `erased`. Test events are not
+        among these.
 
         It fetches a page at a time and goes on behind the last event. With `wait` it never ends;
         without, behind the newest event. Where a connection breaks or a token ends it connects
@@ -387,7 +389,7 @@ class EventsAPI:
 
         ``GET /api/v1/events``
         """
-        return self._c.pulled(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.pulled(Request("listEvents", "GET", "/api/v1/events", query={"types": types, "after": after, "since": since, "order": order, "limit": limit, "wait": wait}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
     def follow(self, *, types: Sequence[t.EventType] | None = None, after: str | None = None, since: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.PublicEvent]:
         """Follow the events that webhooks tell of.
@@ -566,9 +568,9 @@ class MatchesAPI:
         """Compute matches for a user.
 
         The best `limit` matches, or the one with `matched_user_id`. Each is recorded and sent as
-        `match.computed`, unless `record` is false. Two users match only where the traits that both
-        have weigh 30 % or more of those that either has, so who has few may have no match. To a
-        token that may not `read`, `explanation` is empty.
+        `match.computed`, unless `record` is false: then the scope `read` is enough. Two users match
+        only where the traits that both have weigh 30 % or more of those that either has, so who has
+        few may have no match. To a token that may not `read`, `explanation` is empty.
 
         ``POST /api/v1/users/{user_id}/matches``
         """
@@ -581,7 +583,7 @@ class FeedAPI:
     def __init__(self, caller: Caller) -> None:
         self._c = caller
 
-    def get(self, user_id: str, *, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.FeedItem]:
+    def get(self, user_id: str, *, consent_layer_id: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.FeedItem]:
         """Read the ranked feed of a user.
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
@@ -597,9 +599,9 @@ class FeedAPI:
 
         ``GET /api/v1/users/{user_id}/feed``
         """
-        return self._c.items(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def get_page(self, user_id: str, *, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Feed:
+    def get_page(self, user_id: str, *, consent_layer_id: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Feed:
         """Read the ranked feed of a user.
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
@@ -615,7 +617,7 @@ class FeedAPI:
 
         ``GET /api/v1/users/{user_id}/feed``
         """
-        return self._c.answer(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def record_interaction(self, user_id: str, body: t.NewInteraction, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Interaction:
         """Record what a user did about an item of the feed.
@@ -958,39 +960,39 @@ class HistoryAPI:
         """
         return self._c.answer(Request("getAuditJWKS", "GET", "/.well-known/audit-jwks.json", open=True), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.HistoryEvent]:
+    def list(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, order: t.Order | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.HistoryEvent]:
         """Everything that happened.
 
-        The client's events in the order of the log, exactly as they are stored. With `Accept:
-        application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
-        heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
-        last; filters are not taken then. An export without that last line is not complete. `kindred
-        history verify` checks it offline. A page looks at 5,000 events at most: where filters
-        select few of them it holds less than the limit, or nothing, and a `next_cursor` to go on
-        with.
+        The client's events in the order of the log, or with `order=desc` the newest first, exactly
+        as they are stored. With `Accept: application/x-ndjson` the answer is the whole history as a
+        stream, an event a line, with the heads that were signed in between as lines `{"head":
+        "…"}` and a freshly signed one as the last; filters are not taken then. An export without
+        that last line is not complete. `kindred history verify` checks it offline. A page looks at
+        5,000 events at most: where filters select few of them it holds less than the limit, or
+        nothing, and a `next_cursor` to go on with.
 
         It fetches a page at a time.
 
         ``GET /api/v1/clients/{client_id}/history``
         """
-        return self._c.items(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def list_page(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryPage:
+    def list_page(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, order: t.Order | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryPage:
         """Everything that happened.
 
-        The client's events in the order of the log, exactly as they are stored. With `Accept:
-        application/x-ndjson` the answer is the whole history as a stream, an event a line, with the
-        heads that were signed in between as lines `{"head": "…"}` and a freshly signed one as the
-        last; filters are not taken then. An export without that last line is not complete. `kindred
-        history verify` checks it offline. A page looks at 5,000 events at most: where filters
-        select few of them it holds less than the limit, or nothing, and a `next_cursor` to go on
-        with.
+        The client's events in the order of the log, or with `order=desc` the newest first, exactly
+        as they are stored. With `Accept: application/x-ndjson` the answer is the whole history as a
+        stream, an event a line, with the heads that were signed in between as lines `{"head":
+        "…"}` and a freshly signed one as the last; filters are not taken then. An export without
+        that last line is not complete. `kindred history verify` checks it offline. A page looks at
+        5,000 events at most: where filters select few of them it holds less than the limit, or
+        nothing, and a `next_cursor` to go on with.
 
         It fetches one page.
 
         ``GET /api/v1/clients/{client_id}/history``
         """
-        return self._c.answer(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def export(self, *, timeout: float | None = None) -> Iterator[bytes]:
         """Stream the whole history, a line of JSON each. Its last line is a signed head; without it

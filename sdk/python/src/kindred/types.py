@@ -141,6 +141,8 @@ InteractionType = Literal["impression", "click", "dismiss", "conversion"]
 
 KeyScope = Literal["read", "write", "read:user", "admin", "erase", "webhooks"]
 
+Order = Literal["asc", "desc"]
+
 Role = Literal["owner", "admin", "viewer", "auditor"]
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -965,7 +967,7 @@ class Engagement(TypedDict):
 
 
 class EventPage(TypedDict):
-    """A page of events, in the order of the log."""
+    """A page of events, in the order that was asked for."""
     # The events.
     data: list[PublicEvent]
     # Whether there are more by now.
@@ -997,7 +999,8 @@ class FeedCampaign(TypedDict):
     """A campaign to show."""
     # The campaign's id, `cam_…`.
     campaign_id: str
-    # Names this item at this place of this feed. Opaque; it does not expire.
+    # Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+    # `preview`, and names nothing.
     impression_id: str
     # Why it is there: the two are alike, a campaign for this user, others clicked it, it came
     # lately, nothing is known of whose feed it is yet, or to learn how it is received.
@@ -1012,7 +1015,8 @@ class FeedUser(TypedDict):
     """A user to show."""
     # The shown user's.
     external_id: str
-    # Names this item at this place of this feed. Opaque; it does not expire.
+    # Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+    # `preview`, and names nothing.
     impression_id: str
     # Why it is there: the two are alike, a campaign for this user, others clicked it, it came
     # lately, nothing is known of whose feed it is yet, or to learn how it is received.
@@ -1072,7 +1076,7 @@ class HistoryEvent(TypedDict):
 
 
 class HistoryPage(TypedDict):
-    # Events in the order of the log.
+    # Events in the order that was asked for.
     data: list[HistoryEvent]
     # Where the next page starts; null after the last.
     next_cursor: str | None
@@ -1226,7 +1230,8 @@ class Interaction(TypedDict):
     type: InteractionType
     # The user's id, `usr_…`.
     user_id: str
-    # Names this item at this place of this feed. Opaque; it does not expire.
+    # Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+    # `preview`, and names nothing.
     impression_id: NotRequired[str]
 
 
@@ -1420,7 +1425,8 @@ class NewInteraction(TypedDict):
     """An interaction to record; name the item by `impression_id` or `item_id`."""
     # What the user did with the item.
     type: InteractionType
-    # Names this item at this place of this feed. Opaque; it does not expire.
+    # Names this item at this place of this feed. Opaque; it does not expire. Of a preview it is
+    # `preview`, and names nothing.
     impression_id: NotRequired[str]
     # The user, `usr_…` or `ext:…`, or the campaign, `cam_…`, that it is about.
     item_id: NotRequired[str]
