@@ -67,6 +67,9 @@ var rules = map[string][]string{
 	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},
 
+	"console":       {"console/chart", "sdk/go"}, // a client of the public API, and nothing more
+	"console/chart": {},
+
 	"eventstore/memstore":           {"eventstore", "eventstore/tail", "domain/id"},
 	"eventstore/pgstore":            {"backoff", "eventstore", "eventstore/tail", "eventstore/seal", "domain/id", "postgres", "pgx"},
 	"eventstore/esdbstore":          {"backoff", "eventstore", "eventstore/tail", "domain/id", "esdb"},

@@ -14,6 +14,7 @@ import (
 	"kindred/commands"
 	"kindred/commands/policies"
 	"kindred/commands/writeapi"
+	"kindred/console"
 	"kindred/dispatcher"
 	"kindred/domain"
 	"kindred/domain/fault"
@@ -230,7 +231,8 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: readConns, Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
 		Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})
-	return w, nil
+	w.handler, err = console.New(console.Config{API: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger})
+	return w, err
 }
 
 // classify makes a refusal of what is not the caller's fault, but will pass.

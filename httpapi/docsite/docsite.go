@@ -41,7 +41,7 @@ var contents = []struct {
 	Name  string
 	Files []string
 }{
-	{"Start", []string{"README.md", "docs/guide.md"}},
+	{"Start", []string{"README.md", "docs/guide.md", "docs/console.md"}},
 	{"Build on it", []string{reference, "docs/guarantees.md", "docs/webhooks.md", "docs/sdk-go.md", "docs/sdk-typescript.md", "docs/sdk-python.md", "docs/errors.md", "docs/limits.md"}},
 	{"Operate", []string{"docs/operations.md", "docs/configuration.md", "SECURITY.md", "CHANGELOG.md"}},
 	{"Verify", []string{"docs/history.md"}},

@@ -1,0 +1,117 @@
+package chart_test
+
+import (
+	"encoding/xml"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"kindred/console/chart"
+)
+
+// wellFormed fails unless a picture is XML to its end.
+func wellFormed(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, picture template.HTML,
+) {
+	t.Helper()
+	decoder := xml.NewDecoder(strings.NewReader("<all>" + string(picture) + "</all>"))
+	for {
+		if _, err := decoder.Token(); err == io.EOF { //nolint:errorlint // as the decoder answers it
+			return
+		} else if err != nil {
+			t.Fatalf("%v in %s", err, picture)
+		}
+	}
+}
+
+var rectangle = regexp.MustCompile(`<rect class="f\d" x="([-\d.]+)" y="([-\d.]+)" width="([-\d.]+)" height="([-\d.]+)"`)
+
+// Whatever the figures and names are, a picture stays in its frame, says all of them in
+// its table and holds no markup of theirs.
+func TestAnyFiguresMakeAPicture(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := chart.Data{Title: rapid.String().Draw(t, "title"), Description: "<b>&", Label: "Day", Places: rapid.IntRange(0, 3).Draw(t, "places")}
+		n := rapid.IntRange(0, 70).Draw(t, "n")
+		for i := range n {
+			d.Labels = append(d.Labels, fmt.Sprintf("<%d>", i))
+		}
+		for s := range rapid.IntRange(1, 7).Draw(t, "series") {
+			d.Series = append(d.Series, chart.Series{Name: fmt.Sprintf("<i>%d", s), Values: rapid.SliceOfN(rapid.Float64Range(0, 1e12), n, n).Draw(t, "values")})
+		}
+		for _, picture := range []template.HTML{chart.Bars(d), chart.Line(d)} {
+			text := strings.Map(func(r rune) rune { // what XML cannot hold
+				if r < ' ' || r == '\uFFFE' || r == '\uFFFF' {
+					return -1
+				}
+				return r
+			}, string(picture))
+			wellFormed(t, template.HTML(text))
+			if strings.Contains(text, "<i>") || strings.Contains(text, "<b>") {
+				t.Fatalf("a name is markup: %s", text)
+			}
+			if got := strings.Count(text, "<tr>"); got != n+1 {
+				t.Fatalf("%d rows in the table of %d labels", got, n)
+			}
+			for _, r := range rectangle.FindAllStringSubmatch(text, -1) {
+				var at [4]float64
+				for i := range at {
+					at[i], _ = strconv.ParseFloat(r[i+1], 64)
+				}
+				if at[0] < 0 || at[0]+at[2] > 720.1 || at[1] < 0 || at[1]+at[3] > 220 {
+					t.Fatalf("a bar is outside: %s", r[0])
+				}
+			}
+			if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+				t.Fatalf("not a number: %s", text)
+			}
+		}
+	})
+}
+
+func TestBarsAreAsTallAsTheirFigures(t *testing.T) {
+	t.Parallel()
+	picture := string(chart.Bars(chart.Data{
+		Title: "Deliveries", Label: "Day", Labels: []string{"1 Nov", "2 Nov"},
+		Series: []chart.Series{{Name: "first", Values: []float64{10, 20}}, {Name: "dropped", Values: []float64{5, 0}}},
+	}))
+	var tall []float64
+	for _, r := range rectangle.FindAllStringSubmatch(picture, -1) {
+		h, err := strconv.ParseFloat(r[4], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tall = append(tall, h)
+	}
+	if len(tall) != 3 || math.Abs(tall[2]-2*tall[0]) > .2 || math.Abs(tall[1]*2-tall[0]) > .2 {
+		t.Errorf("10, 5 and 20 are %v tall", tall)
+	}
+	for _, text := range []string{"<title>1 Nov: 10 first</title>", "<title>2 Nov: 20 first</title>", `<th scope="col">Day</th>`, "As a table"} {
+		if !strings.Contains(picture, text) {
+			t.Errorf("lacks %s", text)
+		}
+	}
+}
+
+func TestSmallPicturesAreWellFormed(t *testing.T) {
+	t.Parallel()
+	for _, picture := range []template.HTML{
+		chart.Spark(nil), chart.Spark([]float64{1, 1, 1}), chart.Spark([]float64{1, 5, 2}), chart.Meter(.5, .4, `"half"`), chart.Meter(2, -1, "<all>"),
+		chart.Terms([]chart.Part{{Name: `<"plan">`, Value: .4}, {Name: "age", Value: -.1}}),
+		chart.Scatter("Map", "Of <people>", []chart.Point{{X: 1, Y: 2, Group: 0, Name: "<ann>"}, {X: 1, Y: 2, Group: 7, Name: "bob"}}), chart.Scatter("Map", "", nil),
+	} {
+		wellFormed(t, picture)
+		if strings.Contains(string(picture), "NaN") || strings.Contains(string(picture), "Inf") {
+			t.Errorf("not a number: %s", picture)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"kindred/console/chart"
+	kindred "kindred/sdk/go"
+)
+
+// functions are what the templates call.
+func (s *Console) functions() template.FuncMap {
+	return template.FuncMap{
+		"asset": s.assetPath, "rail": rail,
+		"num": number, "pct": percent, "score": func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) },
+		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
+		"deref": deref, "path": url.PathEscape, "query": url.QueryEscape, "of": func(pairs ...any) map[string]any {
+			made := map[string]any{}
+			for i := 0; i+1 < len(pairs); i += 2 {
+				made[fmt.Sprint(pairs[i])] = pairs[i+1]
+			}
+			return made
+		},
+		"short": short, "join": func(list any, sep string) string { return strings.Join(texts(list), sep) }, "contains": func(list any, one any) bool {
+			for _, text := range texts(list) {
+				if text == fmt.Sprint(one) {
+					return true
+				}
+			}
+			return false
+		},
+		"amount": func(minor int64, currency string) string {
+			return strings.TrimPrefix(money(minor, currency), currency+" ")
+		},
+		"days": func(seconds *int64) int64 { return *seconds / 86400 }, "plus": func(a, b int) int { return a + b },
+		"list": func(all ...string) []string { return all }, "last": func(all []kindred.DeliveryAttempt) *kindred.DeliveryAttempt {
+			if len(all) == 0 {
+				return nil
+			}
+			return &all[len(all)-1]
+		},
+		"types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
+			if c, ok := c.(*kindred.Campaign); ok {
+				return c.ClusterIDs
+			}
+			return nil
+		},
+		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "meter": chart.Meter,
+	}
+}
+
+// place is an entry of the rail.
+type place struct{ Name, Path string }
+
+// rail lists the sections that somebody may see.
+func rail(who identity) []place {
+	all := []place{
+		{"Overview", Path},
+		{"Users", Path + "users"},
+		{"Traits", Path + "traits"},
+		{"Clusters", Path + "clusters"},
+		{"Campaigns", Path + "campaigns"},
+		{"Webhooks", Path + "webhooks"},
+	}
+	if who.has("admin") {
+		all = append(all, place{"Developers", Path + "developers"})
+	}
+	if who.has("audit") || who.has("admin") {
+		all = append(all, place{"History", Path + "history"})
+	}
+	if who.has("admin") {
+		all = append(all, place{"Settings", Path + "settings"})
+	}
+	return append(all, place{"Account", Path + "account"})
+}
+
+// number writes a number with separators, as in 20,412.
+func number(v any) string {
+	var n int64
+	switch v := v.(type) {
+	case int:
+		n = int64(v)
+	case int64:
+		n = v
+	case *int64:
+		if v == nil {
+			return "–"
+		}
+		n = *v
+	case float64:
+		if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
+			return strconv.FormatFloat(v, 'g', 4, 64)
+		}
+		n = int64(v)
+	default:
+		return fmt.Sprint(v)
+	}
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "−", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// percent writes a share, as in 91 % or 0.4 %.
+func percent(share float64) string {
+	p := share * 100
+	if p != 0 && math.Abs(p) < 10 {
+		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+	}
+	return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+}
+
+// noDecimals are the currencies whose minor unit is the whole one (ISO 4217).
+var noDecimals = map[string]bool{
+	"BIF": true, "CLP": true, "DJF": true, "GNF": true, "ISK": true, "JPY": true, "KMF": true, "KRW": true, "PYG": true,
+	"RWF": true, "UGX": true, "UYI": true, "VND": true, "VUV": true, "XAF": true, "XOF": true, "XPF": true,
+}
+
+// threeDecimals are those with a thousand minor units.
+var threeDecimals = map[string]bool{"BHD": true, "IQD": true, "JOD": true, "KWD": true, "LYD": true, "OMR": true, "TND": true}
+
+// decimals is how many digits the minor unit of a currency stands for.
+func decimals(currency string) int {
+	switch {
+	case noDecimals[currency]:
+		return 0
+	case threeDecimals[currency]:
+		return 3
+	}
+	return 2
+}
+
+// money writes an amount in minor units, as in EUR 3,182.50.
+func money(minor int64, currency string) string {
+	d := decimals(currency)
+	unit := int64(math.Pow10(d))
+	text := number(minor / unit)
+	if d > 0 {
+		text += fmt.Sprintf(".%0*d", d, max(minor%unit, -(minor%unit)))
+	}
+	return currency + " " + text
+}
+
+// minor reads an amount of money as people write it, in minor units.
+func minor(text, currency string) (int64, bool) {
+	text = strings.ReplaceAll(strings.TrimSpace(text), ",", "")
+	whole, part, _ := strings.Cut(text, ".")
+	d := decimals(currency)
+	if len(part) > d || whole == "" || strings.ContainsAny(text, "+-eE") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(whole+part+strings.Repeat("0", d-len(part)), 10, 64)
+	return n, err == nil
+}
+
+// stamp writes a time in the reader's zone, to the second.
+func stamp(t time.Time, zone *time.Location) string {
+	return t.In(zone).Format("2 Jan 2006, 15:04:05 MST")
+}
+
+// inputTime is a time as a field of the type datetime-local has it.
+func inputTime(t *time.Time, zone *time.Location) string {
+	if t == nil {
+		return ""
+	}
+	return t.In(zone).Format("2006-01-02T15:04")
+}
+
+// when writes how long ago a time is, or in how long, with the time itself behind it.
+func when(at any, zone *time.Location, now time.Time) template.HTML {
+	var t time.Time
+	switch at := at.(type) {
+	case time.Time:
+		t = at
+	case *time.Time:
+		if at == nil {
+			return "–"
+		}
+		t = *at
+	}
+	ago := now.Sub(t)
+	text := seconds(ago.Abs())
+	switch {
+	case ago.Abs() > 7*24*time.Hour:
+		text = t.In(zone).Format("2 Jan 2006")
+	case ago >= 0:
+		text += " ago"
+	default:
+		text = "in " + text
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // times alone
+		t.UTC().Format(time.RFC3339Nano), template.HTMLEscapeString(stamp(t, zone)), text))
+}
+
+// seconds writes a duration in its largest unit.
+func seconds(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(math.Ceil(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// tones say whether a state is good news.
+var tones = map[string]string{
+	"active": "good", "running": "good", "completed": "good", "delivered": "good", "granted": "good", "done": "good", "none": "good",
+	"paused": "warn", "pending": "warn", "scheduled": "warn", "moderate": "warn", "waiting": "warn", "building": "warn", "replacing": "warn",
+	"failed": "bad", "dropped": "bad", "major": "bad", "quarantined": "bad", "revoked": "bad", "withdrawn": "bad",
+}
+
+func tone(state any) string { return tones[fmt.Sprint(state)] }
+
+func indented(v any) string {
+	if text, ok := v.(string); ok {
+		var parsed any
+		if json.Unmarshal([]byte(text), &parsed) != nil {
+			return text
+		}
+		v = parsed
+	}
+	out, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(out)
+}
+
+// plainValue writes a value of a trait as people read it.
+func plainValue(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case []any:
+		parts := make([]string, len(v))
+		for i := range v {
+			parts[i] = plainValue(v[i])
+		}
+		return strings.Join(parts, ", ")
+	case nil:
+		return "null"
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(out)
+}
+
+func deref(v any) any {
+	switch v := v.(type) {
+	case *string:
+		if v != nil {
+			return *v
+		}
+		return ""
+	case *int64:
+		if v != nil {
+			return *v
+		}
+		return int64(0)
+	case *float64:
+		if v != nil {
+			return *v
+		}
+		return 0.0
+	case *bool:
+		return v != nil && *v
+	}
+	return v
+}
+
+// texts are the members of a list as text.
+func texts(list any) []string {
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	if json.Unmarshal(raw, &all) != nil {
+		return nil
+	}
+	return all
+}
+
+// short is the part of an id that tells it apart.
+func short(id string) string {
+	kind, rest, found := strings.Cut(id, "_")
+	if !found || len(rest) < 10 {
+		return id
+	}
+	return kind + "_" + rest[:4] + "…" + rest[len(rest)-4:]
+}

@@ -1,0 +1,98 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	kindred "kindred/sdk/go"
+)
+
+func (p *page) history() error {
+	asked := p.r.URL.Query()
+	params := kindred.ListHistoryParams{
+		Type: strings.TrimSpace(asked.Get("type")), Actor: strings.TrimSpace(asked.Get("actor")), Stream: strings.TrimSpace(asked.Get("stream")),
+		Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+	}
+	for name, to := range map[string]*time.Time{"from": &params.From, "to": &params.To} {
+		if text := asked.Get(name); text != "" {
+			at, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+			if err != nil {
+				return invalid(name, "This must be a date and a time.")
+			}
+			*to = at
+		}
+	}
+	found, err := p.api.History.ListPage(p.r.Context(), params)
+	if err != nil {
+		return err
+	}
+	return p.show("history", "History", "History", map[string]any{
+		"Events": found.Data, "Asked": asked, "Next": next("history", asked, found.NextCursor),
+	})
+}
+
+// historyEvent shows one event with what its reader's browser needs to verify it.
+func (p *page) historyEvent() error {
+	ctx := p.r.Context()
+	ordinal, err := strconv.ParseInt(p.r.PathValue("ordinal"), 10, 64)
+	if err != nil || ordinal < 0 {
+		return &kindred.Error{Status: http.StatusNotFound, Detail: "Events are counted from 0."}
+	}
+	params := kindred.ListHistoryParams{Limit: new(int64(1))}
+	if ordinal > 0 {
+		params.After = new(ordinal - 1)
+	}
+	if p.who.has("admin") {
+		params.Personal = "open"
+	}
+	found, err := p.api.History.ListPage(ctx, params)
+	if err != nil {
+		return err
+	}
+	if len(found.Data) == 0 || found.Data[0].Ordinal != ordinal {
+		return &kindred.Error{Status: http.StatusNotFound, Detail: "The history does not reach that far."}
+	}
+	ask := kindred.ProveHistoryParams{Ordinal: &ordinal}
+	if kept, err := strconv.ParseInt(p.r.URL.Query().Get("from_size"), 10, 64); err == nil && kept > 0 {
+		ask.FromSize = &kept
+	}
+	proof, err := p.api.History.Prove(ctx, ask)
+	if err != nil {
+		return err
+	}
+	keys, err := p.api.History.GetAuditJWKS(ctx)
+	if err != nil {
+		return err
+	}
+	material, err := json.Marshal(map[string]any{"event": found.Data[0], "proof": proof, "keys": keys, "client": p.who.Client})
+	if err != nil {
+		return err
+	}
+	return p.show("history-event", "History", "Event "+number(ordinal), map[string]any{
+		"Event": found.Data[0], "Proof": proof, "Material": string(material), "Kept": ask.FromSize, "Last": ordinal+1 >= proof.Size,
+		"Before": ordinal - 1, "After": ordinal + 1,
+	})
+}
+
+// historyAt shows what the client had at a time of the past.
+func (p *page) historyAt() error {
+	asked := p.r.URL.Query()
+	data := map[string]any{"Asked": asked}
+	if text := asked.Get("at"); text != "" {
+		at, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+		if err != nil {
+			return invalid("at", "This must be a date and a time.")
+		}
+		found, err := p.api.History.GetStatePage(p.r.Context(), kindred.GetHistoryStateParams{
+			At: at.UTC().Format(time.RFC3339), Kind: kindred.StateKind(asked.Get("kind")), Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+		})
+		if err != nil {
+			return err
+		}
+		data["State"], data["Next"] = found, next("history-at", asked, found.NextCursor)
+	}
+	return p.show("history-at", "History", "As it was", data)
+}

@@ -1,0 +1,297 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"kindred/console/chart"
+	kindred "kindred/sdk/go"
+)
+
+// days is how many the overview shows, beside as many before.
+const days = 30
+
+// card is a figure with what it was before, and its course.
+type card struct {
+	Name, Figure, Delta, Tone, Path string
+	Course                          []float64
+}
+
+// alarm is something that needs somebody.
+type alarm struct {
+	Kind, Tone, Name, Path, Detail string
+	Since                          *time.Time
+}
+
+func (p *page) overview() error {
+	ctx := p.r.Context()
+	cards, deliveries, err := p.figures()
+	if err != nil {
+		return err
+	}
+	alarms, err := p.alarms()
+	if err != nil {
+		return err
+	}
+	events, err := p.api.Events.List(ctx, kindred.ListEventsParams{Since: p.Now().Add(-24 * time.Hour), Limit: new(int64(20))})
+	if err != nil {
+		return err
+	}
+	names, err := p.names(events.Data)
+	if err != nil {
+		return err
+	}
+	return p.show("overview", "Overview", "Overview", map[string]any{
+		"Cards": cards, "Deliveries": deliveries, "Alarms": alarms, "Events": events.Data, "Names": names, "Days": days,
+	})
+}
+
+// daily reads a metric of the last days, and of as many before: a value a day, the newest
+// last.
+func (p *page) daily(metric kindred.StatisticMetric) (before, now []kindred.StatisticEntry, err error) {
+	zone := zoneOf(p.r)
+	today := p.Now().In(zone)
+	first := time.Date(today.Year(), today.Month(), today.Day()-2*days+1, 0, 0, 0, 0, zone)
+	found, err := p.api.Overview.GetStatistics(p.r.Context(), kindred.GetStatisticsParams{
+		Metric: metric, Interval: kindred.StatisticIntervalDay, From: first, Timezone: zone.String(),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	all := make([]kindred.StatisticEntry, 2*days)
+	for i := range all {
+		all[i].Start = first.AddDate(0, 0, i)
+	}
+	for _, entry := range found.Series {
+		for i := range all {
+			if all[i].Start.Equal(entry.Start) {
+				all[i] = entry
+			}
+		}
+	}
+	return all[:days], all[days:], nil
+}
+
+// figures are the cards of the overview, and the deliveries by day.
+func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
+	userBefore, userNow, err := p.daily(kindred.StatisticMetricUsers)
+	if err != nil {
+		return nil, deliveries, err
+	}
+	matchBefore, matchNow, err := p.daily(kindred.StatisticMetricMatches)
+	if err != nil {
+		return nil, deliveries, err
+	}
+	sentBefore, sentNow, err := p.daily(kindred.StatisticMetricDeliveries)
+	if err != nil {
+		return nil, deliveries, err
+	}
+	spentBefore, spentNow, err := p.daily(kindred.StatisticMetricSpend)
+	if err != nil {
+		return nil, deliveries, err
+	}
+	cards = append(
+		[]card{usersCard(userBefore, userNow), matchesCard(matchBefore, matchNow), deliveriesCard(sentBefore, sentNow)},
+		spendCards(spentBefore, spentNow)...,
+	)
+	deliveries = chart.Data{
+		Title: "Webhook deliveries by day", Label: "Day",
+		Series: []chart.Series{{Name: "delivered at the first attempt"}, {Name: "delivered after retries"}, {Name: "dropped"}},
+	}
+	total := [3]int64{}
+	for _, entry := range sentNow {
+		deliveries.Labels = append(deliveries.Labels, entry.Start.In(zoneOf(p.r)).Format("2 Jan"))
+		var d kindred.DeliveryCounts
+		if entry.Deliveries != nil {
+			d = *entry.Deliveries
+		}
+		for i, n := range [3]int64{d.FirstTry, d.Retried, d.Dropped} {
+			total[i] += n
+			deliveries.Series[i].Values = append(deliveries.Series[i].Values, float64(n))
+		}
+	}
+	deliveries.Description = number(total[0]) + " delivered at the first attempt, " + number(total[1]) + " after retries, " + number(total[2]) + " dropped."
+	return cards, deliveries, nil
+}
+
+func usersCard(before, now []kindred.StatisticEntry) card {
+	one := card{Name: "Users", Path: Path + "users"}
+	count, gained := int64(0), int64(0)
+	for _, entry := range slices.Concat(before, now) {
+		if entry.Users != nil {
+			count = entry.Users.There
+		}
+		if entry.Users != nil && !entry.Start.Before(now[0].Start) {
+			gained += entry.Users.Created - entry.Users.Erased
+		}
+		if !entry.Start.Before(now[0].Start) {
+			one.Course = append(one.Course, float64(count))
+		}
+	}
+	one.Figure = number(count)
+	one.Delta, one.Tone = signed(gained), rising(gained)
+	return one
+}
+
+func matchesCard(before, now []kindred.StatisticEntry) card {
+	one := card{Name: "Matches told", Path: Path + "users"}
+	sum := func(entries []kindred.StatisticEntry, each func(int64)) (n int64) {
+		for _, entry := range entries {
+			told := int64(0)
+			if entry.Matches != nil {
+				told = entry.Matches.Recorded
+			}
+			n += told
+			each(told)
+		}
+		return n
+	}
+	was := sum(before, func(int64) {})
+	is := sum(now, func(n int64) { one.Course = append(one.Course, float64(n)) })
+	one.Figure = number(is)
+	one.Delta, one.Tone = signed(is-was), rising(is-was)
+	return one
+}
+
+func deliveriesCard(before, now []kindred.StatisticEntry) card {
+	one := card{Name: "Delivered at the first attempt", Path: Path + "webhooks", Figure: "–"}
+	sum := func(entries []kindred.StatisticEntry, each func(share float64)) (first, all int64) {
+		for _, entry := range entries {
+			d := entry.Deliveries
+			if d == nil || d.FirstTry+d.Retried+d.Dropped == 0 {
+				continue
+			}
+			first, all = first+d.FirstTry, all+d.FirstTry+d.Retried+d.Dropped
+			each(float64(d.FirstTry) / float64(d.FirstTry+d.Retried+d.Dropped))
+		}
+		return first, all
+	}
+	wasFirst, wasAll := sum(before, func(float64) {})
+	isFirst, isAll := sum(now, func(share float64) { one.Course = append(one.Course, share) })
+	if isAll > 0 {
+		one.Figure = percent(float64(isFirst) / float64(isAll))
+	}
+	if isAll > 0 && wasAll > 0 {
+		points := 100*float64(isFirst)/float64(isAll) - 100*float64(wasFirst)/float64(wasAll)
+		one.Delta, one.Tone = signed(int64(points))+" points", rising(int64(points))
+	}
+	return one
+}
+
+// spendCards are one for each currency that was spent, at most two.
+func spendCards(before, now []kindred.StatisticEntry) (cards []card) {
+	sum := func(entries []kindred.StatisticEntry, currency string) (total int64, course []float64) {
+		for _, entry := range entries {
+			spent := int64(0)
+			for _, s := range entry.Spend {
+				if s.Currency == currency {
+					spent = s.AmountMinor
+				}
+			}
+			total += spent
+			course = append(course, float64(spent))
+		}
+		return total, course
+	}
+	var currencies []string
+	for _, entry := range now {
+		for _, s := range entry.Spend {
+			if !slices.Contains(currencies, s.Currency) {
+				currencies = append(currencies, s.Currency)
+			}
+		}
+	}
+	for _, currency := range currencies[:min(len(currencies), 2)] {
+		is, course := sum(now, currency)
+		was, _ := sum(before, currency)
+		cards = append(cards, card{
+			Name: "Spent", Figure: money(is, currency), Path: Path + "campaigns", Course: course, Delta: strings.Replace(money(is-was, currency), currency+" ", "+"+currency+" ", 1),
+		})
+		if is < was {
+			cards[len(cards)-1].Delta = money(is-was, currency)
+		}
+	}
+	if len(cards) == 0 {
+		return []card{{Name: "Spent", Figure: "–", Path: Path + "campaigns"}}
+	}
+	return cards
+}
+
+// signed writes a difference with its sign.
+func signed(n int64) string {
+	if n > 0 {
+		return "+" + number(n)
+	}
+	return number(n)
+}
+
+// rising is the class of a difference that is good where it is more.
+func rising(n int64) string {
+	switch {
+	case n > 0:
+		return "up"
+	case n < 0:
+		return "down"
+	}
+	return ""
+}
+
+// alarms are what needs somebody.
+func (p *page) alarms() (alarms []alarm, err error) {
+	ctx := p.r.Context()
+	hooks, _, err := collect(p.api.Webhooks.List(ctx, kindred.ListWebhooksParams{}), 20)
+	if err != nil && problemOf(err).Status != http.StatusForbidden {
+		return nil, err
+	}
+	for _, listed := range hooks {
+		h, err := p.api.Webhooks.Get(ctx, listed.ID)
+		if err != nil {
+			return nil, err
+		}
+		if h.Deliveries != nil && h.Deliveries.FailingSince != nil {
+			alarms = append(alarms, alarm{
+				Kind: "endpoint failing", Tone: "bad", Name: h.URL, Path: Path + "webhooks/" + h.ID, Since: h.Deliveries.FailingSince,
+				Detail: number(h.Deliveries.Pending) + " deliveries wait.",
+			})
+		}
+	}
+	campaigns, _, err := collect(p.api.Campaigns.List(ctx, kindred.ListCampaignsParams{}), allOf)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range campaigns {
+		if c.Status == kindred.CampaignStatusRunning && c.SpentMinor*10 >= c.BudgetMinor*9 {
+			alarms = append(alarms, alarm{
+				Kind: "budget", Tone: "warn", Name: c.Name, Path: Path + "campaigns/" + c.ID,
+				Detail: "has spent " + percent(float64(c.SpentMinor)/float64(c.BudgetMinor)) + " of its budget.",
+			})
+		}
+	}
+	return alarms, nil
+}
+
+// names finds the own ids of the users that events are about.
+func (p *page) names(events []kindred.PublicEvent) (map[string]string, error) {
+	names := map[string]string{}
+	var ids []string
+	for _, e := range events {
+		for _, field := range []string{"user_id", "matched_user_id"} {
+			if one, _ := e.Data[field].(string); strings.HasPrefix(one, "usr_") && !slices.Contains(ids, one) {
+				ids = append(ids, one)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return names, nil
+	}
+	found, err := p.api.Users.ListPage(p.r.Context(), kindred.ListUsersParams{IDs: ids[:min(len(ids), 100)], Limit: new(int64(100))})
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range found.Data {
+		names[u.ID] = u.ExternalID
+	}
+	return names, nil
+}

@@ -1,0 +1,273 @@
+package console
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	kindred "kindred/sdk/go"
+)
+
+// page is one request for a page by somebody who is signed in.
+type page struct {
+	*Console
+	w     http.ResponseWriter
+	r     *http.Request
+	calls *calls
+	who   identity
+	token string
+	api   *kindred.Client
+
+	refused *Problem // of the form that this page answers
+}
+
+// view is what the layout shows of a page.
+type view struct {
+	Title   string
+	Section string // of the rail that is current
+	Who     identity
+	Problem *Problem
+	Notice  string // what was done
+	Form    url.Values
+	Key     string // of the forms of this page: sent twice, it takes effect once
+	Calls   []Call
+	Zone    *time.Location
+	Now     time.Time
+	Path    string
+	Data    any
+}
+
+// Problem is what was refused, and where.
+type Problem struct {
+	Status     int
+	Title      string
+	Detail     string
+	RequestID  string
+	Fields     []kindred.FieldError
+	RetryAfter time.Duration
+}
+
+// Field is what is wrong with a field, by the end of its pointer.
+func (p *Problem) Field(name string) string {
+	if p == nil {
+		return ""
+	}
+	for _, f := range p.Fields {
+		if pointer := strings.TrimSuffix(f.Pointer, "/"); pointer[strings.LastIndexByte(pointer, '/')+1:] == name {
+			return f.Detail
+		}
+	}
+	return ""
+}
+
+// titles say in words what a status means to a reader of the console.
+var titles = map[int]string{
+	http.StatusForbidden:           "Your role does not allow this",
+	http.StatusNotFound:            "This does not exist",
+	http.StatusConflict:            "This cannot be done now",
+	http.StatusPreconditionFailed:  "It has changed in the meantime",
+	http.StatusTooManyRequests:     "Too much at once",
+	http.StatusServiceUnavailable:  "The service cannot answer just now",
+	http.StatusUnprocessableEntity: "Some of this is not valid",
+	http.StatusBadRequest:          "This cannot be read",
+}
+
+// problemOf says in words what an error of the API means.
+func problemOf(err error) *Problem {
+	var refused *kindred.Error
+	if !errors.As(err, &refused) {
+		return &Problem{Status: http.StatusBadGateway, Title: "The service did not answer", Detail: "Please try again in a moment."}
+	}
+	title := titles[refused.Status]
+	if title == "" {
+		title = "This failed"
+	}
+	return &Problem{
+		Status: refused.Status, Title: title, Detail: refused.Detail, RequestID: refused.RequestID,
+		Fields: refused.Errors, RetryAfter: refused.RetryAfter,
+	}
+}
+
+// handle serves a page to those who are signed in; others sign in first. What a page
+// returns as an error is shown as one.
+func (s *Console) handle(do func(*page) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
+			r.Body = http.MaxBytesReader(w, r.Body, largestForm)
+			if err := r.ParseForm(); err != nil {
+				s.refuse(w, r, http.StatusBadRequest, "This form cannot be read", "It is larger than 1 MiB, or was cut on its way.")
+				return
+			}
+		}
+		p := &page{Console: s, w: w, r: r, calls: &calls{}}
+		err := p.identify() //nolint:contextcheck // a page has its request's
+		if err == nil {
+			err = do(p)
+		}
+		if err != nil {
+			p.fail(err)
+		}
+	}
+}
+
+// fail shows an error in the place of a page. Who is signed in no more signs in again.
+func (p *page) fail(err error) {
+	if refused := problemOf(err); refused.Status == http.StatusUnauthorized || errors.Is(err, errSignedOut) {
+		p.signOut()
+		p.signIn()
+		return
+	}
+	p.problem(problemOf(err))
+}
+
+func (p *page) problem(what *Problem) {
+	if what.RetryAfter > 0 {
+		p.w.Header().Set("Retry-After", strconv.Itoa(int(what.RetryAfter/time.Second)))
+	}
+	p.write(what.Status, "problem", view{Title: what.Title, Problem: what})
+}
+
+// show answers with a page.
+func (p *page) show(name, section, title string, data any) error {
+	p.write(http.StatusOK, name, view{Title: title, Section: section, Notice: notices[p.r.URL.Query().Get("done")], Data: data})
+	return nil
+}
+
+// again shows a page with what was refused of its form, which keeps what was typed.
+func (p *page) again(refused error, show func() error) error {
+	what := problemOf(refused)
+	if what.Status == http.StatusUnauthorized || what.Status >= http.StatusInternalServerError {
+		return refused
+	}
+	p.refused = what
+	return show()
+}
+
+func (p *page) write(status int, name string, v view) {
+	v.Who, v.Calls, v.Zone, v.Now, v.Path = p.who, p.calls.made, zoneOf(p.r), p.Now(), p.r.URL.Path
+	if v.Problem == nil {
+		v.Problem = p.refused
+	}
+	if v.Problem != nil {
+		status = v.Problem.Status
+	}
+	v.Form = p.r.Form
+	if v.Form == nil {
+		v.Form = p.r.URL.Query()
+	}
+	if v.Key = v.Form.Get("key"); v.Key == "" || v.Problem == nil {
+		v.Key = p.NewKey()
+	}
+	p.render(p.w, p.r, status, name, v)
+}
+
+// render draws a page whole before a byte of it is sent.
+func (s *Console) render(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
+	var out bytes.Buffer
+	if err := s.pages[name].ExecuteTemplate(&out, "layout", v); err != nil {
+		s.Logger.ErrorContext(r.Context(), "a page cannot be drawn", "page", name, "error", err)
+		http.Error(w, "This page cannot be drawn. That is our fault.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(out.Len()))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = out.WriteTo(w) // the reader has gone
+	}
+}
+
+// refuse answers with a page for an error that needs nobody to be signed in.
+func (s *Console) refuse(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
+	s.render(w, r, status, "problem", view{
+		Title: title, Problem: &Problem{Status: status, Title: title, Detail: detail}, Zone: time.UTC, Now: s.Now(), Path: r.URL.Path,
+	})
+}
+
+// done leads to a page that says what was done, so that reloading it repeats nothing.
+func (p *page) done(at, notice string) error {
+	if notices[notice] == "" {
+		return fmt.Errorf("console: no notice is named %q", notice)
+	}
+	http.Redirect(p.w, p.r, at+"?done="+notice, http.StatusSeeOther)
+	return nil
+}
+
+// form is a value that was sent, without the spaces around it.
+func (p *page) form(name string) string { return strings.TrimSpace(p.r.Form.Get(name)) }
+
+// once names a POST to the API by the form that it comes from.
+func (p *page) once() kindred.Option { return kindred.WithIdempotencyKey("console-" + p.form("key")) }
+
+// optional is a value that may be left out.
+func (p *page) optional(name string) *string {
+	if text := p.form(name); text != "" {
+		return &text
+	}
+	return nil
+}
+
+// whole reads a whole number of a form; nil where none was given.
+func (p *page) whole(name string) (*int64, error) {
+	text := strings.ReplaceAll(p.form(name), ",", "")
+	if text == "" {
+		return nil, nil //nolint:nilnil // nothing was given
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, invalid(name, "This must be a whole number.")
+	}
+	return &n, nil
+}
+
+// invalid is what the API answers to a field that is wrong, for what it never sees.
+func invalid(field, detail string) error {
+	return &kindred.Error{
+		Status: http.StatusUnprocessableEntity, Code: "invalid", Detail: "Please correct what is marked.",
+		Errors: []kindred.FieldError{{Pointer: "/" + field, Detail: detail}},
+	}
+}
+
+// notices say what was done, by the name that stands in the address.
+var notices = map[string]string{
+	"saved": "Saved.", "created": "Created.", "removed": "Removed.", "erased": "Erased for good.", "started": "Started.",
+	"paused": "Paused.", "running": "Running.", "cancelled": "Cancelled.", "revoked": "Revoked. It is out everywhere within a second.",
+	"tested": "A test delivery is on its way.", "redelivered": "It is sent again.", "recovered": "What was dropped is sent again.",
+	"rebuilding": "The read model is being rebuilt; the old one answers until then.", "granted": "Consent recorded.",
+	"withdrawn": "Consent withdrawn.", "retired": "Retired.", "ended": "The session has ended.", "imported": "Imported.",
+	"active": "Active again.", "left": "You are signed out.",
+}
+
+// collect takes a list up to a bound, and says whether there was more.
+func collect[T any](list func(func(T, error) bool), most int) (found []T, more bool, err error) {
+	for one, failed := range list {
+		if failed != nil {
+			return nil, false, failed
+		}
+		if len(found) == most {
+			return found, true, nil
+		}
+		found = append(found, one)
+	}
+	return found, false, nil
+}
+
+// has says whether the token may do something; admin implies read, write and webhooks.
+func (i identity) has(scope string) bool {
+	return slices.Contains(i.Scopes, scope) || slices.Contains(i.Scopes, "admin") && slices.Contains([]string{"read", "write", "webhooks"}, scope)
+}
+
+// Write says whether a page shows what changes things.
+func (i identity) Write() bool { return i.has("write") }
+
+// Hooks says whether a page shows what changes endpoints.
+func (i identity) Hooks() bool { return i.has("webhooks") }
+
+// Admin says whether a page shows what only admins may do.
+func (i identity) Admin() bool { return i.has("admin") }

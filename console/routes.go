@@ -1,0 +1,73 @@
+package console
+
+import "net/http"
+
+// route says which page answers what. What follows a page's path names what is done there.
+func (s *Console) route() {
+	get := func(path string, do func(*page) error) { s.mux.Handle("GET "+Path+path, s.handle(do)) }
+	post := func(path string, do func(*page) error) { s.mux.Handle("POST "+Path+path, s.handle(do)) }
+
+	s.mux.Handle("GET "+Path+"sign-in", s.open((*page).showSignIn))
+	s.mux.Handle("POST "+Path+"sign-in", s.open((*page).doSignIn))
+	s.mux.Handle("GET "+Path+"sign-up", s.open((*page).showSignUp))
+	s.mux.Handle("POST "+Path+"sign-up", s.open((*page).doSignUp))
+	post("sign-out", (*page).doSignOut)
+
+	get("{$}", (*page).overview)
+	get("first-steps", (*page).firstSteps)
+
+	get("users", (*page).users)
+	post("users", (*page).createUser)
+	post("users/import", (*page).importUsers)
+	get("imports/{id}", (*page).showImport)
+	get("users/{id}", (*page).user)
+	post("users/{id}", (*page).changeUser)
+	post("users/{id}/erase", (*page).eraseUser)
+	post("users/{id}/consent", (*page).changeConsent)
+
+	get("traits", (*page).traits)
+	post("traits", (*page).changeTrait)
+
+	get("clusters", (*page).clusters)
+	get("clusters/{id}", (*page).cluster)
+	post("runs", (*page).startRun)
+	get("runs/{id}", (*page).run)
+	post("runs/{id}/cancel", (*page).cancelRun)
+
+	get("campaigns", (*page).campaigns)
+	post("campaigns", (*page).createCampaign)
+	get("campaigns/{id}", (*page).campaign)
+	post("campaigns/{id}", (*page).changeCampaign)
+
+	get("webhooks", (*page).webhooks)
+	post("webhooks", (*page).createWebhook)
+	get("webhooks/{id}", (*page).webhook)
+	post("webhooks/{id}", (*page).changeWebhook)
+	post("webhooks/{id}/{action}", (*page).actOnWebhook)
+	get("webhooks/{id}/deliveries/{delivery}", (*page).delivery)
+	post("webhooks/{id}/deliveries/{delivery}/redeliver", (*page).redeliver)
+
+	get("developers", (*page).developers)
+	post("developers/keys", (*page).createKey)
+	post("developers/keys/{id}/revoke", (*page).revokeKey)
+	get("live", (*page).live)
+
+	get("history", (*page).history)
+	get("history/{ordinal}", (*page).historyEvent)
+	get("history-at", (*page).historyAt)
+
+	get("settings", (*page).settings)
+	post("settings", (*page).changeSettings)
+	post("settings/members", (*page).addMember)
+	post("settings/members/{id}/remove", (*page).removeMember)
+	post("settings/layers", (*page).createLayer)
+	post("settings/layers/{id}/retire", (*page).retireLayer)
+	post("settings/projections/{name}/rebuild", (*page).rebuild)
+
+	get("account", (*page).account)
+
+	s.mux.HandleFunc("GET "+Path+"static/", s.serveAsset)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, http.StatusNotFound, "There is no such page", "It may have been moved, or the address is not complete.")
+	})
+}

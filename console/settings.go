@@ -1,0 +1,99 @@
+package console
+
+import (
+	"strconv"
+	"strings"
+
+	kindred "kindred/sdk/go"
+)
+
+// roles of members, the least first.
+var roles = []kindred.Role{kindred.RoleViewer, kindred.RoleAuditor, kindred.RoleAdmin, kindred.RoleOwner}
+
+func (p *page) settings() error {
+	ctx := p.r.Context()
+	client, err := p.api.Client.Get(ctx)
+	if err != nil {
+		return err
+	}
+	members, more, err := collect(p.api.Members.List(ctx, kindred.ListMembersParams{}), allOf)
+	if err != nil {
+		return err
+	}
+	layers, _, err := collect(p.api.Consent.ListLayers(ctx, kindred.ListConsentLayersParams{}), allOf)
+	if err != nil {
+		return err
+	}
+	models, err := p.api.Projections.List(ctx)
+	if err != nil {
+		return err
+	}
+	return p.show("settings", "Settings", "Settings", map[string]any{
+		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
+	})
+}
+
+func (p *page) changeSettings() error {
+	k, err := p.whole("k")
+	if err != nil {
+		return p.again(err, p.settings)
+	}
+	score, err := strconv.ParseFloat(p.form("min_score"), 64)
+	if err != nil {
+		return p.again(invalid("min_score", "This must be a number from 0 to 1."), p.settings)
+	}
+	ids := kindred.WebhookUserIDs(p.form("webhook_user_ids"))
+	_, err = p.api.Client.Change(p.r.Context(), kindred.ClientChange{
+		Name: new(p.form("name")),
+		Settings: &kindred.ClientSettingsChange{
+			AutomaticMatching:     &kindred.AutomaticMatchingChange{On: new(p.form("on") != ""), K: k, MinScore: &score},
+			MatchingRequiresLayer: new(p.form("matching_requires_layer") != ""), WebhookUserIDs: &ids,
+		},
+	})
+	if err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "saved")
+}
+
+func (p *page) addMember() error {
+	_, err := p.api.Members.Add(p.r.Context(), kindred.NewMember{
+		Email: p.form("email"), Password: p.r.Form.Get("password"), Role: kindred.Role(p.form("role")),
+	}, p.once())
+	if err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "created")
+}
+
+func (p *page) removeMember() error {
+	if err := p.api.Members.Remove(p.r.Context(), p.r.PathValue("id"), kindred.RemoveMemberParams{}); err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "removed")
+}
+
+func (p *page) createLayer() error {
+	paths := strings.FieldsFunc(p.form("trait_paths"), func(r rune) bool { return r == ',' || r == '\n' || r == '\r' || r == ' ' })
+	if paths == nil {
+		paths = []string{}
+	}
+	if _, err := p.api.Consent.CreateLayer(p.r.Context(), kindred.NewConsentLayer{Name: p.form("name"), TraitPaths: paths}, p.once()); err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "created")
+}
+
+func (p *page) retireLayer() error {
+	if err := p.api.Consent.RetireLayer(p.r.Context(), p.r.PathValue("id")); err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "retired")
+}
+
+func (p *page) rebuild() error {
+	if _, err := p.api.Projections.Rebuild(p.r.Context(), p.r.PathValue("name"), p.once()); err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "rebuilding")
+}

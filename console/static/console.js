@@ -1,0 +1,174 @@
+// What makes pages nicer: they are whole without it.
+
+// The reader's time zone, so that the server writes times in it.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zone && !document.cookie.includes("kindred-zone=" + zone)) {
+  document.cookie = "kindred-zone=" + zone + "; path=/console/; max-age=31536000; samesite=lax" + (location.protocol === "https:" ? "; secure" : "");
+}
+
+// A button that copies, beside each sample and secret.
+if (navigator.clipboard) for (const sample of document.querySelectorAll("pre, .secret")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "btn small";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(sample.textContent.trim());
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  sample.after(button);
+}
+
+// Forms are sent once.
+for (const form of document.querySelectorAll("form[method=post]")) form.addEventListener("submit", () => {
+  for (const button of form.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
+});
+addEventListener("pageshow", () => { for (const b of document.querySelectorAll("form button")) b.disabled = false; });
+
+// "/" finds.
+addEventListener("keydown", (e) => {
+  const find = document.querySelector("input[name=find]");
+  if (e.key === "/" && find && !/^(input|textarea|select)$/i.test(document.activeElement.tagName)) {
+    e.preventDefault();
+    find.focus();
+  }
+});
+
+// A choice that leads to another page, without its button.
+for (const choice of document.querySelectorAll("select[data-go]")) {
+  choice.addEventListener("change", () => choice.form.submit());
+  choice.form.querySelector("button")?.setAttribute("hidden", "");
+}
+
+// Events as they come, while the page is looked at.
+const live = document.querySelector("[data-live]");
+if (live && "EventSource" in window) {
+  const list = live.querySelector("tbody"), state = document.querySelector("[data-live-state]");
+  let source;
+  const follow = () => {
+    source = new EventSource("/console/live" + (live.dataset.after ? "?after=" + encodeURIComponent(live.dataset.after) : ""));
+    source.onopen = () => { state.textContent = "live"; };
+    source.onerror = () => { state.textContent = "not connected; tries again"; };
+    source.onmessage = (e) => {
+      const event = JSON.parse(e.data), row = document.createElement("tr");
+      live.dataset.after = e.lastEventId;
+      for (const text of [new Date(event.timestamp).toLocaleTimeString(), event.event_type, JSON.stringify(event.data)]) {
+        const cell = document.createElement("td");
+        cell.textContent = text;
+        row.append(cell);
+      }
+      list.prepend(row);
+      while (list.rows.length > 100) list.deleteRow(-1);
+      document.querySelector("[data-live-empty]")?.remove();
+    };
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) source?.close(); else follow();
+  });
+  if (!document.hidden) follow();
+}
+
+// A history is verified here, from the bytes that were answered: docs/history.md says how.
+const material = document.querySelector("[data-material]");
+if (material) verify(JSON.parse(material.dataset.material)).catch((e) => say("bad", "This could not be checked: " + e.message));
+
+function say(tone, text) {
+  const line = document.createElement("span");
+  line.className = "chip " + tone;
+  line.textContent = text;
+  document.querySelector("[data-verdict]").append(line);
+}
+
+async function verify({ event, proof, keys, client }) {
+  if (!crypto.subtle) {
+    say("warn", "Browsers verify on https or localhost alone: use the command below.");
+    return;
+  }
+  const text = new TextEncoder();
+  const sha = async (...parts) => new Uint8Array(await crypto.subtle.digest("SHA-256", join(parts)));
+  const join = (parts) => {
+    const all = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));
+    let at = 0;
+    for (const p of parts) { all.set(p, at); at += p.length; }
+    return all;
+  };
+  const hex = (b) => Array.from(b, (x) => x.toString(16).padStart(2, "0")).join("");
+  const bytes = (h) => Uint8Array.from(h.match(/../g) ?? [], (x) => parseInt(x, 16));
+  const whole = (n) => { const b = new Uint8Array(8); new DataView(b.buffer).setBigUint64(0, BigInt(n)); return b; };
+  const base64 = (s) => Uint8Array.from(atob(s.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+  const same = (a, b) => hex(a) === hex(b);
+  const node = (l, r) => sha(Uint8Array.of(1), l, r);
+
+  // The event's hash, from its stored bytes.
+  let number = 0n;
+  for (const c of event.id.slice(4)) number = number * 32n + BigInt("0123456789abcdefghijklmnopqrstuv".indexOf(c));
+  const id = bytes((number >> 2n).toString(16).padStart(32, "0"));
+  const parts = [id, text.encode(event.stream), whole(event.revision), text.encode(event.type), text.encode(event.data), text.encode(event.meta)];
+  const hash = await sha(text.encode("kindred.event.1"), ...parts.flatMap((p) => [whole(p.length), p]));
+  if (hex(hash) !== event.hash) return say("bad", "The event's bytes do not have its hash.");
+  say("good", "The hash follows from the stored bytes");
+
+  // Inclusion: RFC 9162, 2.1.3.2.
+  let fn = BigInt(event.ordinal), sn = BigInt(proof.size) - 1n, r = await sha(Uint8Array.of(0), hash);
+  for (const step of (proof.inclusion ?? []).map(bytes)) {
+    if (sn === 0n) return say("bad", "The path to the root is too long.");
+    if (fn & 1n || fn === sn) {
+      r = await node(step, r);
+      while (!(fn & 1n) && fn !== 0n) { fn >>= 1n; sn >>= 1n; }
+    } else r = await node(r, step);
+    fn >>= 1n; sn >>= 1n;
+  }
+  if (sn !== 0n || hex(r) !== proof.root) return say("bad", "The event is not under the root.");
+  say("good", "It is in the history of " + proof.size + " events");
+
+  // The head: a JWS over the root, with a published key.
+  const [head, payload, signature] = proof.head.split(".");
+  const kid = JSON.parse(atob(head.replaceAll("-", "+").replaceAll("_", "/"))).kid;
+  const jwk = keys.keys.find((k) => k.kid === kid);
+  if (!jwk) return say("bad", "The head is signed by a key that is not published.");
+  const signed = JSON.parse(new TextDecoder().decode(base64(payload)));
+  if (signed.root !== proof.root || signed.size !== proof.size || signed.client !== client) return say("bad", "The head is about something else.");
+  let key;
+  try {
+    key = await crypto.subtle.importKey("jwk", { kty: jwk.kty, crv: jwk.crv, x: jwk.x }, { name: "Ed25519" }, false, ["verify"]);
+  } catch {
+    return say("warn", "This browser knows no Ed25519: the signature is left to the command below.");
+  }
+  if (!await crypto.subtle.verify("Ed25519", key, base64(signature), text.encode(head + "." + payload))) return say("bad", "The head's signature is wrong.");
+  say("good", "The head is signed by key " + kid.slice(0, 8) + "…");
+
+  // Consistency with the head that this browser kept: RFC 9162, 2.1.4.2.
+  const place = "kindred-head-" + client, kept = JSON.parse(localStorage.getItem(place) ?? "null");
+  if (!kept) {
+    say("warn", "This browser keeps this head from now on");
+  } else if (kept.size === proof.size) {
+    if (kept.root !== proof.root) return say("bad", "The history is not the one of the head that this browser kept!");
+    say("good", "It is the head that this browser kept");
+  } else if (kept.size > proof.size) {
+    return say("bad", "This browser kept a head of " + kept.size + " events: the history has become shorter!");
+  } else if (proof.from_size !== kept.size) {
+    location.replace(location.pathname + "?from_size=" + kept.size);
+    return;
+  } else if (!await consistent(BigInt(kept.size), BigInt(proof.size), bytes(kept.root), bytes(proof.root), (proof.consistency ?? []).map(bytes))) {
+    return say("bad", "The history does not begin with the one that this browser kept!");
+  } else say("good", "It begins with the " + kept.size + " events that this browser kept");
+  localStorage.setItem(place, JSON.stringify({ size: proof.size, root: proof.root }));
+
+  async function consistent(first, second, one, two, path) {
+    if ((first & (first - 1n)) === 0n) path = [one, ...path];
+    let fn = first - 1n, sn = second - 1n;
+    while (fn & 1n) { fn >>= 1n; sn >>= 1n; }
+    let fr = path[0], sr = path[0];
+    for (const c of path.slice(1)) {
+      if (sn === 0n) return false;
+      if (fn & 1n || fn === sn) {
+        fr = await node(c, fr);
+        sr = await node(c, sr);
+        while (!(fn & 1n) && fn !== 0n) { fn >>= 1n; sn >>= 1n; }
+      } else sr = await node(sr, c);
+      fn >>= 1n; sn >>= 1n;
+    }
+    return same(fr, one) && same(sr, two) && sn === 0n;
+  }
+}

@@ -1,0 +1,287 @@
+package console
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"kindred/console/chart"
+	kindred "kindred/sdk/go"
+)
+
+// pageOf is how many rows of a list a page shows.
+const pageOf = 50
+
+// allOf bounds lists that a page shows whole, such as layers.
+const allOf = 200
+
+func (p *page) users() error {
+	asked := p.r.URL.Query()
+	params := kindred.ListUsersParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")}
+	find := strings.TrimSpace(asked.Get("find"))
+	if strings.HasPrefix(find, "usr_") {
+		params.IDs = []string{find}
+	} else {
+		params.ExternalID = find
+	}
+	found, err := p.api.Users.ListPage(p.r.Context(), params)
+	if err != nil {
+		return err
+	}
+	schema, err := p.api.Traits.Get(p.r.Context())
+	if err != nil && problemOf(err).Status != http.StatusServiceUnavailable { // learnt a moment later
+		return err
+	}
+	var total *int64
+	if schema != nil && err == nil {
+		total = &schema.Users
+	}
+	return p.show("users", "Users", "Users", map[string]any{
+		"Users": found.Data, "Find": find, "Total": total, "Columns": columns(found.Data),
+		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "",
+	})
+}
+
+// next is the address of the page after this one.
+func next(at string, asked url.Values, cursor *string) string {
+	if cursor == nil {
+		return ""
+	}
+	asked = maps.Clone(asked)
+	asked.Set("cursor", *cursor)
+	asked.Del("done")
+	return Path + at + "?" + asked.Encode()
+}
+
+// columns are the traits that most users of a page have, at most four.
+func columns(users []kindred.User) []string {
+	count := map[string]int{}
+	for _, u := range users {
+		for name, v := range u.Traits {
+			if _, deep := v.(map[string]any); !deep {
+				count[name]++
+			}
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
+		return cmp.Or(count[b]-count[a], strings.Compare(a, b))
+	})
+	return names[:min(len(names), 4)]
+}
+
+func (p *page) createUser() error {
+	traits, err := p.typedTraits()
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	user, err := p.api.Users.Create(p.r.Context(), kindred.NewUser{ExternalID: p.form("external_id"), Traits: traits}, p.once())
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	return p.done(Path+"users/"+url.PathEscape(user.ID), "created")
+}
+
+// typedTraits reads the traits that were typed, as JSON.
+func (p *page) typedTraits() (map[string]any, error) {
+	text := p.form("traits")
+	if text == "" {
+		return map[string]any{}, nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	var traits map[string]any
+	if err := decoder.Decode(&traits); err != nil || traits == nil {
+		return nil, invalid("traits", `This must be a JSON object, such as {"plan": "pro", "age": 31}.`)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, invalid("traits", "There is something behind the JSON object.")
+	}
+	return traits, nil
+}
+
+// importUsers sends a file on while the browser still sends it.
+func (p *page) importUsers() error {
+	form, err := p.r.MultipartReader()
+	if err != nil {
+		return p.again(invalid("file", "Choose a file to import."), p.users)
+	}
+	for {
+		part, err := form.NextPart()
+		if err != nil {
+			return p.again(invalid("file", "Choose a file to import."), p.users)
+		}
+		if part.FormName() != "file" || part.FileName() == "" {
+			continue
+		}
+		begun, err := p.api.Users.ImportLater(p.r.Context(), part, kindred.ImportUsersParams{})
+		if err != nil {
+			return p.again(err, p.users)
+		}
+		http.Redirect(p.w, p.r, Path+"imports/"+url.PathEscape(begun.ID), http.StatusSeeOther)
+		return nil
+	}
+}
+
+func (p *page) showImport() error {
+	one, err := p.api.Users.GetImport(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if one.EndedAt == nil {
+		p.w.Header().Set("Refresh", "1")
+	}
+	return p.show("import", "Users", "Import", one)
+}
+
+// alike is somebody who matches, with what each trait adds.
+type alike struct {
+	kindred.ComputedMatch
+	Terms []chart.Part
+	Apart []string // what sets the two apart
+}
+
+func (p *page) user() error {
+	ctx, id := p.r.Context(), p.r.PathValue("id")
+	user, err := p.api.Users.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"User": user, "Traits": flattened(user.Traits)}
+	if p.who.has("write") {
+		matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(8)), Record: new(false)})
+		switch what := problemOf(err); {
+		case err == nil:
+			data["Alike"] = explained(matches.Data)
+		case what.Status == http.StatusConflict, what.Status == http.StatusUnprocessableEntity, what.Status == http.StatusServiceUnavailable:
+			data["NoMatches"] = what.Detail
+		default:
+			return err
+		}
+	}
+	layers, _, err := collect(p.api.Consent.ListLayers(ctx, kindred.ListConsentLayersParams{}), 20)
+	if err != nil {
+		return err
+	}
+	type consent struct {
+		Layer kindred.ConsentLayer
+		Said  *kindred.UserConsent
+	}
+	var consents []consent
+	for _, layer := range layers {
+		said, err := p.api.Consent.Get(ctx, layer.ID, user.ID)
+		if err != nil {
+			return err
+		}
+		consents = append(consents, consent{layer, said})
+	}
+	data["Consents"] = consents
+	return p.show("user", "Users", user.ExternalID, data)
+}
+
+// trait is one of a person, by its path.
+type trait struct{ Path, Value string }
+
+// flattened lists traits by their paths, as they take part in matches.
+func flattened(traits map[string]any) (all []trait) {
+	var walk func(prefix string, v any)
+	walk = func(prefix string, v any) {
+		object, deep := v.(map[string]any)
+		if !deep || len(object) == 0 || isPlace(object) {
+			all = append(all, trait{prefix, plainValue(v)})
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(object)) {
+			walk(strings.TrimPrefix(prefix+"."+name, "."), object[name])
+		}
+	}
+	if len(traits) > 0 {
+		walk("", traits)
+	}
+	return all
+}
+
+// isPlace: latitude and longitude belong together.
+func isPlace(object map[string]any) bool {
+	_, lat := object["lat"]
+	_, lon := object["lon"]
+	return len(object) == 2 && lat && lon
+}
+
+// explained puts what adds most to a match first.
+func explained(matches []kindred.ComputedMatch) (all []alike) {
+	for _, m := range matches {
+		one := alike{ComputedMatch: m}
+		terms := slices.SortedFunc(slices.Values(m.Explanation), func(a, b kindred.Term) int { return cmp.Compare(b.Contribution, a.Contribution) })
+		for i, t := range terms {
+			switch {
+			case i < 5:
+				one.Terms = append(one.Terms, chart.Part{Name: t.Trait, Value: t.Contribution})
+			case i == 5:
+				one.Terms = append(one.Terms, chart.Part{Name: "others", Value: t.Contribution})
+			default:
+				one.Terms[5].Value += t.Contribution
+			}
+			if t.Similarity < .2 && t.Weight > 0 && len(one.Apart) < 3 {
+				one.Apart = append(one.Apart, t.Trait)
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func (p *page) changeUser() error {
+	traits, err := p.typedTraits()
+	if err != nil {
+		return p.again(err, p.user)
+	}
+	user, err := p.api.Users.Get(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	change := map[string]any{} // what is not there any more is taken away
+	for name := range user.Traits {
+		if _, stays := traits[name]; !stays {
+			change[name] = nil
+		}
+	}
+	maps.Copy(change, traits)
+	if _, err := p.api.Users.Change(p.r.Context(), user.ID, kindred.UserChange{Traits: change}); err != nil {
+		return p.again(err, p.user)
+	}
+	return p.done(Path+"users/"+url.PathEscape(user.ID), "saved")
+}
+
+func (p *page) eraseUser() error {
+	user, err := p.api.Users.Get(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if p.form("confirm") != user.ExternalID {
+		return p.again(invalid("confirm", "Type the user's own id, to be sure that this is who is meant."), p.user)
+	}
+	if err := p.api.Users.Erase(p.r.Context(), user.ID); err != nil {
+		return p.again(err, p.user)
+	}
+	return p.done(Path+"users", "erased")
+}
+
+func (p *page) changeConsent() error {
+	ctx, id, layer := p.r.Context(), p.r.PathValue("id"), p.form("layer")
+	notice := "granted"
+	var err error
+	if p.form("said") == "granted" {
+		err = p.api.Consent.Grant(ctx, layer, id, kindred.ConsentGrant{Source: new("recorded in the console")})
+	} else {
+		notice, err = "withdrawn", p.api.Consent.Withdraw(ctx, layer, id)
+	}
+	if err != nil {
+		return p.again(err, p.user)
+	}
+	return p.done(Path+"users/"+url.PathEscape(id), notice)
+}

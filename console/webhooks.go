@@ -1,0 +1,155 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	kindred "kindred/sdk/go"
+)
+
+// eventTypes are what a subscription can ask for.
+var eventTypes = []kindred.EventType{
+	kindred.EventTypeMatchComputed, kindred.EventTypeClusteringCompleted, kindred.EventTypeClusteringFailed,
+	kindred.EventTypeCampaignBudgetExhausted, kindred.EventTypeClusterDriftDetected,
+}
+
+func (p *page) webhooks() error {
+	asked := p.r.URL.Query()
+	found, err := p.api.Webhooks.ListPage(p.r.Context(), kindred.ListWebhooksParams{Limit: new(int64(20)), Cursor: asked.Get("cursor")})
+	if err != nil {
+		return err
+	}
+	for i, hook := range found.Data { // a list does not tell how they do
+		one, err := p.api.Webhooks.Get(p.r.Context(), hook.ID)
+		if err != nil {
+			return err
+		}
+		found.Data[i] = *one
+	}
+	return p.show("webhooks", "Webhooks", "Webhooks", map[string]any{
+		"Webhooks": found.Data, "Types": eventTypes, "Next": next("webhooks", asked, found.NextCursor),
+	})
+}
+
+func (p *page) createWebhook() error {
+	body := kindred.NewWebhook{URL: p.form("url"), Secret: p.optional("secret"), EventTypes: []kindred.EventType{}}
+	for _, t := range p.r.Form["event_types"] {
+		body.EventTypes = append(body.EventTypes, kindred.EventType(t))
+	}
+	made, err := p.api.Webhooks.Create(p.r.Context(), body, p.once())
+	if err != nil {
+		return p.again(err, p.webhooks)
+	}
+	if made.Secret != nil { // it is shown in this answer alone
+		return p.show("secret", "Webhooks", "The signing secret", map[string]any{
+			"What": "The signing secret of " + made.URL, "Secret": *made.Secret, "Next": Path + "webhooks/" + url.PathEscape(made.ID),
+			"Use": "Your server verifies deliveries with it.",
+		})
+	}
+	return p.done(Path+"webhooks/"+url.PathEscape(made.ID), "created")
+}
+
+func (p *page) webhook() error {
+	ctx, asked := p.r.Context(), p.r.URL.Query()
+	one, err := p.api.Webhooks.Get(ctx, p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	deliveries, err := p.api.Webhooks.ListDeliveriesPage(ctx, one.ID, kindred.ListDeliveriesParams{
+		Status: kindred.DeliveryStatus(asked.Get("status")), Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+	})
+	if err != nil {
+		return err
+	}
+	return p.show("webhook", "Webhooks", one.URL, map[string]any{
+		"Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": eventTypes,
+		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
+	})
+}
+
+func (p *page) changeWebhook() error {
+	id := p.r.PathValue("id")
+	change, notice := kindred.WebhookChange{}, "saved"
+	if status := p.form("status"); status != "" {
+		change.Status, notice = new(kindred.WebhookStatus(status)), status
+		if notices[notice] == "" {
+			return p.again(invalid("status", "An endpoint can be paused or made active."), p.webhook)
+		}
+	} else {
+		change.URL = new(p.form("url"))
+		change.EventTypes = []kindred.EventType{}
+		for _, t := range p.r.Form["event_types"] {
+			change.EventTypes = append(change.EventTypes, kindred.EventType(t))
+		}
+	}
+	if _, err := p.api.Webhooks.Change(p.r.Context(), id, change); err != nil {
+		return p.again(err, p.webhook)
+	}
+	return p.done(Path+"webhooks/"+url.PathEscape(id), notice)
+}
+
+// actOnWebhook tests an endpoint, rotates its secret, sends again what was dropped, or
+// removes it.
+func (p *page) actOnWebhook() error {
+	ctx, id := p.r.Context(), p.r.PathValue("id")
+	at, notice := Path+"webhooks/"+url.PathEscape(id), ""
+	var err error
+	switch p.r.PathValue("action") {
+	case "test":
+		notice = "tested"
+		_, err = p.api.Webhooks.Test(ctx, id, kindred.WebhookTest{EventType: kindred.EventType(p.form("event_type"))}, p.once())
+	case "recover":
+		notice = "recovered"
+		hours, failed := p.whole("hours")
+		if err = failed; err == nil && hours == nil {
+			err = invalid("hours", "Say how many hours back to look.")
+		}
+		if err == nil {
+			_, err = p.api.Webhooks.RecoverDeliveries(ctx, id, kindred.RecoveryRequest{Since: p.Now().Add(-time.Duration(*hours) * time.Hour)}, p.once())
+		}
+	case "rotate":
+		var rotated *kindred.Webhook
+		if rotated, err = p.api.Webhooks.RotateSecret(ctx, id, kindred.WebhookRotation{}, p.once()); err == nil && rotated.Secret != nil {
+			return p.show("secret", "Webhooks", "The new signing secret", map[string]any{
+				"What": "The new signing secret of " + rotated.URL, "Secret": *rotated.Secret, "Next": at,
+				"Use": "For 24 hours deliveries are signed with the one before, too, so that your servers can change over.",
+			})
+		}
+		notice = "saved"
+	case "remove":
+		at, notice = Path+"webhooks", "removed"
+		if p.form("confirm") != "remove" {
+			err = invalid("confirm", `Type "remove", to be sure.`)
+		} else {
+			err = p.api.Webhooks.Remove(ctx, id)
+		}
+	default:
+		err = &kindred.Error{Status: http.StatusNotFound, Detail: "There is no such action."}
+	}
+	if err != nil {
+		return p.again(err, p.webhook)
+	}
+	return p.done(at, notice)
+}
+
+func (p *page) delivery() error {
+	one, err := p.api.Webhooks.GetDelivery(p.r.Context(), p.r.PathValue("id"), p.r.PathValue("delivery"))
+	if err != nil {
+		return err
+	}
+	hook, err := p.api.Webhooks.Get(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return p.show("delivery", "Webhooks", "Delivery", map[string]any{"Delivery": one, "Webhook": hook})
+}
+
+func (p *page) redeliver() error {
+	id := p.r.PathValue("id")
+	again, err := p.api.Webhooks.RepeatDelivery(p.r.Context(), id, p.r.PathValue("delivery"), p.once())
+	if err != nil {
+		return p.again(err, p.delivery)
+	}
+	return p.done(Path+"webhooks/"+url.PathEscape(id)+"/deliveries/"+url.PathEscape(again.ID), "redelivered")
+}

@@ -1,0 +1,387 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"html"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"kindred/console"
+	"kindred/httpapi"
+)
+
+// browser is somebody who looks at the console, without JavaScript.
+type browser struct {
+	testing.TB
+	s      *service
+	client *http.Client
+}
+
+func (s *service) browser() browser {
+	s.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return browser{s.TB, s, &http.Client{Transport: s.base, Jar: jar, Timeout: patience}}
+}
+
+// webPage is a page as it came, after it was led there.
+type webPage struct {
+	Status int
+	Path   string
+	Header http.Header
+	HTML   string
+}
+
+func (b browser) do(method, path, contentType string, body io.Reader, header ...string) webPage {
+	b.Helper()
+	r, err := http.NewRequestWithContext(b.Context(), method, b.s.URL+path, body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := b.client.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return webPage{resp.StatusCode, resp.Request.URL.RequestURI(), resp.Header, string(page)}
+}
+
+func (b browser) open(path string) webPage {
+	b.Helper()
+	return b.do("GET", "/console/"+path, "", nil)
+}
+
+// send sends a form, as pairs of names and values.
+func (b browser) send(path string, fields ...string) webPage {
+	b.Helper()
+	form := url.Values{}
+	for i := 0; i+1 < len(fields); i += 2 {
+		form.Add(fields[i], fields[i+1])
+	}
+	return b.do("POST", "/console/"+path, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
+}
+
+// wantPage fails unless a page came, and holds all of these texts.
+func (b browser) wantPage(p webPage, path string, texts ...string) webPage {
+	b.Helper()
+	if p.Status != http.StatusOK || !strings.HasPrefix(p.Path, "/console/"+path) {
+		b.Fatalf("%d of %s, not of %s:\n%s", p.Status, p.Path, path, said(p))
+	}
+	for _, text := range texts {
+		if !strings.Contains(p.HTML, html.EscapeString(text)) {
+			b.Errorf("%s lacks %q", p.Path, text)
+		}
+	}
+	return p
+}
+
+var tags = regexp.MustCompile(`(?s)<[^>]*>|\s+`)
+
+// said is the text of the main part of a page.
+func said(p webPage) string {
+	_, main, _ := strings.Cut(p.HTML, "<main")
+	return tags.ReplaceAllString(main, " ")
+}
+
+// signIn looks at the console as the owner of an account.
+func (a account) signIn() browser {
+	a.Helper()
+	b := a.browser()
+	b.wantPage(b.send("sign-in", "email", a.Email, "password", a.Password), "", "Overview")
+	return b
+}
+
+var formKey = regexp.MustCompile(`name="key" value="([^"]+)"`)
+
+func (b browser) key(p webPage) string {
+	b.Helper()
+	found := formKey.FindStringSubmatch(p.HTML)
+	if found == nil {
+		b.Fatalf("%s has no form with a key", p.Path)
+	}
+	return found[1]
+}
+
+// From nothing to a cluster, a campaign and a verified delivery, by forms alone.
+func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	b, a := s.browser(), account{service: s, Email: "ada-" + strings.ToLower(rand.Text()) + "@example.com", Password: "pw-" + rand.Text()}
+	b.wantPage(b.send("sign-up", "company_name", "Juniper Rides", "email", a.Email, "password", a.Password), "first-steps", "First steps", "Juniper Rides")
+	in := want[httpapi.LoggedIn](t, http.StatusOK, s.send("POST", "/auth/token", map[string]string{"email": a.Email, "password": a.Password}))
+	a.Token, a.Client.ID = in.Token, in.Client.ID
+
+	b.wantPage(b.open("users"), "users", "Your end users stand here")
+	made := b.wantPage(b.send("users", "external_id", "maya <1>", "traits", `{"age": 31, "plan": "pro"}`), "users/usr_", "maya <1>", "age", "31")
+	user, _, _ := strings.Cut(strings.TrimPrefix(made.Path, "/console/users/"), "?")
+	refused := b.send("users", "external_id", "ann", "traits", `{"age": `)
+	if refused.Status != http.StatusUnprocessableEntity || !strings.Contains(refused.HTML, "must be a JSON object") || !strings.Contains(refused.HTML, `value="ann"`) {
+		t.Errorf("%d, and what was typed is lost: %s", refused.Status, said(refused))
+	}
+
+	var file bytes.Buffer
+	upload := multipart.NewWriter(&file)
+	part, err := upload.CreateFormFile("file", "people.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		fmt.Fprintf(part, `{"external_id":"p%d","traits":{"age":%d,"plan":%q}}`+"\n", i, 20+i%2*30+i%5, []string{"free", "pro"}[i%2])
+	}
+	if err := upload.Close(); err != nil {
+		t.Fatal(err)
+	}
+	imported := b.wantPage(b.do("POST", "/console/users/import", upload.FormDataContentType(), &file), "imports/")
+	eventually(t, "the import is done", func() bool {
+		return strings.Contains(b.open(strings.TrimPrefix(imported.Path, "/console/")).HTML, "60 of 60 lines")
+	})
+	b.wantPage(b.open("users?find=p7"), "users", "p7")
+	b.wantPage(b.open("users?find=nobody"), "users", "Nobody has the id")
+	eventually(t, "who is alike is shown", func() bool { return strings.Contains(b.open("users/"+user).HTML, "What each trait adds") })
+	b.wantPage(b.send("users/"+user, "traits", `{"age": 32, "city": "Lisbon"}`), "users/"+user, "Saved.", "Lisbon")
+	if now := b.open("users/" + user); strings.Contains(now.HTML, ">pro<") {
+		t.Error("a trait that was taken away is still there")
+	}
+
+	b.wantPage(b.send("settings/layers", "name", "Segments", "trait_paths", "age, plan", "key", b.key(b.open("settings"))), "settings", "Segments")
+	layer := want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0]
+	b.wantPage(b.send("users/"+user+"/consent", "layer", string(layer.ID), "said", "granted"), "users/"+user, "granted")
+	a.grantAll(layer)
+	run := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
+	eventually(t, "the run has ended", func() bool {
+		return strings.Contains(b.open(strings.TrimPrefix(run.Path, "/console/")).HTML, "To the clusters")
+	})
+	b.wantPage(b.open("clusters"), "clusters", "2 groups.")
+
+	b.wantPage(b.open("traits?path=age"), "traits", "Weight")
+	b.wantPage(b.send("traits", "path", "age", "weight", "3"), "traits", "Saved.")
+	campaigns := b.open("campaigns")
+	campaign := b.wantPage(b.send("campaigns", "name", "Spring", "budget_minor", "5,000.50", "currency", "EUR", "key", b.key(campaigns)), "campaigns/cam_", "EUR 5,000.50")
+	b.wantPage(b.send(strings.Split(strings.TrimPrefix(campaign.Path, "/console/"), "?")[0], "status", "running"), "campaigns/cam_", "Running.")
+
+	receiver := receive(t, 200)
+	hook := b.send("webhooks", "url", receiver.URL, "event_types", "match.computed", "secret", "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==", "key", b.key(b.open("webhooks")))
+	at := regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)`).FindStringSubmatch(b.wantPage(hook, "webhooks", "It is shown this once").HTML)[1]
+	b.wantPage(b.send(at+"/test", "event_type", "match.computed", "key", b.key(b.open(at))), at, "test delivery")
+	receiver.next(t)
+	eventually(t, "the delivery is shown", func() bool { return strings.Contains(b.open(at).HTML, "/deliveries/dlv_") })
+
+	key := b.send("developers/keys", "name", "backend", "scopes", "read", "key", b.key(b.open("developers")))
+	if key.Status != http.StatusOK || !strings.Contains(key.HTML, "kin_live_") {
+		t.Errorf("the key is not shown: %s", said(key))
+	}
+	b.wantPage(b.open("developers"), "developers", "backend")
+	if strings.Contains(b.open("developers").HTML, regexp.MustCompile(`kin_live_[A-Za-z0-9_-]+`).FindString(key.HTML)) {
+		t.Error("the key is shown twice")
+	}
+	b.wantPage(b.open("history/0"), "history/0", "Verified in this browser")
+	b.wantPage(b.send("users/"+user+"/erase", "confirm", "maya <1>"), "users", "Erased for good.")
+	if gone := b.open("users/" + user); gone.Status != http.StatusNotFound {
+		t.Errorf("%d of who was erased", gone.Status)
+	}
+	b.wantPage(b.send("sign-out"), "sign-in", "You are signed out.")
+	b.wantPage(b.open("users"), "sign-in?to=%2Fconsole%2Fusers", "Sign in")
+}
+
+var links = regexp.MustCompile(`href="/console/([^"#]*)`)
+
+// walk opens each page that a link leads to, at most once.
+func (b browser) walk(open func(at string)) (seen []string) {
+	b.Helper()
+	queue := []string{""}
+	for len(queue) > 0 && len(seen) < 120 {
+		at := queue[0]
+		queue = queue[1:]
+		if slices.Contains(seen, at) || strings.HasPrefix(at, "static/") {
+			continue
+		}
+		seen = append(seen, at)
+		open(at)
+		for _, link := range links.FindAllStringSubmatch(b.open(at).HTML, -1) {
+			queue = append(queue, html.UnescapeString(link[1]))
+		}
+	}
+	return seen
+}
+
+// populated is an account with something on each page, in names that try to be markup.
+func populated(t *testing.T, s *service) account {
+	t.Helper()
+	a := s.signUp()
+	for _, external := range []string{"ann", hostile, "dan"} {
+		a.createUser(external, map[string]any{"plan": hostile, "age": 31, hostile: hostile})
+	}
+	layer := want[httpapi.ConsentLayer](t, http.StatusCreated, a.send("POST", "/api/v1/consent_layers", map[string]any{"name": hostile, "trait_paths": []string{"age"}}))
+	a.grantAll(layer)
+	a.draft(map[string]any{"name": hostile})
+	r := receive(t, 500)
+	a.subscribe(r.URL, "")
+	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:ann/matches", map[string]int{"limit": 2}))
+	r.next(t)
+	want[httpapi.APIKeyCreated](t, http.StatusCreated, a.sendTo("POST", "/api_keys", map[string]string{"name": hostile}))
+	return a
+}
+
+const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>{{.}}`
+
+// What anybody may look at changes nothing, and holds no markup of theirs.
+func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a := populated(t, s)
+	b := a.signIn()
+	recorded := func() (n int) {
+		for path := a.under("/history?limit=200"); path != ""; {
+			found := want[httpapi.HistoryPage](t, http.StatusOK, a.get(path))
+			n += len(found.Data)
+			if path = ""; found.NextCursor != nil {
+				path = a.under("/history?limit=200&cursor=" + url.QueryEscape(*found.NextCursor))
+			}
+		}
+		return n
+	}
+	before := recorded()
+	seen := b.walk(func(at string) {
+		p := b.open(at)
+		if p.Status != http.StatusOK {
+			t.Errorf("%d of %q", p.Status, at)
+		}
+		for name, value := range map[string]string{
+			"Content-Security-Policy": console.Policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+			"Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		} {
+			if p.Header.Get(name) != value {
+				t.Errorf("%q: %s is %q", at, name, p.Header.Get(name))
+			}
+		}
+		for _, bad := range []string{"<script>alert", "<img src=x", "onerror='alert", " style=", "<no value>", "%!", "ZgotmplZ"} {
+			if strings.Contains(p.HTML, bad) {
+				t.Errorf("%q holds %s", at, bad)
+			}
+		}
+	})
+	for _, section := range []string{"users", "traits", "clusters", "campaigns", "webhooks", "developers", "history", "settings", "account"} {
+		if !slices.Contains(seen, section) {
+			t.Errorf("no link leads to %s", section)
+		}
+	}
+	if after := recorded(); after != before {
+		t.Errorf("looking at %d pages recorded %d events", len(seen), after-before)
+	}
+}
+
+func TestTheConsoleShowsEachRoleWhatItMay(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a := populated(t, s)
+	hook := want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0]
+	for role, sees := range map[string]map[string]bool{
+		"viewer":  {"developers": false, "history": false, "settings": false, "users": true},
+		"auditor": {"developers": false, "history": true, "settings": false, "users": true},
+		"admin":   {"developers": true, "history": true, "settings": true, "users": true},
+	} {
+		member := a
+		member.Email, member.Password = role+"-"+strings.ToLower(rand.Text())+"@example.com", "pw-"+rand.Text()
+		added := want[httpapi.Member](t, http.StatusCreated, a.sendTo("POST", "/members", map[string]string{"email": member.Email, "password": member.Password, "role": role}))
+		b := member.signIn()
+		overview := b.open("")
+		for section, may := range sees {
+			if there := strings.Contains(overview.HTML, `href="/console/`+section+`"`); there != may {
+				t.Errorf("%s: the rail leads to %s: %t", role, section, there)
+			}
+			if status := b.open(section).Status; (status == http.StatusOK) != may || !may && status != http.StatusForbidden {
+				t.Errorf("%s: %s answers %d", role, section, status)
+			}
+		}
+		if role != "admin" {
+			b.walk(func(at string) {
+				p := b.open(at)
+				if p.Status != http.StatusOK {
+					t.Errorf("%s: %d of %q, to which a link leads", role, p.Status, at)
+				}
+				if strings.Contains(strings.ReplaceAll(p.HTML, `action="/console/sign-out"`, ""), `method="post" action="/console/`) && at != "account" {
+					t.Errorf("%s: %q has a form that would be refused", role, at)
+				}
+			})
+			for path, fields := range map[string][]string{
+				"users": {"external_id", "x"}, "webhooks/" + string(hook.ID): {"status", "paused"}, "developers/keys": {"name", "x"}, "settings": {"name", "x", "min_score", "0"},
+			} {
+				if p := b.send(path, append(fields, "key", rand.Text())...); p.Status != http.StatusForbidden {
+					t.Errorf("%s: a forged form to %s answers %d", role, path, p.Status)
+				}
+			}
+		}
+		wantDone(t, a.sendTo("DELETE", "/members/"+string(added.ID), nil))
+		eventually(t, "who was removed is out", func() bool { return strings.HasPrefix(b.open("users").Path, "/console/sign-in") })
+	}
+}
+
+func TestTheConsoleKeepsStrangersOut(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a, other := populated(t, s), populated(t, s)
+	b := other.signIn()
+	hook := want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0]
+	user := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0]
+	campaign := want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0]
+	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID)} {
+		if p := b.open(path); p.Status != http.StatusNotFound {
+			t.Errorf("another's %s answers %d", path, p.Status)
+		}
+	}
+	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example"}} {
+		form := url.Values{"external_id": {"forged"}}.Encode()
+		p := b.do("POST", "/console/users", "application/x-www-form-urlencoded", strings.NewReader(form), from...)
+		if p.Status != http.StatusForbidden || !strings.Contains(p.HTML, "from another site") {
+			t.Errorf("%s: %d", from, p.Status)
+		}
+	}
+	if found := want[httpapi.UserList](t, http.StatusOK, other.get("/api/v1/users?external_id=forged")).Data; len(found) > 0 {
+		t.Error("a forged form was taken")
+	}
+	for _, to := range []string{"https://evil.example/", "//evil.example/console/", `/console/\evil.example`, "/elsewhere"} {
+		visitor := a.browser()
+		if p := visitor.send("sign-in", "email", a.Email, "password", a.Password, "to", to); !strings.HasPrefix(p.Path, "/console/") || p.Status != http.StatusOK {
+			t.Errorf("signing in leads to %s: %s", to, p.Path)
+		}
+	}
+	visitor := a.browser()
+	if p := visitor.send("sign-in", "email", a.Email, "password", "wrong"); p.Status != http.StatusUnauthorized || !strings.Contains(p.HTML, "is wrong") {
+		t.Errorf("%d: %s", p.Status, said(p))
+	}
+	if answered := s.send("GET", "/api/v1/users", nil, func(r *http.Request) {
+		at, _ := url.Parse(s.URL + "/console/")
+		for _, c := range b.client.Jar.Cookies(at) {
+			r.AddCookie(c)
+		}
+	}); answered.Status != http.StatusUnauthorized {
+		t.Errorf("the API takes cookies: %d", answered.Status)
+	}
+	root := visitor.do("GET", "/", "", nil)
+	visitor.wantPage(root, "sign-in", "Sign in")
+	if plain := s.send("GET", "/", nil); bytes.Contains(plain.Body, []byte("Sign in")) {
+		t.Errorf("the root leads programs to the console: %s", plain.Body)
+	}
+}
