@@ -12,6 +12,7 @@ import (
 )
 
 // maxCalls bounds what a page shows of the calls that it made.
+// limit: edge | calls that a page of the console shows | {maxCalls}
 const maxCalls = 20
 
 // calls are those that a page made of the API.

@@ -16,6 +16,7 @@ import (
 )
 
 // pageOf is how many rows of a list a page shows.
+// limit: edge | rows of a list in the console | {pageOf}, then the next page; {allOf} of what is shown whole
 const pageOf = 50
 
 // allOf bounds lists that a page shows whole, such as layers.

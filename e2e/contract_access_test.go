@@ -48,6 +48,7 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"PATCH", "/api/v1/traits", "write admin"},
 		{"GET", "/api/v1/matching/sweep", "read admin"},
 		{"GET", "/api/v1/statistics?metric=users", "read admin"},
+		{"GET", "/api/v1/attention", "read admin"},
 	}
 }
 

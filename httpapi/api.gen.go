@@ -19,6 +19,57 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AttentionKind.
+const (
+	APIKeyExpires         AttentionKind = "api_key_expires"
+	BudgetNearlySpent     AttentionKind = "budget_nearly_spent"
+	ClusterDrifted        AttentionKind = "cluster_drifted"
+	ClusteringRunFailed   AttentionKind = "clustering_run_failed"
+	EndpointFailing       AttentionKind = "endpoint_failing"
+	ProjectionBehind      AttentionKind = "projection_behind"
+	ProjectionQuarantined AttentionKind = "projection_quarantined"
+)
+
+// Valid indicates whether the value is a known member of the AttentionKind enum.
+func (e AttentionKind) Valid() bool {
+	switch e {
+	case APIKeyExpires:
+		return true
+	case BudgetNearlySpent:
+		return true
+	case ClusterDrifted:
+		return true
+	case ClusteringRunFailed:
+		return true
+	case EndpointFailing:
+		return true
+	case ProjectionBehind:
+		return true
+	case ProjectionQuarantined:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AttentionSeverity.
+const (
+	AttentionCritical AttentionSeverity = "critical"
+	AttentionWarning  AttentionSeverity = "warning"
+)
+
+// Valid indicates whether the value is a known member of the AttentionSeverity enum.
+func (e AttentionSeverity) Valid() bool {
+	switch e {
+	case AttentionCritical:
+		return true
+	case AttentionWarning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Audience.
 const (
 	AudienceAll      Audience = "all"
@@ -1009,6 +1060,80 @@ type AnalyticsInterval struct {
 	// Example: 2026-01-31T12:00:00.123456Z
 	Start Timestamp `json:"start"`
 }
+
+// AttentionItem Something that needs somebody, with the fields that belong to its kind.
+//
+// Example: {"budget_minor":5000,"currency":"EUR","kind":"budget_nearly_spent","severity":"warning","spent_minor":4600,"subject_id":"cam_0123456789abcdefghijklmnop"}
+type AttentionItem struct {
+	// BudgetMinor What it may spend, in minor units.
+	//
+	// Example: 5000
+	BudgetMinor *int64 `json:"budget_minor,omitempty"`
+
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID *RunID `json:"clustering_run_id,omitempty"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
+
+	// Currency A code of ISO 4217.
+	//
+	// Example: EUR
+	Currency *string `json:"currency,omitempty"`
+
+	// DeliveriesWaiting Of an endpoint; counted up to 1,000.
+	DeliveriesWaiting *int `json:"deliveries_waiting,omitempty"`
+
+	// ErrorCode Why a clustering run failed.
+	//
+	// Example: not_enough_users
+	ErrorCode *string `json:"error_code,omitempty"`
+
+	// ExpiresAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
+
+	// Kind What is the matter with the subject.
+	Kind AttentionKind `json:"kind"`
+
+	// Severity `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift that is `major`, and read models that have stopped or are 10 minutes behind.
+	Severity AttentionSeverity `json:"severity"`
+
+	// Since A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Since *Timestamp `json:"since,omitempty"`
+
+	// SpentMinor What a campaign has spent, in minor units.
+	//
+	// Example: 4600
+	SpentMinor *int64 `json:"spent_minor,omitempty"`
+
+	// SubjectID The id of the webhook, run, cluster, campaign or key, or the name of the read model.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
+	SubjectID string `json:"subject_id"`
+}
+
+// AttentionKind What is the matter with the subject.
+type AttentionKind string
+
+// AttentionList What needs somebody, the critical things first.
+type AttentionList struct {
+	// Data At most 50.
+	Data []AttentionItem `json:"data"`
+
+	// HasMore More is left out.
+	HasMore bool `json:"has_more"`
+}
+
+// AttentionSeverity `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift that is `major`, and read models that have stopped or are 10 minutes behind.
+type AttentionSeverity string
 
 // Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 type Audience string
@@ -4577,6 +4702,9 @@ type ServerInterface interface {
 	// GetJWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
 	GetJWKS(w http.ResponseWriter, r *http.Request)
+	// ListAttention What needs somebody
+	// (GET /api/v1/attention)
+	ListAttention(w http.ResponseWriter, r *http.Request)
 	// ListCampaigns List the campaigns
 	// (GET /api/v1/campaigns)
 	ListCampaigns(w http.ResponseWriter, r *http.Request, params ListCampaignsParams)
@@ -4823,6 +4951,20 @@ func (siw *ServerInterfaceWrapper) GetJWKS(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetJWKS(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListAttention operation middleware
+func (siw *ServerInterfaceWrapper) ListAttention(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListAttention(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7799,6 +7941,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	wrapper := ServerInterfaceWrapper{Handler: si, ErrorHandlerFunc: onError}
 	r.HandleFunc("/.well-known/audit-jwks.json", wrapper.GetAuditJWKS).Methods(http.MethodGet).Name("GET /.well-known/audit-jwks.json")
 	r.HandleFunc("/.well-known/jwks.json", wrapper.GetJWKS).Methods(http.MethodGet).Name("GET /.well-known/jwks.json")
+	r.HandleFunc("/api/v1/attention", wrapper.ListAttention).Methods(http.MethodGet).Name("GET /api/v1/attention")
 	r.HandleFunc("/api/v1/campaigns", wrapper.ListCampaigns).Methods(http.MethodGet).Name("GET /api/v1/campaigns")
 	r.HandleFunc("/api/v1/campaigns", wrapper.CreateCampaign).Methods(http.MethodPost).Name("POST /api/v1/campaigns")
 	r.HandleFunc("/api/v1/campaigns/{campaign_id}", wrapper.GetCampaign).Methods(http.MethodGet).Name("GET /api/v1/campaigns/{campaign_id}")
@@ -7975,6 +8118,27 @@ func (response GetJWKS200JSONResponse) VisitGetJWKSResponse(w http.ResponseWrite
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAttentionRequestObject struct {
+}
+
+type ListAttentionResponseObject interface {
+	VisitListAttentionResponse(w http.ResponseWriter) error
+}
+
+type ListAttention200JSONResponse AttentionList
+
+func (response ListAttention200JSONResponse) VisitListAttentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -10066,6 +10230,9 @@ type StrictServerInterface interface {
 	// GetJWKS The public keys that verify tokens
 	// (GET /.well-known/jwks.json)
 	GetJWKS(ctx context.Context, request GetJWKSRequestObject) (GetJWKSResponseObject, error)
+	// ListAttention What needs somebody
+	// (GET /api/v1/attention)
+	ListAttention(ctx context.Context, request ListAttentionRequestObject) (ListAttentionResponseObject, error)
 	// ListCampaigns List the campaigns
 	// (GET /api/v1/campaigns)
 	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (ListCampaignsResponseObject, error)
@@ -10364,6 +10531,30 @@ func (sh *strictHandler) GetJWKS(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetJWKSResponseObject); ok {
 		if err := validResponse.VisitGetJWKSResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListAttention operation middleware
+func (sh *strictHandler) ListAttention(w http.ResponseWriter, r *http.Request) {
+	var request ListAttentionRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAttention(ctx, request.(ListAttentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAttention")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListAttentionResponseObject); ok {
+		if err := validResponse.VisitListAttentionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

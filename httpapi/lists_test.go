@@ -26,6 +26,8 @@ import (
 // "-word" takes one away. A list without a source is kept by the contract: the
 // code has it from the generated constants, or from a standard.
 var closedLists = map[string]string{
+	"AttentionKind":                  "",
+	"AttentionSeverity":              "",
 	"Audience":                       "domain:AudienceAll",
 	"CampaignAnalytics.interval":     "",
 	"CampaignCommand":                "",

@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"time"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -18,6 +19,15 @@ type Deliveries interface {
 	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]Delivery, int64, error)
 	Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error)
 	Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error)
+	// Failing returns the active endpoints that fail, as far as is known by now.
+	Failing(ctx context.Context, client id.Client, limit int) ([]FailingEndpoint, error)
+}
+
+// FailingEndpoint is a webhook whose receiver did not accept the last attempt.
+type FailingEndpoint struct {
+	Webhook id.Webhook
+	Since   time.Time
+	Waiting int // deliveries
 }
 
 // Delivery is one entry of a list, with its place in it.

@@ -56,6 +56,16 @@ func (l Deliveries) Health(ctx context.Context, client id.Client, eventual bool,
 	}, err
 }
 
+// Failing implements [readapi.Deliveries].
+func (l Deliveries) Failing(ctx context.Context, client id.Client, limit int) ([]readapi.FailingEndpoint, error) {
+	found, err := l.Log.Failing(ctx, client, limit)
+	out := make([]readapi.FailingEndpoint, len(found))
+	for i, e := range found {
+		out[i] = readapi.FailingEndpoint(e)
+	}
+	return out, err
+}
+
 // ManualDeliveries likewise, for those that are made by hand.
 type ManualDeliveries struct{ dispatcher.Manual }
 

@@ -1653,6 +1653,19 @@ func (r *CampaignsAPI) RecordSpend(ctx context.Context, campaignID string, body 
 // OverviewAPI: How much happened, and what needs somebody.
 type OverviewAPI struct{ c *caller }
 
+// ListAttention: What needs somebody.
+//
+// Endpoints that fail; read models that have stopped or are more than a minute behind; clustering
+// runs that failed and that no other has followed; clusters that drifted by the last run; running
+// campaigns that have spent 90 % of their budget; to those who are `admin`, API keys that expire
+// within 14 days. At most 50, the critical ones first. It tells what is known by now and waits for
+// nothing, since it is asked for when something is behind.
+//
+// GET /api/v1/attention
+func (r *OverviewAPI) ListAttention(ctx context.Context, opts ...Option) (*AttentionList, error) {
+	return answer[AttentionList](ctx, r.c, request{operation: "listAttention", method: http.MethodGet, path: "/api/v1/attention"}, opts)
+}
+
 // GetStatisticsParams narrows what is answered; what is left out is not sent.
 type GetStatisticsParams struct {
 	// What is counted.
@@ -1768,6 +1781,65 @@ type AnalyticsInterval struct {
 	// A time in UTC with microseconds (RFC 3339).
 	Start time.Time `json:"start"`
 }
+
+// AttentionItem: Something that needs somebody, with the fields that belong to its kind.
+type AttentionItem struct {
+	// What is the matter with the subject.
+	Kind AttentionKind `json:"kind"`
+	// `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift
+	// that is `major`, and read models that have stopped or are 10 minutes behind.
+	Severity AttentionSeverity `json:"severity"`
+	// The id of the webhook, run, cluster, campaign or key, or the name of the read model.
+	SubjectID string `json:"subject_id"`
+	// What it may spend, in minor units.
+	BudgetMinor *int64 `json:"budget_minor,omitzero"`
+	// The run's id, `run_…`.
+	ClusteringRunID *string `json:"clustering_run_id,omitzero"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+	// A code of ISO 4217.
+	Currency *string `json:"currency,omitzero"`
+	// Of an endpoint; counted up to 1,000.
+	DeliveriesWaiting *int64 `json:"deliveries_waiting,omitzero"`
+	// Why a clustering run failed.
+	ErrorCode *string `json:"error_code,omitzero"`
+	// A time in UTC with microseconds (RFC 3339).
+	ExpiresAt *time.Time `json:"expires_at,omitzero"`
+	// A time in UTC with microseconds (RFC 3339).
+	Since *time.Time `json:"since,omitzero"`
+	// What a campaign has spent, in minor units.
+	SpentMinor *int64 `json:"spent_minor,omitzero"`
+}
+
+// AttentionKind: What is the matter with the subject.
+type AttentionKind string
+
+const (
+	AttentionKindAPIKeyExpires         AttentionKind = "api_key_expires"
+	AttentionKindBudgetNearlySpent     AttentionKind = "budget_nearly_spent"
+	AttentionKindClusterDrifted        AttentionKind = "cluster_drifted"
+	AttentionKindClusteringRunFailed   AttentionKind = "clustering_run_failed"
+	AttentionKindEndpointFailing       AttentionKind = "endpoint_failing"
+	AttentionKindProjectionBehind      AttentionKind = "projection_behind"
+	AttentionKindProjectionQuarantined AttentionKind = "projection_quarantined"
+)
+
+// AttentionList: What needs somebody, the critical things first.
+type AttentionList struct {
+	// At most 50.
+	Data []AttentionItem `json:"data"`
+	// More is left out.
+	HasMore bool `json:"has_more"`
+}
+
+// AttentionSeverity: `critical` are endpoints that have failed for an hour, keys that expire within
+// 3 days, drift that is `major`, and read models that have stopped or are 10 minutes behind.
+type AttentionSeverity string
+
+const (
+	AttentionSeverityWarning  AttentionSeverity = "warning"
+	AttentionSeverityCritical AttentionSeverity = "critical"
+)
 
 // Audience: Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
 type Audience string

@@ -1533,6 +1533,21 @@ export class OverviewAPI {
   }
 
   /**
+   * What needs somebody.
+   *
+   * Endpoints that fail; read models that have stopped or are more than a minute behind; clustering
+   * runs that failed and that no other has followed; clusters that drifted by the last run; running
+   * campaigns that have spent 90 % of their budget; to those who are `admin`, API keys that expire
+   * within 14 days. At most 50, the critical ones first. It tells what is known by now and waits
+   * for nothing, since it is asked for when something is behind.
+   *
+   * `GET /api/v1/attention`
+   */
+  listAttention(options?: CallOptions): Promise<AttentionList> {
+    return answer(this.#c, { operation: "listAttention", method: "GET", path: `/api/v1/attention` }, options);
+  }
+
+  /**
    * How much happened, by hour or by day.
    *
    * One metric as a series, as far back as your history goes: how many users there were, and how
@@ -1896,6 +1911,54 @@ export interface AnalyticsInterval {
   /** A time in UTC with microseconds (RFC 3339). */
   start: string;
 }
+
+/** Something that needs somebody, with the fields that belong to its kind. */
+export interface AttentionItem {
+  /** What is the matter with the subject. */
+  kind: AttentionKind;
+  /**
+   * `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift
+   * that is `major`, and read models that have stopped or are 10 minutes behind.
+   */
+  severity: AttentionSeverity;
+  /** The id of the webhook, run, cluster, campaign or key, or the name of the read model. */
+  subject_id: string;
+  /** What it may spend, in minor units. */
+  budget_minor?: number;
+  /** The run's id, `run_…`. */
+  clustering_run_id?: string;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id?: string;
+  /** A code of ISO 4217. */
+  currency?: string;
+  /** Of an endpoint; counted up to 1,000. */
+  deliveries_waiting?: number;
+  /** Why a clustering run failed. */
+  error_code?: string;
+  /** A time in UTC with microseconds (RFC 3339). */
+  expires_at?: string;
+  /** A time in UTC with microseconds (RFC 3339). */
+  since?: string;
+  /** What a campaign has spent, in minor units. */
+  spent_minor?: number;
+}
+
+/** What is the matter with the subject. */
+export type AttentionKind = "api_key_expires" | "budget_nearly_spent" | "cluster_drifted" | "clustering_run_failed" | "endpoint_failing" | "projection_behind" | "projection_quarantined";
+
+/** What needs somebody, the critical things first. */
+export interface AttentionList {
+  /** At most 50. */
+  data: Array<AttentionItem>;
+  /** More is left out. */
+  has_more: boolean;
+}
+
+/**
+ * `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift that
+ * is `major`, and read models that have stopped or are 10 minutes behind.
+ */
+export type AttentionSeverity = "warning" | "critical";
 
 /** Who is to see it; `all`, or the users of the clusters that `cluster_ids` names. */
 export type Audience = "all" | "clusters";

@@ -1183,6 +1183,19 @@ class AsyncOverviewAPI:
     def __init__(self, caller: AsyncCaller) -> None:
         self._c = caller
 
+    async def list_attention(self, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.AttentionList:
+        """What needs somebody.
+
+        Endpoints that fail; read models that have stopped or are more than a minute behind;
+        clustering runs that failed and that no other has followed; clusters that drifted by the
+        last run; running campaigns that have spent 90 % of their budget; to those who are `admin`,
+        API keys that expire within 14 days. At most 50, the critical ones first. It tells what is
+        known by now and waits for nothing, since it is asked for when something is behind.
+
+        ``GET /api/v1/attention``
+        """
+        return await self._c.answer(Request("listAttention", "GET", "/api/v1/attention"), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     async def get_statistics(self, *, metric: t.StatisticMetric, interval: t.StatisticInterval | None = None, from_: str | None = None, to: str | None = None, timezone: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Statistics:
         """How much happened, by hour or by day.
 

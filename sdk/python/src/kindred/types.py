@@ -105,6 +105,10 @@ ProblemCode = Literal[
     "wrong_content_type",
 ]
 
+AttentionKind = Literal["api_key_expires", "budget_nearly_spent", "cluster_drifted", "clustering_run_failed", "endpoint_failing", "projection_behind", "projection_quarantined"]
+
+AttentionSeverity = Literal["warning", "critical"]
+
 Audience = Literal["all", "clusters"]
 
 CampaignCommand = Literal["running", "paused", "cancelled"]
@@ -233,6 +237,43 @@ class AnalyticsInterval(TypedDict):
     spent_minor: int
     # A time in UTC with microseconds (RFC 3339).
     start: str
+
+
+class AttentionItem(TypedDict):
+    """Something that needs somebody, with the fields that belong to its kind."""
+    # What is the matter with the subject.
+    kind: AttentionKind
+    # `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift
+    # that is `major`, and read models that have stopped or are 10 minutes behind.
+    severity: AttentionSeverity
+    # The id of the webhook, run, cluster, campaign or key, or the name of the read model.
+    subject_id: str
+    # What it may spend, in minor units.
+    budget_minor: NotRequired[int]
+    # The run's id, `run_…`.
+    clustering_run_id: NotRequired[str]
+    # The layer's id, `lay_…`.
+    consent_layer_id: NotRequired[str]
+    # A code of ISO 4217.
+    currency: NotRequired[str]
+    # Of an endpoint; counted up to 1,000.
+    deliveries_waiting: NotRequired[int]
+    # Why a clustering run failed.
+    error_code: NotRequired[str]
+    # A time in UTC with microseconds (RFC 3339).
+    expires_at: NotRequired[str]
+    # A time in UTC with microseconds (RFC 3339).
+    since: NotRequired[str]
+    # What a campaign has spent, in minor units.
+    spent_minor: NotRequired[int]
+
+
+class AttentionList(TypedDict):
+    """What needs somebody, the critical things first."""
+    # At most 50.
+    data: list[AttentionItem]
+    # More is left out.
+    has_more: bool
 
 
 class AutomaticMatching(TypedDict):
