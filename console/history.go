@@ -14,7 +14,10 @@ func (p *page) history() error {
 	asked := p.r.URL.Query()
 	params := kindred.ListHistoryParams{
 		Type: strings.TrimSpace(asked.Get("type")), Actor: strings.TrimSpace(asked.Get("actor")), Stream: strings.TrimSpace(asked.Get("stream")),
-		Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+		Order: kindred.OrderDesc, Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+	}
+	if asked.Get("order") == string(kindred.OrderAsc) {
+		params.Order = kindred.OrderAsc
 	}
 	for name, to := range map[string]*time.Time{"from": &params.From, "to": &params.To} {
 		if text := asked.Get(name); text != "" {

@@ -1,7 +1,8 @@
 package console
 
 import (
-	"net/http"
+	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -31,11 +32,11 @@ func (p *page) overview() error {
 	if err != nil {
 		return err
 	}
-	alarms, err := p.alarms()
+	alarms, more, err := p.alarms()
 	if err != nil {
 		return err
 	}
-	events, err := p.api.Events.List(ctx, kindred.ListEventsParams{Since: p.Now().Add(-24 * time.Hour), Limit: new(int64(20))})
+	events, err := p.api.Events.List(ctx, kindred.ListEventsParams{Order: kindred.OrderDesc, Limit: new(int64(20))})
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (p *page) overview() error {
 		return err
 	}
 	return p.show("overview", "Overview", "Overview", map[string]any{
-		"Cards": cards, "Deliveries": deliveries, "Alarms": alarms, "Events": events.Data, "Names": names, "Days": days,
+		"Cards": cards, "Deliveries": deliveries, "Alarms": alarms, "More": more, "Events": events.Data, "Names": names, "Days": days,
 	})
 }
 
@@ -238,38 +239,77 @@ func rising(n int64) string {
 	return ""
 }
 
-// alarms are what needs somebody.
-func (p *page) alarms() (alarms []alarm, err error) {
-	ctx := p.r.Context()
-	hooks, _, err := collect(p.api.Webhooks.List(ctx, kindred.ListWebhooksParams{}), 20)
-	if err != nil && problemOf(err).Status != http.StatusForbidden {
-		return nil, err
-	}
-	for _, listed := range hooks {
-		h, err := p.api.Webhooks.Get(ctx, listed.ID)
-		if err != nil {
-			return nil, err
-		}
-		if h.Deliveries != nil && h.Deliveries.FailingSince != nil {
-			alarms = append(alarms, alarm{
-				Kind: "endpoint failing", Tone: "bad", Name: h.URL, Path: Path + "webhooks/" + h.ID, Since: h.Deliveries.FailingSince,
-				Detail: number(h.Deliveries.Pending) + " deliveries wait.",
-			})
-		}
-	}
-	campaigns, _, err := collect(p.api.Campaigns.List(ctx, kindred.ListCampaignsParams{}), allOf)
+// named is how many of the things that need somebody are called by their names: each
+// takes a call.
+const named = 8
+
+// alarms are what needs somebody, and whether there is more than is shown.
+func (p *page) alarms() (alarms []alarm, more bool, err error) {
+	found, err := p.api.Overview.ListAttention(p.r.Context())
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	for _, c := range campaigns {
-		if c.Status == kindred.CampaignStatusRunning && c.SpentMinor*10 >= c.BudgetMinor*9 {
-			alarms = append(alarms, alarm{
-				Kind: "budget", Tone: "warn", Name: c.Name, Path: Path + "campaigns/" + c.ID,
-				Detail: "has spent " + percent(float64(c.SpentMinor)/float64(c.BudgetMinor)) + " of its budget.",
-			})
+	for i, item := range found.Data {
+		one := alarm{Tone: "warn", Name: short(item.SubjectID), Since: item.Since}
+		if item.Severity == kindred.AttentionSeverityCritical {
+			one.Tone = "bad"
+		}
+		p.tell(&one, item)
+		if i < named {
+			if name := p.nameOf(item); name != "" {
+				one.Name = name
+			}
+		}
+		alarms = append(alarms, one)
+	}
+	return alarms, found.HasMore, nil
+}
+
+// tell says in words what is the matter.
+func (p *page) tell(one *alarm, item kindred.AttentionItem) {
+	at := url.PathEscape(item.SubjectID)
+	switch item.Kind {
+	case kindred.AttentionKindEndpointFailing:
+		one.Kind, one.Path, one.Detail = "endpoint failing", Path+"webhooks/"+at, number(item.DeliveriesWaiting)+" deliveries wait."
+	case kindred.AttentionKindBudgetNearlySpent:
+		one.Kind, one.Path = "budget", Path+"campaigns/"+at
+		if item.SpentMinor != nil && item.BudgetMinor != nil && *item.BudgetMinor > 0 {
+			one.Detail = "has spent " + percent(float64(*item.SpentMinor)/float64(*item.BudgetMinor)) + " of its budget."
+		}
+	case kindred.AttentionKindClusterDrifted:
+		one.Kind, one.Path, one.Detail = "drift", Path+"clusters/"+at, "is no longer who it was."
+	case kindred.AttentionKindClusteringRunFailed:
+		one.Kind, one.Path, one.Detail = "run failed", Path+"runs/"+at, fmt.Sprint(deref(item.ErrorCode))
+	case kindred.AttentionKindAPIKeyExpires:
+		one.Kind, one.Path, one.Detail = "key expires", Path+"developers", "stops working"
+		one.Since = item.ExpiresAt
+	case kindred.AttentionKindProjectionBehind:
+		one.Kind, one.Path, one.Detail = "behind", Path+"settings#projections", "lags behind the log."
+	case kindred.AttentionKindProjectionQuarantined:
+		one.Kind, one.Path, one.Detail = "stopped", Path+"settings#projections", "cannot apply an event; reads of it are refused until it is repaired."
+	default: // newer than this page
+		one.Kind, one.Path = strings.ReplaceAll(string(item.Kind), "_", " "), Path
+	}
+}
+
+// nameOf is what the subject is called, where that can be asked.
+func (p *page) nameOf(item kindred.AttentionItem) string {
+	ctx := p.r.Context()
+	switch item.Kind {
+	case kindred.AttentionKindEndpointFailing:
+		if one, err := p.api.Webhooks.Get(ctx, item.SubjectID); err == nil {
+			return one.URL
+		}
+	case kindred.AttentionKindBudgetNearlySpent:
+		if one, err := p.api.Campaigns.Get(ctx, item.SubjectID); err == nil {
+			return one.Name
+		}
+	case kindred.AttentionKindClusterDrifted:
+		if one, err := p.api.Clusters.Get(ctx, item.SubjectID); err == nil {
+			return one.Label
 		}
 	}
-	return alarms, nil
+	return ""
 }
 
 // names finds the own ids of the users that events are about.

@@ -153,16 +153,17 @@ func (p *page) user() error {
 		return err
 	}
 	data := map[string]any{"User": user, "Traits": flattened(user.Traits)}
-	if p.who.has("write") {
-		matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(8)), Record: new(false)})
-		switch what := problemOf(err); {
-		case err == nil:
-			data["Alike"] = explained(matches.Data)
-		case what.Status == http.StatusConflict, what.Status == http.StatusUnprocessableEntity, what.Status == http.StatusServiceUnavailable:
-			data["NoMatches"] = what.Detail
-		default:
-			return err
-		}
+	matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(8)), Record: new(false)})
+	if err == nil {
+		data["Alike"] = explained(matches.Data)
+	} else if data["NoMatches"], err = notNow(err); err != nil {
+		return err
+	}
+	feed, err := p.api.Feed.GetPage(ctx, user.ID, kindred.GetFeedParams{Limit: new(int64(8)), Record: new(false)})
+	if err == nil {
+		data["Feed"] = feed.Data
+	} else if data["NoFeed"], err = notNow(err); err != nil {
+		return err
 	}
 	layers, _, err := collect(p.api.Consent.ListLayers(ctx, kindred.ListConsentLayersParams{}), 20)
 	if err != nil {
@@ -182,6 +183,16 @@ func (p *page) user() error {
 	}
 	data["Consents"] = consents
 	return p.show("user", "Users", user.ExternalID, data)
+}
+
+// notNow is why there is nothing to show yet, or the error where it is another.
+func notNow(err error) (why string, other error) {
+	what := problemOf(err)
+	switch what.Status {
+	case http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable:
+		return what.Detail, nil
+	}
+	return "", err
 }
 
 // trait is one of a person, by its path.

@@ -36,8 +36,11 @@ func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 		w.create(w.bolt, "another client's", `{}`)
 		w.match(w.acme, ada, bob, 0.5)
 		w.record(w.acme, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{
-			{State: "delivered", Attempts: 1}, {State: "delivered", Attempts: 1}, {State: "delivered", Attempts: 3},
-			{State: "dropped", Attempts: 6}, {State: "cancelled"},
+			{State: "delivered", Attempts: 1},
+			{State: "delivered", Attempts: 1},
+			{State: "delivered", Attempts: 3},
+			{State: "dropped", Attempts: 6},
+			{State: "cancelled"},
 		}})
 		w.record(w.acme, "spends", event.CampaignSpendRecorded{SpendID: "1", AmountMinor: 700, Currency: "EUR"},
 			event.CampaignSpendRecorded{SpendID: "2", AmountMinor: 5, Currency: "JPY"},
