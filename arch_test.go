@@ -22,6 +22,7 @@ var rules = map[string][]string{
 	"domain/splitmix":      {},
 	"semaphore":            {},
 	"backoff":              {},
+	"coalesce":             {},
 	"golden":               {},
 	"domain/matching":      {"domain/splitmix", "domain/traits"},
 	"domain/ranking":       {"domain/splitmix"},
@@ -30,12 +31,12 @@ var rules = map[string][]string{
 	"domain/event":         {"domain/id"},
 	"domain":               {"domain/id", "domain/fault", "domain/event"},
 	"eventstore":           {"domain/event", "domain/id", "eventstore/seal"},
-	"eventstore/seal":      {"domain/event", "domain/id"},
+	"eventstore/seal":      {"coalesce", "domain/event", "domain/id"},
 	"eventstore/audit":     {"domain/id", "eventstore", "go-jose"},
-	"eventstore/replay":    {"domain/id", "eventstore", "eventstore/audit"},
+	"eventstore/replay":    {"domain/id", "eventstore", "eventstore/audit", "pgx"},
 	"eventstore/projector": {"backoff", "eventstore", "domain/event", "domain/id", "domain/fault", "postgres", "pgx", "watermill"},
 	"eventstore/tail":      {"eventstore", "domain/id"},
-	"commands":             {"backoff", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
+	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
 	"commands/policies": {
 		"commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "projections", "watermill",
@@ -43,14 +44,14 @@ var rules = map[string][]string{
 	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "pgx"},
 	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
 	"projections": {
-		"domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
+		"coalesce", "domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
 		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "pgx",
 	},
 	"projections/feeds": {
 		"projections", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "pgx",
 	},
 	"projections/auditing": {
-		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "pgx",
+		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "postgres", "pgx",
 	},
 	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "semaphore"},
 	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
@@ -58,7 +59,7 @@ var rules = map[string][]string{
 		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
-	"dispatcher": {"backoff", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
+	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
 	"httpapi":    {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
 	"httpapi/resources": {
 		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",
@@ -76,7 +77,7 @@ var rules = map[string][]string{
 	"eventstore/esdbstore/esdbtest": {"eventstore/esdbstore", "esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id"},
 	"eventstore/seal/pgkeys":        {"eventstore/seal", "domain/id", "postgres", "pgx"},
-	"eventstore/seal/epochs":        {"eventstore/seal", "domain/id", "pgx"},
+	"eventstore/seal/epochs":        {"eventstore/seal", "domain/id", "postgres", "pgx"},
 	"eventstore/seal/keystest":      {"eventstore/seal", "domain/id"},
 	"postgres/pgtest":               {"postgres", "pgx"},
 	"httpapi/httpapitest":           {"httpapi"},
@@ -101,11 +102,11 @@ var rules = map[string][]string{
 	"app":         {"…"}, // the wiring; the command line alone stands on it
 	"cmd/kindred": {"cmd/kindred/cli"},
 	"cmd/kindred/cli": {
-		"app", "cmd/kindred/demo", "domain/event", "domain/id", "eventstore", "eventstore/audit", "eventstore/projector", "eventstore/replay",
+		"app", "backoff", "cmd/kindred/demo", "domain/event", "domain/id", "eventstore", "eventstore/audit", "eventstore/projector", "eventstore/replay",
 		"eventstore/seal", "eventstore/seal/epochs", "eventstore/seal/pgkeys", "httpapi", "httpapi/auth", "postgres", "projections",
 		"projections/auditing", "projections/travel", "readapi", "pgx",
 	},
-	"cmd/kindred/demo": {"domain/id", "go-jose"},
+	"cmd/kindred/demo": {"backoff", "domain/id", "go-jose"},
 }
 
 // watched are the third-party packages that only some of ours may know.

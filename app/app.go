@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,12 +14,15 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-	_ "time/tzdata" // analytics know every time zone, whatever the machine does
+	_ "time/tzdata"
+
+	// analytics know every time zone, whatever the machine does
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"kindred/coalesce"
 	"kindred/domain/event"
 	"kindred/eventstore"
 	"kindred/eventstore/esdbstore"
@@ -262,8 +266,12 @@ func (a *App) makeLookups(ctx context.Context) error {
 	return err
 }
 
-// readyFor is how long it holds good whether the service can answer.
-const readyFor = 200 * time.Millisecond
+const (
+	readyFor    = 200 * time.Millisecond // how long it holds good whether the service can answer
+	readyWithin = 2 * time.Second
+	// limit: edge | requests that wait to hear whether the service is ready | {maxAsking}
+	maxAsking = 4096
+)
 
 // ready says whether the service can answer: the database and the log do, the
 // projections follow the log where that is this process's to see to, and whatever
@@ -306,25 +314,22 @@ func (a *App) ready(others ...func(context.Context) error) func(context.Context)
 // what is checked.
 func shared(check func(context.Context) error) func(context.Context) error {
 	var (
-		turn  = make(chan struct{}, 1) // guards what follows
-		until time.Time
+		until time.Time // that last holds good
 		last  error
 	)
+	together := &coalesce.Coalescer[struct{}, error]{
+		Most: maxAsking, Waiting: maxAsking, Timeout: readyWithin,
+		Answer: func(ctx context.Context, asking []struct{}) ([]error, error) {
+			if !time.Now().Before(until) {
+				last = check(ctx)
+				until = time.Now().Add(readyFor)
+			}
+			return slices.Repeat([]error{last}, len(asking)), nil
+		},
+	}
 	return func(ctx context.Context) error {
-		select {
-		case turn <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		defer func() { <-turn }()
-		if time.Now().Before(until) {
-			return last
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		last = check(ctx)
-		until = time.Now().Add(readyFor)
-		return last
+		ready, err := together.Ask(ctx, struct{}{})
+		return cmp.Or(err, ready)
 	}
 }
 
@@ -340,6 +345,6 @@ func processName() string {
 // isUnavailable says whether an error means that something the service stands
 // on cannot be reached just now.
 func isUnavailable(err error) bool {
-	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, seal.ErrBusy) || errors.Is(err, seal.ErrLost) || errors.Is(err, seal.ErrEpoch) ||
+	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, coalesce.ErrBusy) || errors.Is(err, seal.ErrLost) || errors.Is(err, seal.ErrEpoch) ||
 		errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
 }

@@ -83,10 +83,9 @@ func (a *account) remember(spendID string, r eventstore.Recorded) {
 	a.recent[spendID] = r
 }
 
-// settle decides entries, in order, and records what follows in one append. It
-// says how many it has settled: those behind the end of a stream go into the
-// next round.
-func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err error) {
+// decide decides the first of entries, in order, and records what follows in one append:
+// those behind the end of a stream go into the next round.
+func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct{}, err error) {
 	defer func() {
 		if err != nil {
 			l.account = nil // whether the append took place is not known
@@ -99,17 +98,17 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 		}
 		if l.account == nil {
 			if l.account, err = l.load(ctx); err != nil {
-				return 0, err
+				return nil, err
 			}
 			known = true
 		}
 		if l.account.ID == "" {
 			l.commands.ledgers.forget(l.client, l.campaign)
-			return 0, domain.ErrCampaignUnknown()
+			return nil, domain.ErrCampaignUnknown()
 		}
 		found, err := l.recorded(ctx, entries)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		p := l.plan(entries, found)
 		if len(p.events) > 0 {
@@ -118,7 +117,7 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 				return p.tell(recorded), nil
 			}
 			if err != nil && !moved(err) {
-				return 0, err
+				return nil, err
 			}
 		}
 		// Others have moved on, or may have: where nothing was to be appended,
@@ -131,7 +130,7 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 				continue
 			}
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
 		if unchanged && len(p.events) == 0 {
@@ -139,7 +138,7 @@ func (l *ledger) settle(ctx context.Context, entries []*entry) (settled int, err
 		}
 		known = true
 	}
-	return 0, errBusy("changes to the campaign")
+	return nil, errBusy("changes to the campaign")
 }
 
 // plan is what a round will do.
@@ -151,7 +150,7 @@ type plan struct {
 	events  []eventstore.Entry
 	size    int               // of the events, in bytes, by estimate
 	spends  map[string]*spend // that were or will be recorded
-	settled []decided         // of the first entries, one each
+	decided []decided         // of the first entries, one each
 }
 
 // decided is what came of an entry: a refusal, or the plan's events from begin
@@ -187,7 +186,7 @@ func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *p
 		if err == nil && len(events) > 0 {
 			l.record(p, e, events, now)
 		}
-		p.settled = append(p.settled, decided{err, begin, len(p.events)})
+		p.decided = append(p.decided, decided{err, begin, len(p.events)})
 		if p.state.Length >= maxLength && !p.state.Over() && !p.state.Closed {
 			p.add(e, l.derived("closed", p.state.Part), now, p.state.Close())
 		}
@@ -234,10 +233,10 @@ func (p *plan) add(e *entry, ids *id.Source, now time.Time, fact event.Event) {
 	p.state.Apply(fact, now)
 }
 
-// tell sets what came of the entries, and says how many.
-func (p *plan) tell(recorded []eventstore.Recorded) int {
+// tell sets what came of the entries that are decided.
+func (p *plan) tell(recorded []eventstore.Recorded) []struct{} {
 	state, folded := p.before, 0
-	for i, d := range p.settled {
+	for i, d := range p.decided {
 		for ; folded < d.end; folded++ {
 			state.Apply(recorded[folded].Event, recorded[folded].RecordedAt)
 		}
@@ -254,7 +253,7 @@ func (p *plan) tell(recorded []eventstore.Recorded) int {
 			e.recorded = s.recorded
 		}
 	}
-	return len(p.settled)
+	return make([]struct{}, len(p.decided))
 }
 
 // recordedAs says whether what stands in the log is what was planned, and not what

@@ -22,18 +22,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
-	var background, completer sync.WaitGroup
+	w.outcomes = w.noting(ctx)
+	var background sync.WaitGroup
 	background.Go(func() { w.listen(ctx) })
 	background.Go(func() { d.maintain(ctx, config.Retention) })
 	background.Go(func() { w.noteHealth(ctx) })
 	background.Go(func() { w.keepAlive(alive) })
-	completer.Go(func() { w.complete(ctx) })
 
 	w.work(ctx)
 
 	w.inFlight.Wait()
-	close(w.outcomes)
-	completer.Wait()
 	die()
 	background.Wait()
 	w.deregister(ctx)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kindred/backoff"
+	"kindred/coalesce"
 	"kindred/domain/id"
 	"kindred/postgres"
 )
@@ -23,13 +24,12 @@ const (
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
 	pauseAfterTrouble = time.Second
 
-	// limit: deliveries | outcomes of one statement | {maxOutcomes}
-	maxOutcomes = 512                  // of one completion
-	batchWait   = 5 * time.Millisecond // how long outcomes wait for others of their batch
+	// limit: deliveries | outcomes of one statement | {maxOutcomes}, and as many that wait before more is claimed
+	maxOutcomes = 512
 )
 
-// worker is one running dispatcher: a loop that claims, a goroutine for each
-// attempt, and one that notes their outcomes.
+// worker is one running dispatcher: a loop that claims, and a goroutine for each
+// attempt.
 type worker struct {
 	*Dispatcher
 	config    Config
@@ -44,7 +44,7 @@ type worker struct {
 
 	look     chan struct{} // the queue has changed
 	wake     chan struct{} // a slot is free, or the scheduler knows of more work
-	outcomes chan outcome
+	outcomes *coalesce.Coalescer[outcome, struct{}]
 	inFlight sync.WaitGroup
 }
 
@@ -60,7 +60,6 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),
-		outcomes:   make(chan outcome, maxOutcomes),
 	}
 }
 
@@ -159,8 +158,11 @@ func (w *worker) discover(ctx context.Context, after [attemptKinds]id.Webhook) (
 }
 
 // claim takes deliveries for the slots that are free and starts their attempts.
-// It says whether it asked the database at all.
+// It says whether the next claim is to come a moment later.
 func (w *worker) claim(ctx context.Context) (bool, error) {
+	if w.outcomes.Waits() > maxOutcomes {
+		return true, nil // what has ended is to be noted first
+	}
 	w.mu.Lock()
 	quotas := w.scheduler.quotas(w.Now())
 	w.mu.Unlock()
@@ -206,21 +208,17 @@ func (w *worker) take(jobs []job) []job {
 	return fresh
 }
 
-// deliver makes one attempt, hands on how it ended, and frees the slot.
+// deliver makes one attempt, frees the slot, and notes with others how it ended.
 func (w *worker) deliver(ctx context.Context, j job) {
 	done := w.Metrics.started(j)
 	o := w.attempt(ctx, j)
 	done(o)
+	now := w.Now()
 	w.mu.Lock()
 	if token, flies := w.flying[j.Delivery]; flies {
 		o.job.Token = token
 	}
 	delete(w.flying, j.Delivery)
-	w.mu.Unlock()
-	w.outcomes <- o
-
-	now := w.Now()
-	w.mu.Lock()
 	w.scheduler.release(j.Kind, j.Webhook, 1)
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
@@ -233,32 +231,27 @@ func (w *worker) deliver(ctx context.Context, j job) {
 		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
 			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
 	}
-}
-
-// complete notes outcomes, many at once, until there will be no more. That is
-// after ctx has ended.
-func (w *worker) complete(ctx context.Context) {
-	for first := range w.outcomes {
-		batch := append(make([]outcome, 0, maxOutcomes), first)
-		timeout := time.NewTimer(batchWait)
-	filling:
-		for len(batch) < maxOutcomes {
-			select {
-			case o, open := <-w.outcomes:
-				if !open {
-					break filling
-				}
-				batch = append(batch, o)
-			case <-timeout.C:
-				break filling
-			}
-		}
-		timeout.Stop()
-		w.note(ctx, batch)
+	if _, err := w.outcomes.Ask(ctx, o); err != nil { // its lease ends, and it is sent again
+		w.Logger.ErrorContext(ctx, "webhook outcome cannot be noted", "error", err)
 	}
 }
 
-const noteTries = 60 // one a second, or more slowly
+// noting notes outcomes, many at once. While the database is away it tries again,
+// for noteFor or until stopping has ended.
+func (w *worker) noting(stopping context.Context) *coalesce.Coalescer[outcome, struct{}] {
+	return &coalesce.Coalescer[outcome, struct{}]{
+		Most: maxOutcomes, Waiting: maxOutcomes + w.config.FirstAttempts + w.config.Retries, Timeout: noteFor,
+		Answer: func(ctx context.Context, batch []outcome) ([]struct{}, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(stopping, cancel)()
+			w.note(ctx, batch)
+			return make([]struct{}, len(batch)), nil
+		},
+	}
+}
+
+const noteFor = time.Minute
 
 // note writes outcomes. Where the database stays away, the leases of these
 // deliveries end, and they are sent again.
@@ -281,7 +274,7 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 				w.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)
 			}
 		}
-		if try == noteTries || backoff.Sleep(ctx, pauseAfterTrouble) != nil {
+		if backoff.Sleep(ctx, pauseAfterTrouble) != nil {
 			return
 		}
 	}

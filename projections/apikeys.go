@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/coalesce"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -18,13 +19,13 @@ import (
 // APIKeys is the read model of API keys.
 type APIKeys struct {
 	Reader
-	lookUps *coalescer[[32]byte, foundKey]
+	lookUps *coalesce.Coalescer[[32]byte, foundKey]
 }
 
 // Coalescing is the model with keys looked up together by their hashes while
 // many are asked for at once. Its copies share the coalescer.
 func (m APIKeys) Coalescing() APIKeys {
-	m.lookUps = &coalescer[[32]byte, foundKey]{answer: m.lookUp}
+	m.lookUps = coalesced(lookUpsMost, m.lookUp)
 	return m
 }
 
@@ -197,7 +198,7 @@ type foundKey struct {
 // byHash returns the key, if any, and whether that is the newest state.
 func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (APIKey, bool, error) {
 	if m.lookUps != nil {
-		k, err := m.lookUps.ask(ctx, hash)
+		k, err := m.lookUps.Ask(ctx, hash)
 		return k.APIKey, k.fresh, err
 	}
 	found, err := m.lookUp(ctx, [][32]byte{hash})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/coalesce"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -22,7 +23,7 @@ import (
 // Users is the read model of end users.
 type Users struct {
 	Reader
-	lookUps map[int]*coalescer[wantedUsers, foundUsers] // by the size of pages
+	lookUps map[int]*coalesce.Coalescer[wantedUsers, foundUsers] // by the size of pages
 }
 
 // User is an end user.

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"kindred/coalesce"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -16,26 +18,36 @@ import (
 // together: the statement for many does what that for one does, many times.
 
 // Coalescing is the model with requests for users, and for pages of them,
-// answered together while many come at once. Its copies share the gatherings.
+// answered together while many come at once. Its copies share the coalescers.
 func (m Users) Coalescing() Users {
 	plain := m
-	m.lookUps = map[int]*coalescer[wantedUsers, foundUsers]{}
+	m.lookUps = map[int]*coalesce.Coalescer[wantedUsers, foundUsers]{}
 	for _, size := range append(pageSizes(), singly) {
 		sql := selectWanted(size)
-		m.lookUps[size] = &coalescer[wantedUsers, foundUsers]{
-			most: min(coalesceMost, lookUpUsers/max(size, 1)),
-			answer: func(ctx context.Context, wanted []wantedUsers) ([]foundUsers, error) {
-				return plain.lookUp(ctx, sql, wanted)
-			},
-		}
+		m.lookUps[size] = coalesced(min(lookUpsMost, lookUpUsers/max(size, 1)), func(ctx context.Context, wanted []wantedUsers) ([]foundUsers, error) {
+			return plain.lookUp(ctx, sql, wanted)
+		})
 	}
 	return m
 }
 
 const (
+	lookUpsRunning = 2 // statements under way at a time
+	// limit: models | questions of one statement | {lookUpsMost}, and {lookUpsWaiting} that wait
+	lookUpsMost    = 128
+	lookUpsWaiting = 4096
+	lookUpsTimeout = 10 * time.Second
+
 	lookUpUsers = 512 // in one statement
 	singly      = 0   // stands for the size of a page where one user is wanted
 )
+
+// coalesced answers at most so many questions in one statement.
+func coalesced[Q, A any](most int, answer func(context.Context, []Q) ([]A, error)) *coalesce.Coalescer[Q, A] {
+	return &coalesce.Coalescer[Q, A]{
+		Answer: answer, Most: most, Waiting: lookUpsWaiting, Running: lookUpsRunning, Timeout: lookUpsTimeout,
+	}
+}
 
 // wantedUsers is a client's user, or the page of users after a position.
 type wantedUsers struct {
@@ -101,7 +113,7 @@ func (m Users) wanted(ctx context.Context, eventual bool, size int, wanted wante
 
 func (m Users) ask(ctx context.Context, size int, wanted wantedUsers) (foundUsers, error) {
 	if lookUp := m.lookUps[size]; lookUp != nil {
-		return lookUp.ask(ctx, wanted)
+		return lookUp.Ask(ctx, wanted)
 	}
 	found, err := m.lookUp(ctx, selectWanted(size), []wantedUsers{wanted})
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
+	"kindred/coalesce"
 	"kindred/domain/id"
 )
 
@@ -76,7 +76,7 @@ func (v *Vault) PrepareEach(ctx context.Context, client id.Client, wanted []Want
 	if len(missing) == 0 {
 		return refused, nil
 	}
-	stored, err := v.group.make(ctx, missing)
+	stored, err := v.group.Ask(ctx, missing)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err) // they may be stored all the same
 	}
@@ -160,103 +160,25 @@ func checkNames(names ...string) error {
 	return nil
 }
 
-// group coalesces the keys that wait to be made into few statements. The caller
-// that holds the lock makes the keys of all.
-type group struct {
-	keys Keys
-	lock chan struct{}
-
-	mu      sync.Mutex
-	waiting []*making
-	size    int // keys in waiting
-}
-
-// making is one caller's share.
-type making struct {
-	keys   []SubjectKey
-	done   chan struct{}
-	stored []SubjectKey
-	err    error
-}
-
-func (m *making) isDone() bool {
-	select {
-	case <-m.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func newGroup(keys Keys) *group { return &group{keys: keys, lock: make(chan struct{}, 1)} }
-
-// make stores keys together with those of other callers. A caller that gives
-// up takes nothing from the others.
-func (g *group) make(ctx context.Context, keys []SubjectKey) ([]SubjectKey, error) {
-	m := &making{keys: keys, done: make(chan struct{})}
-	if err := g.enqueue(m); err != nil {
-		return nil, err
-	}
-	for {
-		select {
-		case <-m.done:
-			return m.stored, m.err
-		case <-ctx.Done():
-			return nil, ctx.Err() // the keys may still be made; they do no harm
-		case g.lock <- struct{}{}:
-			if !m.isDone() {
-				g.run(ctx)
+// newGroup makes keys that are wanted at the same time in one statement.
+func newGroup(keys Keys) *coalesce.Coalescer[[]SubjectKey, []SubjectKey] {
+	return &coalesce.Coalescer[[]SubjectKey, []SubjectKey]{
+		Size: func(wanted []SubjectKey) int { return len(wanted) },
+		Most: maxGroup, Waiting: maxWaiting, Timeout: groupTimeout,
+		Answer: func(ctx context.Context, wanted [][]SubjectKey) ([][]SubjectKey, error) {
+			all := slices.Concat(wanted...)
+			stored, err := keys.MakeSubjects(ctx, all)
+			if err != nil {
+				return nil, err
 			}
-			<-g.lock
-		}
+			if len(stored) != len(all) {
+				return nil, fmt.Errorf("the key table answered for %d keys of %d", len(stored), len(all))
+			}
+			each := make([][]SubjectKey, len(wanted))
+			for i, keys := range wanted {
+				each[i], stored = stored[:len(keys)], stored[len(keys):]
+			}
+			return each, nil
+		},
 	}
-}
-
-func (g *group) enqueue(m *making) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.size+len(m.keys) > maxWaiting {
-		return ErrBusy
-	}
-	g.waiting = append(g.waiting, m)
-	g.size += len(m.keys)
-	return nil
-}
-
-// run makes the keys of those who have waited longest, in one statement.
-func (g *group) run(ctx context.Context) {
-	share := g.dequeue()
-	var all []SubjectKey
-	for _, m := range share {
-		all = append(all, m.keys...)
-	}
-	if len(all) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
-	defer cancel()
-	stored, err := g.keys.MakeSubjects(ctx, all)
-	if err == nil && len(stored) != len(all) {
-		err = fmt.Errorf("the key table answered for %d keys of %d", len(stored), len(all))
-	}
-	for _, m := range share {
-		if m.err = err; err == nil {
-			m.stored, stored = stored[:len(m.keys)], stored[len(m.keys):]
-		}
-		close(m.done)
-	}
-}
-
-func (g *group) dequeue() []*making {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n, size := 0, 0
-	for n < len(g.waiting) && size+len(g.waiting[n].keys) <= maxGroup {
-		size += len(g.waiting[n].keys)
-		n++
-	}
-	share := slices.Clone(g.waiting[:n])
-	g.waiting = slices.Delete(g.waiting, 0, n)
-	g.size -= size
-	return share
 }

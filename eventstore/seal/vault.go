@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kindred/coalesce"
 	"kindred/domain/event"
 	"kindred/domain/id"
 )
@@ -35,8 +36,6 @@ var (
 	ErrLost = errors.New("a key that was just used is lost with a server; try again in half a minute")
 	// ErrTaken: another subject has the lookup that was asked for.
 	ErrTaken = errors.New("another subject is found by the same lookup")
-	// ErrBusy: too many callers wait for new keys.
-	ErrBusy = errors.New("too many callers wait for new keys; try again")
 )
 
 // Place is where a sealed field stands. It opens nowhere else.
@@ -65,7 +64,7 @@ type Vault struct {
 	entropy  io.Reader
 	roots    *rootCache
 	subjects *subjectCache
-	group    *group
+	group    *coalesce.Coalescer[[]SubjectKey, []SubjectKey]
 }
 
 // New makes a vault on a key table. The entropy must be safe for concurrent
