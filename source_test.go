@@ -220,3 +220,31 @@ func TestNamesWithinTextsStay(t *testing.T) {
 	}
 	golden.Check(t, "texts.txt", lines)
 }
+
+var statement = regexp.MustCompile(`(?s)^\s*(SELECT|INSERT INTO|UPDATE \w+|DELETE FROM|WITH \w+|TRUNCATE|COPY|CREATE|ALTER|DROP|BEGIN|SET|LOCK|LISTEN|NOTIFY)\b[^a-z]`)
+
+// SQL stands in the package that owns its tables: the wiring and the command line have none.
+func TestTheWiringHasNoSQL(t *testing.T) {
+	source := readSource(t)
+	found := map[bool]int{}
+	for file, folder := range source.folder {
+		folder = filepath.ToSlash(folder)
+		wiring := folder == "app" || strings.HasPrefix(folder, "cmd/")
+		source.inspect(file, func(n ast.Node) {
+			e, ok := n.(ast.Expr)
+			if !ok {
+				return
+			}
+			text, ok := literal(e)
+			if !ok || !statement.MatchString(text) {
+				return
+			}
+			if found[wiring]++; wiring {
+				t.Errorf("%s: %s", folder, text)
+			}
+		})
+	}
+	if found[false] < 200 {
+		t.Fatalf("only %d statements were found", found[false])
+	}
+}

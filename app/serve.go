@@ -16,6 +16,7 @@ import (
 	"kindred/commands/policies"
 	"kindred/dispatcher"
 	"kindred/eventstore/projector"
+	"kindred/eventstore/replay"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/projections"
@@ -55,8 +56,11 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		return err
 	}
 	defer a.Close()
-	if err := a.refuseReplay(ctx); err != nil {
+	switch unfinished, err := replay.Unfinished(ctx, a.Pool); {
+	case err != nil:
 		return err
+	case unfinished: // it would deliver what the other kindred has delivered
+		return errors.New("a replay into this database has not ended well: run kindred history replay again, or begin with an empty database")
 	}
 	if err := a.makeLookups(ctx); err != nil {
 		return err

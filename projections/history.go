@@ -325,6 +325,14 @@ func (m History) List(ctx context.Context, client id.Client, eventual bool, f Fi
 	return found, more, err
 }
 
+const getSize = `SELECT size FROM history_trees WHERE client = $1`
+
+// HistorySize is how many events a client has, as a transaction on any database sees it.
+func HistorySize(ctx context.Context, tx pgx.Tx, client id.Client) (size int64, err error) {
+	err = tx.QueryRow(ctx, getSize, string(client)).Scan(&size)
+	return size, err
+}
+
 const getTree = `SELECT t.size, t.peaks, t.position, t.recorded_at FROM history_trees t WHERE t.client = $1`
 
 // Tree returns the tree of a client as it is now; an empty one where nothing

@@ -38,6 +38,10 @@ const selectPlaces = `
 SELECT position, events FROM checkpoints c
 WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.paused)`
 
+// Snapshot begins a transaction that sees all read models as of a moment. It waits, for
+// as long as that takes, until as much was copied, built and compared.
+var Snapshot = pgx.TxOptions{BeginQuery: `BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL idle_in_transaction_session_timeout TO 0`}
+
 // Places tells how far read models have come, in the snapshot of a
 // transaction. It is false where they are not all at one place, with all clients.
 func Places(ctx context.Context, tx pgx.Tx, models []ReadModel) (at eventstore.Position, same bool, err error) {

@@ -132,3 +132,27 @@ func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
 	}
 	return list, nil
 }
+
+const (
+	selectFurthest = `SELECT coalesce(max(events), 0) FROM checkpoints`
+	modelBuilt     = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1 AND position <> '')`
+	selectServed   = `SELECT EXISTS (SELECT FROM leases WHERE expires_at > clock_timestamp())`
+)
+
+// Followed is how many events the followers of a log have passed that are furthest.
+func Followed(ctx context.Context, pool *pgxpool.Pool) (events int64, err error) {
+	err = pool.QueryRow(ctx, selectFurthest).Scan(&events)
+	return events, err
+}
+
+// Built says whether a read model has been built as it is declared now.
+func Built(ctx context.Context, pool *pgxpool.Pool, model ReadModel) (built bool, err error) {
+	err = pool.QueryRow(ctx, modelBuilt, ID(model)).Scan(&built)
+	return built, err
+}
+
+// Served says whether a process leads anything: whether a service runs on a database.
+func Served(ctx context.Context, pool *pgxpool.Pool) (served bool, err error) {
+	err = pool.QueryRow(ctx, selectServed).Scan(&served)
+	return served, err
+}

@@ -21,6 +21,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
+	"kindred/postgres"
 	"kindred/projections"
 )
 
@@ -420,4 +421,23 @@ func (a *Auditor) Prove(ctx context.Context, client id.Client, eventual bool, or
 		}
 	}
 	return proof, err
+}
+
+// A head of what was not copied would say that something is missing.
+const dropHeads = `
+DELETE FROM public.audit_heads h WHERE size > coalesce((SELECT t.size FROM history_trees t WHERE t.client = h.client), 0)`
+
+// CopyHeads puts the signed heads of another database, and the keys that signed them,
+// in place of those that are here, as far as the history was copied.
+func CopyHeads(ctx context.Context, source, to pgx.Tx) error {
+	err := errors.Join(
+		postgres.CopyRows(ctx, source, to, "audit_keys", "kid, public_jwk, sealed_seed, created_at", ""),
+		postgres.CopyRows(ctx, source, to, "audit_heads", "client, size, root, signed_at, jws", ""))
+	if err == nil {
+		_, err = to.Exec(ctx, dropHeads)
+	}
+	if err != nil {
+		return fmt.Errorf("copy the heads: %w", err)
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/eventstore/replay"
 	"kindred/projections"
 )
 
@@ -71,7 +72,7 @@ func (e environ) resumeCommand() *cobra.Command {
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), oneOf("follower that can be resumed", names)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.withClient(client, func(ctx context.Context, f *app.App, of id.Client) error {
-				replayed, err := f.ReplayedThrough(ctx)
+				replayed, err := replay.Through(ctx, f.Pool)
 				if err != nil {
 					return err
 				}

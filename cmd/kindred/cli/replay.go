@@ -13,10 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/app"
+	"kindred/backoff"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/replay"
+	"kindred/postgres"
 	"kindred/projections"
 )
 
@@ -90,7 +92,7 @@ type replaying struct {
 	to   *app.App
 	out  io.Writer // for what was found
 	errs io.Writer // for bars
-	mark replayMark
+	mark replay.Mark
 }
 
 func (e environ) openReplay(ctx context.Context, config app.Config, flags replayFlags, errs io.Writer) (*replaying, error) {
@@ -108,6 +110,37 @@ func (e environ) openReplay(ctx context.Context, config app.Config, flags replay
 	return &replaying{to: to, out: e.out, errs: errs}, nil
 }
 
+// refuseForeign looks, before anything is changed, whether a database is another's.
+func refuseForeign(ctx context.Context, url string) error {
+	conn, err := postgres.Connect(ctx, url, projector.ToolName)
+	if err != nil {
+		return fmt.Errorf("reach the database of --into: %w", err)
+	}
+	if err := errors.Join(replay.RefuseForeign(ctx, conn), conn.Close(ctx)); err != nil {
+		return fmt.Errorf("look into the database of --into: %w", err)
+	}
+	return nil
+}
+
+// begin goes on with a replay of a source, or begins it.
+func (r *replaying) begin(ctx context.Context, source string) (err error) {
+	r.mark, err = replay.Begin(ctx, r.to.Pool, r.to.Log.Store, source)
+	return err
+}
+
+// finish lets the second kindred serve.
+func (r *replaying) finish(ctx context.Context) error {
+	end, err := r.to.Log.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if err := replay.Finish(ctx, r.to.Pool, end); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(r.out, "equal")
+	return err
+}
+
 // fromLog replays the log of another kindred, and compares with its read models.
 func (r *replaying) fromLog(ctx context.Context, from *app.App) error {
 	epoch, err := from.Log.Store.Epoch(ctx)
@@ -121,12 +154,12 @@ func (r *replaying) fromLog(ctx context.Context, from *app.App) error {
 	if err != nil {
 		return err
 	}
-	expected, err := expectedEvents(ctx, from.Pool)
+	expected, err := projector.Followed(ctx, from.Pool)
 	if err != nil {
 		return err
 	}
 	copyTo := func(upTo eventstore.Position) error {
-		return r.copy(ctx, &replay.Log{Store: from.Log.Store, After: r.mark.position, UpTo: upTo}, expected)
+		return r.copy(ctx, &replay.Log{Store: from.Log.Store, After: r.mark.Position, UpTo: upTo}, expected)
 	}
 	if err := copyTo(head); err != nil {
 		return err
@@ -136,7 +169,7 @@ func (r *replaying) fromLog(ctx context.Context, from *app.App) error {
 	}
 	// The source may serve meanwhile: what it says is compared as of a moment
 	// at which all its read models were at one place.
-	still, end, err := standing(ctx, from.Pool, r.mark.position)
+	still, end, err := standing(ctx, from.Pool, r.mark.Position)
 	if err != nil {
 		return err
 	}
@@ -182,7 +215,7 @@ func (r *replaying) fromExport(ctx context.Context, flags replayFlags) error {
 		return err
 	}
 	from := whole()
-	for skip := r.mark.events; skip > 0; {
+	for skip := r.mark.Events; skip > 0; {
 		page, err := from.Next(ctx, int(min(skip, projector.MaxBatch)))
 		if err != nil {
 			return err
@@ -235,10 +268,12 @@ func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64
 	bar := newBar(r.errs, "events copied")
 	defer bar.end()
 	return replay.Copy(ctx, from, r.to.Log, func(ctx context.Context, n int, last eventstore.Position) error {
-		if err := r.note(ctx, n, last); err != nil {
+		mark, err := r.mark.Advance(ctx, r.to.Pool, n, last)
+		if err != nil {
 			return err
 		}
-		bar.show(r.mark.events, max(expected, r.mark.events))
+		r.mark = mark
+		bar.show(r.mark.Events, max(expected, r.mark.Events))
 		return nil
 	})
 }
@@ -249,8 +284,8 @@ func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64
 func (r *replaying) buildModels(ctx context.Context) error {
 	for _, model := range projections.All() {
 		bar := newBar(r.errs, "events applied to "+model.Name())
-		report := func(p projector.Rebuilding) { bar.show(p.Events, max(p.Expected, r.mark.events)) }
-		built, err := built(ctx, r.to, model)
+		report := func(p projector.Rebuilding) { bar.show(p.Events, max(p.Expected, r.mark.Events)) }
+		built, err := projector.Built(ctx, r.to.Pool, model)
 		if err == nil && !built {
 			err = patiently(ctx, func() error { return r.to.Runner.Rebuild(ctx, model, report) })
 			if errors.Is(err, projector.ErrIncomplete) { // so it is in the first
@@ -289,18 +324,9 @@ func patiently(ctx context.Context, work func() error) (err error) {
 		if err = work(); !errors.Is(err, projector.ErrLed) && !errors.Is(err, projector.ErrRebuilding) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(leasePause):
+		if err := backoff.Sleep(ctx, leasePause); err != nil {
+			return err
 		}
 	}
 	return err
-}
-
-const modelBuilt = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1 AND position <> '')`
-
-func built(ctx context.Context, f *app.App, model projector.ReadModel) (built bool, err error) {
-	err = f.Pool.QueryRow(ctx, modelBuilt, projector.ID(model)).Scan(&built)
-	return built, err
 }

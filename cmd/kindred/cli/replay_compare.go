@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
@@ -27,10 +28,6 @@ const (
 	maxUnlike = 100 // clients whose first difference is looked for
 )
 
-// A snapshot waits, for as long as that takes, until as much was copied, built
-// and compared.
-const beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL idle_in_transaction_session_timeout TO 0`
-
 // snapshot is a kindred as of a moment at which all its read models had come
 // equally far.
 type snapshot struct{ tx pgx.Tx }
@@ -43,7 +40,7 @@ func (s snapshot) end(ctx context.Context) {
 // before another.
 func standing(ctx context.Context, pool *pgxpool.Pool, after eventstore.Position) (snapshot, eventstore.Position, error) {
 	for range standTries {
-		tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSnapshot})
+		tx, err := pool.BeginTx(ctx, projector.Snapshot)
 		if err != nil {
 			return snapshot{}, "", err
 		}
@@ -55,10 +52,8 @@ func standing(ctx context.Context, pool *pgxpool.Pool, after eventstore.Position
 		if err != nil {
 			return snapshot{}, "", err
 		}
-		select {
-		case <-ctx.Done():
-			return snapshot{}, "", ctx.Err()
-		case <-time.After(standPause):
+		if err := backoff.Sleep(ctx, standPause); err != nil {
+			return snapshot{}, "", err
 		}
 	}
 	return snapshot{}, "", errors.New("the read models of the first kindred never came to one place: are they built, and is it less busy later? The same command goes on from here")
@@ -77,7 +72,7 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 	compared := int64(0)
 	count := func(page []eventstore.Record) error {
 		compared += int64(len(page))
-		bar.show(compared, 2*r.mark.events)
+		bar.show(compared, 2*r.mark.Events)
 		return nil
 	}
 	theirs, err := replay.Grow(ctx, there(), count)
@@ -114,7 +109,7 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 // compareModels compares every read model with those of the first kindred, in
 // a snapshot of it.
 func (r *replaying) compareModels(ctx context.Context, theirs pgx.Tx, client id.Client) error {
-	return pgx.BeginTxFunc(ctx, r.to.Pool, pgx.TxOptions{BeginQuery: beginSnapshot}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, r.to.Pool, projector.Snapshot, func(tx pgx.Tx) error {
 		here, err := projector.NewSide(ctx, tx, projections.History{}, client)
 		if err != nil {
 			return err
@@ -155,8 +150,7 @@ func (r *replaying) compareExport(ctx context.Context, url string, head audit.He
 		return err
 	}
 	defer still.end(ctx)
-	var size int64
-	err = still.tx.QueryRow(ctx, `SELECT size FROM history_trees WHERE client = $1`, string(head.Client)).Scan(&size)
+	size, err := projections.HistorySize(ctx, still.tx, head.Client)
 	if err != nil {
 		return fmt.Errorf("read the history of %s: %w", head.Client, err)
 	}

@@ -2,11 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,39 +16,8 @@ import (
 	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres"
+	"kindred/projections/auditing"
 )
-
-// keyTables hold what is wrapped or signed, and nothing that the log could
-// give again. An export takes those of its client alone.
-func keyTables(client id.Client) map[string]string {
-	tables := map[string]string{
-		"client_keys":  "client, id, master, wrapped, created_at",
-		"peppers":      "client, id, master, wrapped, created_at",
-		"epochs":       "id, fingerprint, keys, made_at, closing_at, retired_at",
-		"subject_keys": "client, subject, id, client_key, wrapped, lookup, created_at, destroyed_at",
-	}
-	if client == "" {
-		tables["audit_keys"] = "kid, public_jwk, sealed_seed, created_at"
-		tables["audit_heads"] = "client, size, root, signed_at, jws"
-	}
-	return tables
-}
-
-// A head of what was not copied would say that something is missing.
-const dropHeads = `
-DELETE FROM audit_heads h WHERE size > coalesce((SELECT t.size FROM history_trees t WHERE t.client = h.client), 0)`
-
-// keysOf selects the rows of a table of keys: all, or what one client's need.
-func keysOf(client id.Client, table string) string {
-	of := ` WHERE client = '` + string(client) + `'` // an export's head was parsed: letters, digits and an underscore
-	switch {
-	case client == "":
-		return ""
-	case table == "epochs":
-		return ` WHERE id IN (SELECT left(client_key, 17) FROM public.subject_keys` + of + `)`
-	}
-	return of
-}
 
 // copyKeys copies wrapped keys as they are, and the epochs that they are under, in
 // place of those that an earlier run has copied. It comes after the events and the
@@ -67,37 +32,19 @@ func (r *replaying) copyKeys(ctx context.Context, pool *pgxpool.Pool, from *epoc
 	one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly} // for all tables: keys move from epoch to epoch
 	err = pgx.BeginTxFunc(ctx, pool, one, func(source pgx.Tx) error {
 		return pgx.BeginFunc(ctx, r.to.Pool, func(tx pgx.Tx) error {
-			tables := keyTables(client)
-			for _, table := range slices.Sorted(maps.Keys(tables)) { // epochs before what is under them
-				if err := copyTable(ctx, source, tx, table, tables[table], keysOf(client, table)); err != nil {
-					return fmt.Errorf("%s: %w", table, err)
-				}
-			}
-			if err := r.to.Epochs.CopyFrom(ctx, tx, from); err != nil || client != "" {
+			if err := r.to.Epochs.CopyFrom(ctx, source, tx, from, client); err != nil { // before what is under them
 				return err
 			}
-			_, err := tx.Exec(ctx, dropHeads)
-			return err
+			if err := pgkeys.Copy(ctx, source, tx, client); err != nil || client != "" {
+				return err // an export has none but its own head
+			}
+			return auditing.CopyHeads(ctx, source, tx)
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("copy the keys: %w", err)
 	}
 	return nil
-}
-
-func copyTable(ctx context.Context, source, to pgx.Tx, table, columns, where string) error {
-	if _, err := to.Exec(ctx, `DELETE FROM public.`+table); err != nil {
-		return err
-	}
-	reader, writer := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		_, err := source.Conn().PgConn().CopyTo(ctx, writer, `COPY (SELECT `+columns+` FROM public.`+table+where+`) TO STDOUT BINARY`)
-		sent <- errors.Join(err, writer.CloseWithError(err))
-	}()
-	_, err := to.Conn().PgConn().CopyFrom(ctx, reader, `COPY public.`+table+` (`+columns+`) FROM STDIN BINARY`)
-	return errors.Join(err, reader.Close(), <-sent)
 }
 
 // copyKeysOf copies the keys of one client from another database.

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"kindred/backoff"
 )
 
 const (
@@ -118,7 +120,7 @@ func (a *api) do(ctx context.Context, r request, into any) error {
 			return answer.as(r, into)
 		}
 		a.again++
-		if err := sleep(ctx, wait); err != nil {
+		if err := backoff.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -218,15 +220,6 @@ func comeBack(w answer) (time.Duration, bool) {
 		return 0, false
 	}
 	return max(time.Duration(seconds)*time.Second, 100*time.Millisecond), true
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // fresh is the API key's token, exchanged anew within a minute of its end.

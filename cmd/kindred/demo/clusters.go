@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kindred/backoff"
 )
 
 const (
@@ -111,7 +113,7 @@ func (s *story) runOf(ctx context.Context, ask map[string]any) (run, error) {
 			return r, fmt.Errorf("the run %s is still %s after %s", r.ID, r.Status, s.options.Patience)
 		}
 		s.page.progress("%3.0f %%  %s", 100*r.Progress.Share, r.Progress.Phase)
-		if err := sleep(ctx, lookEvery); err != nil {
+		if err := backoff.Sleep(ctx, lookEvery); err != nil {
 			return r, err
 		}
 	}

@@ -17,7 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/domain/id"
 	"kindred/eventstore/seal"
+	"kindred/postgres"
 )
 
 const (
@@ -267,9 +269,16 @@ func (d dir) remove() error {
 	return errors.Join(os.Remove(string(d)), sync(filepath.Dir(string(d))))
 }
 
-// CopyFrom copies the keys of all epochs that the table of these names, as a
-// transaction sees it, from those of another database, which must be held.
-func (e *Epochs) CopyFrom(ctx context.Context, tx pgx.Tx, from *Epochs) error {
+// CopyFrom puts the epochs of another database, which must be held, in place of those
+// that are here, with their keys: all, or those that a client's keys are under.
+func (e *Epochs) CopyFrom(ctx context.Context, theirs, tx pgx.Tx, from *Epochs, client id.Client) error {
+	where := ""
+	if client != "" { // it was parsed: letters, digits and an underscore
+		where = ` WHERE id IN (SELECT left(client_key, 17) FROM public.subject_keys WHERE client = '` + string(client) + `')`
+	}
+	if err := postgres.CopyRows(ctx, theirs, tx, "epochs", "id, fingerprint, keys, made_at, closing_at, retired_at", where); err != nil {
+		return fmt.Errorf("copy the epochs: %w", err)
+	}
 	source, err := from.directory(ctx)
 	if errors.Is(err, errNone) {
 		return nil

@@ -336,3 +336,22 @@ func (k Keys) one(ctx context.Context, sql string, args ...any) (key seal.Wrappe
 	}
 	return key, err
 }
+
+// Copy puts the keys of another database, wrapped as they are, in place of those that
+// are here: all, or a client's. The epochs that they are under come first.
+func Copy(ctx context.Context, source, to pgx.Tx, client id.Client) error {
+	where := ""
+	if client != "" {
+		where = ` WHERE client = '` + string(client) + `'` // it was parsed: letters, digits and an underscore
+	}
+	for _, table := range []struct{ name, columns string }{
+		{"client_keys", "client, id, master, wrapped, created_at"},
+		{"peppers", "client, id, master, wrapped, created_at"},
+		{"subject_keys", "client, subject, id, client_key, wrapped, lookup, created_at, destroyed_at"},
+	} {
+		if err := postgres.CopyRows(ctx, source, to, table.name, table.columns, where); err != nil {
+			return fmt.Errorf("copy %s: %w", table.name, err)
+		}
+	}
+	return nil
+}
