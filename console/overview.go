@@ -157,7 +157,7 @@ func matchesCard(before, now []kindred.StatisticEntry) card {
 }
 
 func deliveriesCard(before, now []kindred.StatisticEntry) card {
-	one := card{Name: "Delivered at the first attempt", Path: Path + "webhooks", Figure: "–"}
+	one := card{Name: "Delivered at once", Path: Path + "webhooks", Figure: "–"}
 	sum := func(entries []kindred.StatisticEntry, each func(share float64)) (first, all int64) {
 		for _, entry := range entries {
 			d := entry.Deliveries
