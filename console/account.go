@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 func (p *page) account() error {
@@ -12,8 +14,8 @@ func (p *page) account() error {
 // live passes the client's events on as they come, for the page that shows them.
 func (p *page) live() error {
 	target := "/api/v1/events/stream"
-	if after := p.r.Header.Get("Last-Event-Id"); after != "" {
-		target += "?after=" + after
+	if after := cmp.Or(p.r.Header.Get("Last-Event-Id"), p.r.URL.Query().Get("after")); after != "" {
+		target += "?after=" + url.QueryEscape(after)
 	}
 	r, err := http.NewRequestWithContext(p.r.Context(), http.MethodGet, target, nil)
 	if err != nil {

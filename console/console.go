@@ -22,7 +22,7 @@ import (
 const Path = "/console/"
 
 // Policy is the Content-Security-Policy of all pages.
-const Policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+const Policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // largestForm bounds what a form sends, in bytes; a file that is imported streams.
 // limit: edge | a form of the console | {largestForm B}; a file that is imported streams
@@ -126,7 +126,7 @@ func (s *Console) loadAssets() error {
 		if err != nil {
 			return err
 		}
-		mediaType := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(name)]
+		mediaType := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}[path.Ext(name)]
 		if mediaType == "" {
 			return fmt.Errorf("console: %s has no known type", name)
 		}

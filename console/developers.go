@@ -17,8 +17,16 @@ func (p *page) developers() error {
 	if err != nil {
 		return err
 	}
+	newest, err := p.api.Events.List(ctx, kindred.ListEventsParams{Order: kindred.OrderDesc, Limit: new(int64(1))})
+	if err != nil {
+		return err
+	}
+	after := ""
+	if len(newest.Data) > 0 {
+		after = newest.Data[0].ID
+	}
 	return p.show("developers", "Developers", "Developers", map[string]any{
-		"Keys": keys.Data, "Scopes": keyScopes, "Next": next("developers", asked, keys.NextCursor), "URL": p.PublicURL,
+		"Keys": keys.Data, "Scopes": keyScopes, "Next": next("developers", asked, keys.NextCursor), "After": after,
 	})
 }
 

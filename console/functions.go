@@ -17,7 +17,7 @@ import (
 // functions are what the templates call.
 func (s *Console) functions() template.FuncMap {
 	return template.FuncMap{
-		"asset": s.assetPath, "rail": rail,
+		"mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
 		"num": number, "pct": percent, "score": func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) },
 		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
 		"deref": deref, "path": url.PathEscape, "query": url.QueryEscape, "of": func(pairs ...any) map[string]any {
@@ -54,6 +54,10 @@ func (s *Console) functions() template.FuncMap {
 		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "meter": chart.Meter,
 	}
 }
+
+// mark is the icon of the pages, which takes no request of its own.
+const mark template.URL = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E" +
+	"%3Ccircle fill='%230b6b62' cx='9' cy='9.5' r='6.5'/%3E%3Ccircle fill='%23c9661a' cx='16' cy='15.5' r='5.5'/%3E%3C/svg%3E"
 
 // place is an entry of the rail.
 type place struct{ Name, Path string }

@@ -26,6 +26,18 @@ for (const form of document.querySelectorAll("form[method=post]")) form.addEvent
 });
 addEventListener("pageshow", () => { for (const b of document.querySelectorAll("form button")) b.disabled = false; });
 
+// A part that changes by itself is read again while it is looked at and nothing is typed.
+for (const part of document.querySelectorAll("[data-refresh]")) {
+  setInterval(async () => {
+    const now = document.getElementById(part.id);
+    if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open]")) return;
+    const answer = await fetch(location.href).catch(() => null);
+    if (!answer?.ok || answer.redirected) return;
+    const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+    if (next && next.innerHTML !== now.innerHTML) now.replaceWith(next);
+  }, 1000 * part.dataset.refresh);
+}
+
 // "/" finds.
 addEventListener("keydown", (e) => {
   const find = document.querySelector("input[name=find]");
@@ -53,7 +65,7 @@ if (live && "EventSource" in window) {
     source.onmessage = (e) => {
       const event = JSON.parse(e.data), row = document.createElement("tr");
       live.dataset.after = e.lastEventId;
-      for (const text of [new Date(event.timestamp).toLocaleTimeString(), event.event_type, JSON.stringify(event.data)]) {
+      for (const text of [new Date(event.timestamp).toLocaleTimeString([], { hour12: false }), event.event_type, JSON.stringify(event.data)]) {
         const cell = document.createElement("td");
         cell.textContent = text;
         row.append(cell);
