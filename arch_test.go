@@ -99,10 +99,12 @@ var rules = map[string][]string{
 
 	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
 
+	"cli": {"sdk/go"}, // what clients can do, and nothing of the service
+
 	"app":         {"…"}, // the wiring; the command line alone stands on it
 	"cmd/kindred": {"cmd/kindred/cli"},
 	"cmd/kindred/cli": {
-		"app", "backoff", "cmd/kindred/demo", "domain/event", "domain/id", "eventstore", "eventstore/audit", "eventstore/projector", "eventstore/replay",
+		"app", "backoff", "cli", "cmd/kindred/demo", "domain/event", "domain/id", "eventstore", "eventstore/audit", "eventstore/projector", "eventstore/replay",
 		"eventstore/seal", "eventstore/seal/epochs", "eventstore/seal/pgkeys", "httpapi", "httpapi/auth", "postgres", "projections",
 		"projections/auditing", "projections/travel", "readapi", "pgx",
 	},

@@ -33,7 +33,13 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/yuin/goldmark v1.8.7
+require (
+	github.com/yuin/goldmark v1.8.7
+	golang.org/x/term v0.47.0
+	kindred/sdk/go v0.0.0
+)
+
+replace kindred/sdk/go => ./sdk/go
 
 require golang.org/x/mod v0.41.0
 

@@ -25,6 +25,8 @@ var notRun = map[string]string{
 	`kindred keys snapshot --to keys.age --recipient age1… -- pg_dump -Fc -f kindred.dump "$KINDRED_DATABASE_URL"`: "it needs an age identity of the reader's; keys snapshot has tests of its own",
 	"createdb restored && pg_restore -d restored kindred.dump":                                                     "it needs the dump of the block before; keys restore has tests of its own",
 	"new/kindred migrate": "it needs two releases",
+	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed": "it listens until it is interrupted, and has tests of its own",
+	"bin/kindred trigger cluster.drift_detected":                                          "it needs a sandbox, and has tests of its own",
 }
 
 // TestTheCommandsOfTheDocumentationRun runs the blocks of each page in their
@@ -145,7 +147,7 @@ func runCommands(t *testing.T, commands string) {
 	cmd.Dir, cmd.Stdin = dir, awake
 	cmd.Env = append(os.Environ(), "B="+s.URL, "KINDRED_PUBLIC_URL="+s.Config.PublicURL,
 		"KINDRED_DATABASE_URL="+s.Config.DatabaseURL, "KINDRED_MASTER_KEY="+s.Config.MasterKey,
-		"KINDRED_DATA_DIR="+s.Config.DataDir, "KINDRED_EPOCH_DIR="+s.Config.EpochKeys())
+		"KINDRED_DATA_DIR="+s.Config.DataDir, "KINDRED_EPOCH_DIR="+s.Config.EpochKeys(), "XDG_CONFIG_HOME="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out[max(0, len(out)-3000):])
 	}

@@ -314,7 +314,7 @@ func (c *caller) attempt(ctx context.Context, r request, o call, content []byte,
 	case r.accept != "":
 		req.Header.Set("Accept", r.accept)
 	case r.lines != nil:
-		req.Header.Set("Content-Type", "application/x-ndjson")
+		req.Header.Set("Content-Type", cmp.Or(o.lines, "application/x-ndjson"))
 	case r.body != nil:
 		req.Header.Set("Content-Type", "application/json")
 	}

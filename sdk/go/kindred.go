@@ -91,6 +91,9 @@ func (k *Client) ClientID(ctx context.Context) (string, error) {
 	return t.client, nil
 }
 
+// BaseURL is where the service is.
+func (k *Client) BaseURL() string { return k.c.base }
+
 // String names the service and hides the key.
 func (k *Client) String() string { return fmt.Sprintf("kindred.Client(%s)", k.c.base) }
 
@@ -142,7 +145,8 @@ type call struct {
 	timeout time.Duration
 	answer  *Answer
 
-	persists bool // it is repeated for as long as the timeout lets it
+	lines    string // the type of an import's lines
+	persists bool   // it is repeated for as long as the timeout lets it
 }
 
 // WithIdempotencyKey names a POST by a key of the caller's, so that it takes
@@ -167,6 +171,10 @@ func WithIfNoneMatch() Option {
 func WithEventual() Option {
 	return func(c *call) { c.header.Set("X-Kindred-Consistency", "eventual") }
 }
+
+// WithCSV says that the lines of an import are CSV, with the names of the traits
+// in the first.
+func WithCSV() Option { return func(c *call) { c.lines = "text/csv" } }
 
 // WithTimeout bounds this call with all its repetitions.
 func WithTimeout(d time.Duration) Option { return func(c *call) { c.timeout = d } }

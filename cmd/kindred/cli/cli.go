@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/app"
+	client "kindred/cli"
 	"kindred/cmd/kindred/demo"
 )
 
@@ -47,16 +48,23 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 		Version:       app.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Long:          "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\n" + environment(),
+		Long: "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\nClients set KINDRED_URL and KINDRED_API_KEY, or log in. " +
+			"Who operates it sets:\n\n" + environment(),
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
 	env := newEnviron(getenv, out, errs)
-	root.AddCommand(
-		env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(),
-		demo.Command(), versionCommand(),
-	)
+	root.AddGroup(&cobra.Group{ID: "use", Title: "Use kindred, as a client:"}, &cobra.Group{ID: "operate", Title: "Operate kindred:"})
+	group(root, "use", append(client.Commands(getenv), demo.Command())...)
+	group(root, "operate", env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(), versionCommand())
 	return root
+}
+
+func group(root *cobra.Command, name string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = name
+	}
+	root.AddCommand(commands...)
 }
 
 // environ is what a command finds around it.

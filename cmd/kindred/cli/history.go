@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/app"
+	client "kindred/cli"
 	"kindred/domain/id"
 	"kindred/eventstore/audit"
 	"kindred/projections"
@@ -113,8 +114,8 @@ func (e environ) historyExportCommand() *cobra.Command {
 			return e.onClient(cmd, client, func(ctx context.Context, a *auditing.Auditor, client id.Client) error {
 				out := bufio.NewWriterSize(e.out, 1<<20)
 				bar := newBar(cmd.ErrOrStderr(), "events exported")
-				err := a.Export(ctx, client, open, out, func(x auditing.Exporting) { bar.show(x.Done, x.Total) })
-				bar.end()
+				err := a.Export(ctx, client, open, out, func(x auditing.Exporting) { bar.Show(x.Done, x.Total) })
+				bar.End()
 				return errors.Join(err, out.Flush())
 			})
 		},
@@ -177,12 +178,12 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 	}
 	bar := newBar(progress, "bytes verified")
 	printed := 0
-	verified, err := audit.Verify(&readUnder{bar: bar, file: export, total: info.Size()}, keys, heads, func(f audit.Finding) {
+	verified, err := audit.Verify(&client.ReadUnder{Bar: bar, File: export, Total: info.Size()}, keys, heads, func(f audit.Finding) {
 		if printed++; printed <= maxFindings {
 			fmt.Fprintln(out, printable(f.String()))
 		}
 	})
-	bar.end()
+	bar.End()
 	if err != nil {
 		return err
 	}

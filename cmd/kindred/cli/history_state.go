@@ -43,9 +43,9 @@ func (e environ) historyStateCommand() *cobra.Command {
 					return err
 				}
 				bar := newBar(cmd.ErrOrStderr(), "events applied")
-				return states.Build(ctx, client, size, func(p projector.Rebuilding) { bar.show(p.Events, p.Expected) },
+				return states.Build(ctx, client, size, func(p projector.Rebuilding) { bar.Show(p.Events, p.Expected) },
 					func(ctx context.Context, s *travel.State) error {
-						bar.end()
+						bar.End()
 						return printState(ctx, e.out, s, kinds)
 					})
 			})(cmd, nil)

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
+
+	client "kindred/cli"
 )
 
 // listing prints items as a table for people, or as one JSON array. It holds
@@ -84,10 +84,4 @@ func oneOf(what string, names []string) cobra.PositionalArgs {
 
 // printable is a text that others chose, without what a terminal takes for a
 // command.
-func printable(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return quoted[1 : len(quoted)-1]
-}
+func printable(text string) string { return client.Printable(text) }

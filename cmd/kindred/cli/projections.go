@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/app"
+	client "kindred/cli"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -104,15 +105,15 @@ func (e environ) verifyModelsCommand() *cobra.Command {
 	}
 }
 
-func (e environ) verifyModels(ctx context.Context, f *app.App, names []string, progress *bar) error {
+func (e environ) verifyModels(ctx context.Context, f *app.App, names []string, progress *client.Bar) error {
 	different, incomplete := 0, 0
 	for _, model := range projections.All() {
 		if len(names) > 0 && !slices.Contains(names, model.Name()) {
 			continue
 		}
-		checked, err := f.Runner.Verify(ctx, model, func(r projector.Rebuilding) { progress.show(r.Events, r.Expected) },
+		checked, err := f.Runner.Verify(ctx, model, func(r projector.Rebuilding) { progress.Show(r.Events, r.Expected) },
 			printDifferences(e.out, model, "has a row that a rebuild does not make", "lacks a row that a rebuild makes"))
-		progress.end()
+		progress.End()
 		if err != nil {
 			return err
 		}
@@ -187,14 +188,14 @@ func (e environ) rebuild(ctx context.Context, f *app.App, names []string, client
 			continue
 		}
 		bar := newBar(progress, "events applied to "+model.Name())
-		report := func(r projector.Rebuilding) { bar.show(r.Events, r.Expected) }
+		report := func(r projector.Rebuilding) { bar.Show(r.Events, r.Expected) }
 		var err error
 		if client == "" {
 			err = f.Runner.Rebuild(ctx, model, report)
 		} else {
 			err = f.Runner.RebuildClient(ctx, model, client, report)
 		}
-		bar.end()
+		bar.End()
 		if err != nil && !errors.Is(err, projector.ErrIncomplete) {
 			return err
 		}

@@ -266,14 +266,14 @@ func lastHeadOf(ctx context.Context, export *replay.Export) (audit.Head, error) 
 // copy copies events, and notes how far it has come.
 func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64) error {
 	bar := newBar(r.errs, "events copied")
-	defer bar.end()
+	defer bar.End()
 	return replay.Copy(ctx, from, r.to.Log, func(ctx context.Context, n int, last eventstore.Position) error {
 		mark, err := r.mark.Advance(ctx, r.to.Pool, n, last)
 		if err != nil {
 			return err
 		}
 		r.mark = mark
-		bar.show(r.mark.Events, max(expected, r.mark.Events))
+		bar.Show(r.mark.Events, max(expected, r.mark.Events))
 		return nil
 	})
 }
@@ -284,7 +284,7 @@ func (r *replaying) copy(ctx context.Context, from replay.Source, expected int64
 func (r *replaying) buildModels(ctx context.Context) error {
 	for _, model := range projections.All() {
 		bar := newBar(r.errs, "events applied to "+model.Name())
-		report := func(p projector.Rebuilding) { bar.show(p.Events, max(p.Expected, r.mark.Events)) }
+		report := func(p projector.Rebuilding) { bar.Show(p.Events, max(p.Expected, r.mark.Events)) }
 		built, err := projector.Built(ctx, r.to.Pool, model)
 		if err == nil && !built {
 			err = patiently(ctx, func() error { return r.to.Runner.Rebuild(ctx, model, report) })
@@ -295,7 +295,7 @@ func (r *replaying) buildModels(ctx context.Context) error {
 		if err == nil {
 			err = patiently(ctx, func() error { return r.to.Runner.CatchUp(ctx, model, report) })
 		}
-		bar.end()
+		bar.End()
 		if err != nil {
 			return err
 		}

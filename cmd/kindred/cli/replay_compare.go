@@ -72,7 +72,7 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 	compared := int64(0)
 	count := func(page []eventstore.Record) error {
 		compared += int64(len(page))
-		bar.show(compared, 2*r.mark.Events)
+		bar.Show(compared, 2*r.mark.Events)
 		return nil
 	}
 	theirs, err := replay.Grow(ctx, there(), count)
@@ -83,7 +83,7 @@ func (r *replaying) compareLogs(ctx context.Context, there func() replay.Source)
 	if err != nil {
 		return err
 	}
-	bar.end()
+	bar.End()
 	unlike := ours.Unlike(theirs)
 	for i, client := range unlike {
 		if i >= maxUnlike {

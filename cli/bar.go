@@ -13,12 +13,8 @@ const (
 	barEvery = 200 * time.Millisecond
 )
 
-// terminal is the terminal that is written to, by way of the log or at once,
-// or nil.
-func terminal(out io.Writer) *os.File {
-	if lines, ok := out.(*logLines); ok {
-		out = lines.out
-	}
+// Terminal is the terminal that is written to, or nil.
+func Terminal(out io.Writer) *os.File {
 	file, ok := out.(*os.File)
 	if !ok {
 		return nil
@@ -29,9 +25,9 @@ func terminal(out io.Writer) *os.File {
 	return file
 }
 
-// bar shows progress on a terminal, with the rate and an estimate of what is
+// Bar shows progress on a terminal, with the rate and an estimate of what is
 // left; anywhere else it shows nothing.
-type bar struct {
+type Bar struct {
 	out   *os.File // nil: not a terminal
 	what  string   // is counted, and what is done to it
 	began time.Time
@@ -39,11 +35,13 @@ type bar struct {
 	shown time.Time
 }
 
-func newBar(out io.Writer, what string) *bar {
-	return &bar{out: terminal(out), what: what, began: time.Now()}
+// NewBar makes a bar for a terminal, or for nothing where that is nil.
+func NewBar(terminal *os.File, what string) *Bar {
+	return &Bar{out: terminal, what: what, began: time.Now()}
 }
 
-func (b *bar) show(done, total int64) {
+// Show draws the bar, a few times a second at most.
+func (b *Bar) Show(done, total int64) {
 	now := time.Now()
 	if b.shown.IsZero() {
 		b.first = done
@@ -61,23 +59,24 @@ func (b *bar) show(done, total int64) {
 	fmt.Fprintf(b.out, "%-100s", line)
 }
 
-// end leaves the line.
-func (b *bar) end() {
+// End leaves the line.
+func (b *Bar) End() {
 	if b.out != nil && !b.shown.IsZero() {
 		fmt.Fprintln(b.out)
 	}
 }
 
-// readUnder shows how much of a file was read.
-type readUnder struct {
-	*bar
-	file        io.Reader
-	read, total int64 // bytes
+// ReadUnder shows how much of a file was read.
+type ReadUnder struct {
+	*Bar
+	File  io.Reader
+	Total int64 // bytes
+	read  int64
 }
 
-func (r *readUnder) Read(p []byte) (int, error) {
-	n, err := r.file.Read(p)
+func (r *ReadUnder) Read(p []byte) (int, error) {
+	n, err := r.File.Read(p)
 	r.read += int64(n)
-	r.show(r.read, r.total)
+	r.Show(r.read, r.Total)
 	return n, err
 }

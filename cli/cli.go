@@ -1,0 +1,167 @@
+// Package cli is the command line of a client of kindred: what its subcommands
+// do stands on the SDK, so whoever has a key or an account can do the same.
+//
+// Secrets come from the environment, from a terminal or from standard input,
+// never from an argument, which every process of a machine can read.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	kindred "kindred/sdk/go"
+)
+
+const localURL = "http://127.0.0.1:8080" // where make run serves
+
+// environ is what a command finds around it.
+type environ struct {
+	getenv func(string) string
+}
+
+// Commands are the subcommands of a client, in an environment.
+func Commands(getenv func(string) string) []*cobra.Command {
+	e := environ{getenv}
+	return []*cobra.Command{
+		e.whoamiCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(),
+	}
+}
+
+// options are what all commands take.
+type options struct {
+	environ
+	profile, url string
+	json         bool
+}
+
+// command makes a subcommand of a client.
+func (e environ) command(c cobra.Command, run func(context.Context, *call) error) *cobra.Command {
+	o := &options{environ: e}
+	f := c.Flags()
+	f.StringVar(&o.profile, "profile", "", "the stored login to use (default: KINDRED_PROFILE, or \"default\")")
+	f.StringVar(&o.url, "url", "", "where kindred is (default: KINDRED_URL, the profile's, or "+localURL+")")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	completed(&c, "profile", func() []string {
+		stored, err := e.profiles()
+		if err != nil {
+			return nil
+		}
+		return stored.names()
+	})
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		err := run(cmd.Context(), &call{options: o, Command: cmd, args: args, out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()})
+		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // it was interrupted, which is how some of these end
+		}
+		return plain(err)
+	}
+	return &c
+}
+
+// call is one run of a command.
+type call struct {
+	*options
+	*cobra.Command
+	args      []string
+	out, errs io.Writer
+}
+
+// completed makes a shell complete a flag's value.
+func completed(c *cobra.Command, flag string, values func() []string) {
+	err := c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // the flag is made before
+	}
+}
+
+// name of the profile.
+func (o *options) name() string {
+	return cmp.Or(o.profile, o.getenv("KINDRED_PROFILE"), "default")
+}
+
+// connect makes a client of the API key in the environment, or of the profile's
+// login. A stored login goes nowhere but to where it was made.
+func (o *options) connect() (*kindred.Client, error) {
+	url := cmp.Or(o.url, o.getenv("KINDRED_URL"))
+	if key := o.getenv("KINDRED_API_KEY"); key != "" {
+		if url == "" {
+			stored, err := o.profiles()
+			if err != nil {
+				return nil, err
+			}
+			url = cmp.Or(stored.Profiles[o.name()].URL, localURL)
+		}
+		return kindred.New(kindred.Config{BaseURL: url, APIKey: key})
+	}
+	return nil, errors.New("set KINDRED_API_KEY")
+}
+
+// print writes a value as a line of JSON.
+func (c *call) print(value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.out, "%s\n", text)
+	return err
+}
+
+// say tells people what happens; machines read what is printed.
+func (c *call) say(format string, arguments ...any) {
+	if !c.json {
+		fmt.Fprintf(c.errs, format+"\n", arguments...)
+	}
+}
+
+// plain is an error of the SDK without its name before it.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text, found := strings.CutPrefix(err.Error(), "kindred: "); found {
+		return &shortened{text, err}
+	}
+	return err
+}
+
+type shortened struct {
+	text string
+	error
+}
+
+func (s *shortened) Error() string { return s.text }
+func (s *shortened) Unwrap() error { return s.error }
+
+// Printable is a text that others chose, without what a terminal takes for a
+// command.
+func Printable(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
+}
+
+// colours are of a terminal whose user has not asked for none (no-color.org).
+func (c *call) coloured(colour int, text string) string {
+	if Terminal(c.out) == nil || c.getenv("NO_COLOR") != "" || c.getenv("TERM") == "dumb" {
+		return text
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, text)
+}
+
+const (
+	red   = 31
+	green = 32
+)

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	kindred "kindred/sdk/go"
+)
+
+// root has the commands, in an environment.
+func root(t *testing.T, environment map[string]string) (*cobra.Command, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	c := &cobra.Command{Use: "kindred", SilenceErrors: true, SilenceUsage: true}
+	c.AddCommand(Commands(func(name string) string { return environment[name] })...)
+	c.SetOut(&out)
+	c.SetErr(&out)
+	c.SetIn(strings.NewReader(""))
+	return c, &out
+}
+
+func TestEveryCommandHasExamplesAndPrintsJSON(t *testing.T) {
+	c, _ := root(t, nil)
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, child := range c.Commands() {
+			if !strings.Contains(child.Example, "  kindred "+strings.Fields(child.Use)[0]) && !strings.Contains(child.Example, child.CommandPath()) {
+				t.Errorf("%s has the examples %q", child.CommandPath(), child.Example)
+			}
+			if child.Runnable() && (child.Flags().Lookup("json") == nil || child.Flags().Lookup("profile") == nil || child.Flags().Lookup("url") == nil) {
+				t.Errorf("%s lacks a flag that all have", child.CommandPath())
+			}
+			walk(child)
+		}
+	}
+	walk(c)
+}
+
+func TestNoFlagTakesASecret(t *testing.T) {
+	c, _ := root(t, nil)
+	for _, child := range c.Commands() {
+		for _, word := range []string{"key", "api-key", "password", "secret", "token"} {
+			if child.Flags().Lookup(word) != nil {
+				t.Errorf("%s takes --%s, which every process can read", child.Name(), word)
+			}
+		}
+	}
+}
+
+func TestShellsCompleteTypesFormatsAndProfiles(t *testing.T) {
+	home := t.TempDir()
+	environment := map[string]string{"XDG_CONFIG_HOME": home}
+	o := &options{environ: environ{func(name string) string { return environment[name] }}, profile: "sandbox"}
+	if err := o.change(func(p *profile) { p.URL = "https://kindred.example.com" }); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"trigger ":                   strings.Join(typeNames(), "\n"),
+		"events --types ":            strings.Join(typeNames(), "\n"),
+		"listen --events ":           strings.Join(typeNames(), "\n"),
+		"users import - --format ":   "csv\nndjson",
+		"users import - --mode ":     "merge\nreplace",
+		"whoami --profile ":          "sandbox",
+		"events --follow --profile ": "sandbox",
+	} {
+		c, out := root(t, environment)
+		c.SetArgs(append([]string{"__complete"}, strings.Split(line, " ")...))
+		if err := c.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Split(strings.SplitN(out.String(), "\n:", 2)[0], "\n")
+		slices.Sort(got)
+		sorted := strings.Split(want, "\n")
+		slices.Sort(sorted)
+		if !slices.Equal(got, sorted) {
+			t.Errorf("%q is completed by %q, want %q", line, got, sorted)
+		}
+	}
+}
+
+func TestLoginsAreForTheirUserAlone(t *testing.T) {
+	home := t.TempDir()
+	environment := map[string]string{"XDG_CONFIG_HOME": home, "KINDRED_PROFILE": "two"}
+	getenv := func(name string) string { return environment[name] }
+	one, two := &options{environ: environ{getenv}, profile: "one"}, &options{environ: environ{getenv}}
+	for _, o := range []*options{one, two} {
+		if err := o.change(func(p *profile) { p.URL, p.Session = "https://"+o.name()+".example.com", "ses_secret" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(home, "kindred", "profiles.json")
+	for file, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v %v, want %v", file, info.Mode(), err, mode)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("there are %v (%v)", left, err)
+	}
+	stored, err := environ{getenv}.profiles()
+	if err != nil || !slices.Equal(stored.names(), []string{"one", "two"}) || stored.Profiles["two"].URL != "https://two.example.com" {
+		t.Errorf("%+v (%v)", stored.names(), err)
+	}
+	if err := one.change(func(p *profile) { *p = profile{} }); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err = (environ{getenv}).profiles(); err != nil || !slices.Equal(stored.names(), []string{"two"}) {
+		t.Errorf("%+v (%v)", stored.names(), err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (environ{getenv}).profiles(); err == nil || !strings.Contains(err.Error(), "others may read") || strings.Contains(err.Error(), "ses_secret") {
+		t.Errorf("a file that others may read: %v", err)
+	}
+}
+
+func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
+	null, err := os.Open(os.DevNull) // a character device, as a terminal is
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for want, c := range map[string]*call{
+		"\x1b[32m204\x1b[0m": {out: null, options: &options{environ: environ{func(string) string { return "" }}}},
+		"204":                {out: null, options: &options{environ: environ{func(name string) string { return map[string]string{"NO_COLOR": "1"}[name] }}}},
+		"204 ":               {out: &bytes.Buffer{}, options: &options{environ: environ{func(string) string { return "" }}}},
+	} {
+		if got := c.coloured(green, "204"); got != strings.TrimSpace(want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestEveryTypeOfEventHasAStory(t *testing.T) {
+	for _, of := range eventTypes {
+		if stories[of] == nil {
+			t.Errorf("%s has no story", of)
+		}
+	}
+	if _, err := typesOf([]string{string(kindred.EventTypeMatchComputed), "user.created"}); err == nil || !strings.Contains(err.Error(), "user.created") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	kindred "kindred/sdk/go"
+)
+
+// who is whose credentials are used.
+type who struct {
+	URL        string `json:"url"`
+	Profile    string `json:"profile"`
+	Credential string `json:"credential"` // api_key or session
+	ClientID   string `json:"client_id"`
+	Name       string `json:"name,omitzero"`
+	Member     string `json:"member,omitzero"`
+	Livemode   string `json:"livemode,omitzero"` // true or false; absent where the service does not say
+}
+
+func (e environ) whoamiCommand() *cobra.Command {
+	c := e.command(cobra.Command{
+		Use:     "whoami",
+		Short:   "Tell which client, and whose key or login, commands use",
+		Example: "  kindred whoami\n  KINDRED_API_KEY=… kindred whoami --json\n  kindred whoami --profile sandbox",
+		Args:    cobra.NoArgs,
+	}, whoami)
+	return c
+}
+
+func whoami(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	is := who{Profile: c.name(), Credential: "api_key", URL: k.BaseURL()}
+	if is.ClientID, err = k.ClientID(ctx); err != nil {
+		return err
+	}
+	details, livemode, err := client(ctx, k)
+	var refused *kindred.Error
+	switch {
+	case errors.As(err, &refused) && refused.Status == http.StatusForbidden: // a key that may only write
+	case err != nil:
+		return err
+	default:
+		is.Name = details.Name
+	}
+	is.Livemode = livemode
+	if c.json {
+		return c.print(is)
+	}
+	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, row := range [][2]string{
+		{"service", is.URL}, {"client", is.ClientID}, {"name", is.Name}, {"by", is.Credential}, {"member", is.Member}, {"profile", is.Profile}, {"live", is.Livemode},
+	} {
+		if row[1] != "" {
+			fmt.Fprintf(table, "%s\t%s\n", row[0], Printable(row[1]))
+		}
+	}
+	return table.Flush()
+}
+
+// client is the client, and whether it is live: "true", "false" or, where the
+// service does not say, "".
+func client(ctx context.Context, k *kindred.Client) (*kindred.ClientDetails, string, error) {
+	var a kindred.Answer
+	details, err := k.Client.Get(ctx, kindred.WithAnswer(&a))
+	return details, a.Header.Get("X-Kindred-Livemode"), err
+}
