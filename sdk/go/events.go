@@ -115,7 +115,7 @@ func (p eventPage) each(at *place, yield func(*Event, error) bool) (fresh bool, 
 func (r request) behind(id string) request {
 	var q query
 	for _, one := range r.query {
-		if one[0] != "after" && one[0] != "since" {
+		if one[0] != "after" {
 			q = append(q, one)
 		}
 	}

@@ -51,7 +51,7 @@ export async function* pulled(c: Caller, r: Request, options: CallOptions = {}):
     }
     if (page.data.length > 0 && !fresh) throw new AnswerError("its events are those of the page before");
     if (!page.has_more && !waits) return;
-    if (page.last_id) query = { ...query, after: page.last_id, since: undefined };
+    if (page.last_id) query = { ...query, after: page.last_id };
     if (page.data.length > 0 || performance.now() - asked >= tooSoon) soon = 0;
     else await sleep(jitterOf(++soon), options.signal ?? new AbortController().signal);
     options.signal?.throwIfAborted();

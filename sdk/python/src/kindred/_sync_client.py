@@ -116,7 +116,7 @@ class Caller:
             if not page["has_more"] and not waits:
                 return
             if page["last_id"]:
-                query |= {"after": page["last_id"], "since": None}
+                query |= {"after": page["last_id"]}
             if page["data"] or time.monotonic() - asked >= common.TOO_SOON:
                 soon = 0
             else:
