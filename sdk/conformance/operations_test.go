@@ -87,7 +87,7 @@ func TestEveryOperationIsSentAndEachRefusalIsTold(t *testing.T) {
 				d.client(o.ID, s.URL, command{"max_retries": -1, "token": tokenOf(1)})
 				d.must(o.ID, o.Resource+"."+o.Method, o.call())
 				a := s.seen()[0]
-				if query := map[bool]string{true: "at=10"}[o.ID == "getHistoryState"]; a.Query != query {
+				if query := map[string]string{"getHistoryState": "at=10", "getStatistics": "metric=users"}[o.ID]; a.Query != query {
 					t.Errorf("its query is %q, want %q", a.Query, query)
 				}
 				if a.Method != o.HTTP || a.Path != o.path() || (a.Key != "") != o.Key || (a.Token == "") != o.Open {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,5 +30,20 @@ func TestConstantsOfEnumerationsHaveTheContractsValues(t *testing.T) {
 	}
 	if checked < 20 {
 		t.Errorf("only %d values were found", checked)
+	}
+}
+
+func TestNoNameInPythonIsAKeyword(t *testing.T) {
+	t.Parallel()
+	c := &contract{byName: map[string]*named{}}
+	c.Types = []*named{{Name: "Span", Fields: []field{{Name: "from", Type: &typ{}, Required: true}, {Name: "class", Type: &typ{}}}}}
+	written := c.pythonTypes()
+	for _, m := range regexp.MustCompile(`(?m)^    (\w+): `).FindAllStringSubmatch(written, -1) {
+		if keywords[m[1]] {
+			t.Errorf("%s is a field", m[1])
+		}
+	}
+	if !strings.Contains(written, `"from": "str"`) || !strings.Contains(written, `"class": NotRequired["str"]`) {
+		t.Errorf("written is %s", written)
 	}
 }

@@ -43,6 +43,12 @@ func (c *contract) pythonTypes() string {
 var ownModule = regexp.MustCompile(`\bt\.([A-Z])`)
 
 func pythonType(b *strings.Builder, n *named) {
+	for _, f := range n.Fields {
+		if keywords[f.Name] {
+			pythonTypeByCall(b, n)
+			return
+		}
+	}
 	fmt.Fprintf(b, "\n\nclass %s(TypedDict):\n", n.Name)
 	if n.About != "" {
 		b.WriteString(docstring("    ", sentence(n.About)))
@@ -57,6 +63,20 @@ func pythonType(b *strings.Builder, n *named) {
 	if len(n.Fields) == 0 && n.About == "" {
 		b.WriteString("    pass\n")
 	}
+}
+
+// pythonTypeByCall writes a type with a field that Python would take for a word of
+// its own.
+func pythonTypeByCall(b *strings.Builder, n *named) {
+	fmt.Fprintf(b, "\n\n%s%s = TypedDict(\n    %q,\n    {\n", about("# ", sentence(n.About)), n.Name, n.Name)
+	for _, f := range n.Fields {
+		t := strconv.Quote(pythonName(f.Type)) // a name may stand further down
+		if !f.Required {
+			t = "NotRequired[" + t + "]"
+		}
+		fmt.Fprintf(b, "%s        %q: %s,\n", about("        # ", sentence(f.About)), f.Name, t)
+	}
+	b.WriteString("    },\n)\n")
 }
 
 func (c *contract) pythonMethods() string {
@@ -177,7 +197,14 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 	}
 }
 
-var keywords = map[string]bool{"from": true, "import": true, "async": true}
+// keywords of Python, which are no names.
+var keywords = func() map[string]bool {
+	words := map[string]bool{}
+	for word := range strings.FieldsSeq("and as assert async await break class continue def del elif else except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield") {
+		words[word] = true
+	}
+	return words
+}()
 
 func pythonArgument(name string) string {
 	if keywords[name] {

@@ -1706,22 +1706,26 @@ class StatisticEntry(TypedDict):
     users: NotRequired[UserCounts]
 
 
-class Statistics(TypedDict):
-    """One metric over time, from the beginning of the first interval to the end of the last."""
-    # A time in UTC with microseconds (RFC 3339).
-    from: str
-    # What a series is divided by.
-    interval: StatisticInterval
-    # What is counted.
-    metric: StatisticMetric
-    # In order of time; intervals without anything are left out.
-    series: list[StatisticEntry]
-    # Where days begin, by its name in the IANA database.
-    timezone: str
-    # A time in UTC with microseconds (RFC 3339).
-    to: str
-    # What was counted in all intervals, of the metric that was asked for.
-    total: StatisticCounts
+# One metric over time, from the beginning of the first interval to the end of the last.
+Statistics = TypedDict(
+    "Statistics",
+    {
+        # A time in UTC with microseconds (RFC 3339).
+        "from": "str",
+        # What a series is divided by.
+        "interval": "StatisticInterval",
+        # What is counted.
+        "metric": "StatisticMetric",
+        # In order of time; intervals without anything are left out.
+        "series": "list[StatisticEntry]",
+        # Where days begin, by its name in the IANA database.
+        "timezone": "str",
+        # A time in UTC with microseconds (RFC 3339).
+        "to": "str",
+        # What was counted in all intervals, of the metric that was asked for.
+        "total": "StatisticCounts",
+    },
+)
 
 
 class Sweep(TypedDict):
