@@ -44,8 +44,8 @@ var rules = map[string][]string{
 	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "pgx"},
 	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
 	"projections": {
-		"coalesce", "domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
-		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "pgx",
+		"coalesce", "domain/clustering", "domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
+		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "semaphore", "pgx",
 	},
 	"projections/feeds": {
 		"projections", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "pgx",

@@ -202,6 +202,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	reads := &readapi.API{
 		Deliveries: resources.Deliveries{Log: dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
+		RunMaps: projections.NewRunMaps(projections.RunMaps{
+			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, DecisionsAt: c.DecisionsAt,
+		}),
 		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}

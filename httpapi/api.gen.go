@@ -1819,6 +1819,84 @@ type ClusteringFailedDelivery struct {
 // ClusteringFailedDeliveryEventType What happened.
 type ClusteringFailedDeliveryEventType string
 
+// ClusteringFlow How a run has moved users between clusters.
+type ClusteringFlow struct {
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// Data The largest moves first, 5,000 at most.
+	Data []ClusteringMove `json:"data"`
+
+	// PreviousRunID The completed run before; null where there was none.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	PreviousRunID *string `json:"previous_run_id"`
+}
+
+// ClusteringMap A sample of those who are in the clusters of a run, in two dimensions.
+type ClusteringMap struct {
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// Explained Which share of all that they differ in the first and the second direction show.
+	//
+	// Example: [0.41,0.22]
+	Explained []float64 `json:"explained"`
+
+	// Points In order of the users' ids.
+	Points []ClusteringPoint `json:"points"`
+
+	// Users How many are in the clusters now.
+	//
+	// Example: 1204
+	Users int `json:"users"`
+}
+
+// ClusteringMove How many users were in one cluster and are in another.
+type ClusteringMove struct {
+	// FromClusterID Where they were; null is in none.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	FromClusterID *string `json:"from_cluster_id"`
+
+	// ToClusterID Where they are; null is in none.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ToClusterID *string `json:"to_cluster_id"`
+
+	// Users How many.
+	//
+	// Example: 41
+	Users int64 `json:"users"`
+}
+
+// ClusteringPoint A user on the map.
+type ClusteringPoint struct {
+	// ClusterID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ClusterID ClusterID `json:"cluster_id"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+
+	// X In the direction that shows most, to three decimals; the middle is 0.
+	//
+	// Example: 1.374
+	X float64 `json:"x"`
+
+	// Y In the direction that shows most of the rest.
+	//
+	// Example: -0.512
+	Y float64 `json:"y"`
+}
+
 // ClusteringRun A clustering run.
 type ClusteringRun struct {
 	// Clusters What a completed run has found, the largest first.
@@ -4804,6 +4882,12 @@ type ServerInterface interface {
 	// GetClusteringRun Get a clustering run
 	// (GET /api/v1/clustering_runs/{clustering_run_id})
 	GetClusteringRun(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
+	// GetClusteringFlow See how a run has moved users between clusters
+	// (GET /api/v1/clustering_runs/{clustering_run_id}/flow)
+	GetClusteringFlow(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
+	// GetClusteringMap See the clusters of a run in two dimensions
+	// (GET /api/v1/clustering_runs/{clustering_run_id}/map)
+	GetClusteringMap(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(w http.ResponseWriter, r *http.Request, params ListClustersParams)
@@ -6408,6 +6492,58 @@ func (siw *ServerInterfaceWrapper) GetClusteringRun(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// GetClusteringFlow operation middleware
+func (siw *ServerInterfaceWrapper) GetClusteringFlow(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clustering_run_id" -------------
+	var clusteringRunID RunInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clustering_run_id", mux.Vars(r)["clustering_run_id"], &clusteringRunID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clustering_run_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClusteringFlow(w, r, clusteringRunID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetClusteringMap operation middleware
+func (siw *ServerInterfaceWrapper) GetClusteringMap(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clustering_run_id" -------------
+	var clusteringRunID RunInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clustering_run_id", mux.Vars(r)["clustering_run_id"], &clusteringRunID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clustering_run_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClusteringMap(w, r, clusteringRunID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListClusters operation middleware
 func (siw *ServerInterfaceWrapper) ListClusters(w http.ResponseWriter, r *http.Request) {
 
@@ -7975,6 +8111,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clustering_runs", wrapper.StartClusteringRun).Methods(http.MethodPost).Name("POST /api/v1/clustering_runs")
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}", wrapper.CancelClusteringRun).Methods(http.MethodDelete).Name("DELETE /api/v1/clustering_runs/{clustering_run_id}")
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}", wrapper.GetClusteringRun).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}")
+	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/flow", wrapper.GetClusteringFlow).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}/flow")
+	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/map", wrapper.GetClusteringMap).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}/map")
 	r.HandleFunc("/api/v1/clusters", wrapper.ListClusters).Methods(http.MethodGet).Name("GET /api/v1/clusters")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}", wrapper.GetCluster).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}/drift", wrapper.ListClusterDrift).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/drift")
@@ -9091,6 +9229,50 @@ type GetClusteringRunResponseObject interface {
 type GetClusteringRun200JSONResponse ClusteringRun
 
 func (response GetClusteringRun200JSONResponse) VisitGetClusteringRunResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusteringFlowRequestObject struct {
+	ClusteringRunID RunInPath `json:"clustering_run_id"`
+}
+
+type GetClusteringFlowResponseObject interface {
+	VisitGetClusteringFlowResponse(w http.ResponseWriter) error
+}
+
+type GetClusteringFlow200JSONResponse ClusteringFlow
+
+func (response GetClusteringFlow200JSONResponse) VisitGetClusteringFlowResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusteringMapRequestObject struct {
+	ClusteringRunID RunInPath `json:"clustering_run_id"`
+}
+
+type GetClusteringMapResponseObject interface {
+	VisitGetClusteringMapResponse(w http.ResponseWriter) error
+}
+
+type GetClusteringMap200JSONResponse ClusteringMap
+
+func (response GetClusteringMap200JSONResponse) VisitGetClusteringMapResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -10332,6 +10514,12 @@ type StrictServerInterface interface {
 	// GetClusteringRun Get a clustering run
 	// (GET /api/v1/clustering_runs/{clustering_run_id})
 	GetClusteringRun(ctx context.Context, request GetClusteringRunRequestObject) (GetClusteringRunResponseObject, error)
+	// GetClusteringFlow See how a run has moved users between clusters
+	// (GET /api/v1/clustering_runs/{clustering_run_id}/flow)
+	GetClusteringFlow(ctx context.Context, request GetClusteringFlowRequestObject) (GetClusteringFlowResponseObject, error)
+	// GetClusteringMap See the clusters of a run in two dimensions
+	// (GET /api/v1/clustering_runs/{clustering_run_id}/map)
+	GetClusteringMap(ctx context.Context, request GetClusteringMapRequestObject) (GetClusteringMapResponseObject, error)
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(ctx context.Context, request ListClustersRequestObject) (ListClustersResponseObject, error)
@@ -11525,6 +11713,58 @@ func (sh *strictHandler) GetClusteringRun(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetClusteringRunResponseObject); ok {
 		if err := validResponse.VisitGetClusteringRunResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetClusteringFlow operation middleware
+func (sh *strictHandler) GetClusteringFlow(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath) {
+	var request GetClusteringFlowRequestObject
+
+	request.ClusteringRunID = clusteringRunID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClusteringFlow(ctx, request.(GetClusteringFlowRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClusteringFlow")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusteringFlowResponseObject); ok {
+		if err := validResponse.VisitGetClusteringFlowResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetClusteringMap operation middleware
+func (sh *strictHandler) GetClusteringMap(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath) {
+	var request GetClusteringMapRequestObject
+
+	request.ClusteringRunID = clusteringRunID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClusteringMap(ctx, request.(GetClusteringMapRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClusteringMap")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusteringMapResponseObject); ok {
+		if err := validResponse.VisitGetClusteringMapResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

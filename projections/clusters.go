@@ -30,7 +30,7 @@ func (Clusters) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Clusters) Version() int { return 1 }
+func (Clusters) Version() int { return 2 }
 
 // Schema of the read model. Members of a run that has not completed are there,
 // but no cluster shows them. Who withdrew or was erased, and which layers were
@@ -102,6 +102,16 @@ CREATE TABLE cluster_drift (
 	comparisons text NOT NULL,              -- JSON of event.ClusterComparison
 	PRIMARY KEY (client, cluster, run)
 );
+CREATE TABLE cluster_flow (
+	client       text COLLATE "C" NOT NULL,
+	layer        text COLLATE "C" NOT NULL,
+	run          text COLLATE "C" NOT NULL,
+	from_cluster text COLLATE "C" NOT NULL, -- of the run before; empty: in none
+	to_cluster   text COLLATE "C" NOT NULL, -- of this run; empty: in none
+	users        bigint NOT NULL,
+	PRIMARY KEY (client, run, from_cluster, to_cluster)
+);
+CREATE INDEX cluster_flow_of_layer ON cluster_flow (client, layer);
 CREATE TABLE cluster_withdrawn (
 	client  text COLLATE "C" NOT NULL,
 	layer   text COLLATE "C" NOT NULL,
@@ -143,6 +153,15 @@ WHERE client = $1 AND id = $2`
 
 	// dropMembers forgets what other attempts have left of a run.
 	dropMembers = `DELETE FROM cluster_members WHERE client = $1 AND run = $2 AND layer = $3`
+	// countFlow counts who moved from where to where since the run before, whose
+	// members are still there.
+	countFlow = `
+INSERT INTO cluster_flow (client, layer, run, from_cluster, to_cluster, users)
+SELECT $1, $2, $3, coalesce(o.cluster, ''), coalesce(n.cluster, ''), count(*)
+FROM (SELECT user_id, cluster FROM cluster_members WHERE client = $1 AND layer = $2 AND run <> $3) o
+FULL JOIN (SELECT user_id, cluster FROM cluster_members WHERE client = $1 AND layer = $2 AND run = $3) n ON n.user_id = o.user_id
+WHERE NOT EXISTS (SELECT FROM cluster_flow WHERE client = $1 AND run = $3) -- it stands in the log twice
+GROUP BY 4, 5`
 	// dropOlder forgets all runs of a layer but one.
 	dropOlder = `DELETE FROM cluster_members WHERE client = $1 AND layer = $2 AND run <> $3`
 
@@ -192,6 +211,7 @@ WHERE w.client = n.client AND w.layer = n.layer AND w.user_id = n.user_id`
 	dropDrift = `
 DELETE FROM cluster_drift d USING clusters c
 WHERE c.client = $1 AND c.layer = $2 AND d.client = c.client AND d.cluster = c.id`
+	dropFlow     = `DELETE FROM cluster_flow WHERE client = $1 AND layer = $2`
 	dropClusters = `DELETE FROM clusters WHERE client = $1 AND layer = $2`
 	dropLayer    = `DELETE FROM cluster_members WHERE client = $1 AND layer = $2`
 )
@@ -292,7 +312,7 @@ func applyCluster(b *pgx.Batch, r eventstore.Recorded) error {
 		b.Queue(hideMembers, []string{client}, []string{""}, []string{string(e.User)})
 	case event.ConsentLayerRetired:
 		b.Queue(noteLayer, client, string(e.Layer))
-		for _, sql := range []string{dropDrift, dropClusters, dropLayer} {
+		for _, sql := range []string{dropDrift, dropFlow, dropClusters, dropLayer} {
 			b.Queue(sql, client, string(e.Layer))
 		}
 	default:
@@ -321,6 +341,7 @@ func applyRun(b *pgx.Batch, r eventstore.Recorded) error {
 			return fmt.Errorf("encode the clusters of %s: %w", e.Run, err)
 		}
 		b.Queue(completeRun, client, string(e.Run), r.RecordedAt, e.Users, e.SchemaVersion, e.Silhouette, string(found))
+		b.Queue(countFlow, client, string(e.Layer), string(e.Run))
 		b.Queue(dropOlder, client, string(e.Layer), string(e.Run))
 	}
 	return nil

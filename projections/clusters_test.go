@@ -1,8 +1,11 @@
 package projections_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -68,11 +71,26 @@ func TestClustersAreTheSameInWhateverBatches(t *testing.T) {
 	h.record("layer-"+string(b), event.ConsentLayerRetired{Layer: b})
 
 	tables := wantSplitIndependent(t, pool, projections.Clusters{}, h.all(),
-		"runs", "clusters", "cluster_members", "cluster_drift", "cluster_withdrawn", "cluster_erased", "cluster_layers_retired")
+		"runs", "clusters", "cluster_members", "cluster_drift", "cluster_flow", "cluster_withdrawn", "cluster_erased", "cluster_layers_retired")
 	_, members, _ := strings.Cut(tables, "cluster_members\n")
 	members, _, _ = strings.Cut(members, "cluster_drift\n")
 	if want := "(" + strings.Join([]string{string(h.client), string(a), string(second), string(one), string(u[1])}, ",") + ")\n"; members != want {
 		t.Errorf("members:\n%swant only\n%s", members, want)
+	}
+	_, flows, _ := strings.Cut(tables, "cluster_flow\n")
+	flows, _, _ = strings.Cut(flows, "cluster_withdrawn\n")
+	var moved []string // of the layer that stays; u[1] had withdrawn, u[5] was erased, u[0] was never in one
+	for _, f := range strings.Split(strings.TrimSpace(flows), "\n") {
+		moved = append(moved, strings.TrimPrefix(f, "("+string(h.client)+","+string(a)+","))
+	}
+	wantMoved := []string{
+		string(first) + `,"",clu_one,4)`, string(first) + `,"",clu_two,3)`,
+		string(second) + `,"",clu_one,1)`, string(second) + ",clu_one,clu_one,1)", string(second) + `,clu_one,"",2)`, string(second) + `,clu_two,"",3)`,
+	}
+	slices.Sort(moved)
+	slices.Sort(wantMoved)
+	if diff := cmp.Diff(wantMoved, moved); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
 	}
 	for _, want := range []string{string(first) + "," + string(a), ",1,clu_one,", ",{clu_one},t,", string(second)} {
 		if !strings.Contains(tables, want) {

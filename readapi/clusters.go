@@ -27,16 +27,58 @@ func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRu
 
 // GetClusteringRun shows a clustering run.
 func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRequestObject) (httpapi.GetClusteringRunResponseObject, error) {
-	client, eventual := asked(ctx)
-	run, err := id.Parse[id.Run](r.ClusteringRunID)
-	if err != nil {
-		return nil, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
-	}
-	found, err := projections.Clusters{Reader: a.Reader}.Run(ctx, client, eventual, run)
+	found, err := a.run(ctx, r.ClusteringRunID)
 	if err != nil {
 		return nil, err
 	}
 	return httpapi.GetClusteringRun200JSONResponse(runBody(found)), nil
+}
+
+func (a *API) run(ctx context.Context, ref string) (projections.Run, error) {
+	client, eventual := asked(ctx)
+	run, err := id.Parse[id.Run](ref)
+	if err != nil {
+		return projections.Run{}, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
+	}
+	return projections.Clusters{Reader: a.Reader}.Run(ctx, client, eventual, run)
+}
+
+// GetClusteringMap shows the clusters of a run in two dimensions.
+func (a *API) GetClusteringMap(ctx context.Context, r httpapi.GetClusteringMapRequestObject) (httpapi.GetClusteringMapResponseObject, error) {
+	client, _ := asked(ctx)
+	run, err := a.run(ctx, r.ClusteringRunID)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := a.RunMaps.Map(ctx, client, run)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetClusteringMap200JSONResponse{
+		ClusteringRunID: run.ID, Users: shown.Users, Explained: shown.Held[:],
+		Points: each(shown.Points, func(p projections.RunMapPoint) httpapi.ClusteringPoint {
+			return httpapi.ClusteringPoint{UserID: p.User, ClusterID: p.Cluster, X: p.X, Y: p.Y}
+		}),
+	}, nil
+}
+
+// GetClusteringFlow shows how a run has moved users between clusters.
+func (a *API) GetClusteringFlow(ctx context.Context, r httpapi.GetClusteringFlowRequestObject) (httpapi.GetClusteringFlowResponseObject, error) {
+	client, _ := asked(ctx)
+	run, err := a.run(ctx, r.ClusteringRunID)
+	if err != nil {
+		return nil, err
+	}
+	before, found, err := projections.Clusters{Reader: a.Reader}.Flows(ctx, client, run)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetClusteringFlow200JSONResponse{
+		ClusteringRunID: run.ID, PreviousRunID: httpapi.OrNull(string(before)),
+		Data: each(found, func(f projections.Flow) httpapi.ClusteringMove {
+			return httpapi.ClusteringMove{FromClusterID: httpapi.OrNull(string(f.From)), ToClusterID: httpapi.OrNull(string(f.To)), Users: f.Users}
+		}),
+	}, nil
 }
 
 // ListClusters lists the clusters that the last runs have found.

@@ -25,6 +25,7 @@ type API struct {
 	Reader      projections.Reader // of all read models
 	Users       projections.Users  // which gathers requests for one user
 	Populations *projections.Populations
+	RunMaps     *projections.RunMaps
 
 	History         *auditing.Auditor
 	Streams         *streams.Streams

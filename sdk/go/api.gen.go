@@ -75,6 +75,7 @@ const (
 	CodeRebuiltRecently        ProblemCode = "rebuilt_recently"
 	CodeRunEnded               ProblemCode = "run_ended"
 	CodeRunInProgress          ProblemCode = "run_in_progress"
+	CodeRunNotCurrent          ProblemCode = "run_not_current"
 	CodeSecretAlreadyShown     ProblemCode = "secret_already_shown"
 	CodeSignUpAgain            ProblemCode = "sign_up_again"
 	CodeSlugExists             ProblemCode = "slug_exists"
@@ -1191,6 +1192,29 @@ func (r *ClustersAPI) GetClusteringRun(ctx context.Context, clusteringRunID stri
 	return answer[ClusteringRun](ctx, r.c, request{operation: "getClusteringRun", method: http.MethodGet, path: "/api/v1/clustering_runs/" + segment(clusteringRunID)}, opts)
 }
 
+// GetClusteringFlow: See how a run has moved users between clusters.
+//
+// How many users were in which cluster by the run before and by this one, as it was when this run
+// completed. Who had withdrawn or was erased by then is in none. Empty for a run that has not
+// completed.
+//
+// GET /api/v1/clustering_runs/{clustering_run_id}/flow
+func (r *ClustersAPI) GetClusteringFlow(ctx context.Context, clusteringRunID string, opts ...Option) (*ClusteringFlow, error) {
+	return answer[ClusteringFlow](ctx, r.c, request{operation: "getClusteringFlow", method: http.MethodGet, path: "/api/v1/clustering_runs/" + segment(clusteringRunID) + "/flow"}, opts)
+}
+
+// GetClusteringMap: See the clusters of a run in two dimensions.
+//
+// At most 400 of those who are in the clusters, drawn by the run's seed, in the two directions in
+// which they differ most (principal components), by what they said when the run was requested. The
+// same sample gives the same map. Only the last completed run of a layer has its members kept: else
+// 409 `run_not_current`.
+//
+// GET /api/v1/clustering_runs/{clustering_run_id}/map
+func (r *ClustersAPI) GetClusteringMap(ctx context.Context, clusteringRunID string, opts ...Option) (*ClusteringMap, error) {
+	return answer[ClusteringMap](ctx, r.c, request{operation: "getClusteringMap", method: http.MethodGet, path: "/api/v1/clustering_runs/" + segment(clusteringRunID) + "/map"}, opts)
+}
+
 // ListClustersParams narrows what is answered; what is left out is not sent.
 type ListClustersParams struct {
 	// Only the clusters of this layer.
@@ -2259,6 +2283,50 @@ type ClusteringFailedData struct {
 	ConsentLayerID string `json:"consent_layer_id"`
 	// Why, in a sentence that names the run.
 	ErrorDetails string `json:"error_details"`
+}
+
+// ClusteringFlow: How a run has moved users between clusters.
+type ClusteringFlow struct {
+	// The run's id, `run_…`.
+	ClusteringRunID string `json:"clustering_run_id"`
+	// The largest moves first, 5,000 at most.
+	Data []ClusteringMove `json:"data"`
+	// The completed run before; null where there was none.
+	PreviousRunID *string `json:"previous_run_id"`
+}
+
+// ClusteringMap: A sample of those who are in the clusters of a run, in two dimensions.
+type ClusteringMap struct {
+	// The run's id, `run_…`.
+	ClusteringRunID string `json:"clustering_run_id"`
+	// Which share of all that they differ in the first and the second direction show.
+	Explained []float64 `json:"explained"`
+	// In order of the users' ids.
+	Points []ClusteringPoint `json:"points"`
+	// How many are in the clusters now.
+	Users int64 `json:"users"`
+}
+
+// ClusteringMove: How many users were in one cluster and are in another.
+type ClusteringMove struct {
+	// Where they were; null is in none.
+	FromClusterID *string `json:"from_cluster_id"`
+	// Where they are; null is in none.
+	ToClusterID *string `json:"to_cluster_id"`
+	// How many.
+	Users int64 `json:"users"`
+}
+
+// ClusteringPoint: A user on the map.
+type ClusteringPoint struct {
+	// The cluster's id, `clu_…`.
+	ClusterID string `json:"cluster_id"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
+	// In the direction that shows most, to three decimals; the middle is 0.
+	X float64 `json:"x"`
+	// In the direction that shows most of the rest.
+	Y float64 `json:"y"`
 }
 
 // ClusteringRun: A clustering run.

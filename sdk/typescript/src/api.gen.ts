@@ -69,6 +69,7 @@ export type ProblemCode =
   | "rebuilt_recently"
   | "run_ended"
   | "run_in_progress"
+  | "run_not_current"
   | "secret_already_shown"
   | "sign_up_again"
   | "slug_exists"
@@ -1149,6 +1150,33 @@ export class ClustersAPI {
    */
   getClusteringRun(clusteringRunId: string, options?: CallOptions): Promise<ClusteringRun> {
     return answer(this.#c, { operation: "getClusteringRun", method: "GET", path: `/api/v1/clustering_runs/${segment(clusteringRunId)}` }, options);
+  }
+
+  /**
+   * See how a run has moved users between clusters.
+   *
+   * How many users were in which cluster by the run before and by this one, as it was when this run
+   * completed. Who had withdrawn or was erased by then is in none. Empty for a run that has not
+   * completed.
+   *
+   * `GET /api/v1/clustering_runs/{clustering_run_id}/flow`
+   */
+  getClusteringFlow(clusteringRunId: string, options?: CallOptions): Promise<ClusteringFlow> {
+    return answer(this.#c, { operation: "getClusteringFlow", method: "GET", path: `/api/v1/clustering_runs/${segment(clusteringRunId)}/flow` }, options);
+  }
+
+  /**
+   * See the clusters of a run in two dimensions.
+   *
+   * At most 400 of those who are in the clusters, drawn by the run's seed, in the two directions in
+   * which they differ most (principal components), by what they said when the run was requested.
+   * The same sample gives the same map. Only the last completed run of a layer has its members
+   * kept: else 409 `run_not_current`.
+   *
+   * `GET /api/v1/clustering_runs/{clustering_run_id}/map`
+   */
+  getClusteringMap(clusteringRunId: string, options?: CallOptions): Promise<ClusteringMap> {
+    return answer(this.#c, { operation: "getClusteringMap", method: "GET", path: `/api/v1/clustering_runs/${segment(clusteringRunId)}/map` }, options);
   }
 
   /**
@@ -2406,6 +2434,50 @@ export interface ClusteringFailedDelivery {
   timestamp: string;
   /** Of an event that was made up for a test; absent otherwise. */
   test?: boolean;
+}
+
+/** How a run has moved users between clusters. */
+export interface ClusteringFlow {
+  /** The run's id, `run_…`. */
+  clustering_run_id: string;
+  /** The largest moves first, 5,000 at most. */
+  data: Array<ClusteringMove>;
+  /** The completed run before; null where there was none. */
+  previous_run_id: string | null;
+}
+
+/** A sample of those who are in the clusters of a run, in two dimensions. */
+export interface ClusteringMap {
+  /** The run's id, `run_…`. */
+  clustering_run_id: string;
+  /** Which share of all that they differ in the first and the second direction show. */
+  explained: Array<number>;
+  /** In order of the users' ids. */
+  points: Array<ClusteringPoint>;
+  /** How many are in the clusters now. */
+  users: number;
+}
+
+/** How many users were in one cluster and are in another. */
+export interface ClusteringMove {
+  /** Where they were; null is in none. */
+  from_cluster_id: string | null;
+  /** Where they are; null is in none. */
+  to_cluster_id: string | null;
+  /** How many. */
+  users: number;
+}
+
+/** A user on the map. */
+export interface ClusteringPoint {
+  /** The cluster's id, `clu_…`. */
+  cluster_id: string;
+  /** The user's id, `usr_…`. */
+  user_id: string;
+  /** In the direction that shows most, to three decimals; the middle is 0. */
+  x: number;
+  /** In the direction that shows most of the rest. */
+  y: number;
 }
 
 /** A clustering run. */

@@ -863,6 +863,29 @@ class AsyncClustersAPI:
         """
         return await self._c.answer(Request("getClusteringRun", "GET", f"/api/v1/clustering_runs/{segment(clustering_run_id)}"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    async def get_clustering_flow(self, clustering_run_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusteringFlow:
+        """See how a run has moved users between clusters.
+
+        How many users were in which cluster by the run before and by this one, as it was when this
+        run completed. Who had withdrawn or was erased by then is in none. Empty for a run that has
+        not completed.
+
+        ``GET /api/v1/clustering_runs/{clustering_run_id}/flow``
+        """
+        return await self._c.answer(Request("getClusteringFlow", "GET", f"/api/v1/clustering_runs/{segment(clustering_run_id)}/flow"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def get_clustering_map(self, clustering_run_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusteringMap:
+        """See the clusters of a run in two dimensions.
+
+        At most 400 of those who are in the clusters, drawn by the run's seed, in the two directions
+        in which they differ most (principal components), by what they said when the run was
+        requested. The same sample gives the same map. Only the last completed run of a layer has
+        its members kept: else 409 `run_not_current`.
+
+        ``GET /api/v1/clustering_runs/{clustering_run_id}/map``
+        """
+        return await self._c.answer(Request("getClusteringMap", "GET", f"/api/v1/clustering_runs/{segment(clustering_run_id)}/map"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     def list(self, *, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.Cluster]:
         """List the clusters.
 

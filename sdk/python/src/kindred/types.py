@@ -72,6 +72,7 @@ ProblemCode = Literal[
     "rebuilt_recently",
     "run_ended",
     "run_in_progress",
+    "run_not_current",
     "secret_already_shown",
     "sign_up_again",
     "slug_exists",
@@ -687,6 +688,50 @@ class ClusteringFailedDelivery(TypedDict):
     timestamp: str
     # Of an event that was made up for a test; absent otherwise.
     test: NotRequired[bool]
+
+
+class ClusteringFlow(TypedDict):
+    """How a run has moved users between clusters."""
+    # The run's id, `run_…`.
+    clustering_run_id: str
+    # The largest moves first, 5,000 at most.
+    data: list[ClusteringMove]
+    # The completed run before; null where there was none.
+    previous_run_id: str | None
+
+
+class ClusteringMap(TypedDict):
+    """A sample of those who are in the clusters of a run, in two dimensions."""
+    # The run's id, `run_…`.
+    clustering_run_id: str
+    # Which share of all that they differ in the first and the second direction show.
+    explained: list[float]
+    # In order of the users' ids.
+    points: list[ClusteringPoint]
+    # How many are in the clusters now.
+    users: int
+
+
+class ClusteringMove(TypedDict):
+    """How many users were in one cluster and are in another."""
+    # Where they were; null is in none.
+    from_cluster_id: str | None
+    # Where they are; null is in none.
+    to_cluster_id: str | None
+    # How many.
+    users: int
+
+
+class ClusteringPoint(TypedDict):
+    """A user on the map."""
+    # The cluster's id, `clu_…`.
+    cluster_id: str
+    # The user's id, `usr_…`.
+    user_id: str
+    # In the direction that shows most, to three decimals; the middle is 0.
+    x: float
+    # In the direction that shows most of the rest.
+    y: float
 
 
 class ClusteringRun(TypedDict):

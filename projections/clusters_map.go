@@ -1,0 +1,215 @@
+package projections
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"kindred/domain/clustering"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/traits"
+	"kindred/eventstore"
+	"kindred/semaphore"
+)
+
+const sampleMembers = `
+SELECT m.user_id, m.cluster, count(*) OVER () AS users FROM cluster_members m
+WHERE m.client = $1 AND m.layer = $2 AND m.run = $3
+ORDER BY hashtextextended(m.user_id, $4), m.user_id LIMIT $5`
+
+// drawnMember is one of a sample of those who are in the clusters of a run.
+type drawnMember struct {
+	User    id.User
+	Cluster id.Cluster
+	Users   int // in clusters of the run, in all
+}
+
+// sample draws members by the run's seed, and returns them in order of their ids.
+func (m Clusters) sample(ctx context.Context, client id.Client, run Run, limit int) ([]drawnMember, error) {
+	found, err := query(ctx, m.Reader, m, client, true, sampleMembers, []any{string(run.Layer), string(run.ID), run.Seed, limit},
+		func(d *drawnMember) []any { return []any{text(&d.User), text(&d.Cluster), &d.Users} })
+	slices.SortFunc(found, func(a, b drawnMember) int { return cmp.Compare(a.User, b.User) })
+	return found, err
+}
+
+const runBefore = `
+SELECT r.id FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.born < $3 ORDER BY r.born DESC LIMIT 1`
+
+const runsSince = `
+SELECT count(*) FROM (SELECT FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.born > $3 LIMIT 1) n`
+
+// current fails with a fault of kind Conflict where a run is not the last of its layer
+// that has completed: the members of others are not kept.
+func (m Clusters) current(ctx context.Context, client id.Client, run Run) error {
+	since, err := count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.Born))
+	if err == nil && (since > 0 || run.Status != "completed") {
+		err = fault.New(fault.Conflict, "run_not_current", "Who is in which cluster is known of the last completed run of a layer only.")
+	}
+	return err
+}
+
+// Flow is how many users a run has moved from one cluster to another.
+type Flow struct {
+	From  id.Cluster // of the run before; empty: they were in none
+	To    id.Cluster // of the run; empty: they are in none
+	Users int64
+}
+
+const flows = `
+SELECT f.from_cluster, f.to_cluster, f.users FROM cluster_flow f
+WHERE f.client = $1 AND f.run = $2 ORDER BY f.users DESC, f.from_cluster, f.to_cluster LIMIT $3`
+
+// maxFlows bounds a run's flows: who was in one of 256 clusters or none may be in any.
+// limit: client | flows of a clustering run | {maxFlows} | the smallest are left out
+const maxFlows = 5_000
+
+// Flows returns from where to where a completed run has moved users, the largest first,
+// and the run before; "" where it is the first of its layer.
+// Faults: building, quarantined, stale.
+func (m Clusters) Flows(ctx context.Context, client id.Client, run Run) (before id.Run, found []Flow, err error) {
+	found, err = query(ctx, m.Reader, m, client, true, flows, []any{string(run.ID), maxFlows}, func(f *Flow) []any {
+		return []any{text(&f.From), text(&f.To), &f.Users}
+	})
+	if err != nil || len(found) == 0 {
+		return "", nil, err
+	}
+	runs, err := query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.Born)},
+		func(r *id.Run) []any { return []any{text(r)} })
+	if len(runs) > 0 {
+		before = runs[0]
+	}
+	return before, found, err
+}
+
+// RunMap shows a sample of those who are in the clusters of a run, in two dimensions.
+type RunMap struct {
+	Users  int        // in all clusters of the run
+	Held   [2]float64 // the share of the variance of what the sample says, by direction
+	Points []RunMapPoint
+}
+
+// RunMapPoint is a user of the sample.
+type RunMapPoint struct {
+	User    id.User
+	Cluster id.Cluster
+	X, Y    float64
+}
+
+// RunMaps makes maps of clustering runs, as many at a time as half of the processors.
+// Any goroutine may use it.
+type RunMaps struct {
+	Clusters Clusters
+	Users    Users
+	// TraitsAt returns what a user said at a position, nil where there was no such user
+	// or is none any more.
+	TraitsAt func(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (json.RawMessage, error)
+	// DecisionsAt returns what was decided about traits then, by path.
+	DecisionsAt func(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error)
+
+	places *semaphore.Semaphore
+}
+
+const (
+	// limit: edge | maps of clustering runs that wait to be made, on one process | {mapsWaiting}
+	mapsWaiting  = 32
+	mapsPatience = 5 * time.Second
+)
+
+// NewRunMaps makes maps of what these hold.
+func NewRunMaps(m RunMaps) *RunMaps {
+	m.places = &semaphore.Semaphore{Places: max(1, runtime.NumCPU()/2), Each: 1, Waiting: mapsWaiting, Patience: mapsPatience}
+	return &m
+}
+
+// Map shows the last completed run of a layer: a sample that its seed draws, by what
+// they said when it was requested. Who has withdrawn or was erased since is left out.
+// Faults: building, overloaded, quarantined, run_not_current, stale.
+func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, error) {
+	if err := m.Clusters.current(ctx, client, run); err != nil {
+		return RunMap{}, err
+	}
+	if !m.places.Take(ctx, string(client)) {
+		return RunMap{}, fault.New(fault.Unavailable, "overloaded", "Too many maps are made at once. Try again.").After(time.Second)
+	}
+	defer m.places.Give(string(client))
+	drawn, err := m.Clusters.sample(ctx, client, run, clustering.PlanePoints)
+	if err != nil || len(drawn) == 0 {
+		return RunMap{}, err
+	}
+	flats, err := m.flats(ctx, client, run, drawn)
+	if err != nil {
+		return RunMap{}, err
+	}
+	decided, err := m.DecisionsAt(ctx, client, run.Born)
+	if err != nil {
+		return RunMap{}, err
+	}
+	overrides := make(map[string]traits.Override, len(decided))
+	for path, o := range decided {
+		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
+	}
+	schema := traits.InferSampled(func(yield func(string, traits.Flat) bool) {
+		for _, d := range drawn {
+			if flat, there := flats[d.User]; there && !yield(string(d.User), flat) {
+				return
+			}
+		}
+	}, overrides)
+	encoder := schema.Encoder(run.CreatedAt)
+	points := clustering.Points{Dims: len(encoder.Dimensions())}
+	drawn = slices.DeleteFunc(drawn, func(d drawnMember) bool { _, there := flats[d.User]; return !there })
+	for _, d := range drawn {
+		points.Data = encoder.Append(points.Data, flats[d.User])
+	}
+	shown := RunMap{Points: make([]RunMapPoint, len(drawn))}
+	at, held := clustering.Plane(points)
+	shown.Held = held
+	for i, d := range drawn {
+		shown.Users = d.Users
+		shown.Points[i] = RunMapPoint{User: d.User, Cluster: d.Cluster}
+		if len(at) > 0 { // where nothing participates, there are no dimensions
+			shown.Points[i].X, shown.Points[i].Y = at[i][0], at[i][1]
+		}
+	}
+	return shown, nil
+}
+
+// flats reads what users said when the run was requested, restricted to what the
+// layer permitted then: traits.SampleBytes of it and one user more, at most.
+func (m *RunMaps) flats(ctx context.Context, client id.Client, run Run, drawn []drawnMember) (map[id.User]traits.Flat, error) {
+	permit := traits.Permit(run.TraitPaths)
+	flats, size := make(map[id.User]traits.Flat, len(drawn)), 0
+	for some := range slices.Chunk(drawn, sampledAtOnce) {
+		found, err := m.Users.TraitsOf(ctx, client, column(some, func(d drawnMember) id.User { return d.User }))
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range found {
+			document := u.Traits
+			if u.At > run.Born {
+				if document, err = m.TraitsAt(ctx, client, u.ID, run.Born); err != nil {
+					return nil, fmt.Errorf("read what %s said: %w", u.ID, err)
+				}
+			}
+			if document == nil {
+				continue
+			}
+			flat, err := flatten(u.ID, document)
+			if err != nil {
+				return nil, err
+			}
+			flat.Values = slices.DeleteFunc(flat.Values, func(v traits.Value) bool { return !permit(v.Path) })
+			flats[u.ID] = flat
+			if size += flat.Bytes(); size >= traits.SampleBytes {
+				return flats, nil
+			}
+		}
+	}
+	return flats, nil
+}
