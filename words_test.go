@@ -1,8 +1,11 @@
 package kindred
 
 import (
+	"cmp"
 	"go/ast"
+	"go/parser"
 	"go/token"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -130,6 +133,40 @@ func TestNamesUseTheFieldsWords(t *testing.T) {
 		if !met[at] {
 			t.Errorf("%s is excepted, and does not occur any more", at)
 		}
+	}
+}
+
+// What a test stands on is called a fixture, whatever it consists of.
+func TestFixturesAreCalledSo(t *testing.T) {
+	private := []string{"desk", "office", "rig", "stand", "stage", "town", "trial", "world"}
+	tests := 0
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && path != "." && strings.HasPrefix(entry.Name(), ".") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if entry.IsDir() || !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(filepath.Dir(path), "test") || !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		tests++
+		for _, declaration := range file.Decls {
+			types, ok := declaration.(*ast.GenDecl)
+			if !ok || types.Tok != token.TYPE {
+				continue
+			}
+			for _, spec := range types.Specs {
+				if name := spec.(*ast.TypeSpec).Name.Name; slices.ContainsFunc(wordsOf(name), func(word string) bool { return slices.Contains(private, word) }) {
+					t.Errorf("%s: %s is a fixture", path, name)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || tests < 200 {
+		t.Fatalf("%d files of tests were read: %v", tests, err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // automatic is a user whose matches the test makes up.
 type automatic struct {
-	*world
+	*fixture
 	t    *testing.T
 	call commands.Call
 	user id.User
@@ -23,13 +23,13 @@ type automatic struct {
 
 func newAutomatic(t *testing.T) *automatic {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	created, err := w.CreateUser(t.Context(), call, "u", []byte(`{}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &automatic{world: w, t: t, call: call, user: created.ID}
+	return &automatic{fixture: w, t: t, call: call, user: created.ID}
 }
 
 func (a *automatic) change(traits string) {

@@ -55,7 +55,7 @@ func (s bulkStore) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool,
 }
 
 // inBulk lets a process append in bulk.
-func (w *world) inBulk(c *commands.Commands) *commands.Commands {
+func (w *fixture) inBulk(c *commands.Commands) *commands.Commands {
 	c.Log.Bulk = bulkStore{c.Log.Store, w.keys}
 	return c
 }
@@ -68,7 +68,7 @@ func file(n int, traits string) (all []commands.Imported) {
 }
 
 func TestAnImportInBulkAnswersEachLineAsItWould(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	for _, external := range []string{"u3", "u5"} {
 		if _, err := w.CreateUser(t.Context(), call, external, []byte(`{"old":1}`)); err != nil {
@@ -103,7 +103,7 @@ func TestAnImportInBulkAnswersEachLineAsItWould(t *testing.T) {
 }
 
 // created lists the external ids in the order of their creations.
-func (w *world) created(t *testing.T) (externals []string) {
+func (w *fixture) created(t *testing.T) (externals []string) {
 	t.Helper()
 	for _, r := range w.records(t) {
 		if _, ok := r.Event.(event.EndUserCreated); ok {
@@ -119,7 +119,7 @@ func (w *world) created(t *testing.T) (externals []string) {
 
 func TestUsersAreCreatedInTheOrderOfTheLines(t *testing.T) {
 	for _, bulk := range []bool{false, true} {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		c := w.process(w.store, w.keys)
 		if bulk {
@@ -147,7 +147,7 @@ func TestUsersAreCreatedInTheOrderOfTheLines(t *testing.T) {
 }
 
 func TestTwoImportsOfOneFileAtOnceCreateEachUserOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	const users = 1000
 	var reports [2]commands.ImportReport
@@ -171,7 +171,7 @@ func TestTwoImportsOfOneFileAtOnceCreateEachUserOnce(t *testing.T) {
 }
 
 func TestACrashedImportInBulkCanBeRepeated(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		const users = 4
@@ -194,7 +194,7 @@ func TestACrashedImportInBulkCanBeRepeated(t *testing.T) {
 // A user's key is made with the user, or was there before; a repeated request
 // meets the user it made.
 func TestAUserIsCreatedOnceInBulk(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		call = seeded(call, "k1", "b1")

@@ -24,7 +24,7 @@ import (
 
 // model is a read model of spends and impressions.
 type model struct {
-	world *world
+	fixture *fixture
 
 	mu          sync.Mutex
 	positions   []eventstore.Position
@@ -34,9 +34,9 @@ type model struct {
 	recorded    map[int]eventstore.Recorded
 }
 
-func newModel(w *world) *model {
+func newModel(w *fixture) *model {
 	return &model{
-		world: w, spends: map[string]int{}, impressions: map[id.Impression]int{}, ids: map[string]int{},
+		fixture: w, spends: map[string]int{}, impressions: map[id.Impression]int{}, ids: map[string]int{},
 		recorded: map[int]eventstore.Recorded{},
 	}
 }
@@ -47,9 +47,9 @@ func (m *model) catchUp(ctx context.Context) error {
 	if n := len(m.positions); n > 0 {
 		after = m.positions[n-1]
 	}
-	records, err := m.world.store.ReadAll(ctx, after, 1_000_000)
+	records, err := m.fixture.store.ReadAll(ctx, after, 1_000_000)
 	for _, r := range records {
-		recorded, err := m.world.log.Decode(r)
+		recorded, err := m.fixture.log.Decode(r)
 		if err != nil {
 			return err
 		}
@@ -137,12 +137,12 @@ func (l lagging) Revisions(ctx context.Context, client id.Client, ids []id.Event
 }
 
 // spender is a process that may record spends.
-func (w *world) spender(store eventstore.Store, behind func() int) *commands.Commands {
+func (w *fixture) spender(store eventstore.Store, behind func() int) *commands.Commands {
 	return w.spending(w.process(store, w.keys), behind)
 }
 
 // spending lets a process record spends.
-func (w *world) spending(c *commands.Commands, behind func() int) *commands.Commands {
+func (w *fixture) spending(c *commands.Commands, behind func() int) *commands.Commands {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.model == nil {
@@ -183,7 +183,7 @@ func keeping(status string) commands.ChangeCampaign {
 
 // spends lists what was recorded, in order, and fails on any that counts
 // twice or does not add up.
-func (w *world) spends(t *testing.T, campaign id.Campaign) (ids map[string]event.CampaignSpendRecorded, total int64) {
+func (w *fixture) spends(t *testing.T, campaign id.Campaign) (ids map[string]event.CampaignSpendRecorded, total int64) {
 	t.Helper()
 	ids = map[string]event.CampaignSpendRecorded{}
 	exhausted, completed := 0, 0
@@ -218,7 +218,7 @@ func (w *world) spends(t *testing.T, campaign id.Campaign) (ids map[string]event
 func TestASpendCountsOnceHoweverFarTheReadModelLags(t *testing.T) {
 	for _, behind := range []int{0, 1, 1_100, 1_000_000} {
 		t.Run(fmt.Sprint(behind, " events behind"), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			_, call := w.client(t, "a@example.com")
 			c := w.spender(w.store, always(behind))
 			campaign := running(t, c, call, euros)
@@ -256,7 +256,7 @@ func TestASpendCountsOnceHoweverFarTheReadModelLags(t *testing.T) {
 // the same, and the budget is exhausted once.
 func TestConcurrentSpendsOfSeveralProcessesAddUp(t *testing.T) {
 	const workers, rounds, distinct, amount = 32, 120, 2_600, 7
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	terms := euros
 	terms.BudgetMinor = 2_300*amount - 3
@@ -336,7 +336,7 @@ func (s forgetful) Append(ctx context.Context, stream eventstore.Stream, expecte
 }
 
 func TestAPauseBitesInEveryProcessAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	one, two := w.spender(w.store, always(3)), w.spender(w.store, always(3))
 	campaign := running(t, one, call, euros)
@@ -368,7 +368,7 @@ func TestAnotherProcessGoesOnWhereOneDied(t *testing.T) {
 	for n := range 8 {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("dies at step %d, done: %t", n, after), func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				_, call := w.client(t, "a@example.com")
 				call.Seed = []string{"client", "route", "key"}
 				story := func(c *commands.Commands) error {
@@ -414,7 +414,7 @@ func TestAnotherProcessGoesOnWhereOneDied(t *testing.T) {
 }
 
 func TestConcurrentSpendsShareAppends(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
 	c := w.spender(slow, always(0))
@@ -444,7 +444,7 @@ func TestConcurrentSpendsShareAppends(t *testing.T) {
 
 // A caller that gives up takes nobody else's answer, and leaves the line.
 func TestWhoGivesUpDoesNotHoldUpTheOthers(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
 	c := w.spender(slow, always(0))
@@ -483,7 +483,7 @@ func TestWhoGivesUpDoesNotHoldUpTheOthers(t *testing.T) {
 // Of a round that the end of a stream cuts short, who has given up meanwhile is
 // not asked to lead the next.
 func TestWhoGivesUpInARoundDoesNotLeadTheNext(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
 	c, fast := w.spender(slow, always(0)), w.spender(w.store, always(0))
@@ -537,7 +537,7 @@ func TestWhoGivesUpInARoundDoesNotLeadTheNext(t *testing.T) {
 
 // A request that panics takes the campaign down for nobody else.
 func TestAPanicDoesNotBlockTheCampaign(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	campaign := running(t, c, call, euros)
@@ -580,7 +580,7 @@ func (s *slowStore) appends() int {
 }
 
 func TestAFrequencyCapIsNeverExceeded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	user, err := c.CreateUser(t.Context(), call, "u", []byte("{}"))
@@ -613,7 +613,7 @@ func TestAFrequencyCapIsNeverExceeded(t *testing.T) {
 }
 
 func TestAClockThatWasAheadCapsNobodyForLonger(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	user, err := c.CreateUser(t.Context(), call, "u", []byte("{}"))
@@ -646,7 +646,7 @@ func TestAClockThatWasAheadCapsNobodyForLonger(t *testing.T) {
 }
 
 func TestARepeatedEngagementCountsOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	for _, external := range []string{"u", "v"} {
@@ -694,7 +694,7 @@ func TestARepeatedEngagementCountsOnce(t *testing.T) {
 }
 
 func TestARepeatedConversionOfAUserCountsOnceWhateverTheUserSeesMeanwhile(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	if _, err := c.CreateUser(t.Context(), call, "u", []byte("{}")); err != nil {
@@ -753,7 +753,7 @@ type due map[id.Campaign]id.Client
 func (d due) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) { return d, nil }
 
 func TestTheSweepStartsAndCompletesCampaignsOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	terms := euros
@@ -789,7 +789,7 @@ func TestTheSweepStartsAndCompletesCampaignsOnce(t *testing.T) {
 }
 
 func TestARepeatedDraftIsAnsweredAsTheFirst(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	call.Seed, call.Request = []string{"client", "route", "key"}, "body"
@@ -814,7 +814,7 @@ var exportEvents = cmp.Exporter(func(reflect.Type) bool { return true })
 // that knows the campaign reads no event, and one that does not reads the
 // newest stream alone.
 func TestASpendCostsTheSameHoweverManyWentBefore(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	reads := &countingStore{Store: w.store}
 	c := w.spender(reads, always(0))

@@ -24,7 +24,7 @@ import (
 )
 
 func TestSigningUpMakesAClientWithItsOwner(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	a, _ := w.client(t, " Ada@Example.com ")
 	if a.ClientName != "Acme" || a.ClientSlug != "acme" || a.Role != "owner" || a.Email != "Ada@Example.com" || a.CreatedAt.IsZero() {
 		t.Errorf("signed up as %+v", a)
@@ -40,7 +40,7 @@ func TestSigningUpMakesAClientWithItsOwner(t *testing.T) {
 }
 
 func TestASignUpThatIsRefusedReservesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.client(t, "ada@example.com")
 	before := w.length(t)
 	for _, in := range []commands.SignUp{
@@ -58,7 +58,7 @@ func TestASignUpThatIsRefusedReservesNothing(t *testing.T) {
 }
 
 func TestPersonalFieldsAreNowhereInTheLog(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	hook := "whsec_dmVyeSB3aHNlY192ZXJ5c2VjcmV0"
 	_, err1 := w.CreateUser(t.Context(), call, "external-7", []byte(`{"city":"Winterthur"}`))
@@ -77,7 +77,7 @@ func TestPersonalFieldsAreNowhereInTheLog(t *testing.T) {
 }
 
 func TestOfTwentyCreationsAtOnceOneSucceeds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	for name, create := range map[string]struct {
 		do   func(n int) error
@@ -116,7 +116,7 @@ func TestOfTwentyCreationsAtOnceOneSucceeds(t *testing.T) {
 }
 
 func TestCompaniesOfOneNameGetSlugsOfTheirOwn(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var mu sync.Mutex
 	slugs := map[string]bool{}
 	const companies = 60 // more than are counted
@@ -145,7 +145,7 @@ func atOnce(n int, do func(n int)) {
 }
 
 func TestConcurrentPatchesLoseNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestConcurrentPatchesLoseNothing(t *testing.T) {
 }
 
 func TestPatchesMergeAsRFC7396Says(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{ "a": 1, "b": {"c": [1, 2], "d": "<x>"}, "big": 12345678901234567890 }`)); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func jsonEqual(t *testing.T, a, b string) bool {
 }
 
 func TestAnUpdateOfWhatHasChangedIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	u, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
 	if err != nil {
@@ -222,7 +222,7 @@ func TestAnUpdateOfWhatHasChangedIsRefused(t *testing.T) {
 // The revision that a caller expects is the client's, not that of the claim
 // that is released beside it.
 func TestAMemberIsRemovedAtAnExpectedRevision(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
 	if err != nil {
@@ -236,7 +236,7 @@ func TestAMemberIsRemovedAtAnExpectedRevision(t *testing.T) {
 }
 
 func TestAnErasedUserIsGoneAndCanBeCreatedAnew(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	first, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"a":1}`))
 	if err != nil {
@@ -264,7 +264,7 @@ func TestAnErasedUserIsGoneAndCanBeCreatedAnew(t *testing.T) {
 }
 
 func TestOneClientsUsersAreNotAnothers(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, ada := w.client(t, "ada@example.com")
 	_, eve := w.client(t, "eve@example.com")
 	u, err := w.CreateUser(t.Context(), ada, "u1", []byte(`{}`))
@@ -281,7 +281,7 @@ func TestOneClientsUsersAreNotAnothers(t *testing.T) {
 }
 
 func TestAKeyIsRevokedOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	key, err := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "server"})
 	if err != nil || key.IssuedBy != call.Member || !cmp.Equal(key.Scopes, []string{"read", "write"}) {
@@ -300,7 +300,7 @@ func TestAKeyIsRevokedOnce(t *testing.T) {
 }
 
 func TestASubscriptionIsChangedPausedAndRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	for _, in := range []commands.Subscribe{
 		{URL: "http://10.0.0.1", EventTypes: []string{"match.computed"}},
@@ -328,7 +328,7 @@ func TestASubscriptionIsChangedPausedAndRemoved(t *testing.T) {
 }
 
 func TestAClientHasAHundredSubscriptionsAtMost(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	_, other := w.client(t, "bob@example.com")
 	in := commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}}
@@ -366,7 +366,7 @@ func TestAClientHasAHundredSubscriptionsAtMost(t *testing.T) {
 }
 
 func TestAClientIsRenamedAndItsSettingsChange(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	a, call := w.client(t, "ada@example.com")
 	name := "Acme & Sons"
 	c, err := w.ChangeClient(t.Context(), call, commands.ClientChange{Name: &name, Settings: domain.SettingsChange{WebhookUserIDs: new("external_id")}})
@@ -378,7 +378,7 @@ func TestAClientIsRenamedAndItsSettingsChange(t *testing.T) {
 }
 
 func TestARemovedMemberCannotLogInAndItsAddressIsFree(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "owner"})
 	if err != nil {
@@ -407,7 +407,7 @@ func TestARemovedMemberCannotLogInAndItsAddressIsFree(t *testing.T) {
 }
 
 func TestAPairIsComparedAndRecorded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	_, err1 := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
 	u2, err2 := w.CreateUser(t.Context(), call, "u2", []byte(`{}`))
@@ -429,7 +429,7 @@ func TestAPairIsComparedAndRecorded(t *testing.T) {
 }
 
 func TestMatchesAtOnceAreAllRecorded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
 		t.Fatal(err)
@@ -465,7 +465,7 @@ func (k lateKeys) Before(_ context.Context, _ id.Client, key id.Key) (int, error
 }
 
 func TestAClientHas2000KeysInForceAtMost(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	for name, test := range map[string]struct {
 		before, after int
@@ -487,7 +487,7 @@ func TestAClientHas2000KeysInForceAtMost(t *testing.T) {
 }
 
 func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
 	if err != nil {
@@ -507,7 +507,7 @@ func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
 }
 
 func TestOnlyKeysThatTheMemberMadeAreKept(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
 	if err != nil {
@@ -526,7 +526,7 @@ func TestOnlyKeysThatTheMemberMadeAreKept(t *testing.T) {
 }
 
 func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	ada, call := w.client(t, "ada@example.com")
 	logIn := func(network string) {
 		t.Helper()
@@ -571,7 +571,7 @@ func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
 
 func TestTheAddressOfAWebhookIsSealedAndKept(t *testing.T) {
 	const url = "https://x.example/hunter2"
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: url, EventTypes: []string{"match.computed"}})
 	if err != nil || hook.URL != url {
@@ -618,7 +618,7 @@ func TestTheAddressOfAWebhookIsSealedAndKept(t *testing.T) {
 }
 
 func TestALoginOfTheFutureHidesNone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	ada, call := w.client(t, "ada@example.com")
 	for _, jump := range []time.Duration{365 * 24 * time.Hour, -365 * 24 * time.Hour, 0} {
 		w.jump(jump)
@@ -632,7 +632,7 @@ func TestALoginOfTheFutureHidesNone(t *testing.T) {
 }
 
 func TestWhoWasRemovedDoesNotLogIn(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // consents are the users of the log who were created before a position, and
 // whether they have granted a layer.
-func (w *world) consents(t *testing.T, layer id.ConsentLayer, before eventstore.Position) map[id.User]bool {
+func (w *fixture) consents(t *testing.T, layer id.ConsentLayer, before eventstore.Position) map[id.User]bool {
 	t.Helper()
 	users := map[id.User]bool{}
 	for _, r := range w.records(t) {
@@ -40,7 +40,7 @@ func (w *world) consents(t *testing.T, layer id.ConsentLayer, before eventstore.
 // directory implements [commands.Directory] by reading the log.
 type directory struct {
 	*testing.T
-	*world
+	*fixture
 }
 
 func (d directory) Consenting(_ context.Context, _ id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
@@ -79,7 +79,7 @@ func (d directory) list(users map[id.User]bool, granted bool, after id.User, lim
 }
 
 func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Directory = directory{t, w}
 	_, call := w.client(t, "ada@example.com")
 	var users []commands.UserRef
@@ -141,7 +141,7 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 }
 
 func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	reading := directory{t, w}
 	w.Directory = reading
 	_, call := w.client(t, "ada@example.com")
@@ -173,7 +173,7 @@ func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
 
 func TestACrashedChangeOfConsentsCanBeRepeated(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 			t.Helper()
 			w.Directory = directory{t, w}
 			_, call := w.client(t, "ada@example.com")
@@ -214,7 +214,7 @@ func TestACrashedChangeOfConsentsCanBeRepeated(t *testing.T) {
 }
 
 func TestEarlierChangesOfAllConsentsAreNotRead(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Directory = directory{t, w}
 	_, call := w.client(t, "ada@example.com")
 	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
@@ -240,7 +240,7 @@ func TestEarlierChangesOfAllConsentsAreNotRead(t *testing.T) {
 }
 
 func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	reading := directory{t, w}
 	_, call := w.client(t, "ada@example.com")
 	for _, all := range []bool{false, true} {
@@ -289,7 +289,7 @@ func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 }
 
 func TestARepeatedGrantDoesNotSpeakForWhoComesAfterAnErasure(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
 	if err != nil {
@@ -325,7 +325,7 @@ func (d breaksOff) CountUsers(context.Context, id.Client, eventstore.Position) (
 }
 
 func TestConsentIsRefusedForWhatIsNotThere(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
 	if err != nil {

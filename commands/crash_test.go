@@ -93,15 +93,15 @@ func (k mortalKeys) Destroy(ctx context.Context, client id.Client, subject strin
 }
 
 // everyDeath runs a story once for each moment at which its command can die.
-// The story prepares a world and returns the command, and what must be true
+// The story prepares a fixture and returns the command, and what must be true
 // once the policies have run.
-func everyDeath(t *testing.T, story func(t *testing.T, w *world) (command func(*commands.Commands) error, then func(acknowledged bool))) {
+func everyDeath(t *testing.T, story func(t *testing.T, w *fixture) (command func(*commands.Commands) error, then func(acknowledged bool))) {
 	t.Helper()
 	for n := 0; ; n++ {
 		died := false
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("dies at step %d, done: %t", n, after), func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				command, then := story(t, w)
 				life := &life{left: n, after: after}
 				err := command(w.process(mortalStore{w.store, life}, mortalKeys{w.keys, life}))
@@ -126,7 +126,7 @@ func everyDeath(t *testing.T, story func(t *testing.T, w *world) (command func(*
 }
 
 func TestACrashedSignUpLeavesTheAddressUsable(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		w.client(t, "first@example.com") // has the slug acme
 		in := commands.SignUp{Email: "ada@example.com", Password: "secret", CompanyName: "Acme"}
@@ -154,7 +154,7 @@ func TestACrashedSignUpLeavesTheAddressUsable(t *testing.T) {
 
 func TestACrashedAdditionOfAMemberCanBeRepeated(t *testing.T) {
 	for _, key := range []string{"", "k1"} {
-		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 			t.Helper()
 			_, call := w.client(t, "ada@example.com")
 			if key != "" {
@@ -189,7 +189,7 @@ func TestACrashedAdditionOfAMemberCanBeRepeated(t *testing.T) {
 
 // Here the caller does not wait for the policies.
 func TestACrashedAdditionOfAMemberCanBeRepeatedAtOnce(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		call = seeded(call, "k1", "b1")
@@ -212,7 +212,7 @@ func TestACrashedAdditionOfAMemberCanBeRepeatedAtOnce(t *testing.T) {
 }
 
 func TestACrashedRemovalIsFinished(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
@@ -250,7 +250,7 @@ func TestACrashedRemovalIsFinished(t *testing.T) {
 }
 
 func TestACrashedErasureIsFinished(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		user, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`))
@@ -276,7 +276,7 @@ func TestACrashedErasureIsFinished(t *testing.T) {
 // No policy has run: whoever hears that there is no such user may count on it.
 func TestErasingAgainFinishesAnErasure(t *testing.T) {
 	for _, external := range []bool{false, true} {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		user, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`))
 		if err != nil {
@@ -314,7 +314,7 @@ func manyMatches(n, size int) []event.MatchComputed {
 }
 
 func TestCrashedMatchesAreCompletedByTheRepetition(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		call = seeded(call, "k1", "b1")
@@ -366,7 +366,7 @@ func (m *meddling) Append(ctx context.Context, stream eventstore.Stream, expecte
 }
 
 func TestARefusalAfterTheReservationGivesTheAddressBackAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "owner"})
 	if err != nil {
@@ -389,7 +389,7 @@ func TestARefusalAfterTheReservationGivesTheAddressBackAtOnce(t *testing.T) {
 
 func TestASignUpThatWasTakenForCrashedGivesEverythingBackAtOnce(t *testing.T) {
 	for nth := 1; nth <= 2; nth++ { // the address, the slug
-		w := newWorld(t)
+		w := newFixture(t)
 		sweep := func() {
 			if err := w.sweep(t.Context(), w.Commands); err != nil {
 				t.Error(err)
@@ -407,7 +407,7 @@ func TestASignUpThatWasTakenForCrashedGivesEverythingBackAtOnce(t *testing.T) {
 
 // The thousandth spend ends a stream of them, and the next begins another.
 func TestACrashWhereTheSpendsGoOnInAnotherStreamLosesNone(t *testing.T) {
-	everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		c := w.spender(w.store, always(0))

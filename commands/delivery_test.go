@@ -10,7 +10,7 @@ import (
 )
 
 func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	client, webhook := id.From[id.Client]([16]byte{1}), id.From[id.Webhook]([16]byte{2})
 	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	ended := func(n byte) event.DeliveriesEnded {

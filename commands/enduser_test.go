@@ -12,7 +12,7 @@ import (
 )
 
 // changed appends n changes to a user's stream; the last one counts.
-func (w *world) changed(t *testing.T, call commands.Call, user id.User, n int) {
+func (w *fixture) changed(t *testing.T, call commands.Call, user id.User, n int) {
 	t.Helper()
 	tip, err := w.log.Version(t.Context(), eventstore.UserStream(call.Client, user))
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *world) changed(t *testing.T, call commands.Call, user id.User, n int) {
 // What it costs to change or erase a user does not grow with how often it was
 // changed before.
 func TestAUserIsChangedAndErasedHoweverOftenItWasChanged(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	post := seeded(call, "k1", "b1")
 	created, err := w.CreateUser(t.Context(), post, "u1", []byte(`{"first":1}`))
@@ -100,7 +100,7 @@ func TestAUserIsChangedAndErasedHoweverOftenItWasChanged(t *testing.T) {
 
 // The traits of any time are found, however long the stream.
 func TestTraitsAreThoseOfAPositionOfTheLog(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	type moment struct {
 		at     eventstore.Position

@@ -37,7 +37,7 @@ func line(external, traits string) commands.Imported {
 
 func TestAnImportMergesOrReplaces(t *testing.T) {
 	for mode, want := range map[string]string{"merge": `{"a":1,"b":2}`, "replace": `{"b":2}`} {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		report, err := w.ImportUsers(t.Context(), call, mode, lines([]commands.Imported{
 			line("u1", `{"a":1}`), line("u2", `{}`), line("u1", `{"b":2}`), line("u1", `{"b":2}`),
@@ -53,7 +53,7 @@ func TestAnImportMergesOrReplaces(t *testing.T) {
 }
 
 func TestAnImportCreatesAnewWhoWasErased(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"a":1}`)); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestAnImportCreatesAnewWhoWasErased(t *testing.T) {
 }
 
 func TestLinesOfOneUserAreAppliedInOrder(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	var all []commands.Imported
 	const users, rounds = 20, 25
@@ -93,7 +93,7 @@ func TestLinesOfOneUserAreAppliedInOrder(t *testing.T) {
 }
 
 func TestRefusedLinesAreNamedAndStopNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	var all []commands.Imported
 	const every = 3000
@@ -120,7 +120,7 @@ func TestRefusedLinesAreNamedAndStopNothing(t *testing.T) {
 }
 
 func TestAnImportThatBreaksOffSaysSoAndKeepsWhatItApplied(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	broken := errors.New("the connection broke")
 	if _, err := w.ImportUsers(t.Context(), call, "merge", lines([]commands.Imported{line("u1", `{}`)}, broken)); !errors.Is(err, broken) {
@@ -138,7 +138,7 @@ func TestAnImportThatBreaksOffSaysSoAndKeepsWhatItApplied(t *testing.T) {
 }
 
 func TestAnImportThatWasAcceptedBringsNobodyBack(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	erase := func(external string) {
 		t.Helper()
@@ -164,7 +164,7 @@ func TestAnImportThatWasAcceptedBringsNobodyBack(t *testing.T) {
 
 func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
 	for _, bulk := range []bool{false, true} {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		for external, traits := range map[string]string{"there": `{"a":0}`, "same": `{"a":1}`, "once": `{}`, "new": `{}`} {
 			u, err := w.CreateUser(t.Context(), call, external, []byte(traits))
@@ -231,7 +231,7 @@ func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
 // What an import did not change is changed by others before it is repeated.
 func TestAnImportThatIsRepeatedLeavesAloneWhatItDidNotChange(t *testing.T) {
 	for _, mode := range []string{"merge", "replace"} {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		for _, external := range []string{"same", "twice", "later", "other"} {
 			if _, err := w.CreateUser(t.Context(), call, external, []byte(`{"a":1}`)); err != nil {
@@ -277,7 +277,7 @@ func TestAnImportThatIsRepeatedLeavesAloneWhatItDidNotChange(t *testing.T) {
 
 func TestACrashedImportGoesOn(t *testing.T) {
 	for _, bulk := range []bool{false, true} {
-		everyDeath(t, func(t *testing.T, w *world) (func(*commands.Commands) error, func(bool)) {
+		everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 			t.Helper()
 			_, call := w.client(t, "ada@example.com")
 			if _, err := w.CreateUser(t.Context(), call, "same", []byte(`{"a":1}`)); err != nil {
@@ -311,7 +311,7 @@ func TestACrashedImportGoesOn(t *testing.T) {
 // Of large lines, an import holds a few MiB and no more while the log is slow.
 func TestAnImportReadsAheadByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		slow := &slowStore{Store: w.store, entered: make(chan struct{}, 1_000), release: make(chan struct{})}
 		const size, most = 250 << 10, 10 << 20

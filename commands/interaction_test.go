@@ -12,7 +12,7 @@ import (
 )
 
 // shown is a user, and another one who stands in the feed.
-func (w *world) shown(t *testing.T) (call commands.Call, in commands.Interact) {
+func (w *fixture) shown(t *testing.T) (call commands.Call, in commands.Interact) {
 	t.Helper()
 	_, call = w.client(t, "a@example.com")
 	for _, external := range []string{"ada", "bob"} {
@@ -24,7 +24,7 @@ func (w *world) shown(t *testing.T) (call commands.Call, in commands.Interact) {
 }
 
 func TestAnInteractionIsRecordedOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	call, in := w.shown(t)
 	first, err := w.Interact(t.Context(), call, in)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestAnInteractionIsRecordedOnce(t *testing.T) {
 }
 
 func TestAnInteractionIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	call, in := w.shown(t)
 	refused := func(change func(*commands.Interact), code string) {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestAnInteractionIsRefused(t *testing.T) {
 }
 
 func TestARepeatedInteractionMeetsItsOwn(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	call, in := w.shown(t)
 	in.Impression = "" // nothing but the key tells the two apart
 	first, err := w.Interact(t.Context(), seeded(call, "k1", "body"), in)
@@ -107,7 +107,7 @@ func TestARepeatedInteractionMeetsItsOwn(t *testing.T) {
 }
 
 func TestInteractionsAtOnceAreAllRecorded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	call, in := w.shown(t)
 	var all sync.WaitGroup
 	for i := range 32 {

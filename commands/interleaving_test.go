@@ -11,14 +11,14 @@ import (
 	"kindred/eventstore"
 )
 
-// stage lets processes take turns: each runs alone until it next uses the
+// interleaver lets processes take turns: each runs alone until it next uses the
 // store.
-type stage struct{ parked chan *process }
+type interleaver struct{ parked chan *process }
 
 // process is one of those; nil on the stage's channel says that one has ended.
 type process struct {
 	eventstore.Store
-	stage *stage
+	stage *interleaver
 	turn  chan struct{}
 }
 
@@ -44,9 +44,9 @@ func (p *process) ReadBack(ctx context.Context, stream eventstore.Stream, from e
 
 // interleave runs each of these in a process of its own, in an order that
 // follows from the seed.
-func interleave(w *world, seed uint64, run []func(*commands.Commands)) {
+func interleave(w *fixture, seed uint64, run []func(*commands.Commands)) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	s := &stage{parked: make(chan *process)}
+	s := &interleaver{parked: make(chan *process)}
 	for _, r := range run {
 		p := &process{Store: w.store, stage: s, turn: make(chan struct{})}
 		go func() {
@@ -84,7 +84,7 @@ func TestNoOrderOfSlowCommandsAndSweepsLosesAnAddress(t *testing.T) {
 	succeeded := map[string]int{}
 	for seed := range orders {
 		t.Run(fmt.Sprintf("order %d", seed), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			_, ada := w.client(t, "ada@example.com")
 			_, eve := w.client(t, "eve@example.com")
 			bob, err := w.AddMember(t.Context(), ada, commands.AddMember{Email: "bob@example.com", Role: "viewer"})

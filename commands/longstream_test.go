@@ -17,7 +17,7 @@ import (
 )
 
 // fill appends so many events to the end of a stream, under random ids.
-func (w *world) fill(t *testing.T, call commands.Call, stream eventstore.Stream, n int, each func(i int) event.Event) {
+func (w *fixture) fill(t *testing.T, call commands.Call, stream eventstore.Stream, n int, each func(i int) event.Event) {
 	t.Helper()
 	for done := 0; done < n; {
 		tip, err := w.log.Version(t.Context(), stream)
@@ -73,7 +73,7 @@ func TestAnImpressionIsRecordedOnceHoweverRequestsInterleave(t *testing.T) {
 	for name, behind := range lags {
 		for _, between := range []int{1, 20, 600} {
 			t.Run(fmt.Sprintf("%s, %d between", name, between), func(t *testing.T) {
-				w, call := worldWithUser(t)
+				w, call := fixtureWithUser(t)
 				one, others := w.spender(w.store, always(behind)), w.spender(w.store, always(0))
 				campaign := running(t, one, call, euros)
 				show := func(c *commands.Commands, page string) eventstore.Recorded {
@@ -120,7 +120,7 @@ func TestAnImpressionIsRecordedOnceHoweverRequestsInterleave(t *testing.T) {
 func TestAnInteractionIsRecordedOnceHoweverManyFollow(t *testing.T) {
 	for name, behind := range lags {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			call, in := w.shown(t)
 			c := w.spender(w.store, always(behind))
 			keyed := in
@@ -158,7 +158,7 @@ func TestAnInteractionIsRecordedOnceHoweverManyFollow(t *testing.T) {
 func TestMatchesAreFoundAgainHoweverManyFollow(t *testing.T) {
 	for name, behind := range lags {
 		t.Run(name, func(t *testing.T) {
-			w, call := worldWithUser(t)
+			w, call := fixtureWithUser(t)
 			c := w.spender(w.store, always(behind))
 			in := commands.ComputeMatches{User: "ext:u1", Limit: 5, Record: true}
 			first, err := c.ComputeMatches(t.Context(), seeded(call, "k1", "b1"), in)
@@ -183,7 +183,7 @@ func TestMatchesAreFoundAgainHoweverManyFollow(t *testing.T) {
 }
 
 func TestARunIsFoundAgainHoweverManyFollow(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	layer, err := w.DefineConsentLayer(t.Context(), call, "Research", []string{"a"})
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestARunIsFoundAgainHoweverManyFollow(t *testing.T) {
 func TestARepeatedConversionFindsItsImpressionBehindHundreds(t *testing.T) {
 	for name, behind := range map[string]int{"caught up": 0, "a little behind": 60} {
 		t.Run(name, func(t *testing.T) {
-			w, call := worldWithUser(t)
+			w, call := fixtureWithUser(t)
 			c := w.spender(w.store, always(behind))
 			campaign := running(t, c, call, euros)
 			see := func() {
@@ -249,7 +249,7 @@ func TestARepeatedConversionFindsItsImpressionBehindHundreds(t *testing.T) {
 }
 
 func TestOneSpendIDWithTwoAmountsInTwoProcessesIsRefusedToTheSecond(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	one := w.spender(w.store, always(0))
 	campaign := running(t, one, call, euros)
@@ -290,7 +290,7 @@ func TestOneSpendIDWithTwoAmountsInTwoProcessesIsRefusedToTheSecond(t *testing.T
 type switching struct{ eventstore.Store }
 
 // setBack makes a log that holds only what stood up to a position.
-func (w *world) setBack(t *testing.T, to eventstore.Position) *memstore.Store {
+func (w *fixture) setBack(t *testing.T, to eventstore.Position) *memstore.Store {
 	t.Helper()
 	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
 	if err != nil {
@@ -321,7 +321,7 @@ func TestASpendThatTheLogHasLostIsRecordedAgain(t *testing.T) {
 				continue // another's events in place of the lost ones: only the server tells
 			}
 			t.Run(fmt.Sprintf("the server is known to be another: %t, others have spent since: %t", told, regrown), func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				_, call := w.client(t, "a@example.com")
 				store := &switching{w.store}
 				server := int64(1)
@@ -361,7 +361,7 @@ func TestASpendThatTheLogHasLostIsRecordedAgain(t *testing.T) {
 // The first run stands still between its look and its append; the second is done
 // meanwhile.
 func TestARotationThatWasOvertakenByItselfShowsTheSecretThatSigns(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}})
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func TestARotationThatWasOvertakenByItselfShowsTheSecretThatSigns(t *testing.T) 
 // What a command reads does not grow with how often its object was changed.
 func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 	const most = 130 // events of one stream, for any command
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	w.matcher.found = manyMatches(1, 10)
 	reads := &countingStore{Store: w.store}
 	c := w.spender(reads, always(0))
@@ -566,7 +566,7 @@ func (s *perStream) ReadBack(ctx context.Context, stream eventstore.Stream, from
 // A stream that was long before there were snapshots is read whole until its next
 // change, which takes one.
 func TestAStreamFromBeforeSnapshotsIsReadWholeOnceMore(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	reads := &countingStore{Store: w.store}
 	c := w.spender(reads, always(0))
 	w.fill(t, call, eventstore.ClientStream(call.Client), 3_000, func(i int) event.Event {
@@ -600,7 +600,7 @@ func TestAStreamFromBeforeSnapshotsIsReadWholeOnceMore(t *testing.T) {
 
 // Adding stands still while its member is barred, and long enough for a snapshot.
 func TestAMemberThatWasBarredBeforeASnapshotIsNotAdded(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	// The process stands still once the address is reserved, and before it looks again.
 	store := &overtaken{Store: w.store, kind: "client", by: func() {}}
 	store.by = func() { // its first look, before the address is reserved

@@ -18,7 +18,7 @@ import (
 // Whoever has every key that is never destroyed, and guesses the external id,
 // finds nothing of who was erased.
 func TestNothingThatStaysTellsWhoAnErasedIDWas(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	erased := map[string]id.User{}
 	for external, create := range map[string]commands.Call{"plain": call, "keyed": seeded(call, "random key", "b1")} {
@@ -76,7 +76,7 @@ func TestNothingThatStaysTellsWhoAnErasedIDWas(t *testing.T) {
 func TestACrashBetweenALookupAndTheEventLeavesTheExternalIDFree(t *testing.T) {
 	for _, key := range []string{"", "k1"} {
 		for _, bulk := range []bool{false, true} {
-			w := newWorld(t)
+			w := newFixture(t)
 			_, call := w.client(t, "ada@example.com")
 			if key != "" {
 				call = seeded(call, key, "b1")
@@ -108,7 +108,7 @@ func TestACrashBetweenALookupAndTheEventLeavesTheExternalIDFree(t *testing.T) {
 
 func TestOfManyWhoCreateAnExternalIDAtOnceOneDoes(t *testing.T) {
 	for _, bulk := range []bool{false, true} {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
 		const racers, rounds = 6, 10
 		for round := range rounds {
@@ -165,7 +165,7 @@ func TestOfManyWhoCreateAnExternalIDAtOnceOneDoes(t *testing.T) {
 
 // The policy has yet to destroy the key.
 func TestAnErasureThatCrashedDoesNotKeepTheExternalID(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	first, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
 	if err != nil {
@@ -185,7 +185,7 @@ func TestAnErasureThatCrashedDoesNotKeepTheExternalID(t *testing.T) {
 }
 
 func TestAUserIsPut(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	put := func(call commands.Call, ref, external, traits string) (commands.User, bool, error) {
 		t.Helper()

@@ -28,7 +28,7 @@ func (sevens) Read(p []byte) (int, error) {
 // A request that is repeated after an upgrade finds what it did before by the ids
 // of its events, which follow from its seed, the stream and the order.
 func TestIdentifiersThatFollowFromARequestStay(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	master, err := seal.ParseMasterKeys("m:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)))
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 
 // posts are the requests that can be repeated. Each returns what its answer
 // shows.
-func posts(t *testing.T, w *world) map[string]func(call commands.Call) (any, error) {
+func posts(t *testing.T, w *fixture) map[string]func(call commands.Call) (any, error) {
 	t.Helper()
 	return map[string]func(call commands.Call) (any, error){
 		"user": func(call commands.Call) (any, error) {
@@ -49,9 +49,9 @@ func shown(m commands.Matches) []any {
 	return answer
 }
 
-func worldWithUser(t *testing.T) (*world, commands.Call) {
+func fixtureWithUser(t *testing.T) (*fixture, commands.Call) {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	if _, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`)); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func worldWithUser(t *testing.T) (*world, commands.Call) {
 func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 	for _, name := range []string{"user", "webhook", "member", "matches"} {
 		t.Run(name, func(t *testing.T) {
-			w, call := worldWithUser(t)
+			w, call := fixtureWithUser(t)
 			post := posts(t, w)[name]
 			first, err := post(seeded(call, "k1", "b1"))
 			if err != nil {
@@ -89,7 +89,7 @@ func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 func TestARequestThatIsSentTwiceAtOnceIsCarriedOutOnce(t *testing.T) {
 	for _, name := range []string{"user", "webhook", "member", "matches"} {
 		t.Run(name, func(t *testing.T) {
-			w, call := worldWithUser(t)
+			w, call := fixtureWithUser(t)
 			post := posts(t, w)[name]
 			answers := make([]any, 10)
 			atOnce(len(answers), func(n int) {
@@ -109,7 +109,7 @@ func TestARequestThatIsSentTwiceAtOnceIsCarriedOutOnce(t *testing.T) {
 }
 
 func TestARepeatedKeyIsNotShownTwice(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	in := commands.IssueAPIKey{Name: "server"}
 	key, err := w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), in)
 	if err != nil {
@@ -128,7 +128,7 @@ func TestARepeatedKeyIsNotShownTwice(t *testing.T) {
 }
 
 func TestRepeatingACreationDoesNotBringBackWhoWasErased(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	post := seeded(call, "k1", "b1")
 	if _, err := w.CreateUser(t.Context(), post, "new", []byte(`{"a":1}`)); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestRepeatingACreationDoesNotBringBackWhoWasErased(t *testing.T) {
 
 // The refusal gave the address back; the repetition must take it again.
 func TestARequestThatWasRefusedCanBeRepeatedLater(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	admin, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "admin@example.com", Role: "admin"})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestARequestThatWasRefusedCanBeRepeatedLater(t *testing.T) {
 
 // The sweep took the first run for crashed, and barred its member.
 func TestARequestThatWasSweptAwayCanBeRepeated(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	in := commands.AddMember{Email: "new@example.com", Role: "viewer"}
 	life := &life{left: 1}
 	_, err := w.process(mortalStore{w.store, life}, w.keys).AddMember(t.Context(), seeded(call, "k1", "b1"), in)
@@ -186,7 +186,7 @@ func TestARequestThatWasSweptAwayCanBeRepeated(t *testing.T) {
 }
 
 func TestARemovedMembersRequestIsRepeatedWithoutAddingItAgain(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	post := seeded(call, "k1", "b1")
 	in := commands.AddMember{Email: "new@example.com", Role: "viewer"}
 	added, err := w.AddMember(t.Context(), post, in)
@@ -207,7 +207,7 @@ func TestARemovedMembersRequestIsRepeatedWithoutAddingItAgain(t *testing.T) {
 }
 
 func TestMatchesAreFoundAgainBehindManyOthers(t *testing.T) {
-	w, call := worldWithUser(t)
+	w, call := fixtureWithUser(t)
 	in := commands.ComputeMatches{User: "ext:u1", Limit: 500, Record: true}
 	post := seeded(call, "k1", "b1")
 	first, err := w.ComputeMatches(t.Context(), post, in)
@@ -238,7 +238,7 @@ func TestMatchesAreFoundAgainBehindManyOthers(t *testing.T) {
 func TestARepetitionNotesTheHeadItAnswersFrom(t *testing.T) {
 	for _, name := range []string{"user", "webhook", "member", "matches"} {
 		t.Run(name, func(t *testing.T) {
-			w, call := worldWithUser(t)
+			w, call := fixtureWithUser(t)
 			call = seeded(call, "k1", "b1")
 			noted, died := eventstore.Position(""), errors.New("died before the head was noted")
 			w.log.Acknowledge = func(context.Context, id.Client, eventstore.Position) error { return died }
@@ -264,15 +264,15 @@ func TestARepetitionNotesTheHeadItAnswersFrom(t *testing.T) {
 // Also who is refused, or told that nothing is left to do, is answered from what
 // was recorded.
 func TestWhoeverAnswersFromWhatStandsThereNotesTheHead(t *testing.T) {
-	for name, prepare := range map[string]func(*testing.T, *world, commands.Call) func() error{
-		"an erasure": func(t *testing.T, w *world, call commands.Call) func() error {
+	for name, prepare := range map[string]func(*testing.T, *fixture, commands.Call) func() error{
+		"an erasure": func(t *testing.T, w *fixture, call commands.Call) func() error {
 			t.Helper()
 			return func() error {
 				_, err := w.EraseUser(t.Context(), call, "ext:u1")
 				return err
 			}
 		},
-		"a spend": func(t *testing.T, w *world, call commands.Call) func() error {
+		"a spend": func(t *testing.T, w *fixture, call commands.Call) func() error {
 			t.Helper()
 			c := w.spender(w.store, always(0))
 			campaign := running(t, c, call, euros)
@@ -282,7 +282,7 @@ func TestWhoeverAnswersFromWhatStandsThereNotesTheHead(t *testing.T) {
 				return err
 			}
 		},
-		"an impression": func(t *testing.T, w *world, call commands.Call) func() error {
+		"an impression": func(t *testing.T, w *fixture, call commands.Call) func() error {
 			t.Helper()
 			c := w.spender(w.store, always(0))
 			campaign := running(t, c, call, euros)
@@ -292,14 +292,14 @@ func TestWhoeverAnswersFromWhatStandsThereNotesTheHead(t *testing.T) {
 				return err
 			}
 		},
-		"ends of deliveries": func(t *testing.T, w *world, call commands.Call) func() error {
+		"ends of deliveries": func(t *testing.T, w *fixture, call commands.Call) func() error {
 			t.Helper()
 			ended := event.DeliveriesEnded{Webhook: id.From[id.Webhook]([16]byte{2}), Deliveries: []event.Ending{{State: "dropped"}}}
 			return func() error {
 				return w.RecordEndings(t.Context(), call.Client, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), eventstore.NoStream, ended)
 			}
 		},
-		"a log-in": func(t *testing.T, w *world, call commands.Call) func() error {
+		"a log-in": func(t *testing.T, w *fixture, call commands.Call) func() error {
 			t.Helper()
 			name := "Another"
 			return func() error {
@@ -312,7 +312,7 @@ func TestWhoeverAnswersFromWhatStandsThereNotesTheHead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, call := worldWithUser(t)
+			w, call := fixtureWithUser(t)
 			do := prepare(t, w, call)
 			noted, died := eventstore.Position(""), errors.New("died before the head was noted")
 			w.log.Acknowledge = func(context.Context, id.Client, eventstore.Position) error { return died }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestDecisionsAboutTraitsAreMerged(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	call := commands.Call{Client: id.Next[id.Client](id.Derived("acme")), Actor: "test"}
 	fold := func() (s domain.TraitSchema) {
 		history, _, err := w.log.Load(t.Context(), eventstore.Stream("traitschema-"+string(call.Client)))
@@ -79,7 +79,7 @@ func TestDecisionsAboutTraitsAreMerged(t *testing.T) {
 }
 
 func TestASchemaThatIsOutOfDateIsNotRecorded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	acme := id.Next[id.Client](id.Derived("acme"))
 	for _, step := range []struct{ under, facts int }{{0, 1}, {0, 1}, {1, 2}, {3, 2}, {2, 3}} {
 		if err := w.RecordTraitSchema(t.Context(), acme, step.under, 10, []byte(`{"traits":[]}`)); err != nil {
@@ -111,7 +111,7 @@ func (r *reads) ReadBack(ctx context.Context, s eventstore.Stream, from eventsto
 }
 
 func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	call := commands.Call{Client: id.Next[id.Client](id.Derived("acme")), Actor: "test"}
 	stream := eventstore.Stream("traitschema-" + string(call.Client))
 	var tip eventstore.StreamVersion

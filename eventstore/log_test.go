@@ -28,14 +28,14 @@ const (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone("CET", 3600))
 
-// desk is a log whose clock the test sets.
-type desk struct {
+// fixture is a log whose clock the test sets.
+type fixture struct {
 	*eventstore.Log
 	store *memstore.Store
 	now   time.Time
 }
 
-func newDesk(t *testing.T) *desk {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	text, err := seal.GenerateMasterKey(rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func newDesk(t *testing.T) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{store: memstore.New("test"), now: noon}
+	d := &fixture{store: memstore.New("test"), now: noon}
 	d.Log = &eventstore.Log{
 		Store: d.store, Vault: seal.New(seal.NewMemory(), master, rand.Reader), Registry: event.All(),
 		Now: func() time.Time { return d.now },
@@ -56,7 +56,7 @@ func newDesk(t *testing.T) *desk {
 var origin = eventstore.Origin{Client: acme, Actor: "mem_1", Correlation: "req_1", Causation: "evt_1", Request: "mac"}
 
 // mustAppend appends at the end of the stream.
-func (d *desk) mustAppend(t *testing.T, events ...event.Event) []eventstore.Recorded {
+func (d *fixture) mustAppend(t *testing.T, events ...event.Event) []eventstore.Recorded {
 	t.Helper()
 	tip, err := d.Version(t.Context(), stream)
 	if err != nil {
@@ -78,7 +78,7 @@ func changed(traits string) event.Event {
 }
 
 func TestPersonalFieldsAreSealedAndOpened(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	d.mustAppend(t, created(`{"city":"Bern"}`), changed(`{"city":"Chur"}`))
 	history, tip, err := d.Load(t.Context(), stream)
 	if err != nil || len(history) != 2 || tip.Revision != 1 {
@@ -108,7 +108,7 @@ func TestPersonalFieldsAreSealedAndOpened(t *testing.T) {
 }
 
 func TestErasedSubjectsAreNeitherReadNorWritten(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	recorded := d.mustAppend(t, created(`{}`))
 	if err := d.Vault.Destroy(t.Context(), acme, string(user)); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestErasedSubjectsAreNeitherReadNorWritten(t *testing.T) {
 
 // The hash is recomputed here from its description, over the stored bytes.
 func TestEachStreamIsAChain(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	d.mustAppend(t, created(`{}`), changed(`{"a":1}`))
 	d.mustAppend(t, changed(`{"a":2}`), event.EndUserErased{User: user})
 	records, err := d.store.ReadStream(t.Context(), stream, 0, 10)
@@ -180,7 +180,7 @@ func hashAsDescribed(t *testing.T, r eventstore.Record) string {
 }
 
 func TestTheHashCoversEveryPart(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	r := d.mustAppend(t, created(`{}`))[0].Record
 	want, err := eventstore.Hash(r)
 	if err != nil {
@@ -208,7 +208,7 @@ func TestTheHashCoversEveryPart(t *testing.T) {
 }
 
 func TestTheEnvelopeSaysWhoAndWhy(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	r := d.mustAppend(t, created(`{}`))[0]
 	meta, err := eventstore.DecodeMeta(r.Meta)
 	want := eventstore.Meta{
@@ -224,7 +224,7 @@ func TestTheEnvelopeSaysWhoAndWhy(t *testing.T) {
 }
 
 func TestTimeDoesNotGoBackInAStream(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	last := d.mustAppend(t, created(`{}`))[0].RecordedAt
 	for _, step := range []time.Duration{-event.MaxDrift / 2, time.Nanosecond, -time.Microsecond, time.Second, -time.Second} {
 		d.now = d.now.Add(step)
@@ -240,7 +240,7 @@ func TestTimeDoesNotGoBackInAStream(t *testing.T) {
 }
 
 func TestAClockThatWasAheadIsForgottenOnceItIsRight(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	d.mustAppend(t, created(`{}`))
 	d.now = noon.Add(event.MaxDrift + time.Hour)
 	d.mustAppend(t, changed(`{}`))
@@ -253,7 +253,7 @@ func TestAClockThatWasAheadIsForgottenOnceItIsRight(t *testing.T) {
 }
 
 func TestARepetitionReturnsWhatWasRecordedThen(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	tip := eventstore.NewStreamVersion(stream)
 	request := func() ([]eventstore.Recorded, error) {
 		return d.Append(t.Context(), tip, origin, id.Derived("key"), created(`{"a":1}`), changed(`{"a":2}`))
@@ -283,7 +283,7 @@ func TestARepetitionReturnsWhatWasRecordedThen(t *testing.T) {
 }
 
 func TestTheHeadIsNotedBeforeTheAnswer(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	var noted []eventstore.Position
 	failure := error(nil)
 	d.Acknowledge = func(_ context.Context, client id.Client, at eventstore.Position) error {
@@ -312,7 +312,7 @@ func TestTheHeadIsNotedBeforeTheAnswer(t *testing.T) {
 }
 
 func TestLongStreamsAreLoadedWhole(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	const events = 1_203
 	var all []event.Event
 	for range events {
@@ -339,7 +339,7 @@ func TestLongStreamsAreLoadedWhole(t *testing.T) {
 }
 
 func TestAnAppendIsAllOrNothing(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	huge := event.ClientRenamed{Client: acme, Name: strings.Repeat("x", eventstore.MaxEventSize)}
 	_, err := d.Append(t.Context(), eventstore.NewStreamVersion(stream), origin, id.Random(rand.Reader), created(`{}`), huge)
 	if !errors.Is(err, eventstore.ErrTooLarge) {
@@ -354,7 +354,7 @@ func TestAnAppendIsAllOrNothing(t *testing.T) {
 }
 
 func TestWhatANewerReleaseWroteStopsTheReader(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	d.mustAppend(t, created(`{}`))
 	newer := eventstore.Proposed{
 		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "end_user.created", Version: 2, Client: acme,

@@ -28,7 +28,7 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(t)
+	w := newFixture(t)
 	eventful(w, random, 120)
 	for _, r := range w.history() { // some of it stands in the log twice
 		if random.IntN(3) == 0 && slices.Contains(recordedTwice, r.Type) {
@@ -92,7 +92,7 @@ func ones(n int) []int {
 
 // eventful records a random history of at least so many events, with
 // everything in it that changes a model.
-func eventful(w *world, random *rand.Rand, events int) {
+func eventful(w *fixture, random *rand.Rand, events int) {
 	w.Helper()
 	// What stays, whatever follows: each model has something to hold.
 	for _, client := range []id.Client{w.acme, w.bolt} {
@@ -234,7 +234,7 @@ type modelTables struct {
 	names []string
 }
 
-func emptyTables(t *testing.T, w *world, model projector.ReadModel) modelTables {
+func emptyTables(t *testing.T, w *fixture, model projector.ReadModel) modelTables {
 	t.Helper()
 	tx, err := w.pool.Begin(t.Context())
 	if err != nil {
@@ -287,7 +287,7 @@ func (m modelTables) after(t *testing.T, sizes []int, history []eventstore.Recor
 // the erasure, and again after it, as by commands that had found the user.
 func TestNoTableNamesWhoWasErased(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	ada, bob, layer := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`), w.define(w.acme, "a layer")
 	campaign := id.Next[id.Campaign](w.ids)
 	w.record(w.acme, "campaign", event.CampaignDrafted{Campaign: campaign})
@@ -326,7 +326,7 @@ func TestNoTableNamesWhoWasErased(t *testing.T) {
 }
 
 func TestAFieldThatWasNotSealedIsTheEventsFault(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	tables := emptyTables(t, w, projections.Users{})
 	err := tables.model.Apply(t.Context(), tables.tx, []eventstore.Recorded{{Event: event.EndUserCreated{User: "usr_1", Traits: &event.Personal{}}}})
 	if _, server := errors.AsType[*pgconn.PgError](err); err == nil || server {

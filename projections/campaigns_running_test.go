@@ -14,7 +14,7 @@ import (
 
 func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Campaigns{})
 	user, now := id.Next[id.User](w.ids), time.Now()
 	soon, past := now.Add(time.Hour), now.Add(-time.Minute)
@@ -83,7 +83,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 
 func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Campaigns{})
 	user, now := id.Next[id.User](w.ids), time.Now()
 	ours, theirs := id.Next[id.Cluster](w.ids), id.Next[id.Cluster](w.ids)
@@ -114,7 +114,7 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 
 func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Campaigns{})
 	soon := time.Now().Add(time.Hour)
 	schedule := func(client id.Client, starts time.Time) id.Campaign {

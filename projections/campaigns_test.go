@@ -175,7 +175,7 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 
 func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Campaigns{})
 	campaign, zero, later := id.Next[id.Campaign](w.ids), time.Date(0, 2, 29, 0, 0, 0, 0, time.UTC), time.Now().Add(time.Hour)
 	terms := event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all", StartsAt: &later, EndsAt: &later}
@@ -195,7 +195,7 @@ func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
 
 func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Campaigns{})
 	campaign, shown := id.Next[id.Campaign](w.ids), id.Next[id.Impression](w.ids)
 	user := w.create(w.acme, "ada", `{}`)

@@ -11,7 +11,7 @@ import (
 
 func TestEventsAreFoundByDerivedIdsAndKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	model := projections.EventIDs{Reader: w.reader}
 	find := func(client id.Client, wanted ...id.Event) (map[id.Event]eventstore.Revision, eventstore.Position) {
 		t.Helper()

@@ -74,7 +74,7 @@ func TestWhatInteractionsLeave(t *testing.T) {
 
 func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Interactions{}, projections.Users{}, projections.Consent{})
 	layer := w.define(w.acme, "a layer")
 	var users []id.User
@@ -125,7 +125,7 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 
 func TestAnImpressionOfTheFutureTiresNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Interactions{}, projections.Users{})
 	ada, bob := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`)
 	for _, ahead := range []time.Duration{365 * 24 * time.Hour, 0} {

@@ -75,7 +75,7 @@ FROM generate_series(1, 100000) n`,
 
 func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{}, projections.History{}, projections.Campaigns{}, projections.Clusters{})()
 	for _, sql := range manyOfEach {
 		args := []any{string(w.acme)}
@@ -193,7 +193,7 @@ func rowsLookedAt(t *testing.T, pool *pgxpool.Pool, mode, sql string, args []any
 // However little a filter selects, its pages together hold all of it.
 func TestThePagesOfAFilteredHistoryMissNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.History{})()
 	if _, err := w.pool.Exec(t.Context(), `
 INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
@@ -246,7 +246,7 @@ FROM generate_series(0, 20000) n`, string(w.acme)); err != nil {
 
 func TestUsersAreListedByTheirLastChangeInPagesThatMissNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{})
 	began := time.Now().Add(-time.Hour)
 	var users []id.User

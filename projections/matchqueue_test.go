@@ -18,7 +18,7 @@ import (
 
 // waiting is a queue that a test fills from its log by hand.
 type waiting struct {
-	*world
+	*fixture
 	queue projections.MatchQueue
 	after eventstore.Position
 	stop  func() // following
@@ -26,9 +26,9 @@ type waiting struct {
 
 func newWaiting(t *testing.T) *waiting {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	stop := w.follow(projections.Users{})
-	return &waiting{world: w, queue: projections.MatchQueue{Reader: w.reader}, stop: stop}
+	return &waiting{fixture: w, queue: projections.MatchQueue{Reader: w.reader}, stop: stop}
 }
 
 func (w *waiting) want(client id.Client, on bool, k int) {

@@ -27,14 +27,14 @@ import (
 
 // crowd is a client's users, as the test knows them.
 type crowd struct {
-	*world
+	*fixture
 	populations *patient
 	traits      map[id.User]string
 }
 
 func newCrowd(t *testing.T, users int) *crowd {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{}, projections.TraitSchemas{})
 	c := &crowd{w, w.populations(), map[id.User]string{}}
 	for n := range users {
@@ -71,7 +71,7 @@ func (p *patient) Schema(ctx context.Context, client id.Client) (s projections.T
 	return s, err
 }
 
-func (w *world) populations() *patient {
+func (w *fixture) populations() *patient {
 	w.Helper()
 	p := must[*projections.Populations](w)(projections.NewPopulations(w.reader, 1<<30))
 	p.Logger = slog.New(slog.DiscardHandler)
@@ -116,7 +116,7 @@ func matched(matches []event.MatchComputed) (users []id.User) {
 // asNew is what a population that has just read everything computes.
 func (c *crowd) asNew(user id.User, limit int) []event.MatchComputed {
 	c.Helper()
-	return must[[]event.MatchComputed](c)(c.world.populations().Top(c.Context(), c.acme, user, event.Within{}, limit))
+	return must[[]event.MatchComputed](c)(c.fixture.populations().Top(c.Context(), c.acme, user, event.Within{}, limit))
 }
 
 func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
@@ -259,7 +259,7 @@ func TestPercentilesWithinALayerGoByTheWeightsOfNow(t *testing.T) {
 	c.record(c.acme, "traitschema-"+string(c.acme), event.TraitSchemaOverridden{
 		Overrides: map[string]event.TraitOverride{"age": {Weight: new(0.01)}},
 	})
-	if diff := gocmp.Diff(top(c.world.populations()), top(c.populations), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+	if diff := gocmp.Diff(top(c.fixture.populations()), top(c.populations), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
 		t.Errorf("(-of another process +of this one):\n%s", diff)
 	}
 }
@@ -386,7 +386,7 @@ func TestAnErrorOnTheWayLosesNothing(t *testing.T) {
 	} {
 		for _, known := range []bool{false, true} { // whether the population is in memory
 			if !known {
-				c.populations = c.world.populations()
+				c.populations = c.fixture.populations()
 			}
 			before := c.join(fmt.Sprint("before ", name, known), 100)
 			if known {

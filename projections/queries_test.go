@@ -23,7 +23,7 @@ func everything() projections.Page { return projections.Page{Limit: 1000} }
 
 func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{})
 	var created []string
 	for n := range 12 {
@@ -54,7 +54,7 @@ func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 
 func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	stop := w.follow(projections.Users{})
 	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 370<<10))
 	var users []id.User
@@ -115,7 +115,7 @@ func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 
 func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{})
 	created := map[id.Client][]string{}
 	ids := map[id.Client][]id.User{}
@@ -155,7 +155,7 @@ func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 
 func TestUsersAreSelected(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{})
 	ada, bob := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`)
 	other := w.create(w.bolt, "ada", `{}`)
@@ -186,7 +186,7 @@ func TestUsersAreSelected(t *testing.T) {
 
 func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{})
 	const again = 18 // more than are looked up at once
 	for generation := range again {
@@ -215,7 +215,7 @@ func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 
 func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	stop := w.follow(projections.Users{})
 	ada := w.create(w.acme, "ada", `{}`)
 	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
@@ -231,7 +231,7 @@ func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testin
 
 func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	stop := w.follow(projections.Users{}, projections.Matches{}, projections.Consent{})
 	layer := w.define(w.acme, "personalisation")
 	asker := w.create(w.acme, "asker", `{}`)
@@ -301,7 +301,7 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 
 func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Consent{}, projections.Clusters{}, projections.Matches{})
 	stop := w.follow(projections.Users{})
 	layer := w.define(w.acme, "personalisation")
@@ -365,7 +365,7 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 
 func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{})
 	ada, bob, eve := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
 	w.change(w.acme, ada, `{"n":2}`)
@@ -391,7 +391,7 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 
 func TestChangesOfLargeUsersAreToldOnSeveralPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{}, projections.TraitSchemas{})
 	const users = 60
 	large := `{"about":"` + strings.Repeat("x", 250<<10) + `"}`
@@ -422,7 +422,7 @@ func TestChangesOfLargeUsersAreToldOnSeveralPages(t *testing.T) {
 
 func TestClientsAndMembers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Clients{})
 	clients := projections.Clients{Reader: w.reader}
 	defaults := event.Settings{WebhookUserIDs: "user_id"}
@@ -459,7 +459,7 @@ func TestClientsAndMembers(t *testing.T) {
 
 func TestAPageThatLosesMembersIsNotTakenForTheLast(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Clients{})
 	members := []id.Member{w.signUp(w.acme, "acme")}
 	for range 5 {
@@ -484,7 +484,7 @@ func TestAPageThatLosesMembersIsNotTakenForTheLast(t *testing.T) {
 
 func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.APIKeys{})
 	keys := projections.APIKeys{Reader: w.reader}
 	asked := 0
@@ -520,7 +520,7 @@ func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 
 func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.APIKeys{})
 	keys := projections.APIKeys{Reader: w.reader}
 	member, now := id.Next[id.Member](w.ids), time.Now()
@@ -556,7 +556,7 @@ func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Webhooks{})
 	webhooks := projections.Webhooks{Reader: w.reader}
 	one, two, gone := w.subscribe(w.acme, "https://one"), w.subscribe(w.acme, "https://two"), w.subscribe(w.acme, "https://gone")
@@ -593,7 +593,7 @@ func TestWebhooks(t *testing.T) {
 
 func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Users{}, projections.Matches{})
 	ada, bob, eve := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
 	first := w.match(w.acme, ada, bob, 0.25)
@@ -625,7 +625,7 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 
 func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Claims{})
 	for _, stream := range []string{"slug-1", "slug-2", "slug-3", "slug-4"} {
 		w.record("", stream, event.Reserved{Client: w.acme})
@@ -652,7 +652,7 @@ func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 
 func TestTheAddressOfAWebhookIsShownAndKeptSealed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Webhooks{})
 	webhooks := projections.Webhooks{Reader: w.reader}
 	one, two := w.subscribe(w.acme, "https://hunter2"), w.subscribe(w.acme, "https://two")
@@ -684,7 +684,7 @@ func TestAModelThatSaysWhatNeverHappenedStopsAtAnEventThatItLacks(t *testing.T) 
 			t.Errorf("%s goes on without an event", m.Name())
 		}
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	spends, campaign := projections.Spends{Reader: w.reader}, id.Next[id.Campaign](w.ids)
 	w.follow(spends)
 	if _, err := w.pool.Exec(t.Context(), `ALTER TABLE spends_1.spends ADD CHECK (id <> 'bad')`); err != nil {
@@ -707,7 +707,7 @@ func TestAModelThatSaysWhatNeverHappenedStopsAtAnEventThatItLacks(t *testing.T) 
 
 func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.maxLeftOut = -1
 	w.follow(projections.Webhooks{})
 	for _, client := range []id.Client{w.acme, w.bolt} {

@@ -17,7 +17,7 @@ const whatever = 100
 
 func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	client := w.acme
 	w.follow(projections.Revocations{})
 	model, long := projections.Revocations{Reader: w.reader}, time.Now().Add(-time.Hour)
@@ -66,7 +66,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 
 func TestNotesThatNoTokenNeedsAreForgotten(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	client := w.acme
 	w.follow(projections.Revocations{})
 	const notes = `
@@ -89,7 +89,7 @@ FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
 
 func TestAClientThatRevokesWithoutEndIsNotedAsAWhole(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	client := w.acme
 	w.follow(projections.Revocations{})
 	model := projections.Revocations{Reader: w.reader}

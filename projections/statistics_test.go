@@ -13,7 +13,7 @@ import (
 )
 
 // at records facts as of a time.
-func (w *world) at(when time.Time, record func()) {
+func (w *fixture) at(when time.Time, record func()) {
 	w.Helper()
 	before := w.log.Now
 	w.log.Now = func() time.Time { return when }
@@ -23,7 +23,7 @@ func (w *world) at(when time.Time, record func()) {
 
 func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.follow(projections.Statistics{})
 	model := projections.Statistics{Reader: w.reader}
 	day := func(d, hour, minute int) time.Time { return time.Date(2026, 3, d, hour, minute, 0, 0, time.UTC) }

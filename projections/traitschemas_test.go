@@ -128,7 +128,7 @@ func TestASchemaCanBeHadAgainFromTheLog(t *testing.T) {
 	ada := c.join("ada", 40)
 	used := map[int]projections.TraitSchema{}
 	for n := range 30 {
-		other := c.world.populations()
+		other := c.fixture.populations()
 		here, there := c.schema(), must[projections.TraitSchema](t)(other.Schema(t.Context(), c.acme))
 		if diff := gocmp.Diff(here, there); diff != "" {
 			t.Fatalf("two processes differ:\n%s", diff)
@@ -183,7 +183,7 @@ func TestWhatTheUsersSayStillIsNotRecordedAgain(t *testing.T) {
 			c.change(c.acme, c.userID(c.acme, fmt.Sprint("person ", n), 0), ages((n+1)%30))
 			c.change(c.acme, c.userID(c.acme, fmt.Sprint("person ", n), 0), ages(n))
 		}
-		for _, s := range []projections.TraitSchema{c.schema(), must[projections.TraitSchema](t)(c.world.populations().Schema(t.Context(), c.acme))} {
+		for _, s := range []projections.TraitSchema{c.schema(), must[projections.TraitSchema](t)(c.fixture.populations().Schema(t.Context(), c.acme))} {
 			if s.Version != version {
 				t.Fatalf("version %d follows %d, which says the same", s.Version, version)
 			}

@@ -44,8 +44,8 @@ const maxLine = 64
 // errNoLog is trouble that passes.
 var errNoLog = errors.New("no log")
 
-// world is a spool and a worker that writes down what it is told to apply.
-type world struct {
+// fixture is a spool and a worker that writes down what it is told to apply.
+type fixture struct {
 	*imports.Worker
 	pool    *pgxpool.Pool
 	master  seal.MasterKeys
@@ -59,9 +59,9 @@ type world struct {
 	begun   []eventstore.Position
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{pool: pgtest.New(t), applied: map[id.Client]string{}}
+	w := &fixture{pool: pgtest.New(t), applied: map[id.Client]string{}}
 	w.master = newMaster(t)
 	w.vault = seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader)
 	w.Worker = &imports.Worker{
@@ -72,10 +72,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) end(context.Context) (eventstore.Position, error) { return cmp.Or(w.head, "7"), nil }
+func (w *fixture) end(context.Context) (eventstore.Position, error) { return cmp.Or(w.head, "7"), nil }
 
 // apply creates a user for each line and refuses what begins with "bad".
-func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
+func (w *fixture) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
 	w.seeds, w.begun = append(w.seeds, strings.Join(call.Seed, " ")), append(w.begun, call.Begun)
 	if w.broken > 0 {
 		w.broken--
@@ -99,7 +99,7 @@ func (w *world) apply(_ context.Context, call commands.Call, _ string, body io.R
 	return report, err
 }
 
-func (w *world) receive(t *testing.T, client id.Client, body string) imports.Import {
+func (w *fixture) receive(t *testing.T, client id.Client, body string) imports.Import {
 	t.Helper()
 	i, err := w.Receive(t.Context(), commands.Call{Client: client, Actor: "key_1"}, "merge", strings.NewReader(body), maxLine)
 	if err != nil {
@@ -110,7 +110,7 @@ func (w *world) receive(t *testing.T, client id.Client, body string) imports.Imp
 
 // finish lets the worker work until nothing waits, and returns how many turns
 // that took.
-func (w *world) finish(t *testing.T) (turns int) {
+func (w *fixture) finish(t *testing.T) (turns int) {
 	t.Helper()
 	for {
 		worked, err := w.Turn(t.Context())
@@ -125,14 +125,14 @@ func (w *world) finish(t *testing.T) (turns int) {
 }
 
 // soon ends all rests.
-func (w *world) soon(t *testing.T) {
+func (w *fixture) soon(t *testing.T) {
 	t.Helper()
 	if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET turn_at = now()`); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) get(t *testing.T, client id.Client, named id.Import) imports.Import {
+func (w *fixture) get(t *testing.T, client id.Client, named id.Import) imports.Import {
 	t.Helper()
 	i, err := w.Get(t.Context(), client, named)
 	if err != nil {
@@ -141,7 +141,7 @@ func (w *world) get(t *testing.T, client id.Client, named id.Import) imports.Imp
 	return i
 }
 
-func (w *world) rows(t *testing.T, query string) (n int) {
+func (w *fixture) rows(t *testing.T, query string) (n int) {
 	t.Helper()
 	if err := w.pool.QueryRow(t.Context(), query).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func (w *world) rows(t *testing.T, query string) (n int) {
 }
 
 func TestWhatWasReceivedIsAppliedInTurns(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var large strings.Builder
 	for n := range 60_000 { // more than two chunks
 		fmt.Fprintf(&large, "a user that is not large, number %d\n", n)
@@ -192,7 +192,7 @@ func TestWhatWasReceivedIsAppliedInTurns(t *testing.T) {
 // What takes longer to arrive comes later, and no chunk of it between those of
 // another.
 func TestAnImportIsAppliedAfterThoseAcceptedBeforeIt(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	body, upload := io.Pipe()
 	received := make(chan error)
 	go func() {
@@ -227,7 +227,7 @@ func TestAnImportIsAppliedAfterThoseAcceptedBeforeIt(t *testing.T) {
 }
 
 func TestLinesThatAreRefusedAreNumberedAcrossChunks(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	good := strings.Repeat("good\n", 250_000)
 	i := w.receive(t, "cli_a", good+strings.Repeat("bad\n", 1_500))
 	w.finish(t)
@@ -240,7 +240,7 @@ func TestLinesThatAreRefusedAreNumberedAcrossChunks(t *testing.T) {
 // A copy of the database that was made meanwhile, and every key that is never
 // destroyed, open nothing of it.
 func TestTheLinesOfAnImportAreUnreadableOnceItHasEnded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	const keys = `SELECT count(*) FROM subject_keys WHERE subject LIKE 'imp_%' AND wrapped IS NOT NULL`
 	i := w.receive(t, "cli_a", strings.Repeat("a line\n", 300_000)) // chunks
 	var kept []byte
@@ -291,7 +291,7 @@ func TestTheLinesOfAnImportAreUnreadableOnceItHasEnded(t *testing.T) {
 }
 
 func TestWhoWasErasedSinceAnImportWasAcceptedIsKnownToItsEnd(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	ada, bob := []byte("ada"), []byte("bob")
 	since := func(of id.Import, want ...bool) {
 		t.Helper()
@@ -321,7 +321,7 @@ func TestWhoWasErasedSinceAnImportWasAcceptedIsKnownToItsEnd(t *testing.T) {
 }
 
 func TestAnEmptyImportIsComplete(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := w.receive(t, "cli_a", "")
 	w.finish(t)
 	if done := w.get(t, "cli_a", i.ID); done.Status != imports.Completed || done.Lines != 0 {
@@ -330,7 +330,7 @@ func TestAnEmptyImportIsComplete(t *testing.T) {
 }
 
 func TestALineThatIsTooLongStaysTooLong(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	just, over := strings.Repeat("x", maxLine), strings.Repeat("y", 10*maxLine)
 	w.receive(t, "cli_a", just+"\n"+over+"\nend")
 	w.finish(t)
@@ -342,7 +342,7 @@ func TestALineThatIsTooLongStaysTooLong(t *testing.T) {
 
 // Of what does not arrive whole, or is too much at once, nothing is kept.
 func TestWhatIsNotReceivedIsNotKept(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	gone := errors.New("the caller went away")
 	body := io.MultiReader(strings.NewReader(strings.Repeat("a user\n", 300_000)), iotest.ErrReader(gone))
 	if _, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", body, maxLine); !errors.Is(err, gone) {
@@ -362,7 +362,7 @@ func TestWhatIsNotReceivedIsNotKept(t *testing.T) {
 }
 
 func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := w.receive(t, "cli_a", "one\n")
 	fail := func() {
 		t.Helper()
@@ -396,7 +396,7 @@ func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
 
 // However long an outage lasts, what was accepted is applied after it.
 func TestAnImportOutlastsWhatPasses(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := w.receive(t, "cli_a", "one\n")
 	for _, passing := range []error{
 		errNoLog, fault.New(fault.Unavailable, "busy", "Too many changes."), context.Canceled,
@@ -432,7 +432,7 @@ func TestAnImportOutlastsWhatPasses(t *testing.T) {
 }
 
 func TestAChunkIsAppliedAgainAsTheSame(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := w.receive(t, "cli_a", strings.Repeat("one\n", 300_000))
 	other := w.receive(t, "cli_a", "one\n")
 	w.broken = 1
@@ -453,7 +453,7 @@ func TestAChunkIsAppliedAgainAsTheSame(t *testing.T) {
 
 // A worker that was overtaken while it applied a chunk counts it no second time.
 func TestAChunkCountsOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := w.receive(t, "cli_a", "one\ntwo\n")
 	inner := w.Apply
 	w.Apply = func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
@@ -471,7 +471,7 @@ func TestAChunkCountsOnce(t *testing.T) {
 
 // However a file arrives, its lines are applied as they are.
 func TestLinesComeOutAsTheyWentIn(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	rapid.Check(t, func(t *rapid.T) {
 		lines := rapid.SliceOfN(rapid.StringMatching(`[a-z]{0,64}`), 1, 20).Draw(t, "lines")
 		sent := strings.Join(lines, "\n") + rapid.SampledFrom([]string{"", "\n"}).Draw(t, "end")
@@ -499,7 +499,7 @@ func TestLinesComeOutAsTheyWentIn(t *testing.T) {
 }
 
 func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.MaxBytes, w.AllBytes = 4_000, 5_000
 	send := func(client id.Client, size int) error {
 		_, err := w.Receive(t.Context(), commands.Call{Client: client, Actor: "key_1"}, "merge", strings.NewReader(strings.Repeat("a line.\n", size/8)), maxLine)

@@ -30,9 +30,9 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// town is a log with clients and users whose runs a process carries out. Two
-// towns that were made alike are alike to the last id.
-type town struct {
+// clusteringFixture is a log with clients and users whose runs a process carries out. Two
+// that were made alike are alike to the last id.
+type clusteringFixture struct {
 	*testing.T
 	store *memstore.Store
 	log   *eventstore.Log
@@ -44,7 +44,7 @@ type town struct {
 	reading func(ctx context.Context) error // before traits are read; may be nil
 }
 
-func newTown(t *testing.T) *town {
+func newClusteringFixture(t *testing.T) *clusteringFixture {
 	t.Helper()
 	key := strings.Repeat("A", 43) + "="
 	master, err := seal.ParseMasterKeys("k:" + key)
@@ -52,13 +52,13 @@ func newTown(t *testing.T) *town {
 		t.Fatal(err)
 	}
 	entropy := &steadyEntropy{from: rand.NewChaCha8([32]byte{})}
-	o := &town{T: t, store: memstore.New("test")}
+	o := &clusteringFixture{T: t, store: memstore.New("test")}
 	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(seal.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
 	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy, LastDecision: unknown}
 	return o
 }
 
-// steadyEntropy is the same in every town.
+// steadyEntropy is the same in every fixture.
 type steadyEntropy struct {
 	mu   sync.Mutex
 	from io.Reader
@@ -71,7 +71,7 @@ func (e *steadyEntropy) Read(p []byte) (int, error) {
 }
 
 // settle makes a client with a layer that so many users have granted.
-func (o *town) settle(name string, users int, traits func(i int) string) (commands.Call, id.ConsentLayer) {
+func (o *clusteringFixture) settle(name string, users int, traits func(i int) string) (commands.Call, id.ConsentLayer) {
 	o.Helper()
 	client := id.Next[id.Client](id.Derived(name))
 	call := commands.Call{Client: client, Actor: "test"}
@@ -93,7 +93,7 @@ func (o *town) settle(name string, users int, traits func(i int) string) (comman
 	return call, layer.ID
 }
 
-func (o *town) request(call commands.Call, layer id.ConsentLayer, k int) commands.Run {
+func (o *clusteringFixture) request(call commands.Call, layer id.ConsentLayer, k int) commands.Run {
 	o.Helper()
 	run, err := o.RequestRun(o.Context(), call, commands.RequestRun{Layer: layer, K: k})
 	if err != nil {
@@ -108,7 +108,7 @@ func unknown(context.Context, id.Client) (last, version int, err error) {
 }
 
 // process is the policy in a process that appends through store.
-func (o *town) process(store eventstore.Store, slots int) *Clustering {
+func (o *clusteringFixture) process(store eventstore.Store, slots int) *Clustering {
 	log := *o.log
 	log.Store = store
 	return &Clustering{
@@ -119,7 +119,7 @@ func (o *town) process(store eventstore.Store, slots int) *Clustering {
 }
 
 // until has a process at work until the log says that all is done.
-func (o *town) until(c *Clustering, done func() bool) {
+func (o *clusteringFixture) until(c *Clustering, done func() bool) {
 	o.Helper()
 	ctx, stop := context.WithCancel(o.Context())
 	var working sync.WaitGroup
@@ -143,7 +143,7 @@ func (o *town) until(c *Clustering, done func() bool) {
 
 // records are the events of the log. Each is decoded once: the runs are asked for
 // some thousand times.
-func (o *town) records() []eventstore.Recorded {
+func (o *clusteringFixture) records() []eventstore.Recorded {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := eventstore.Start
@@ -165,7 +165,7 @@ func (o *town) records() []eventstore.Recorded {
 }
 
 // facts are the events of a type, in order.
-func facts[E event.Event](o *town) (found []E) {
+func facts[E event.Event](o *clusteringFixture) (found []E) {
 	for _, r := range o.records() {
 		if e, ok := r.Event.(E); ok {
 			found = append(found, e)
@@ -175,14 +175,14 @@ func facts[E event.Event](o *town) (found []E) {
 }
 
 // ends says that so many runs have ended.
-func (o *town) ends(n int) func() bool {
+func (o *clusteringFixture) ends(n int) func() bool {
 	return func() bool {
 		return len(facts[event.ClusteringCompleted](o))+len(facts[event.ClusteringFailed](o))+len(facts[event.ClusteringCancelled](o)) >= n
 	}
 }
 
 // Next implements [Runs] by reading the log.
-func (o *town) Next(_ context.Context, except []id.Run) (open []OpenRun, err error) {
+func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []OpenRun, err error) {
 	ended := o.endedRuns()
 	seen := map[id.Client]bool{}
 	for _, r := range o.records() {
@@ -199,7 +199,7 @@ func (o *town) Next(_ context.Context, except []id.Run) (open []OpenRun, err err
 	return open, nil
 }
 
-func (o *town) endedRuns() (ended []id.Run) {
+func (o *clusteringFixture) endedRuns() (ended []id.Run) {
 	for _, e := range facts[event.ClusteringCompleted](o) {
 		ended = append(ended, e.Run)
 	}
@@ -213,22 +213,24 @@ func (o *town) endedRuns() (ended []id.Run) {
 }
 
 // Ended implements [Runs].
-func (o *town) Ended(_ context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+func (o *clusteringFixture) Ended(_ context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	ended := o.endedRuns()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(runs)), func(r id.Run) bool { return !slices.Contains(ended, r) }), nil
 }
 
 // Show implements [Runs].
-func (o *town) Show(context.Context, id.Client, id.Run, RunProgress) error { return nil }
+func (o *clusteringFixture) Show(context.Context, id.Client, id.Run, RunProgress) error { return nil }
 
 // Hide implements [Runs].
-func (o *town) Hide(context.Context, id.Client, id.Run) error { return nil }
+func (o *clusteringFixture) Hide(context.Context, id.Client, id.Run) error { return nil }
 
 // Reached implements [Inputs].
-func (o *town) Reached(context.Context, id.Client, eventstore.Position) error { return nil }
+func (o *clusteringFixture) Reached(context.Context, id.Client, eventstore.Position) error {
+	return nil
+}
 
 // Granted implements [Inputs].
-func (o *town) Granted(_ context.Context, _ id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
+func (o *clusteringFixture) Granted(_ context.Context, _ id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
 	then, now := map[id.User]bool{}, map[id.User]bool{}
 	for _, r := range o.records() {
 		var user id.User
@@ -257,7 +259,7 @@ func (o *town) Granted(_ context.Context, _ id.Client, layer id.ConsentLayer, at
 }
 
 // Traits implements [Inputs].
-func (o *town) Traits(ctx context.Context, client id.Client, users []id.User) (found []UserTraits, err error) {
+func (o *clusteringFixture) Traits(ctx context.Context, client id.Client, users []id.User) (found []UserTraits, err error) {
 	if o.reading != nil {
 		if err := o.reading(ctx); err != nil {
 			return nil, err
@@ -310,7 +312,7 @@ func (s *mortalStore) Append(ctx context.Context, stream eventstore.Stream, expe
 
 // published is what a run made known: its last events, and the members that
 // count.
-func (o *town) published(run id.Run) (out []any) {
+func (o *clusteringFixture) published(run id.Run) (out []any) {
 	attempt := 0
 	for _, c := range facts[event.ClusteringCompleted](o) {
 		if c.Run == run {
@@ -329,7 +331,7 @@ func (o *town) published(run id.Run) (out []any) {
 func TestARunThatDiesAnywhereIsBegunAgainWithTheSameResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tell := func(appends int, after bool) (published []any, died bool) {
-			o := newTown(t)
+			o := newClusteringFixture(t)
 			call, layer := o.settle("acme", 63, kinds)
 			run := o.request(call, layer, 3)
 			// What is written after the request is not looked at, also by those who begin later.
@@ -379,23 +381,23 @@ func TestARunThatDiesAnywhereIsBegunAgainWithTheSameResult(t *testing.T) {
 
 // crowd has two clients request runs of which only one fits into memory at a
 // time, and takes its time over turning the users into vectors.
-func crowd(t *testing.T, encoding time.Duration) (*town, *Clustering) {
+func crowd(t *testing.T, encoding time.Duration) (*clusteringFixture, *Clustering) {
 	t.Helper()
 	const dims = 8 // of kinds, or somewhat more
-	o := newTown(t)
+	o := newClusteringFixture(t)
 	for _, name := range []string{"acme", "bolt"} {
 		call, layer := o.settle(name, 63, kinds)
 		o.request(call, layer, 3)
 	}
 	c := o.process(o.store, 2)
 	c.Memory, c.Limit = 63*4*dims, 10*time.Second
-	c.Inputs = &slowInputs{town: o, encoding: encoding, reads: map[id.Client]int{}}
+	c.Inputs = &slowInputs{clusteringFixture: o, encoding: encoding, reads: map[id.Client]int{}}
 	return o, c
 }
 
 // slowInputs are read again, after the schema was learnt, in a time that no limit ends.
 type slowInputs struct {
-	*town
+	*clusteringFixture
 	encoding time.Duration
 
 	mu    sync.Mutex
@@ -413,7 +415,7 @@ func (s *slowInputs) Traits(ctx context.Context, client id.Client, users []id.Us
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return s.town.Traits(ctx, client, users)
+	return s.clusteringFixture.Traits(ctx, client, users)
 }
 
 // large are inputs of users who say much. They note how many were read at once.
@@ -491,7 +493,7 @@ func TestARunThatWaitsWithoutEndFails(t *testing.T) {
 
 func TestClientsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		var requested []commands.Run
 		for n := range 3 {
 			call, _ := o.settle("greedy", 0, kinds)
@@ -517,7 +519,7 @@ func TestClientsTakeTurns(t *testing.T) {
 
 func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		call, layer := o.settle("acme", 60, kinds)
 		run := o.request(call, layer, 0)
 		_, err := o.RequestRun(t.Context(), call, commands.RequestRun{Layer: layer})
@@ -582,7 +584,7 @@ func TestBadInputEndsInAClearFailure(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newTown(t)
+				o := newClusteringFixture(t)
 				call, layer := o.settle("acme", tt.users, tt.traits)
 				run := o.request(call, layer, 0)
 				o.until(o.process(o.store, 1), o.ends(1))
@@ -613,7 +615,7 @@ func TestTenThousandKeysAreOneGroup(t *testing.T) {
 		return strings.TrimSuffix(b.String(), ",") + `}}`
 	}
 	synctest.Test(t, func(t *testing.T) {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		call, layer := o.settle("acme", 40, keys)
 		o.request(call, layer, 0)
 		o.until(o.process(o.store, 1), o.ends(1))
@@ -626,7 +628,7 @@ func TestTenThousandKeysAreOneGroup(t *testing.T) {
 
 func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		call, layer := o.settle("acme", 90, kinds)
 		good := o.request(call, layer, 0)
 		o.until(o.process(o.store, 1), o.ends(1))
@@ -648,13 +650,13 @@ func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 // A read model that takes nothing in says that runs are open that have ended.
 func TestARunThatIsNotSeenToHaveEndedIsLookedAtNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		call, layer := o.settle("acme", 63, kinds)
 		o.request(call, layer, 3)
 		c := o.process(o.store, 2)
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 		defer stop()
-		behind := &quarantined{town: o, stop: stop}
+		behind := &quarantined{clusteringFixture: o, stop: stop}
 		behind.open, _ = o.Next(ctx, nil)
 		c.Runs = behind
 		if err := c.Drive(ctx); err != nil || len(facts[event.ClusteringCompleted](o)) != 1 {
@@ -668,7 +670,7 @@ func TestARunThatIsNotSeenToHaveEndedIsLookedAtNowAndThen(t *testing.T) {
 
 // quarantined shows the runs that were open, and stops who looks all the time.
 type quarantined struct {
-	*town
+	*clusteringFixture
 	open  []OpenRun
 	looks int
 	stop  func()

@@ -18,7 +18,7 @@ import (
 )
 
 // rerun gives the users other traits, and divides them again.
-func (o *town) rerun(call commands.Call, layer id.ConsentLayer, users, k int, traits func(i int) string) commands.Run {
+func (o *clusteringFixture) rerun(call commands.Call, layer id.ConsentLayer, users, k int, traits func(i int) string) commands.Run {
 	o.Helper()
 	for i := range users {
 		if _, err := o.ChangeTraits(o.Context(), call, commands.UserRef(fmt.Sprint("ext:u", i)), json.RawMessage(traits(i))); err != nil {
@@ -34,7 +34,7 @@ func (o *town) rerun(call commands.Call, layer id.ConsentLayer, users, k int, tr
 // One of three groups visits more, stays so, and comes back again and again.
 func TestEachDriftIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		call, layer := o.settle("acme", 180, kinds)
 		var told []int
 		for run, more := range []int{0, 4, 4, 0, 4, 0, 0} {
@@ -76,7 +76,7 @@ func TestDriftThatNobodyCanJudgeStaysTold(t *testing.T) {
 // Fifty clusters in which everything drifts, or one.
 func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 	for _, tt := range []struct{ clusters, traits, shown int }{{1, 200, 20}, {20, 200, 10}, {50, 200, 2}} {
-		o := newTown(t)
+		o := newClusteringFixture(t)
 		call, layer := o.settle("acme", 0, kinds)
 		run := o.request(call, layer, tt.clusters)
 		number, err := o.StartRun(t.Context(), call, layer, run.Run)

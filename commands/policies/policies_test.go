@@ -42,8 +42,8 @@ func (s frailStore) Append(ctx context.Context, stream eventstore.Stream, expect
 	return s.Store.Append(ctx, stream, expected, events)
 }
 
-// office is a log, the process that runs the policies, and one that dies.
-type office struct {
+// fixture is a log, the process that runs the policies, and one that dies.
+type fixture struct {
 	store    *memstore.Store
 	keys     *seal.Memory
 	master   seal.MasterKeys
@@ -54,22 +54,22 @@ type office struct {
 }
 
 // Take implements [MatchTurns]: nobody waits.
-func (*office) Take(context.Context, func(context.Context, id.Client, int, float64, id.User, id.Event) (int, error)) (bool, error) {
+func (*fixture) Take(context.Context, func(context.Context, id.Client, int, float64, id.User, id.Event) (int, error)) (bool, error) {
 	return false, nil
 }
 
 // Due implements [DueCampaigns]: there is none.
-func (*office) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) {
+func (*fixture) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) {
 	return nil, nil
 }
 
 // MadeBy implements [commands.Keys].
-func (o *office) MadeBy(context.Context, id.Client, id.Member) ([]id.Key, error) { return o.made, nil }
+func (o *fixture) MadeBy(context.Context, id.Client, id.Member) ([]id.Key, error) { return o.made, nil }
 
 // Before implements [commands.Keys].
-func (*office) Before(context.Context, id.Client, id.Key) (int, error) { return 0, nil }
+func (*fixture) Before(context.Context, id.Client, id.Key) (int, error) { return 0, nil }
 
-func newOffice(t *testing.T) *office {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	text, err := seal.GenerateMasterKey(rand.Reader)
 	if err != nil {
@@ -79,14 +79,14 @@ func newOffice(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &office{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
+	o := &fixture{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
 		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, Settle: nothingEnded, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }
 
-func (o *office) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
+func (o *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
 	return &commands.Commands{
 		Log: &eventstore.Log{
 			Store: store, Vault: seal.New(keys, o.master, rand.Reader), Registry: event.All(), Now: time.Now,
@@ -99,7 +99,7 @@ func (o *office) process(store eventstore.Store, keys seal.Keys) *commands.Comma
 }
 
 // OpenSince implements [OpenClaims].
-func (o *office) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
+func (o *fixture) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
 	o.asked = before
 	return o.open, nil
 }
@@ -108,7 +108,7 @@ func nothingEnded(context.Context) (bool, error) { return false, nil }
 
 // leave erases a user and removes a member in a process that dies before it
 // has destroyed their keys, and returns what that recorded.
-func (o *office) leave(t *testing.T) (left []eventstore.Recorded) {
+func (o *fixture) leave(t *testing.T) (left []eventstore.Recorded) {
 	t.Helper()
 	c := o.process(o.store, frailKeys{o.keys})
 	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
@@ -142,7 +142,7 @@ func (o *office) leave(t *testing.T) (left []eventstore.Recorded) {
 }
 
 // forgotten says whether what is known of the two who left cannot be read.
-func (o *office) forgotten(t *testing.T, left []eventstore.Recorded) (user, member bool) {
+func (o *fixture) forgotten(t *testing.T, left []eventstore.Recorded) (user, member bool) {
 	t.Helper()
 	log := o.process(o.store, o.keys).Log // no cached keys
 	erased := func(r eventstore.Recorded, field string) bool {
@@ -168,7 +168,7 @@ func (o *office) forgotten(t *testing.T, left []eventstore.Recorded) (user, memb
 }
 
 func TestForgettingTwiceDoesNoMore(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	left := o.leave(t)
 	if user, member := o.forgotten(t, left); user || member {
 		t.Fatal("forgotten before the policy ran")
@@ -196,7 +196,7 @@ func TestForgettingTwiceDoesNoMore(t *testing.T) {
 
 func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
 	wanted := 0
-	for _, r := range newOffice(t).leave(t) {
+	for _, r := range newFixture(t).leave(t) {
 		switch r.Type {
 		case "end_user.erased", "member.removed":
 			wanted++
@@ -215,7 +215,7 @@ func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
 }
 
 func TestThePoliciesFinishWhatACrashLeft(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	left := o.leave(t)
 	runner := &projector.Runner{
 		Pool: pgtest.New(t), Log: o.policies.Commands.Log, Name: "a", Logger: o.policies.Logger, Now: time.Now,
@@ -267,7 +267,7 @@ func (h handing) Subscribe(ctx context.Context, _ string) (<-chan *message.Messa
 func (h handing) Close() error { return nil }
 
 func TestAnEventThatIsNotHandledIsNotAcknowledged(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	messages := make(handing)
 	o.policies.Subscriber = messages
 	run(t, o.policies)
@@ -286,7 +286,7 @@ func TestAnEventThatIsNotHandledIsNotAcknowledged(t *testing.T) {
 
 // abandoned begins a sign-up in a process that dies after the reservation,
 // and returns its claim.
-func (o *office) abandoned(t *testing.T, email string) eventstore.Stream {
+func (o *fixture) abandoned(t *testing.T, email string) eventstore.Stream {
 	t.Helper()
 	c := o.process(frailStore{o.store, new(int)}, o.keys)
 	_, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: email, CompanyName: "Acme"})
@@ -301,7 +301,7 @@ func (o *office) abandoned(t *testing.T, email string) eventstore.Stream {
 }
 
 func TestTheSweepSettlesWhatIsOlderThanACommandTakes(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	o.policies.Now = func() time.Time { return now }
 	o.open = []eventstore.Stream{o.abandoned(t, "ada@example.com"), o.abandoned(t, "bob@example.com")}
@@ -326,7 +326,7 @@ func TestTheSweepSettlesWhatIsOlderThanACommandTakes(t *testing.T) {
 }
 
 func TestAClaimThatCannotBeSettledKeepsBackNoOther(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	newer := eventstore.Proposed{
 		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "claim.reserved", Version: 99,
 		RecordedAt: time.Now(), Data: []byte(`{}`), Meta: []byte(`{}`),
@@ -345,7 +345,7 @@ func TestAClaimThatCannotBeSettledKeepsBackNoOther(t *testing.T) {
 
 func TestThePoliciesSweepFromTimeToTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newFixture(t)
 		o.open = []eventstore.Stream{o.abandoned(t, "ada@example.com")}
 		o.policies.Subscriber = make(handing)
 		run(t, o.policies)

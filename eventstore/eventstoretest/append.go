@@ -10,7 +10,7 @@ import (
 	"kindred/eventstore"
 )
 
-func emptyLog(x *trial) {
+func emptyLog(x *fixture) {
 	if x.Shared {
 		x.Skip("the log may hold events of earlier tests")
 	}
@@ -22,7 +22,7 @@ func emptyLog(x *trial) {
 	}
 }
 
-func appendTells(x *trial) {
+func appendTells(x *fixture) {
 	stream := x.stream()
 	first := x.append(stream, eventstore.NoStream, x.events(3)...)
 	second := x.append(stream, 2, x.event())
@@ -40,7 +40,7 @@ func appendTells(x *trial) {
 	}
 }
 
-func conflicts(x *trial) {
+func conflicts(x *fixture) {
 	stream, events := x.stream(), x.events(2)
 	x.wantConflict(stream, 0, eventstore.NoStream, x.event())
 	x.append(stream, eventstore.NoStream, events...)
@@ -50,7 +50,7 @@ func conflicts(x *trial) {
 	x.wantEvents(x.readStream(stream, 0, 10), stream, 0, events...)
 }
 
-func repeated(x *trial) {
+func repeated(x *fixture) {
 	stream, first, second := x.stream(), x.events(3), x.events(2)
 	one := x.append(stream, eventstore.NoStream, first...)
 	two := x.append(stream, 2, second...)
@@ -69,7 +69,7 @@ func repeated(x *trial) {
 	}
 }
 
-func overlapping(x *trial) {
+func overlapping(x *fixture) {
 	stream, e := x.stream(), x.events(6)
 	x.append(stream, eventstore.NoStream, e[:4]...)
 	x.wantConflict(stream, eventstore.NoStream, 3, e[1:4]...)      // not from the first on
@@ -88,7 +88,7 @@ func overlapping(x *trial) {
 	x.wantEvents(x.readStream(stream, 0, 100), stream, 0, e[:4]...)
 }
 
-func repeatedAtOnce(x *trial) {
+func repeatedAtOnce(x *fixture) {
 	stores := x.stores(2)
 	for range 10 {
 		stream, events := x.stream(), x.events(2)
@@ -119,7 +119,7 @@ func repeatedAtOnce(x *trial) {
 	}
 }
 
-func untouched(x *trial) {
+func untouched(x *fixture) {
 	stream := x.stream()
 	var events []eventstore.Proposed
 	for _, data := range []string{
@@ -150,7 +150,7 @@ func untouched(x *trial) {
 	x.wantEvents(all[len(all)-1:], nobody, 0, e)
 }
 
-func bounds(x *trial) {
+func bounds(x *fixture) {
 	stream := x.stream()
 	largest := x.sized(eventstore.MaxEventSize)
 	x.append(stream, eventstore.NoStream, largest)
@@ -175,7 +175,7 @@ func bounds(x *trial) {
 	x.wantEvents(x.readStream(stream, 0, 10), stream, 0, largest, full[0], full[1])
 }
 
-func fiveHundred(x *trial) {
+func fiveHundred(x *fixture) {
 	stream, events := x.stream(), x.events(eventstore.MaxAppend)
 	appended := x.append(stream, eventstore.NoStream, events...)
 	all := x.readAll(x.start, 1000)

@@ -10,7 +10,7 @@ import (
 )
 
 // bulk returns the store as one that appends in bulk, or skips.
-func (x *trial) bulk() eventstore.Bulk {
+func (x *fixture) bulk() eventstore.Bulk {
 	x.Helper()
 	b, ok := x.Store.(eventstore.Bulk)
 	if !ok || x.KeyOf == nil {
@@ -20,7 +20,7 @@ func (x *trial) bulk() eventstore.Bulk {
 }
 
 // opening is a request for a stream of its own, with the key of its subject.
-func (x *trial) opening(subject string) eventstore.Request {
+func (x *fixture) opening(subject string) eventstore.Request {
 	e := x.event()
 	key := eventstore.Key{Client: e.Client, Subject: subject}
 	key.ID, key.Under, key.Wrapped = "key of "+string(e.ID), "root", []byte("wrapped")
@@ -29,7 +29,7 @@ func (x *trial) opening(subject string) eventstore.Request {
 	}
 }
 
-func (x *trial) wantKey(r eventstore.Request) {
+func (x *fixture) wantKey(r eventstore.Request) {
 	x.Helper()
 	for _, k := range r.Keys {
 		if got := x.KeyOf(x, k.Client, k.Subject); got != k.ID {
@@ -38,7 +38,7 @@ func (x *trial) wantKey(r eventstore.Request) {
 	}
 }
 
-func manyInOrder(x *trial) {
+func manyInOrder(x *fixture) {
 	store := x.bulk()
 	requests := make([]eventstore.Request, eventstore.MaxMany)
 	for i := range requests {
@@ -65,7 +65,7 @@ func manyInOrder(x *trial) {
 	}
 }
 
-func manyApart(x *trial) {
+func manyApart(x *fixture) {
 	store := x.bulk()
 	taken := x.opening("a")
 	if r := store.AppendMany(x.ctx, []eventstore.Request{taken})[0]; r.Err != nil {
@@ -115,7 +115,7 @@ func manyApart(x *trial) {
 }
 
 // keysBefore makes keys, and then what they seal.
-func keysBefore(x *trial) {
+func keysBefore(x *fixture) {
 	store := x.bulk()
 	taken := x.opening("taken")
 	if r := store.AppendMany(x.ctx, []eventstore.Request{taken})[0]; r.Err != nil {
@@ -151,7 +151,7 @@ func keysBefore(x *trial) {
 }
 
 // manyRace lets two make the same keys and streams at once.
-func manyRace(x *trial) {
+func manyRace(x *fixture) {
 	stores := x.stores(2)
 	x.bulk()
 	const subjects = 200

@@ -54,7 +54,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 	patience := Patience()
 	for _, test := range []struct {
 		name string
-		run  func(*trial)
+		run  func(*fixture)
 	}{
 		{"an empty log has neither head nor events", emptyLog},
 		{"an append tells where it ended", appendTells},

@@ -12,7 +12,7 @@ import (
 const quiet = 100 * time.Millisecond
 
 // wantSilence fails when a subscription has anything to say.
-func (x *trial) wantSilence(s eventstore.Subscription) {
+func (x *fixture) wantSilence(s eventstore.Subscription) {
 	x.Helper()
 	ctx, cancel := context.WithTimeout(x.ctx, quiet)
 	defer cancel()
@@ -23,7 +23,7 @@ func (x *trial) wantSilence(s eventstore.Subscription) {
 	}
 }
 
-func caughtUp(x *trial) {
+func caughtUp(x *fixture) {
 	s := x.subscribe(x.Store, x.start)
 	if got := x.catchUp(s, 10); len(got) != 0 {
 		x.Fatalf("%d records came from nowhere", len(got))
@@ -46,7 +46,7 @@ func caughtUp(x *trial) {
 	x.wantSilence(s)
 }
 
-func resumes(x *trial) {
+func resumes(x *fixture) {
 	stream, events := x.stream(), x.events(6)
 	x.append(stream, eventstore.NoStream, events[:4]...)
 	all := x.readAll(x.start, 10)
@@ -60,7 +60,7 @@ func resumes(x *trial) {
 	x.wantEvents(x.await(s, 2), stream, 4, events[4:]...)
 }
 
-func seesOthers(x *trial) {
+func seesOthers(x *fixture) {
 	stores := x.stores(2)
 	s := x.subscribe(stores[1], x.start)
 	x.catchUp(s, 10)
@@ -71,7 +71,7 @@ func seesOthers(x *trial) {
 	}
 }
 
-func subscriptionEnds(x *trial) {
+func subscriptionEnds(x *fixture) {
 	s := x.subscribe(x.Store, x.start)
 	x.catchUp(s, 10)
 	ctx, cancel := context.WithCancel(x.ctx)
@@ -96,7 +96,7 @@ func subscriptionEnds(x *trial) {
 
 // impatient follows with waits that end at any moment, also while a batch is on
 // its way.
-func impatient(x *trial) {
+func impatient(x *fixture) {
 	const events = 60
 	pick := choices(x, 4)
 	s := x.subscribe(x.Store, x.start)

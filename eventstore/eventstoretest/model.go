@@ -35,7 +35,7 @@ func choices(t testing.TB, stream uint64) *rand.Rand {
 
 // model appends and reads at random, and compares every answer with what a
 // map of slices says.
-func model(x *trial) {
+func model(x *fixture) {
 	pick := choices(x, 0)
 	stores := x.stores(2)
 	streams := []eventstore.Stream{x.stream(), x.stream(), x.stream(), x.stream()}

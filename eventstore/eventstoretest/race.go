@@ -31,7 +31,7 @@ type attempt struct {
 }
 
 // givingUp lets half of many callers go away while they wait.
-func givingUp(x *trial) {
+func givingUp(x *fixture) {
 	const callers = 64
 	var group sync.WaitGroup
 	attempts := make([]attempt, callers)
@@ -76,7 +76,7 @@ func givingUp(x *trial) {
 
 // givingUpAmid lets callers go away, and connections break, at any moment of a
 // long append, which must not leave a part of it.
-func givingUpAmid(x *trial) {
+func givingUpAmid(x *fixture) {
 	const callers, rounds, events = 8, 30, 100
 	began := time.Now()
 	x.append(x.stream(), eventstore.NoStream, x.events(events)...)
@@ -120,7 +120,7 @@ func givingUpAmid(x *trial) {
 	}
 }
 
-func race(x *trial) {
+func race(x *fixture) {
 	pick := choices(x, 1)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
@@ -129,7 +129,7 @@ func race(x *trial) {
 	x.checkRace(append(attempts, last), seen)
 }
 
-func raceWithCuts(x *trial) {
+func raceWithCuts(x *fixture) {
 	if x.Cut == nil {
 		x.Skip("this store has no connections")
 	}
@@ -154,7 +154,7 @@ func raceWithCuts(x *trial) {
 
 // writeWhile writes while disturb is at work; its channel is closed when the
 // writers are done.
-func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{})) []attempt {
+func (x *fixture) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb func(done <-chan struct{})) []attempt {
 	done := make(chan struct{})
 	var attempts []attempt
 	go func() {
@@ -168,7 +168,7 @@ func (x *trial) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb f
 
 // write lets many writers append to few streams: at the revision they believe
 // in, at wrong ones, again, and giving up at any moment.
-func (x *trial) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
+func (x *fixture) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 	streams := make([]eventstore.Stream, 8)
 	tips := make([]atomic.Int64, len(streams)) // the highest revision that was told
 	for i := range streams {
@@ -245,7 +245,7 @@ func raise(tip *atomic.Int64, to eventstore.Revision) {
 // follow starts a follower on each store, with batches of various sizes. The
 // function that it returns appends a last event, waits until all followers have
 // seen it, and returns what each of them saw, and the last append.
-func (x *trial) follow(stores ...eventstore.Store) func() ([][]eventstore.Record, attempt) {
+func (x *fixture) follow(stores ...eventstore.Store) func() ([][]eventstore.Record, attempt) {
 	last := attempt{stream: x.stream(), expected: eventstore.NoStream, events: x.events(1)}
 	seen, failed := make([][]eventstore.Record, len(stores)), make([]error, len(stores))
 	var group sync.WaitGroup
@@ -278,7 +278,7 @@ func (x *trial) follow(stores ...eventstore.Store) func() ([][]eventstore.Record
 
 // checkRace compares what followers saw with the log, and the log with what
 // the writers were told.
-func (x *trial) checkRace(attempts []attempt, followers [][]eventstore.Record) {
+func (x *fixture) checkRace(attempts []attempt, followers [][]eventstore.Record) {
 	all := x.readAll(x.start, 97)
 	for _, seen := range followers {
 		x.sameRecords("what a follower saw, beside the log", all, seen)
@@ -332,7 +332,7 @@ func (x *trial) checkRace(attempts []attempt, followers [][]eventstore.Record) {
 	x.Logf("%d appends, %d events", len(attempts), landed)
 }
 
-func appendOverCut(x *trial) {
+func appendOverCut(x *fixture) {
 	if x.Cut == nil {
 		x.Skip("this store has no connections")
 	}
@@ -360,7 +360,7 @@ func appendOverCut(x *trial) {
 	}
 }
 
-func restart(x *trial) {
+func restart(x *fixture) {
 	if x.Restart == nil {
 		x.Skip("this store has no server that could be killed")
 	}

@@ -6,7 +6,7 @@ import (
 	"kindred/eventstore"
 )
 
-func readStream(x *trial) {
+func readStream(x *fixture) {
 	stream, events := x.stream(), x.events(5)
 	x.append(stream, eventstore.NoStream, events[:2]...)
 	x.append(x.stream(), eventstore.NoStream, x.events(3)...)
@@ -35,7 +35,7 @@ func readStream(x *trial) {
 	wantBack(x.readBack(x.stream(), eventstore.End, 2))
 }
 
-func readAll(x *trial) {
+func readAll(x *fixture) {
 	streams := []eventstore.Stream{x.stream(), x.stream(), x.stream()}
 	var order []eventstore.Proposed
 	for round := range 4 {
@@ -64,7 +64,7 @@ func readAll(x *trial) {
 	x.sameRecords("the log after its fifth event", whole[5:], x.readAll(whole[4].Position, 100))
 }
 
-func at(x *trial) {
+func at(x *fixture) {
 	x.append(x.stream(), eventstore.NoStream, x.events(3)...)
 	for _, want := range x.readAll(x.start, 10) {
 		got, err := x.Store.At(x.ctx, want.Position)
@@ -92,7 +92,7 @@ func at(x *trial) {
 	}
 }
 
-func epoch(x *trial) {
+func epoch(x *fixture) {
 	first, err := x.Store.Epoch(x.ctx)
 	if err != nil || first == "" {
 		x.Fatalf("epoch: %q, %v", first, err)

@@ -9,7 +9,7 @@ import (
 
 // BenchmarkWriteThenRead is the time from an append's answer to a fresh read.
 func BenchmarkWriteThenRead(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	background(b, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 	w.passed(b, "names_2", w.rename(b, acme, "warm"))
 	var took []time.Duration
@@ -28,7 +28,7 @@ func BenchmarkWriteThenRead(b *testing.B) {
 
 // BenchmarkRebuild is the speed of a rebuild, in events.
 func BenchmarkRebuild(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	const events = 5000
 	w.rename(b, acme, numbered("x", events)...)
 	for b.Loop() {

@@ -26,7 +26,7 @@ func TestAKilledServerLosesNoEventOfAProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	w := newWorldOn(pool, store)
+	w := newFixtureOn(pool, store)
 	stopListening := background(t, func(ctx context.Context) error { w.progress.Run(ctx); return nil })
 	defer stopListening()
 	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
@@ -57,7 +57,7 @@ func TestAKilledServerLosesNoEventOfAProjection(t *testing.T) {
 }
 
 func TestCommitsThatAServerForgotAreDoneAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	before := w.rename(t, acme, "kept")
 	last := w.rename(t, acme, "forgotten", "forgotten too")
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })

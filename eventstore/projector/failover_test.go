@@ -30,7 +30,7 @@ func TestFollowersGoByTheLogThatIsThereAfterAFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	w := newWorldOn(pool, store)
+	w := newFixtureOn(pool, store)
 	defer background(t, func(ctx context.Context) error { w.progress.Run(ctx); return nil })()
 
 	amid, failedOver := make(chan struct{}), make(chan struct{})

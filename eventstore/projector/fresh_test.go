@@ -22,7 +22,7 @@ import (
 )
 
 func TestReadersSeeWhatWasAcknowledgedBefore(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "warm"))
 
@@ -33,7 +33,7 @@ func TestReadersSeeWhatWasAcknowledgedBefore(t *testing.T) {
 	var mu sync.Mutex
 	var took []time.Duration
 	for r := range readers {
-		mine := newWorldOn(w.pool, w.log.Store)
+		mine := newFixtureOn(w.pool, w.log.Store)
 		mine.progress = w.progress
 		all.Go(func() {
 			client := id.Client(fmt.Sprint("cli_", r))
@@ -163,7 +163,7 @@ func TestAReadersOwnErrorComesBack(t *testing.T) {
 }
 
 func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	elsewhere := projector.NewProgress(w.pool, slog.New(slog.DiscardHandler))
 	background(t, func(ctx context.Context) error { elsewhere.Run(ctx); return nil })
 	until(t, "both processes listen", func() bool {
@@ -185,7 +185,7 @@ func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
 }
 
 func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 	listening := func() bool {
 		return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -201,7 +201,7 @@ func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
 }
 
 func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "before"))
 	const hold = `INSERT INTO quarantine (projection, client, position, event_id, reason, paused)

@@ -46,7 +46,7 @@ INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme',
 
 // Whatever is rebuilt fails here, for want of read models: what counts is the order.
 func TestTheRebuildsOfOneClientDelayThoseOfAnotherByOne(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	const ask = `INSERT INTO rebuilds (id, client, model, requested_by) SELECT $1 || n, $1, 'model ' || n, '' FROM generate_series(1, $2) n`
 	for _, asked := range []struct {
 		client id.Client

@@ -51,7 +51,7 @@ func (m roll) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded)
 	return nil
 }
 
-func (w *world) enrol(t *testing.T, from, to int) {
+func (w *fixture) enrol(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
 		w.append(t, id.Client(fmt.Sprint("cli_", i)), "client.signed_up", 1, []byte(`{}`))
@@ -61,7 +61,7 @@ func (w *world) enrol(t *testing.T, from, to int) {
 const withKeys = `SELECT count(*) FROM pg_index WHERE indrelid = to_regclass('roll_1.roll') AND indisvalid`
 
 func TestAKeyIsMadeOnceItIsLookedInto(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.enrol(t, 0, 350)
 	w.rename(t, "cli_7", "x", "y")
 	w.enrol(t, 350, 700)
@@ -99,7 +99,7 @@ func TestAKeyIsMadeOnceItIsLookedInto(t *testing.T) {
 }
 
 func TestAKeyThatNothingLooksIntoIsMadeLast(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.enrol(t, 0, 350)
 	early := false
 	m := roll{keyed: func(_ []string, keyed bool) { early = early || keyed }}
@@ -112,7 +112,7 @@ func TestAKeyThatNothingLooksIntoIsMadeLast(t *testing.T) {
 }
 
 func TestAVacuumThatDoesNotGiveWayIsWaitedFor(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.enrol(t, 0, 10)
 	m := roll{keyed: func([]string, bool) {}}
 	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
@@ -142,7 +142,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '
 const selectRoll = `SELECT 'roll_1.roll'::regclass::oid::bigint`
 
 func TestAnIndexThatIsNewIsMadeForTablesThatStand(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.enrol(t, 0, 3)
 	m := roll{keyed: func([]string, bool) {}}
 	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {

@@ -15,14 +15,14 @@ import (
 )
 
 // lenient is a runner that leaves out as many events of a client.
-func (w *world) lenient(name string, most int) *projector.Runner {
+func (w *fixture) lenient(name string, most int) *projector.Runner {
 	r := w.runner(name)
 	r.MaxLeftOut = most
 	return r
 }
 
 // leftOut lists what stands left out of a projection.
-func (w *world) leftOut(t *testing.T, projectionID string) (all []projector.LeftOut) {
+func (w *fixture) leftOut(t *testing.T, projectionID string) (all []projector.LeftOut) {
 	t.Helper()
 	list, err := projector.List(t.Context(), w.pool)
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *world) leftOut(t *testing.T, projectionID string) (all []projector.Left
 }
 
 func TestAnEventThatCannotBeAppliedIsLeftOut(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var logged syncBuffer
 	live := w.lenient("live", 0)
 	live.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
@@ -100,7 +100,7 @@ func TestAnEventThatCannotBeAppliedIsLeftOut(t *testing.T) {
 }
 
 func TestAClientOfWhichTooManyEventsAreLeftOutStops(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	broken := names{before: always("bad", func() error { return errTest })}
 	background(t, func(ctx context.Context) error { return w.lenient("live", 2).Run(ctx, broken) })
 	w.rename(t, acme, "bad", "good", "bad", "good", "bad", "not reached")
@@ -123,7 +123,7 @@ type faithful struct{ names }
 func (faithful) Gapless() {}
 
 func TestAProjectionWithoutGapsStopsAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	broken := faithful{names{before: always("bad", func() error { return errTest })}}
 	background(t, func(ctx context.Context) error { return w.lenient("live", 0).Run(ctx, broken) })
 	w.rename(t, acme, "good", "bad", "not reached")
@@ -136,7 +136,7 @@ func TestAProjectionWithoutGapsStopsAtOnce(t *testing.T) {
 // TestWhatWasLeftOutIsResumed while everybody goes on, the client included, and
 // after a crash at every commit on the way.
 func TestWhatWasLeftOutIsResumed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestWhatWasLeftOutIsResumed(t *testing.T) {
 }
 
 func TestThrowAwayTablesLackWhatTheLiveOnesLack(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.lenient("live", 0).Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "good", "forbidden", "better"))
 	records, err := w.log.Store.ReadAll(t.Context(), eventstore.Start, 10)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	registry := prometheus.NewRegistry()
 	runner := w.runner("a")
 	runner.Metrics = projector.NewMetrics(registry)
@@ -63,7 +63,7 @@ func TestMetricsNameNoClient(t *testing.T) {
 }
 
 func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}

@@ -21,10 +21,10 @@ import (
 	"kindred/postgres/pgtest"
 )
 
-// spoilt is a world whose live model holds of acme what the log does not say.
-func spoilt(t *testing.T) (w *world, stop func()) {
+// spoilt is a fixture whose live model holds of acme what the log does not say.
+func spoilt(t *testing.T) (w *fixture, stop func()) {
 	t.Helper()
-	w = newWorld(t)
+	w = newFixture(t)
 	stop = background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.rename(t, bolt, numbered("bolt", 20)...)
 	w.passed(t, "names_2", w.rename(t, acme, numbered("acme", 1200)...))
@@ -34,7 +34,7 @@ func spoilt(t *testing.T) (w *world, stop func()) {
 	return w, stop
 }
 
-func (w *world) wrong(t *testing.T, client id.Client) int {
+func (w *fixture) wrong(t *testing.T, client id.Client) int {
 	t.Helper()
 	return w.one(t, `SELECT count(*) FROM renamings WHERE name = 'wrong' AND client = $1`, client)
 }
@@ -46,7 +46,7 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	for _, client := range []id.Client{acme, bolt} {
-		mine := newWorldOn(w.pool, w.log.Store)
+		mine := newFixtureOn(w.pool, w.log.Store)
 		mine.progress, mine.tips[client] = w.progress, w.tips[client]
 		all.Go(func() {
 			for i := 0; ; i++ {
@@ -90,7 +90,7 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 }
 
 // tidy checks that nothing is left of a rebuild.
-func (w *world) tidy(t *testing.T) {
+func (w *fixture) tidy(t *testing.T) {
 	t.Helper()
 	for _, sql := range []string{
 		`SELECT count(*) - 1 FROM pg_namespace WHERE nspname LIKE 'names%'`,
@@ -126,7 +126,7 @@ func TestAPartIsReplacedAfterACrash(t *testing.T) {
 
 // crashes has work crash at every commit on its way, until it ends, and returns
 // how often it crashed.
-func (w *world) crashes(t *testing.T, work func(*projector.Runner) error) (crashed int) {
+func (w *fixture) crashes(t *testing.T, work func(*projector.Runner) error) (crashed int) {
 	t.Helper()
 	for ; ; crashed++ {
 		config := w.pool.Config()
@@ -179,7 +179,7 @@ func (*crashing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 // TestRebuildingAPartLiftsAQuarantine also where the event that caused it
 // still cannot be applied: then the client stays where it is.
 func TestRebuildingAPartLiftsAQuarantine(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	broken := names{before: always("bad", func() error { return errTest })}
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, broken) })
 	w.rename(t, acme, "good", "bad", "better")
@@ -243,7 +243,7 @@ func TestAFailedRebuildHoldsNobody(t *testing.T) {
 
 // hinder keeps parts from being replaced until they are released. It also returns
 // whether one waits for that.
-func (w *world) hinder(t *testing.T) (waiting func() bool, release func()) {
+func (w *fixture) hinder(t *testing.T) (waiting func() bool, release func()) {
 	t.Helper()
 	release = pgtest.Lock(t, w.pool, `renamings IN SHARE MODE`)
 	return func() bool {
@@ -321,7 +321,7 @@ func (g *gate) turnedAway() int {
 }
 
 // through is a pool whose connections go through a gate.
-func (w *world) through(t *testing.T, g *gate) *pgxpool.Pool {
+func (w *fixture) through(t *testing.T, g *gate) *pgxpool.Pool {
 	t.Helper()
 	config := w.pool.Config()
 	config.ConnConfig.DialFunc = g.dial
@@ -507,7 +507,7 @@ func (shared) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 }
 
 func TestASharedModelHasNoParts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if err := w.runner("a").RebuildClient(t.Context(), names{}, acme, nil); err == nil {
 		t.Error("a part of what was never built is rebuilt")
 	}

@@ -77,8 +77,8 @@ func onceAt(name string, do func(context.Context, pgx.Tx) error) func(context.Co
 	}
 }
 
-// world is a database with a log in it.
-type world struct {
+// fixture is a database with a log in it.
+type fixture struct {
 	pool     *pgxpool.Pool
 	log      *eventstore.Log
 	progress *projector.Progress
@@ -86,7 +86,7 @@ type world struct {
 	tips     map[id.Client]eventstore.StreamVersion
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: projector.SearchPath(names{})})
 	if err != nil {
@@ -98,13 +98,13 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	w := newWorldOn(pool, store)
+	w := newFixtureOn(pool, store)
 	background(t, func(ctx context.Context) error { w.progress.Run(ctx); return nil })
 	return w
 }
 
-func newWorldOn(pool *pgxpool.Pool, store eventstore.Store) *world {
-	return &world{
+func newFixtureOn(pool *pgxpool.Pool, store eventstore.Store) *fixture {
+	return &fixture{
 		pool: pool, progress: projector.NewProgress(pool, slog.New(slog.DiscardHandler)),
 		log:  &eventstore.Log{Store: store, Registry: event.All(), Now: time.Now},
 		ids:  id.Random(rand.Reader),
@@ -112,7 +112,7 @@ func newWorldOn(pool *pgxpool.Pool, store eventstore.Store) *world {
 	}
 }
 
-func (w *world) runner(name string) *projector.Runner {
+func (w *fixture) runner(name string) *projector.Runner {
 	return &projector.Runner{
 		Pool: w.pool, Log: w.log, Name: name, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Progress: w.progress, Lease: 600 * time.Millisecond, Pause: 50 * time.Millisecond, MaxLeftOut: -1,
@@ -121,14 +121,14 @@ func (w *world) runner(name string) *projector.Runner {
 
 // builder is a runner that keeps its leases also where others take all of the
 // machine.
-func (w *world) builder() *projector.Runner {
+func (w *fixture) builder() *projector.Runner {
 	r := w.runner("builder")
 	r.Lease = 10 * time.Second
 	return r
 }
 
 // rename appends one event for each name, and returns the last one's position.
-func (w *world) rename(t testing.TB, client id.Client, to ...string) eventstore.Position {
+func (w *fixture) rename(t testing.TB, client id.Client, to ...string) eventstore.Position {
 	t.Helper()
 	var last eventstore.Position
 	for _, name := range to {
@@ -142,7 +142,7 @@ func (w *world) rename(t testing.TB, client id.Client, to ...string) eventstore.
 }
 
 // append stores an event as it is given, readable or not.
-func (w *world) append(t testing.TB, client id.Client, name string, version int, data []byte) eventstore.Position {
+func (w *fixture) append(t testing.TB, client id.Client, name string, version int, data []byte) eventstore.Position {
 	t.Helper()
 	tip, found := w.tips[client]
 	if !found {
@@ -195,7 +195,7 @@ func until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-func (w *world) one(t testing.TB, sql string, args ...any) (n int) {
+func (w *fixture) one(t testing.TB, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := w.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func (w *world) one(t testing.TB, sql string, args ...any) (n int) {
 }
 
 // passed waits until the projection has passed a position.
-func (w *world) passed(t testing.TB, projectionID string, at eventstore.Position) {
+func (w *fixture) passed(t testing.TB, projectionID string, at eventstore.Position) {
 	t.Helper()
 	until(t, projectionID+" passes "+string(at), func() bool {
 		return w.one(t, `SELECT count(*) FROM checkpoints WHERE name = $1 AND position >= $2`, projectionID, at) == 1
@@ -213,7 +213,7 @@ func (w *world) passed(t testing.TB, projectionID string, at eventstore.Position
 
 // complete checks that the read model holds each renaming of the log exactly
 // once, but those of the clients left out.
-func (w *world) complete(t testing.TB, without ...id.Client) {
+func (w *fixture) complete(t testing.TB, without ...id.Client) {
 	t.Helper()
 	logged := w.one(t, `SELECT count(*) FROM events WHERE type = 'client.renamed' AND NOT client = ANY($1)`, without)
 	stored := w.one(t, `
@@ -233,7 +233,7 @@ func numbered(prefix string, n int) []string {
 }
 
 // list reads a client's newest name, fresh.
-func (w *world) newest(ctx context.Context, client id.Client, eventual bool) (name string, err error) {
+func (w *fixture) newest(ctx context.Context, client id.Client, eventual bool) (name string, err error) {
 	reader := projector.Reader{Of: names{}, Progress: w.progress}
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		var found *string

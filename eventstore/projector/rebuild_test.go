@@ -17,7 +17,7 @@ import (
 )
 
 func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, bolt, numbered("bolt", 1500)...))
 
@@ -25,7 +25,7 @@ func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
 	var all sync.WaitGroup
 	var reads [4]int
 	for r := range reads {
-		mine := newWorldOn(w.pool, w.log.Store)
+		mine := newFixtureOn(w.pool, w.log.Store)
 		mine.progress = w.progress
 		all.Go(func() { // writes, and always reads what it has just written
 			client := id.Client(fmt.Sprint("cli_", r))
@@ -97,7 +97,7 @@ type growing struct {
 func (g growing) Indexes() []string { g.write(); return nil }
 
 func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, bolt, "before"))
 	var leaders []string
@@ -119,7 +119,7 @@ func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
 }
 
 func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, numbered("acme", 2500)...))
 	stop()
@@ -147,7 +147,7 @@ func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
 }
 
 func TestARebuildTakesFewEventsAtOnceWhereTheyAreLarge(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	long := strings.Repeat("x", 200<<10)
 	w.rename(t, acme, slices.Repeat([]string{long}, 150)...)
 	var batches []int
@@ -165,7 +165,7 @@ func TestARebuildTakesFewEventsAtOnceWhereTheyAreLarge(t *testing.T) {
 }
 
 func TestARebuildGivesQuarantinedClientsAnotherChance(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	broken := names{before: always("bad", func() error { return errTest })}
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, broken) })
 	w.rename(t, acme, "good", "bad", "better")
@@ -190,7 +190,7 @@ func TestARebuildGivesQuarantinedClientsAnotherChance(t *testing.T) {
 }
 
 func TestOneRebuildAtATime(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.rename(t, acme, "x")
 	var second error
 	err := w.runner("first").Rebuild(t.Context(), names{}, func(projector.Rebuilding) {
@@ -204,7 +204,7 @@ func TestOneRebuildAtATime(t *testing.T) {
 // TestWhoCatchesUpTakesALostLeaseAgain loses it as a machine does that is too
 // busy to prolong it.
 func TestWhoCatchesUpTakesALostLeaseAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.rename(t, acme, "x")
 	tries := 0
 	slow := names{before: func(ctx context.Context, _ pgx.Tx, _ []eventstore.Recorded) error {

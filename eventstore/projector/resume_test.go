@@ -38,11 +38,11 @@ func (l ledger) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 	return nil
 }
 
-// stuck is a world whose ledger has stopped at an event of acme, and what acme
+// stuck is a fixture whose ledger has stopped at an event of acme, and what acme
 // was named in all.
-func stuck(t *testing.T) (w *world, named []string) {
+func stuck(t *testing.T) (w *fixture, named []string) {
 	t.Helper()
-	w = newWorld(t)
+	w = newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func stuck(t *testing.T) (w *world, named []string) {
 }
 
 // noted checks what a ledger holds of a client, in order.
-func (w *world) noted(t *testing.T, client id.Client, want ...string) {
+func (w *fixture) noted(t *testing.T, client id.Client, want ...string) {
 	t.Helper()
 	rows, err := w.pool.Query(t.Context(), `SELECT name FROM public.ledger WHERE client = $1 ORDER BY n`, client)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *world) noted(t *testing.T, client id.Client, want ...string) {
 func TestAQuarantinedClientIsResumed(t *testing.T) {
 	w, named := stuck(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
-	other := newWorldOn(w.pool, w.log.Store)
+	other := newFixtureOn(w.pool, w.log.Store)
 	other.tips[acme] = w.tips[acme]
 	written := make(chan string, 1000)
 	stop := background(t, func(ctx context.Context) error {
@@ -145,7 +145,7 @@ func TestAClientIsResumedAfterACrash(t *testing.T) {
 }
 
 func TestAReadModelIsRebuiltInsteadOfResumed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if err := w.runner("a").Resume(t.Context(), names{}, acme); err == nil || !strings.Contains(err.Error(), "rebuil") {
 		t.Errorf("got %v", err)
 	}

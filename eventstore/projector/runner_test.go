@@ -36,7 +36,7 @@ func TestABatchAndItsCheckpointAreOne(t *testing.T) {
 		"the log is not reachable within a batch": {after: onceAt("acme 7", func(context.Context, pgx.Tx) error { return eventstore.ErrUnavailable })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.rename(t, acme, numbered("acme", 5)...)
 			background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, p) })
 			w.rename(t, bolt, numbered("bolt", 5)...)
@@ -54,7 +54,7 @@ func TestABatchAndItsCheckpointAreOne(t *testing.T) {
 }
 
 func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	stopWriting := make(chan struct{})
 	var last eventstore.Position
 	var writing sync.WaitGroup
@@ -86,7 +86,7 @@ func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
 func TestAPausedLeaderCannotWriteLate(t *testing.T) {
 	for name, afterWrites := range map[string]bool{"before its writes": false, "with its writes open": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			paused, goOn := make(chan struct{}), make(chan struct{})
 			pause := onceAt("first", func(context.Context, pgx.Tx) error {
 				close(paused)
@@ -127,7 +127,7 @@ func TestAPausedLeaderCannotWriteLate(t *testing.T) {
 }
 
 func TestADeadLeadersLeaseRunsOut(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `INSERT INTO leases (name, holder, epoch, expires_at)
 		VALUES ('names_2', 'dead', 41, clock_timestamp() + interval '700 ms')`); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestADeadLeadersLeaseRunsOut(t *testing.T) {
 }
 
 func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var logged syncBuffer
 	runner := w.runner("a")
 	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
@@ -161,7 +161,7 @@ func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
 }
 
 func TestWhoLosesTheLeaseOftenLeadsAgainAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, bolt, "first"))
 	const seize = `UPDATE leases SET epoch = epoch + 1, expires_at = clock_timestamp(); UPDATE checkpoints SET lease_epoch = lease_epoch + 1`
@@ -177,7 +177,7 @@ func TestWhoLosesTheLeaseOftenLeadsAgainAtOnce(t *testing.T) {
 }
 
 func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	lead := func(name string) {
 		r := w.runner(name)
 		r.Lease = 2 * time.Second // longer than a machine stands still
@@ -201,20 +201,20 @@ func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
 
 func TestARestoredLogIsRefused(t *testing.T) {
 	pool := pgtest.New(t)
-	original := newWorldOn(pool, memstore.New("epoch"))
+	original := newFixtureOn(pool, memstore.New("epoch"))
 	last := original.rename(t, acme, "one", "two", "three")
 	stop := background(t, func(ctx context.Context) error { return original.runner("a").Run(ctx, names{}) })
 	original.passed(t, "names_2", last)
 	stop()
 
-	shorter := newWorldOn(pool, memstore.New("epoch"))
+	shorter := newFixtureOn(pool, memstore.New("epoch"))
 	shorter.rename(t, acme, "one", "two")
-	other := newWorldOn(pool, memstore.New("epoch"))
+	other := newFixtureOn(pool, memstore.New("epoch"))
 	other.rename(t, acme, "one", "two", "another three", "four")
-	anew := newWorldOn(pool, memstore.New("another epoch"))
+	anew := newFixtureOn(pool, memstore.New("another epoch"))
 	anew.rename(t, acme, "one", "two", "three", "four")
 
-	for name, w := range map[string]*world{"a shorter log": shorter, "other events": other, "another log": anew} {
+	for name, w := range map[string]*fixture{"a shorter log": shorter, "other events": other, "another log": anew} {
 		err := w.runner("a").Run(t.Context(), names{})
 		if !errors.Is(err, projector.ErrRestored) || !strings.Contains(err.Error(), "kindred projections rebuild names") {
 			t.Errorf("%s: %v", name, err)
@@ -249,7 +249,7 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 		"data that cannot be read":    {names{}, []byte(`{"name": 7`)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			var logged syncBuffer
 			runner := w.runner("a")
 			runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
@@ -309,7 +309,7 @@ func always(name string, do func() error) func(context.Context, pgx.Tx, []events
 }
 
 func TestABatchThatTakesTooLongIsAppliedInParts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	runner := w.runner("a")
 	runner.Batch = 300 * time.Millisecond
 	stall := func(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
@@ -330,7 +330,7 @@ func TestABatchThatTakesTooLongIsAppliedInParts(t *testing.T) {
 }
 
 func TestAnEventThatTakesLongIsGivenMoreTime(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	runner := w.runner("a")
 	runner.Batch = 200 * time.Millisecond
 	long := func(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
@@ -351,7 +351,7 @@ func TestAnEventThatTakesLongIsGivenMoreTime(t *testing.T) {
 }
 
 func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var logged syncBuffer
 	runner := w.runner("a")
 	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
@@ -376,7 +376,7 @@ func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
 }
 
 func TestAnUnknownVersionEndsLeadershipOnly(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	before := w.rename(t, acme, "known")
 	w.append(t, acme, "client.renamed", 99, []byte(`{}`))
 	w.rename(t, bolt, "after")
@@ -429,7 +429,7 @@ type choosy struct{ counter }
 func (choosy) Wants(eventType string) bool { return eventType == "client.signed_up" }
 
 func TestWhatAProjectionDoesNotWantIsPassedOverUnread(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.rename(t, acme, "one")
 	var seen []eventstore.Position
 	wanted := w.append(t, acme, "client.signed_up", 1, []byte(`{"client_id":"cli_acme"}`))
@@ -450,12 +450,12 @@ func TestWhatAProjectionDoesNotWantIsPassedOverUnread(t *testing.T) {
 func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
 	pool := pgtest.New(t)
 	var seen []eventstore.Position
-	old := newWorldOn(pool, memstore.New("old"))
+	old := newFixtureOn(pool, memstore.New("old"))
 	last := old.rename(t, acme, "one", "two", "three")
 	stop := background(t, func(ctx context.Context) error { return old.runner("a").Run(ctx, counter{&seen}) })
 	old.passed(t, "counter", last)
 	stop()
-	restored := newWorldOn(pool, memstore.New("new"))
+	restored := newFixtureOn(pool, memstore.New("new"))
 	restored.rename(t, acme, "one", "two")
 	err := restored.runner("a").Run(t.Context(), counter{&seen})
 	if !errors.Is(err, projector.ErrRestored) || !strings.Contains(err.Error(), "kindred projections skip counter") {
@@ -492,7 +492,7 @@ func TestHeadsBeyondARestoredLogAreLowered(t *testing.T) {
 		"skip":    func(r *projector.Runner) error { return r.Skip(t.Context(), "counter") },
 	} {
 		t.Run(way, func(t *testing.T) {
-			w := newWorldOn(pgtest.New(t), memstore.New("restored"))
+			w := newFixtureOn(pgtest.New(t), memstore.New("restored"))
 			const note = `INSERT INTO heads (client, position) VALUES ($1, $2)`
 			end := w.rename(t, acme, "one", "two")
 			for client, head := range map[id.Client]eventstore.Position{acme: end + "f", bolt: end, "cli_first": position(1)} {

@@ -58,7 +58,7 @@ func nameOf(t *testing.T, m *message.Message) (name string) {
 }
 
 func TestTheNextMessageWaitsForTheAnswerToTheLast(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	want := numbered("acme", 250)
 	w.rename(t, acme, want...)
 	messages := subscribe(t, &projector.Subscriber{Runner: w.runner("a")})
@@ -85,7 +85,7 @@ func TestTheNextMessageWaitsForTheAnswerToTheLast(t *testing.T) {
 }
 
 func TestWhatWasHandledButNotAcknowledgedComesAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.rename(t, acme, "one", "two", "three")
 	first := &projector.Subscriber{Runner: w.runner("a")}
 	messages := subscribe(t, first)
@@ -110,7 +110,7 @@ func TestWhatWasHandledButNotAcknowledgedComesAgain(t *testing.T) {
 
 // TestAPolicyGoesBackToWhereItsCheckpointIs has a failover lose the last commits.
 func TestAPolicyGoesBackToWhereItsCheckpointIs(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	kept, err := w.log.Store.At(t.Context(), w.rename(t, acme, "kept"))
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestAPolicyGoesBackToWhereItsCheckpointIs(t *testing.T) {
 }
 
 func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.rename(t, acme, "bad", "after")
 	var logged syncBuffer
 	runner := w.runner("a")
@@ -164,7 +164,7 @@ func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
 }
 
 func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	before := w.rename(t, acme, "one")
 	w.append(t, acme, "client.renamed", 1, []byte(`{"name": 7`))
 	w.rename(t, bolt, "after")
@@ -183,7 +183,7 @@ func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
 }
 
 func TestOnlyWhatAPolicyWantsIsSent(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.rename(t, acme, "one", "two")
 	w.rename(t, bolt, "three")
 	last := w.rename(t, acme, "four")
@@ -197,7 +197,7 @@ func TestOnlyWhatAPolicyWantsIsSent(t *testing.T) {
 }
 
 func TestWhatAPolicyPassesOverIsSavedTogether(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	last := w.rename(t, acme, numbered("acme", 250)...)
 	if _, err := w.pool.Exec(t.Context(), `
 		CREATE TABLE saves ();
@@ -213,7 +213,7 @@ func TestWhatAPolicyPassesOverIsSavedTogether(t *testing.T) {
 }
 
 func TestARouterOfTwoProcessesHandlesEachEventOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var mu sync.Mutex
 	var handled []eventstore.Position
 	for _, name := range []string{"a", "b"} {

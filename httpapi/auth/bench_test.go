@@ -21,7 +21,7 @@ func BenchmarkExchange(b *testing.B) {
 func BenchmarkBareSignature(b *testing.B) {
 	for _, alg := range []jose.SignatureAlgorithm{jose.ES256, jose.EdDSA} {
 		b.Run(string(alg), func(b *testing.B) {
-			key, err := newWorld(b).keys.signer(alg)
+			key, err := newFixture(b).keys.signer(alg)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -37,7 +37,7 @@ func BenchmarkBareSignature(b *testing.B) {
 }
 
 func BenchmarkAuthenticate(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	for name, token := range map[string]string{"ES256": w.exchanged(b), "EdDSA": w.login(b)} {
 		b.Run("cached/"+name, func(b *testing.B) {
 			b.ReportAllocs()

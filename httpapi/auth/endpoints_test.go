@@ -76,7 +76,7 @@ func (d *directory) ByHash(_ context.Context, hash [32]byte) (KeyRecord, error) 
 }
 
 type service struct {
-	*world
+	*fixture
 	*directory
 	endpoints *Endpoints
 	metrics   *prometheus.Registry
@@ -85,7 +85,7 @@ type service struct {
 
 func newService(t testing.TB) *service {
 	t.Helper()
-	s := &service{world: newWorld(t), directory: &directory{}, metrics: prometheus.NewRegistry()}
+	s := &service{fixture: newFixture(t), directory: &directory{}, metrics: prometheus.NewRegistry()}
 	passwords := NewPasswords(rand.Reader, Cost{MemoryKiB: 64, Passes: 1}) // these tests are not about guessing passwords
 	hash, err := passwords.Hash(password)
 	if err != nil {
@@ -99,7 +99,7 @@ func newService(t testing.TB) *service {
 	s.directory.keys = map[[32]byte]KeyRecord{Hash(s.apiKey): s.record}
 	s.endpoints = New(Config{
 		Issuer: s.issuer, Accounts: s.directory, Keys: s.directory, Passwords: passwords, Metrics: s.metrics,
-		Throttles: &Throttles{Pool: s.world.keys.Pool, Key: make([]byte, 32)},
+		Throttles: &Throttles{Pool: s.fixture.keys.Pool, Key: make([]byte, 32)},
 	})
 	return s
 }
@@ -107,7 +107,7 @@ func newService(t testing.TB) *service {
 // Advance lets time pass, for the database too.
 func (s *service) Advance(d time.Duration) {
 	s.clock.Advance(d)
-	if _, err := s.world.keys.Pool.Exec(context.Background(), `UPDATE throttles SET until = until - $1::interval`, d); err != nil {
+	if _, err := s.fixture.keys.Pool.Exec(context.Background(), `UPDATE throttles SET until = until - $1::interval`, d); err != nil {
 		panic(err)
 	}
 }
@@ -486,7 +486,7 @@ func TestPausesDoubleUpToALimitAndQuietIsForgiven(t *testing.T) {
 	ada.subject = "bob"
 	take()
 	var rows int
-	if err := s.world.keys.Pool.QueryRow(t.Context(), `SELECT count(*) FROM throttles`).Scan(&rows); err != nil || rows != 1 {
+	if err := s.fixture.keys.Pool.QueryRow(t.Context(), `SELECT count(*) FROM throttles`).Scan(&rows); err != nil || rows != 1 {
 		t.Errorf("%d subjects are kept, %v; want 1", rows, err)
 	}
 }

@@ -20,7 +20,7 @@ func TestAPIKeysAndTokensStay(t *testing.T) {
 	lines := []string{
 		"API key " + key, fmt.Sprintf("what is stored of it %x", Hash(key)), "its fingerprint " + Fingerprint(key),
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	w.record.Implied = []string{"webhooks"}
 	for of, token := range map[string]string{"login": w.login(t), "exchange": w.exchanged(t)} {
 		for i, part := range strings.Split(token, ".")[:2] {

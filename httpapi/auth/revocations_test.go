@@ -21,7 +21,7 @@ import (
 )
 
 func TestARevokedKeyEndsItsTokensAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	exchanged, login := w.exchanged(t), w.login(t)
 	if w.refusal(t, exchanged) != "" || w.refusal(t, login) != "" {
 		t.Fatal("a fresh token is refused")
@@ -37,7 +37,7 @@ func TestARevokedKeyEndsItsTokensAlone(t *testing.T) {
 }
 
 func TestARemovedMemberLosesLoginsButNotKeys(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	exchanged, login := w.exchanged(t), w.login(t)
 	w.source.all = append(w.source.all, noted{string(w.account.Member), w.Now()})
 	w.poll(t)
@@ -50,7 +50,7 @@ func TestARemovedMemberLosesLoginsButNotKeys(t *testing.T) {
 }
 
 func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.exchanged(t)
 	w.Advance(time.Second)
 	if code := w.refusal(t, token); code != "" {
@@ -78,7 +78,7 @@ func TestWhatCannotBeKnownIsNotA401(t *testing.T) {
 }
 
 func TestBeforeTheFirstPollNothingIsKnown(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.verifier.revocations = &Revocations{Source: w.source, TokenTTL: ttl, Now: w.Now}
 	w.source.err = errors.New("away")
 	if code := w.refusal(t, w.login(t)); code != "unverifiable" {
@@ -132,7 +132,7 @@ func TestWhoAsksAfterAStallWaitsForOnePoll(t *testing.T) {
 }
 
 func TestWhatWasRevokedDuringAStallIsKnownAfterIt(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.exchanged(t)
 	w.Advance(revokedBites + 1)
 	w.source.all = append(w.source.all, noted{string(w.record.Key), w.Now()})
@@ -142,7 +142,7 @@ func TestWhatWasRevokedDuringAStallIsKnownAfterIt(t *testing.T) {
 }
 
 func TestEachPollReachesBackFarEnough(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	start := w.Now()
 	w.Advance(time.Second)
 	w.poll(t)
@@ -163,7 +163,7 @@ func TestEachPollReachesBackFarEnough(t *testing.T) {
 }
 
 func TestAClockThatRunsAheadHidesNoRevocation(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.source.behind = time.Hour
 	exchanged := w.exchanged(t)
 	w.poll(t)
@@ -178,7 +178,7 @@ func TestAClockThatRunsAheadHidesNoRevocation(t *testing.T) {
 }
 
 func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	revoked := httpapi.Principal{Key: w.record.Key}
 	w.source.all = []noted{{string(w.record.Key), w.Now()}}
 	w.poll(t)
@@ -196,7 +196,7 @@ func TestARevocationIsForgottenWithTheLastToken(t *testing.T) {
 }
 
 func TestWhileMoreIsRevokedThanFitsEachTokenIsLookedUp(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token, login := w.exchanged(t), w.login(t)
 	ids := id.Derived("many")
 	for range maxRevocations + 1 {
@@ -225,7 +225,7 @@ func TestWhileMoreIsRevokedThanFitsEachTokenIsLookedUp(t *testing.T) {
 }
 
 func TestAClientThatRevokesWithoutEndIsLookedUpAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	revoked, login := w.exchanged(t), w.login(t)
 	w.source.all = []noted{{string(w.account.Client), w.Now()}}
 	w.source.unnoted = []string{string(w.record.Key)}
@@ -259,7 +259,7 @@ func asleep(reading time.Time, d time.Duration) time.Time {
 }
 
 func TestAMachineThatWasSuspendedAsksBeforeItVouches(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	began := time.Now()
 	now := began
 	w.revocations.Now, w.source.now = func() time.Time { return now }, func() time.Time { return now }

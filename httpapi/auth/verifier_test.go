@@ -66,8 +66,8 @@ func (r *revocationLog) Revoked(_ context.Context, _ id.Client, subject string) 
 	return slices.Contains(r.unnoted, subject), r.unsure
 }
 
-// world is a service that can issue and verify.
-type world struct {
+// fixture is a service that can issue and verify.
+type fixture struct {
 	*clock
 	source      *revocationLog
 	keys        *Keyring
@@ -78,9 +78,9 @@ type world struct {
 	record      KeyRecord
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	w := &world{clock: newClock()}
+	w := &fixture{clock: newClock()}
 	w.keys = openKeyring(t, pgtest.New(t), w.Now)
 	w.issuer = &Issuer{Keys: w.keys, URL: publicURL}
 	w.source = &revocationLog{now: w.Now}
@@ -99,14 +99,14 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) poll(t testing.TB) {
+func (w *fixture) poll(t testing.TB) {
 	t.Helper()
 	if err := w.revocations.poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) login(t testing.TB) string {
+func (w *fixture) login(t testing.TB) string {
 	t.Helper()
 	session, err := w.issuer.Login(w.account)
 	if err != nil {
@@ -115,7 +115,7 @@ func (w *world) login(t testing.TB) string {
 	return session.Token
 }
 
-func (w *world) exchanged(t testing.TB) string {
+func (w *fixture) exchanged(t testing.TB) string {
 	t.Helper()
 	session, err := w.issuer.Exchange(w.record)
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *world) exchanged(t testing.TB) string {
 }
 
 // refusal is the code that a token is refused with, "" if it is not.
-func (w *world) refusal(t testing.TB, token string) string {
+func (w *fixture) refusal(t testing.TB, token string) string {
 	t.Helper()
 	_, err := w.verifier.Authenticate(t.Context(), token)
 	if err == nil {
@@ -157,7 +157,7 @@ func decode(t testing.TB, token string) (header, claims map[string]any) {
 }
 
 func TestTokensCarryTheClaimsOfTheContract(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	iat := float64(w.Now().Unix())
 	exchange := map[string]any{
 		"iss": publicURL, "sub": string(w.account.Member), "aud": string(w.account.Client), "azp": string(w.record.Key),
@@ -193,7 +193,7 @@ func TestTokensCarryTheClaimsOfTheContract(t *testing.T) {
 }
 
 func TestATokenTellsWhoHoldsIt(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	expires := w.Now().Add(ttl)
 	viewer := w.account
 	viewer.Role = "viewer"
@@ -233,7 +233,7 @@ func TestATokenTellsWhoHoldsIt(t *testing.T) {
 }
 
 func TestEveryForgeryIsRefusedAlike(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, genuine := decode(t, w.exchanged(t))
 	kid := map[jose.SignatureAlgorithm]string{jose.ES256: signerID(t, w.keys, jose.ES256), jose.EdDSA: signerID(t, w.keys, jose.EdDSA)}
 	genuineKey, err := w.keys.signer(jose.ES256)
@@ -355,7 +355,7 @@ func signPayload(t testing.TB, signer jose.Signer, payload []byte) string {
 }
 
 func TestATokenExpiresInTheCacheToo(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, known := range []bool{false, true} {
 		token := w.exchanged(t)
 		if known && w.refusal(t, token) != "" {
@@ -377,7 +377,7 @@ func TestATokenExpiresInTheCacheToo(t *testing.T) {
 }
 
 func TestTokensOfALeakedKeyEndAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.exchanged(t)
 	if code := w.refusal(t, token); code != "" {
 		t.Fatalf("refused with %s", code)
@@ -395,7 +395,7 @@ func TestTokensOfALeakedKeyEndAtOnce(t *testing.T) {
 }
 
 func TestTokensOutliveARotation(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := w.keys.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -411,9 +411,9 @@ func TestTokensOutliveARotation(t *testing.T) {
 }
 
 func TestAnUnknownKeyIDWithoutTheTableIsNotA401(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.exchanged(t)
-	other := newWorld(t)
+	other := newFixture(t)
 	if _, err := other.keys.Pool.Exec(t.Context(), "DROP TABLE signing_keys"); err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestAnUnknownKeyIDWithoutTheTableIsNotA401(t *testing.T) {
 }
 
 func TestTheCacheIsBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for i := range cached + 10 {
 		w.verifier.cache.Add([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, verified{})
 	}

@@ -42,7 +42,7 @@ var appends = []struct {
 }{{1, 1, 0.6}, {32, 32, 1.2}, {256, 32, 1.8}}
 
 func measureAppend(ctx context.Context, b *bench) ([]Figure, error) {
-	url, err := b.stand.database(ctx, "appending")
+	url, err := b.fixture.database(ctx, "appending")
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ func (b *bench) measureGo(ctx context.Context, r goRow) ([]Figure, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", r.pattern, "-benchtime", r.time,
 		"-count", strconv.Itoa(r.count), "-timeout", goBenchTimeout.String(), "./"+r.folder)
-	cmd.Env = append(os.Environ(), "KINDRED_TEST_DATABASE_URL="+b.stand.local.URL())
+	cmd.Env = append(os.Environ(), "KINDRED_TEST_DATABASE_URL="+b.fixture.local.URL())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the test's process ends with go's
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	var out bytes.Buffer

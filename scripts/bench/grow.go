@@ -13,7 +13,7 @@ const growth = 10
 // take turns at each kind of request.
 func measureGrowth(ctx context.Context, b *bench) (figures []Figure, err error) {
 	fmt.Fprintf(b.say, "  filling a second kindred with %d times as much\n", growth)
-	larger, err := b.stand.kindred(ctx, "large")
+	larger, err := b.fixture.kindred(ctx, "large")
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func measureGrowth(ctx context.Context, b *bench) (figures []Figure, err error) 
 		return nil, err
 	}
 	for _, filled := range []*server{b.kindred, larger} {
-		if err := b.stand.rest(ctx, filled); err != nil {
+		if err := b.fixture.rest(ctx, filled); err != nil {
 			return nil, err
 		}
 	}

@@ -115,7 +115,7 @@ func measureHistory(ctx context.Context, b *bench) ([]Figure, error) {
 	if err := b.needBulk(ctx); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(b.stand.dir, "export.ndjson")
+	file := filepath.Join(b.fixture.dir, "export.ndjson")
 	var events float64
 	var exports, verifications, memory []float64
 	for round := range b.repetitions() {

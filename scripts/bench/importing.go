@@ -49,11 +49,11 @@ func (b *bench) importBulk(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(b.stand.dir, "import.ndjson")
+	file := filepath.Join(b.fixture.dir, "import.ndjson")
 	if err := writeLines(file, b.o.lines); err != nil {
 		return nil, err
 	}
-	if err := b.stand.rest(ctx, b.kindred); err != nil {
+	if err := b.fixture.rest(ctx, b.kindred); err != nil {
 		return nil, err
 	}
 	before, err := requests(ctx, b.small.addr, createUser(b.small), calmWrites(b.calm()))

@@ -103,7 +103,7 @@ func ownTime() time.Duration {
 // works twice as hard for the second, and would take that from what it measures.
 func measureOverload(ctx context.Context, b *bench) (figures []Figure, err error) {
 	const row = "overload"
-	if err := b.stand.rest(ctx, b.kindred); err != nil { // an import may have come before
+	if err := b.fixture.rest(ctx, b.kindred); err != nil { // an import may have come before
 		return nil, err
 	}
 	together, err := apart()
@@ -171,7 +171,7 @@ func (b *bench) modest(ctx context.Context, w workload) (p99 float64, unanswered
 // connections as it may have, beside a few that ask for little.
 func measureGreedy(ctx context.Context, b *bench) (figures []Figure, err error) {
 	const row = "greedy"
-	if err := b.stand.rest(ctx, b.kindred); err != nil {
+	if err := b.fixture.rest(ctx, b.kindred); err != nil {
 		return nil, err
 	}
 	together, err := apart()

@@ -13,7 +13,7 @@ import (
 type bench struct {
 	o       options
 	say     io.Writer
-	stand   *stand
+	fixture *fixture
 	kindred *server
 	small   *population // who kindred was filled with
 	ceiling *server
@@ -63,9 +63,9 @@ func rowNames() []string {
 func run(ctx context.Context, o options, say io.Writer) (report Report, err error) {
 	report = newReport(ctx, o, time.Now())
 	b := &bench{o: o, say: say}
-	b.stand, err = build(ctx, o, say)
-	if b.stand != nil {
-		defer func() { err = errors.Join(err, b.stand.tearDown(context.WithoutCancel(ctx))) }()
+	b.fixture, err = build(ctx, o, say)
+	if b.fixture != nil {
+		defer func() { err = errors.Join(err, b.fixture.tearDown(context.WithoutCancel(ctx))) }()
 	}
 	if err != nil {
 		return report, err
@@ -93,20 +93,20 @@ func (b *bench) populate(ctx context.Context) error {
 	fmt.Fprintf(b.say, "filling kindred with %s users of %s clients through its API\n", number(float64(b.o.users)), number(float64(b.o.clients)))
 	began := time.Now()
 	var err error
-	if b.kindred, err = b.stand.kindred(ctx, "small"); err != nil {
+	if b.kindred, err = b.fixture.kindred(ctx, "small"); err != nil {
 		return err
 	}
 	if b.small, err = seed(ctx, b.say, b.kindred, b.o.clients, b.o.users, true); err != nil {
 		return err
 	}
-	database, err := b.stand.database(ctx, "ceiling")
+	database, err := b.fixture.database(ctx, "ceiling")
 	if err != nil {
 		return err
 	}
 	if err := b.small.fill(ctx, database); err != nil {
 		return fmt.Errorf("fill the ceiling: %w", err)
 	}
-	if b.ceiling, err = b.stand.bare(ctx, database); err != nil {
+	if b.ceiling, err = b.fixture.bare(ctx, database); err != nil {
 		return err
 	}
 	fmt.Fprintf(b.say, "ready after %s\n", time.Since(began).Round(time.Second))

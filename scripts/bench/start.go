@@ -15,7 +15,7 @@ func measureStart(ctx context.Context, b *bench) ([]Figure, error) {
 	for round := range b.repetitions() {
 		for i := range took {
 			began := time.Now()
-			s, err := b.stand.serve(ctx, "start"+strconv.Itoa(round))
+			s, err := b.fixture.serve(ctx, "start"+strconv.Itoa(round))
 			if err != nil {
 				return nil, err
 			}

@@ -30,8 +30,8 @@ import (
 
 const acme = id.Client("cli_acme")
 
-// world is a database with a directory for its epochs.
-type world struct {
+// fixture is a database with a directory for its epochs.
+type fixture struct {
 	testing.TB
 	pool   *pgxpool.Pool
 	path   string
@@ -40,7 +40,7 @@ type world struct {
 	now    func() time.Time // nil: as it is
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	text, err := seal.GenerateMasterKey(rand.Reader)
 	if err != nil {
@@ -50,10 +50,10 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{TB: t, pool: pgtest.New(t), path: filepath.Join(t.TempDir(), "epochs"), master: master, boxes: map[string]*event.Box{}}
+	return &fixture{TB: t, pool: pgtest.New(t), path: filepath.Join(t.TempDir(), "epochs"), master: master, boxes: map[string]*event.Box{}}
 }
 
-func (w *world) options() epochs.Options {
+func (w *fixture) options() epochs.Options {
 	now := w.now
 	if now == nil {
 		now = time.Now
@@ -63,14 +63,14 @@ func (w *world) options() epochs.Options {
 
 // process is one that knows nothing yet.
 type process struct {
-	*world
+	*fixture
 	epochs *epochs.Epochs
 	vault  *seal.Vault
 }
 
-func (w *world) process() process { return w.processOn(w.pool) }
+func (w *fixture) process() process { return w.processOn(w.pool) }
 
-func (w *world) processOn(pool *pgxpool.Pool) process {
+func (w *fixture) processOn(pool *pgxpool.Pool) process {
 	w.Helper()
 	e, err := epochs.Open(w.Context(), pool, w.options())
 	if err != nil {
@@ -155,7 +155,7 @@ func (p process) vaultAlone() *seal.Vault {
 	return v
 }
 
-func (w *world) row(user string) seal.WrappedKey {
+func (w *fixture) row(user string) seal.WrappedKey {
 	w.Helper()
 	row, err := pgkeys.Keys{Pool: w.pool}.Subject(w.Context(), acme, user)
 	if err != nil {
@@ -185,7 +185,7 @@ func (p process) opensOld(user string, row seal.WrappedKey) error {
 	return err
 }
 
-func (w *world) count(sql string, args ...any) (n int) {
+func (w *fixture) count(sql string, args ...any) (n int) {
 	w.Helper()
 	if err := w.pool.QueryRow(w.Context(), sql, args...).Scan(&n); err != nil {
 		w.Fatal(err)
@@ -194,7 +194,7 @@ func (w *world) count(sql string, args ...any) (n int) {
 }
 
 // files are the epochs that are on the disk.
-func (w *world) files() []string {
+func (w *fixture) files() []string {
 	w.Helper()
 	found, err := filepath.Glob(filepath.Join(w.path, "*", "x*"))
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *world) files() []string {
 }
 
 func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
-	p := newWorld(t).process()
+	p := newFixture(t).process()
 	p.keyed(named("", 10)...)
 	other := p.another()
 	before := map[string]seal.WrappedKey{"usr_0": p.row("usr_0"), "usr_1": p.row("usr_1")}
@@ -249,12 +249,12 @@ func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
 }
 
 func TestAnErasureRewrapsItsBucketAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var all sync.WaitGroup
 	var processes []process
 	for i := range 2 {
 		p := w.process()
-		p.world = &world{TB: t, pool: w.pool, path: w.path, master: w.master, boxes: map[string]*event.Box{}}
+		p.fixture = &fixture{TB: t, pool: w.pool, path: w.path, master: w.master, boxes: map[string]*event.Box{}}
 		processes = append(processes, p)
 		all.Go(func() { p.keyed(named(fmt.Sprint(i, "_"), 5000)...) })
 	}
@@ -290,7 +290,7 @@ func TestAnErasureRewrapsItsBucketAlone(t *testing.T) {
 // TestWhatIsNotStoredTakesNoPlace: a change of a user that is there draws a key
 // that is not needed.
 func TestWhatIsNotStoredTakesNoPlace(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.process().keyed(named("", 50)...)
 	p := w.process()
 	for range 200 {
@@ -307,7 +307,7 @@ func TestWhatIsNotStoredTakesNoPlace(t *testing.T) {
 }
 
 func TestAKeyThatComesAfterTheEndOfItsEpochIsRefused(t *testing.T) {
-	p := newWorld(t).process()
+	p := newFixture(t).process()
 	p.keyed("usr_0")
 	drawn, err := p.vault.Draw(t.Context(), acme, "usr_late")
 	if err != nil {
@@ -350,7 +350,7 @@ func (f *failing) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 func (f *failing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestAKillBetweenAnyTwoStepsLosesNoKey(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	config, err := pgxpool.ParseConfig(w.pool.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +414,7 @@ func TestAKillBetweenAnyTwoStepsLosesNoKey(t *testing.T) {
 // TestAServerThatForgetsAMoveLosesNoKey: a standby that is promoted may lack the
 // last seconds.
 func TestAServerThatForgetsAMoveLosesNoKey(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	began := time.Now()
 	w.now = func() time.Time { return began.Add(200 * time.Since(began)) }
 	p := w.process()
@@ -470,7 +470,7 @@ func TestAServerThatForgetsAMoveLosesNoKey(t *testing.T) {
 }
 
 func TestWhatIsMadeErasedAndMovedAtOnceIsRight(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	began := time.Now() // a process learns in 10 ms what takes 2 s
 	w.now = func() time.Time { return began.Add(200 * time.Since(began)) }
 	var (
@@ -541,7 +541,7 @@ func TestWhatIsMadeErasedAndMovedAtOnceIsRight(t *testing.T) {
 }
 
 func TestKeysFromBeforeEpochsOpenAndMove(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := w.process()
 	p.vault.Epochs = nil
 	p.keyed(named("", 20)...)
@@ -559,7 +559,7 @@ func TestKeysFromBeforeEpochsOpenAndMove(t *testing.T) {
 }
 
 func TestWhoDoesNotFindTheEpochsRefuses(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := w.process()
 	p.keyed(named("", 3)...)
 	refused := func(why, says string, path string, pool *pgxpool.Pool) {
@@ -611,7 +611,7 @@ func TestWhoDoesNotFindTheEpochsRefuses(t *testing.T) {
 }
 
 // copyDatabase copies the database as a dump does.
-func (w *world) copyDatabase(name string) {
+func (w *fixture) copyDatabase(name string) {
 	w.Helper()
 	admin := w.connect("postgres")
 	var source string
@@ -642,7 +642,7 @@ func (w *world) copyDatabase(name string) {
 	})
 }
 
-func (w *world) connect(database string) *pgxpool.Pool {
+func (w *fixture) connect(database string) *pgxpool.Pool {
 	w.Helper()
 	config := w.pool.Config()
 	config.ConnConfig.Database = database
@@ -655,7 +655,7 @@ func (w *world) connect(database string) *pgxpool.Pool {
 }
 
 func TestADumpWithItsSnapshotOpensWhoWasNotErasedBefore(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := w.process()
 	p.keyed(named("", 300)...)
 	p.erase("usr_299")
@@ -685,7 +685,7 @@ func TestADumpWithItsSnapshotOpensWhoWasNotErasedBefore(t *testing.T) {
 	p.check(erased)
 
 	// The dump alone, with today's epochs, opens nobody who was erased since.
-	elsewhere := &world{TB: t, pool: w.connect(dump), path: filepath.Join(t.TempDir(), "elsewhere"), master: w.master, boxes: w.boxes}
+	elsewhere := &fixture{TB: t, pool: w.connect(dump), path: filepath.Join(t.TempDir(), "elsewhere"), master: w.master, boxes: w.boxes}
 	for user := range erased {
 		if !atDump[user] {
 			if err := p.opensOld(user, elsewhere.row(user)); !errors.Is(err, seal.ErrEpoch) {
@@ -718,7 +718,7 @@ func TestADumpWithItsSnapshotOpensWhoWasNotErasedBefore(t *testing.T) {
 }
 
 func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := w.process()
 	p.keyed(named("", 10)...)
 	if err := os.Remove(w.files()[0]); err != nil {
@@ -745,7 +745,7 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 }
 
 func TestNoKeyIsDestroyedWhileItIsHeld(t *testing.T) {
-	p := newWorld(t).process()
+	p := newFixture(t).process()
 	p.keyed(named("", 3)...)
 	release, err := p.epochs.Hold(t.Context())
 	if err != nil {
@@ -766,7 +766,7 @@ func TestNoKeyIsDestroyedWhileItIsHeld(t *testing.T) {
 func BenchmarkDraw(b *testing.B) {
 	for name, with := range map[string]bool{"with an epoch": true, "without": false} {
 		b.Run(name, func(b *testing.B) {
-			p := newWorld(b).process()
+			p := newFixture(b).process()
 			if !with {
 				p.vault.Epochs = nil
 			}
@@ -782,7 +782,7 @@ func BenchmarkDraw(b *testing.B) {
 func BenchmarkOpenWith(b *testing.B) {
 	for name, with := range map[string]bool{"with an epoch": true, "without": false} {
 		b.Run(name, func(b *testing.B) {
-			p := newWorld(b).process()
+			p := newFixture(b).process()
 			if !with {
 				p.vault.Epochs = nil
 			}
@@ -799,7 +799,7 @@ func BenchmarkOpenWith(b *testing.B) {
 
 // BenchmarkMove moves a full bucket, as each erasure makes necessary once.
 func BenchmarkMove(b *testing.B) {
-	p := newWorld(b).process()
+	p := newFixture(b).process()
 	p.keyed(named("", 4096)...)
 	for b.Loop() {
 		if _, err := p.pool.Exec(b.Context(), `UPDATE epochs SET closing_at = now()`); err != nil {

@@ -25,8 +25,8 @@ func key(name string) seal.WrappedKey {
 	return seal.WrappedKey{ID: name, Under: "above", Wrapped: []byte("wrapped " + name)}
 }
 
-// trial is one test of the suite on an empty table.
-type trial struct {
+// fixture is one test of the suite on an empty table.
+type fixture struct {
 	*testing.T
 	keys seal.Keys
 }
@@ -34,30 +34,30 @@ type trial struct {
 // Run runs the suite. Each call of open gives an empty table.
 func Run(t *testing.T, open func(t *testing.T) seal.Keys) {
 	t.Helper()
-	for name, test := range map[string]func(trial){
-		"a root key that was never made is not found":          trial.noRoot,
-		"the first root key of a kind and client counts":       trial.firstRoot,
-		"rewrapping touches only the keys it names":            trial.rewrap,
-		"a subject key that was never made is not found":       trial.noSubject,
-		"the first key of a subject counts":                    trial.firstSubject,
-		"a destroyed key is a tombstone, and stays one":        trial.destroyed,
-		"a subject without a key can be destroyed as well":     trial.destroyedBefore,
-		"many makers agree on one key":                         trial.makersAgree,
-		"making never brings back what is destroyed meanwhile": trial.makeRacesDestroy,
-		"a lookup finds one subject, until that is destroyed":  trial.lookup,
-		"of many who race for a lookup one has it":             trial.lookupRaces,
+	for name, test := range map[string]func(fixture){
+		"a root key that was never made is not found":          fixture.noRoot,
+		"the first root key of a kind and client counts":       fixture.firstRoot,
+		"rewrapping touches only the keys it names":            fixture.rewrap,
+		"a subject key that was never made is not found":       fixture.noSubject,
+		"the first key of a subject counts":                    fixture.firstSubject,
+		"a destroyed key is a tombstone, and stays one":        fixture.destroyed,
+		"a subject without a key can be destroyed as well":     fixture.destroyedBefore,
+		"many makers agree on one key":                         fixture.makersAgree,
+		"making never brings back what is destroyed meanwhile": fixture.makeRacesDestroy,
+		"a lookup finds one subject, until that is destroyed":  fixture.lookup,
+		"of many who race for a lookup one has it":             fixture.lookupRaces,
 	} {
-		t.Run(name, func(t *testing.T) { test(trial{t, open(t)}) })
+		t.Run(name, func(t *testing.T) { test(fixture{t, open(t)}) })
 	}
 }
 
-func (t trial) noRoot() {
+func (t fixture) noRoot() {
 	if _, err := t.keys.Root(t.Context(), seal.Pepper, acme); !errors.Is(err, seal.ErrNoKey) {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func (t trial) firstRoot() {
+func (t fixture) firstRoot() {
 	for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
 		for _, client := range []id.Client{"", acme} {
 			want := key(fmt.Sprintf("%s of %s", kind, client))
@@ -71,7 +71,7 @@ func (t trial) firstRoot() {
 	}
 }
 
-func (t trial) rewrap() {
+func (t fixture) rewrap() {
 	for _, client := range []id.Client{acme, bolt} {
 		for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
 			_, err := t.keys.MakeRoot(t.Context(), seal.RootKey{Kind: kind, Client: client, WrappedKey: key("k")})
@@ -106,13 +106,13 @@ func (t trial) rewrap() {
 	}
 }
 
-func (t trial) noSubject() {
+func (t fixture) noSubject() {
 	if _, err := t.keys.Subject(t.Context(), acme, "usr_1"); !errors.Is(err, seal.ErrNoKey) {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func (t trial) firstSubject() {
+func (t fixture) firstSubject() {
 	got, err := t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{
 		{Client: acme, Subject: "usr_1", WrappedKey: key("1")},
 		{Client: bolt, Subject: "usr_1", WrappedKey: key("2")},
@@ -128,7 +128,7 @@ func (t trial) firstSubject() {
 	check(t.T, one, key("2"), err)
 }
 
-func (t trial) destroyed() {
+func (t fixture) destroyed() {
 	mine := []seal.SubjectKey{{Client: acme, Subject: "usr_1", WrappedKey: key("1")}}
 	_, err := t.keys.MakeSubjects(t.Context(), append(mine,
 		seal.SubjectKey{Client: bolt, Subject: "usr_1", WrappedKey: key("2")}))
@@ -144,7 +144,7 @@ func (t trial) destroyed() {
 	check(t.T, got, key("2"), err)
 }
 
-func (t trial) destroyedBefore() {
+func (t fixture) destroyedBefore() {
 	check(t.T, 0, 0, t.keys.Destroy(t.Context(), acme, "usr_1"))
 	got, err := t.keys.MakeSubjects(t.Context(),
 		[]seal.SubjectKey{{Client: acme, Subject: "usr_1", WrappedKey: key("1")}})
@@ -152,7 +152,7 @@ func (t trial) destroyedBefore() {
 	checkTombstone(t.T, got[0].WrappedKey, nil)
 }
 
-func (t trial) lookup() {
+func (t fixture) lookup() {
 	ada, bob := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	find := func(want ...string) {
 		t.Helper()
@@ -186,7 +186,7 @@ func (t trial) lookup() {
 	find("usr_3", "usr_2")
 }
 
-func (t trial) lookupRaces() {
+func (t fixture) lookupRaces() {
 	const makers, lookups = 8, 50
 	answers := make([][]seal.SubjectKey, makers)
 	var all sync.WaitGroup
@@ -218,7 +218,7 @@ func (t trial) lookupRaces() {
 	}
 }
 
-func (t trial) makersAgree() {
+func (t fixture) makersAgree() {
 	const makers, subjects = 8, 50
 	answers := make([][]seal.WrappedKey, makers)
 	var all sync.WaitGroup
@@ -251,7 +251,7 @@ func (t trial) makersAgree() {
 	}
 }
 
-func (t trial) makeRacesDestroy() {
+func (t fixture) makeRacesDestroy() {
 	const rounds = 30
 	for round := range rounds {
 		subject := fmt.Sprint("usr_", round)

@@ -26,8 +26,8 @@ import (
 	"kindred/projections"
 )
 
-// world is a database with a log, and what reads the models on top of it.
-type world struct {
+// fixture is a database with a log, and what reads the models on top of it.
+type fixture struct {
 	maxLeftOut int // of a runner; -1: the first stops a client
 	testing.TB
 	pool   *pgxpool.Pool
@@ -38,7 +38,7 @@ type world struct {
 	bolt   id.Client
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{
 		SearchPath: append([]string{"public"}, projector.SearchPath(projections.All()...)...),
@@ -62,7 +62,7 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(store.Close)
 	vault := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
 	ids := id.Random(rand.Reader)
-	return &world{
+	return &fixture{
 		TB: t, pool: pool, ids: ids, acme: id.Next[id.Client](ids), bolt: id.Next[id.Client](ids),
 		log: &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: time.Now},
 		reader: projections.Reader{
@@ -73,7 +73,7 @@ func newWorld(t testing.TB) *world {
 
 // follow makes models and keeps them up to date until the test ends, or stop
 // is called.
-func (w *world) follow(models ...projector.ReadModel) (stop func()) {
+func (w *fixture) follow(models ...projector.ReadModel) (stop func()) {
 	w.Helper()
 	runner := &projector.Runner{
 		Pool: w.pool, Log: w.log, Name: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now,
@@ -101,7 +101,7 @@ func (w *world) follow(models ...projector.ReadModel) (stop func()) {
 }
 
 // await waits for the tables of a model to be made.
-func (w *world) await(m projector.ReadModel) {
+func (w *fixture) await(m projector.ReadModel) {
 	w.Helper()
 	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(2 * time.Millisecond) {
 		var made bool
@@ -116,7 +116,7 @@ func (w *world) await(m projector.ReadModel) {
 }
 
 // append appends facts to the end of a stream. Any goroutine may call it.
-func (w *world) append(client id.Client, stream string, events ...event.Event) ([]eventstore.Recorded, error) {
+func (w *fixture) append(client id.Client, stream string, events ...event.Event) ([]eventstore.Recorded, error) {
 	tip, err := w.log.Version(w.Context(), eventstore.Stream(stream))
 	if err != nil {
 		return nil, err
@@ -125,13 +125,13 @@ func (w *world) append(client id.Client, stream string, events ...event.Event) (
 }
 
 // record is append for the goroutine of the test.
-func (w *world) record(client id.Client, stream string, events ...event.Event) []eventstore.Recorded {
+func (w *fixture) record(client id.Client, stream string, events ...event.Event) []eventstore.Recorded {
 	w.Helper()
 	return must[[]eventstore.Recorded](w)(w.append(client, stream, events...))
 }
 
 // userID is the id of a generation of an external id.
-func (w *world) userID(client id.Client, external string, generation int) id.User {
+func (w *fixture) userID(client id.Client, external string, generation int) id.User {
 	w.Helper()
 	keyed, err := w.log.Vault.Index(w.Context(), client, fmt.Sprintf("user:%d", generation), external)
 	if err != nil {
@@ -140,12 +140,12 @@ func (w *world) userID(client id.Client, external string, generation int) id.Use
 	return id.From[id.User]([16]byte(keyed[:16]))
 }
 
-func (w *world) create(client id.Client, external, traits string) id.User {
+func (w *fixture) create(client id.Client, external, traits string) id.User {
 	w.Helper()
 	return w.createAgain(client, external, 0, traits)
 }
 
-func (w *world) createAgain(client id.Client, external string, generation int, traits string) id.User {
+func (w *fixture) createAgain(client id.Client, external string, generation int, traits string) id.User {
 	w.Helper()
 	user := w.userID(client, external, generation)
 	w.recordUser(client, user, event.EndUserCreated{
@@ -155,27 +155,27 @@ func (w *world) createAgain(client id.Client, external string, generation int, t
 	return user
 }
 
-func (w *world) change(client id.Client, user id.User, traits string) {
+func (w *fixture) change(client id.Client, user id.User, traits string) {
 	w.Helper()
 	w.recordUser(client, user, event.EndUserTraitsChanged{User: user, Traits: event.Private([]byte(traits))})
 }
 
 // erase records an erasure and destroys the key, as the command does.
-func (w *world) erase(client id.Client, user id.User) {
+func (w *fixture) erase(client id.Client, user id.User) {
 	w.Helper()
 	w.recordUser(client, user, event.EndUserErased{User: user})
 	w.forget(client, user)
 }
 
 // forget destroys the key of a user, and what finds it.
-func (w *world) forget(client id.Client, user id.User) {
+func (w *fixture) forget(client id.Client, user id.User) {
 	w.Helper()
 	if err := w.log.Vault.Destroy(w.Context(), client, string(user)); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) recordUser(client id.Client, user id.User, e event.Event) {
+func (w *fixture) recordUser(client id.Client, user id.User, e event.Event) {
 	w.Helper()
 	w.record(client, userStream(client, user), e)
 }
@@ -184,7 +184,7 @@ func userStream(client id.Client, user id.User) string {
 	return string(eventstore.UserStream(client, user))
 }
 
-func (w *world) match(client id.Client, user, matched id.User, score float64) eventstore.Position {
+func (w *fixture) match(client id.Client, user, matched id.User, score float64) eventstore.Position {
 	w.Helper()
 	recorded := w.record(client, "matches-"+string(client)+"-"+string(user), event.MatchComputed{
 		User: user, MatchedUser: matched, Score: score, Percentile: 100 * score,
@@ -193,13 +193,13 @@ func (w *world) match(client id.Client, user, matched id.User, score float64) ev
 	return recorded[0].Position
 }
 
-func (w *world) interact(client id.Client, user, item id.User, kind string, position int) {
+func (w *fixture) interact(client id.Client, user, item id.User, kind string, position int) {
 	w.Helper()
 	w.record(client, fmt.Sprintf("interactions-%s-%s-%s", client, user, item),
 		event.InteractionRecorded{User: user, Item: string(item), Kind: kind, Impression: fmt.Sprint("f.", position), Position: position})
 }
 
-func (w *world) signUp(client id.Client, name string) id.Member {
+func (w *fixture) signUp(client id.Client, name string) id.Member {
 	w.Helper()
 	member := id.Next[id.Member](w.ids)
 	w.record(client, "client-"+string(client),
@@ -214,7 +214,7 @@ func addedMember(member id.Member, role string) event.MemberAdded {
 	}
 }
 
-func (w *world) issue(client id.Client, raw string) id.Key {
+func (w *fixture) issue(client id.Client, raw string) id.Key {
 	w.Helper()
 	key, hash := id.Next[id.Key](w.ids), sha256.Sum256([]byte(raw))
 	w.record(client, "apikey-"+string(client)+"-"+string(key), event.APIKeyIssued{
@@ -223,12 +223,12 @@ func (w *world) issue(client id.Client, raw string) id.Key {
 	return key
 }
 
-func (w *world) revoke(client id.Client, key id.Key) {
+func (w *fixture) revoke(client id.Client, key id.Key) {
 	w.Helper()
 	w.record(client, "apikey-"+string(client)+"-"+string(key), event.APIKeyRevoked{Key: key})
 }
 
-func (w *world) subscribe(client id.Client, url string) id.Webhook {
+func (w *fixture) subscribe(client id.Client, url string) id.Webhook {
 	w.Helper()
 	webhook := id.Next[id.Webhook](w.ids)
 	w.webhook(client, webhook, event.WebhookSubscribed{
@@ -237,24 +237,24 @@ func (w *world) subscribe(client id.Client, url string) id.Webhook {
 	return webhook
 }
 
-func (w *world) webhook(client id.Client, webhook id.Webhook, events ...event.Event) {
+func (w *fixture) webhook(client id.Client, webhook id.Webhook, events ...event.Event) {
 	w.Helper()
 	w.record(client, "webhook-"+string(client)+"-"+string(webhook), events...)
 }
 
-func (w *world) define(client id.Client, name string) id.ConsentLayer {
+func (w *fixture) define(client id.Client, name string) id.ConsentLayer {
 	w.Helper()
 	layer := id.Next[id.ConsentLayer](w.ids)
 	w.layer(client, layer, event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: []string{"age"}})
 	return layer
 }
 
-func (w *world) layer(client id.Client, layer id.ConsentLayer, e event.Event) {
+func (w *fixture) layer(client id.Client, layer id.ConsentLayer, e event.Event) {
 	w.Helper()
 	w.record(client, "layer-"+string(client)+"-"+string(layer), e)
 }
 
-func (w *world) grant(client id.Client, layer id.ConsentLayer, user id.User, granted bool) {
+func (w *fixture) grant(client id.Client, layer id.ConsentLayer, user id.User, granted bool) {
 	w.Helper()
 	var e event.Event = event.ConsentWithdrawn{Layer: layer, User: user}
 	if granted {
@@ -264,7 +264,7 @@ func (w *world) grant(client id.Client, layer id.ConsentLayer, user id.User, gra
 }
 
 // history is the whole log, decoded.
-func (w *world) history() []eventstore.Recorded {
+func (w *fixture) history() []eventstore.Recorded {
 	w.Helper()
 	records, err := w.log.Store.ReadAll(w.Context(), eventstore.Start, 1000)
 	if err != nil {
@@ -280,7 +280,7 @@ func (w *world) history() []eventstore.Recorded {
 	return history
 }
 
-func (w *world) users() projections.Users { return projections.Users{Reader: w.reader} }
+func (w *fixture) users() projections.Users { return projections.Users{Reader: w.reader} }
 
 // wantFault checks that an error is a fault of a code.
 func wantFault(t testing.TB, code string, err error) {

@@ -26,9 +26,9 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// stand is where things are measured: a private PostgreSQL, flushing as in
+// fixture is where things are measured: a private PostgreSQL, flushing as in
 // production, with the servers that were started on it.
-type stand struct {
+type fixture struct {
 	o       options
 	say     io.Writer
 	dir     string
@@ -36,13 +36,13 @@ type stand struct {
 	servers []*server
 }
 
-// build starts the database on disk. Tear the stand down in any case.
-func build(ctx context.Context, o options, say io.Writer) (*stand, error) {
+// build starts the database on disk. Tear it down in any case.
+func build(ctx context.Context, o options, say io.Writer) (*fixture, error) {
 	dir, err := os.MkdirTemp("/var/tmp", "kindred-bench-") // on disk where /tmp may not be
 	if err != nil {
 		return nil, err
 	}
-	s := &stand{o: o, say: say, dir: dir}
+	s := &fixture{o: o, say: say, dir: dir}
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the database's own account walks through
 		return s, err
 	}
@@ -58,7 +58,7 @@ const fillSegment = `SELECT pg_logical_emit_message(false, 'bench', ''), pg_swit
 // wearIn brings the write-ahead log to where that of a database is that has
 // worked for a while: segments that were used are used again. To make them
 // costs more than to write what is measured, and every few megabytes at that.
-func (s *stand) wearIn(ctx context.Context) error {
+func (s *fixture) wearIn(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.local.URL())
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *stand) wearIn(ctx context.Context) error {
 
 // rest lets a server's database clean up and write down what it was filled
 // with, which is not what is to be measured next.
-func (s *stand) rest(ctx context.Context, of *server) error {
+func (s *fixture) rest(ctx context.Context, of *server) error {
 	conn, err := pgx.Connect(ctx, of.database)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func checkpoint(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-func (s *stand) tearDown(ctx context.Context) error {
+func (s *fixture) tearDown(ctx context.Context) error {
 	var wrong []error
 	for _, server := range slices.Backward(s.servers) {
 		wrong = append(wrong, server.stop())
@@ -103,7 +103,7 @@ func (s *stand) tearDown(ctx context.Context) error {
 }
 
 // database makes a database and returns its URL.
-func (s *stand) database(ctx context.Context, name string) (string, error) {
+func (s *fixture) database(ctx context.Context, name string) (string, error) {
 	at, err := url.Parse(s.local.URL())
 	if err != nil {
 		return "", err
@@ -132,7 +132,7 @@ func (s *server) PID() int { return s.cmd.Process.Pid }
 
 // kindred starts the binary as an operator would, on a database of its own,
 // with nothing but the rate limit turned off.
-func (s *stand) kindred(ctx context.Context, name string) (*server, error) {
+func (s *fixture) kindred(ctx context.Context, name string) (*server, error) {
 	database, err := s.database(ctx, name)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (s *stand) kindred(ctx context.Context, name string) (*server, error) {
 }
 
 // serve starts the binary with a data directory of that name.
-func (s *stand) serve(ctx context.Context, name string, env ...string) (*server, error) {
+func (s *fixture) serve(ctx context.Context, name string, env ...string) (*server, error) {
 	addr, err := freeAddress(ctx)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (s *stand) serve(ctx context.Context, name string, env ...string) (*server,
 }
 
 // bare starts this very program as the ceiling.
-func (s *stand) bare(ctx context.Context, database string) (*server, error) {
+func (s *fixture) bare(ctx context.Context, database string) (*server, error) {
 	addr, err := freeAddress(ctx)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (s *stand) bare(ctx context.Context, database string) (*server, error) {
 }
 
 // start starts a server and returns once it is ready.
-func (s *stand) start(ctx context.Context, name, addr string, cmd *exec.Cmd, env ...string) (*server, error) {
+func (s *fixture) start(ctx context.Context, name, addr string, cmd *exec.Cmd, env ...string) (*server, error) {
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who end it in order
 	var log *os.File

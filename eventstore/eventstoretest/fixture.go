@@ -17,8 +17,8 @@ import (
 	"kindred/eventstore"
 )
 
-// trial is one test on one log.
-type trial struct {
+// fixture is one test on one log.
+type fixture struct {
 	*testing.T
 	Harness
 	*maker
@@ -27,9 +27,9 @@ type trial struct {
 	start eventstore.Position // the head when the test began
 }
 
-func begin(ctx context.Context, t *testing.T, open func(testing.TB) Harness) *trial {
+func begin(ctx context.Context, t *testing.T, open func(testing.TB) Harness) *fixture {
 	t.Helper()
-	x := &trial{T: t, Harness: open(t), maker: newMaker(), ctx: ctx, open: open}
+	x := &fixture{T: t, Harness: open(t), maker: newMaker(), ctx: ctx, open: open}
 	head, err := x.Store.Head(ctx)
 	if err != nil {
 		t.Fatalf("head: %v", err)
@@ -39,7 +39,7 @@ func begin(ctx context.Context, t *testing.T, open func(testing.TB) Harness) *tr
 }
 
 // stores gives n stores on the log: of several processes, where that can be.
-func (x *trial) stores(n int) []eventstore.Store {
+func (x *fixture) stores(n int) []eventstore.Store {
 	x.Helper()
 	stores := []eventstore.Store{x.Store}
 	for len(stores) < n {
@@ -52,7 +52,7 @@ func (x *trial) stores(n int) []eventstore.Store {
 	return stores
 }
 
-func (x *trial) append(stream eventstore.Stream, expected eventstore.Revision, events ...eventstore.Proposed) eventstore.Appended {
+func (x *fixture) append(stream eventstore.Stream, expected eventstore.Revision, events ...eventstore.Proposed) eventstore.Appended {
 	x.Helper()
 	appended, err := x.Store.Append(x.ctx, stream, expected, events)
 	if err != nil {
@@ -62,7 +62,7 @@ func (x *trial) append(stream eventstore.Stream, expected eventstore.Revision, e
 }
 
 // wantConflict appends what must be refused.
-func (x *trial) wantConflict(stream eventstore.Stream, expected, actual eventstore.Revision, events ...eventstore.Proposed) {
+func (x *fixture) wantConflict(stream eventstore.Stream, expected, actual eventstore.Revision, events ...eventstore.Proposed) {
 	x.Helper()
 	_, err := x.Store.Append(x.ctx, stream, expected, events)
 	var conflict *eventstore.ConflictError
@@ -74,7 +74,7 @@ func (x *trial) wantConflict(stream eventstore.Stream, expected, actual eventsto
 	}
 }
 
-func (x *trial) readStream(stream eventstore.Stream, from eventstore.Revision, limit int) []eventstore.Record {
+func (x *fixture) readStream(stream eventstore.Stream, from eventstore.Revision, limit int) []eventstore.Record {
 	x.Helper()
 	records, err := x.Store.ReadStream(x.ctx, stream, from, limit)
 	if err != nil {
@@ -83,7 +83,7 @@ func (x *trial) readStream(stream eventstore.Stream, from eventstore.Revision, l
 	return records
 }
 
-func (x *trial) readBack(stream eventstore.Stream, from eventstore.Revision, limit int) []eventstore.Record {
+func (x *fixture) readBack(stream eventstore.Stream, from eventstore.Revision, limit int) []eventstore.Record {
 	x.Helper()
 	records, err := x.Store.ReadBack(x.ctx, stream, from, limit)
 	if err != nil {
@@ -93,7 +93,7 @@ func (x *trial) readBack(stream eventstore.Stream, from eventstore.Revision, lim
 }
 
 // readAll reads everything after a position, in pages.
-func (x *trial) readAll(after eventstore.Position, page int) []eventstore.Record {
+func (x *fixture) readAll(after eventstore.Position, page int) []eventstore.Record {
 	x.Helper()
 	var all []eventstore.Record
 	for {
@@ -112,7 +112,7 @@ func (x *trial) readAll(after eventstore.Position, page int) []eventstore.Record
 	}
 }
 
-func (x *trial) head() eventstore.Position {
+func (x *fixture) head() eventstore.Position {
 	x.Helper()
 	head, err := x.Store.Head(x.ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (x *trial) head() eventstore.Position {
 	return head
 }
 
-func (x *trial) subscribe(store eventstore.Store, after eventstore.Position) eventstore.Subscription {
+func (x *fixture) subscribe(store eventstore.Store, after eventstore.Position) eventstore.Subscription {
 	x.Helper()
 	s, err := store.Subscribe(x.ctx, after)
 	if err != nil {
@@ -136,7 +136,7 @@ func (x *trial) subscribe(store eventstore.Store, after eventstore.Position) eve
 }
 
 // catchUp takes what a subscription tells until it says that it has caught up.
-func (x *trial) catchUp(s eventstore.Subscription, limit int) []eventstore.Record {
+func (x *fixture) catchUp(s eventstore.Subscription, limit int) []eventstore.Record {
 	x.Helper()
 	var all []eventstore.Record
 	for {
@@ -155,7 +155,7 @@ func (x *trial) catchUp(s eventstore.Subscription, limit int) []eventstore.Recor
 }
 
 // await takes what a subscription tells until it has told want records.
-func (x *trial) await(s eventstore.Subscription, want int) []eventstore.Record {
+func (x *fixture) await(s eventstore.Subscription, want int) []eventstore.Record {
 	x.Helper()
 	var all []eventstore.Record
 	for len(all) < want {
@@ -166,7 +166,7 @@ func (x *trial) await(s eventstore.Subscription, want int) []eventstore.Record {
 
 // wantEvents compares records with what was appended to a stream from a
 // revision on.
-func (x *trial) wantEvents(got []eventstore.Record, stream eventstore.Stream, from eventstore.Revision, events ...eventstore.Proposed) {
+func (x *fixture) wantEvents(got []eventstore.Record, stream eventstore.Stream, from eventstore.Revision, events ...eventstore.Proposed) {
 	x.Helper()
 	want := make([]eventstore.Record, len(events))
 	for i, e := range events {
@@ -179,7 +179,7 @@ func (x *trial) wantEvents(got []eventstore.Record, stream eventstore.Stream, fr
 }
 
 // sameRecords compares records together with their positions.
-func (x *trial) sameRecords(what string, want, got []eventstore.Record) {
+func (x *fixture) sameRecords(what string, want, got []eventstore.Record) {
 	x.Helper()
 	if len(got) != len(want) {
 		x.Fatalf("%s: got %d records, want %d", what, len(got), len(want))

@@ -24,8 +24,8 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// world is a log, its keys and a clock, which any number of processes share.
-type world struct {
+// fixture is a log, its keys and a clock, which any number of processes share.
+type fixture struct {
 	store   *memstore.Store
 	keys    *seal.Memory
 	master  seal.MasterKeys
@@ -41,7 +41,7 @@ type world struct {
 }
 
 // countWebhooks counts the subscriptions of a client by reading the log.
-func (w *world) countWebhooks(ctx context.Context, client id.Client) (n int, err error) {
+func (w *fixture) countWebhooks(ctx context.Context, client id.Client) (n int, err error) {
 	records, err := w.store.ReadAll(ctx, eventstore.Start, 1_000_000)
 	for _, r := range records {
 		switch {
@@ -55,7 +55,7 @@ func (w *world) countWebhooks(ctx context.Context, client id.Client) (n int, err
 	return n, err
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	text, err := seal.GenerateMasterKey(rand.Reader)
 	if err != nil {
@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{
+	w := &fixture{
 		store: memstore.New("test"), keys: seal.NewMemory(), master: master,
 		matcher: &matcher{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 	}
@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // process is a process of its own, with caches of its own.
-func (w *world) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
+func (w *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Commands {
 	vault := seal.New(keys, w.master, rand.Reader)
 	vault.Now = w.clock
 	return w.spending(&commands.Commands{
@@ -146,7 +146,7 @@ func (k keysInLog) Before(ctx context.Context, client id.Client, key id.Key) (in
 }
 
 // erasures notes who is erased while an import is open.
-type erasures struct{ *world }
+type erasures struct{ *fixture }
 
 // Note notes an erasure.
 func (e erasures) Note(_ context.Context, _ id.Client, lookup []byte) error {
@@ -170,7 +170,7 @@ func (e erasures) Since(_ context.Context, _ id.Client, _ id.Import, lookups [][
 }
 
 // accept opens an import.
-func (w *world) accept(call commands.Call) commands.Call {
+func (w *fixture) accept(call commands.Call) commands.Call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.erased = map[string]bool{}
@@ -178,7 +178,7 @@ func (w *world) accept(call commands.Call) commands.Call {
 	return call
 }
 
-func (w *world) clock() time.Time {
+func (w *fixture) clock() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(time.Microsecond)
@@ -186,21 +186,21 @@ func (w *world) clock() time.Time {
 }
 
 // later moves the clock on, beyond every cache and every grace.
-func (w *world) later() {
+func (w *fixture) later() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(time.Hour)
 }
 
 // jump moves the clock on, or back.
-func (w *world) jump(by time.Duration) {
+func (w *fixture) jump(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(by)
 }
 
 // client signs a company up.
-func (w *world) client(t *testing.T, email string) (commands.Account, commands.Call) {
+func (w *fixture) client(t *testing.T, email string) (commands.Account, commands.Call) {
 	t.Helper()
 	a, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: email, Password: "secret", CompanyName: "Acme"})
 	if err != nil {
@@ -210,7 +210,7 @@ func (w *world) client(t *testing.T, email string) (commands.Account, commands.C
 }
 
 // records reads the whole log.
-func (w *world) records(t *testing.T) (all []eventstore.Recorded) {
+func (w *fixture) records(t *testing.T) (all []eventstore.Recorded) {
 	t.Helper()
 	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
 	if err != nil {
@@ -227,7 +227,7 @@ func (w *world) records(t *testing.T) (all []eventstore.Recorded) {
 }
 
 // length is how many events the log holds.
-func (w *world) length(t *testing.T) int {
+func (w *fixture) length(t *testing.T) int {
 	t.Helper()
 	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
 	if err != nil {
@@ -237,7 +237,7 @@ func (w *world) length(t *testing.T) int {
 }
 
 // count says how many events of a type the log holds.
-func (w *world) count(t *testing.T, name string) (n int) {
+func (w *fixture) count(t *testing.T, name string) (n int) {
 	t.Helper()
 	for _, r := range w.records(t) {
 		if r.Type == name {
@@ -248,7 +248,7 @@ func (w *world) count(t *testing.T, name string) (n int) {
 }
 
 // OpenSince implements [policies.OpenClaims] by reading the log.
-func (w *world) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
+func (w *fixture) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
 	records, err := w.store.ReadAll(ctx, eventstore.Start, 1_000_000)
 	var open []eventstore.Stream
 	last := map[eventstore.Stream]eventstore.Record{}
@@ -264,7 +264,7 @@ func (w *world) OpenSince(ctx context.Context, before time.Time, limit int) ([]e
 }
 
 // sweep settles what is open, in a process of its own.
-func (w *world) sweep(ctx context.Context, c *commands.Commands) error {
+func (w *fixture) sweep(ctx context.Context, c *commands.Commands) error {
 	p := policies.Policies{
 		Commands: c, Claims: w, Logger: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return w.clock().Add(time.Hour) },
@@ -273,7 +273,7 @@ func (w *world) sweep(ctx context.Context, c *commands.Commands) error {
 }
 
 // driveOn does what the policies do after a crash, until nothing is left.
-func (w *world) driveOn(t *testing.T) {
+func (w *fixture) driveOn(t *testing.T) {
 	t.Helper()
 	w.later()
 	for _, r := range w.records(t) {
@@ -294,7 +294,7 @@ func (w *world) driveOn(t *testing.T) {
 }
 
 // check holds the log against what must be true once the policies have run.
-func (w *world) check(t *testing.T) {
+func (w *fixture) check(t *testing.T) {
 	t.Helper()
 	claims, clients := map[eventstore.Stream]*domain.Claim{}, map[id.Client]*domain.Client{}
 	held := map[eventstore.Stream]domain.Holder{} // what clients and members say they hold
@@ -365,7 +365,7 @@ func (w *world) check(t *testing.T) {
 	}
 }
 
-func (w *world) hold(t *testing.T, held map[eventstore.Stream]domain.Holder, kind, value string, h domain.Holder) {
+func (w *fixture) hold(t *testing.T, held map[eventstore.Stream]domain.Holder, kind, value string, h domain.Holder) {
 	t.Helper()
 	keyed, err := w.log.Vault.Index(t.Context(), "", kind, value)
 	if err != nil {
