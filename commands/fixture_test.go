@@ -402,6 +402,10 @@ func (m *matcher) Pair(_ context.Context, _ id.Client, user, other id.User, _ ev
 }
 
 // Like is a tenth less for each byte of the traits.
+func (m *matcher) Under(context.Context, id.Client, id.User, event.Within, map[string]event.TraitOverride, int) ([]event.MatchComputed, bool, error) {
+	return nil, true, nil
+}
+
 func (m *matcher) Like(_ context.Context, _ id.Client, traits json.RawMessage, _ id.User) (float64, bool, error) {
 	return 1 - float64(len(traits))/10, true, nil
 }

@@ -27,6 +27,11 @@ type Matcher interface {
 	// Like scores a user as if it had other traits, a JSON object; 0 where the
 	// two are no match.
 	Like(ctx context.Context, client id.Client, traits json.RawMessage, other id.User) (score float64, ok bool, err error)
+	// Under returns the best matches of a user as they would be under other decisions
+	// about traits, without percentiles. ok is false where these read what is not
+	// compared now.
+	Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+		found []event.MatchComputed, ok bool, err error)
 }
 
 // ComputeMatches asks for the matches of a user.

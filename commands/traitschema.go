@@ -30,6 +30,50 @@ func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.Raw
 		})
 }
 
+// PreviewTraits asks what another decision about traits would do to the matches of a user.
+type PreviewTraits struct {
+	User  UserRef
+	Patch json.RawMessage // as that of OverrideTraits
+	Limit int
+	Layer id.ConsentLayer // as of ComputeMatches
+}
+
+// PreviewTraits returns the best matches of a user by what is decided, and by what would
+// be. It records nothing.
+// Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, invalid, population_too_large,
+// quarantined, stale, user_unknown.
+func (c *Commands) PreviewTraits(ctx context.Context, call Call, in PreviewTraits) (before, after []event.MatchComputed, err error) {
+	l, err := c.decisions(call.Client)(ctx, eventstore.TraitSchemaStream(call.Client), eventstore.End)
+	if err != nil {
+		return nil, nil, err
+	}
+	decided := fold[domain.TraitSchema](l.history)
+	overrides, err := mergeOverrides(decided.Overrides, in.Patch)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := decided.Override(overrides); err != nil {
+		return nil, nil, err
+	}
+	user, err := c.FindUser(ctx, call.Client, in.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	within, err := c.within(ctx, call.Client, user, in.Layer)
+	if err != nil {
+		return nil, nil, err
+	}
+	if before, err = c.Matcher.Top(ctx, call.Client, user, within, in.Limit); err != nil {
+		return nil, nil, err
+	}
+	after, ok, err := c.Matcher.Under(ctx, call.Client, user, within, overrides, in.Limit)
+	if err == nil && !ok {
+		err = fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "reads what is not compared yet: another type, or a trait that takes no part now; " +
+			"that can be seen once it is decided"})
+	}
+	return before, after, err
+}
+
 // schemaPage is how many events of a trait schema, which may be large, are read
 // at once.
 const schemaPage = 32

@@ -3227,6 +3227,15 @@ type Pacing struct {
 // Example: 97.5
 type Percentile = float64
 
+// PreviewedTraits The best matches of a user, by what is decided now and by what would be.
+type PreviewedTraits struct {
+	// After The best first, without percentiles.
+	After []ComputedMatch `json:"after"`
+
+	// Before The best first.
+	Before []ComputedMatch `json:"before"`
+}
+
 // Problem RFC 9457.
 type Problem struct {
 	// Code A stable machine word.
@@ -3755,6 +3764,47 @@ type Trait struct {
 // TraitReason Why it takes no part.
 type TraitReason string
 
+// TraitBin The share of the values from an edge up to, but without, another.
+type TraitBin struct {
+	// From Null is all below `to`.
+	//
+	// Example: 20
+	From *float64 `json:"from"`
+
+	// Share Of those who have the trait.
+	//
+	// Example: 0.18
+	Share float64 `json:"share"`
+
+	// To Null is all from `from` on.
+	//
+	// Example: 25
+	To *float64 `json:"to"`
+}
+
+// TraitDistribution How the users' values of a trait are spread.
+type TraitDistribution struct {
+	// Bins Of a number, or of a date in days since 1970-01-01: 22 at most, in order.
+	Bins []TraitBin `json:"bins"`
+
+	// Coverage The share of the users who have it.
+	Coverage float64 `json:"coverage"`
+
+	// Path The trait's path.
+	//
+	// Example: age
+	Path string `json:"path"`
+
+	// Sensitive It is data of a special category.
+	Sensitive bool `json:"sensitive"`
+
+	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.
+	Type TraitType `json:"type"`
+
+	// Values Of the other types: 50 at most, the most frequent first.
+	Values []TraitValue `json:"values"`
+}
+
 // TraitDrift How much one trait has changed.
 type TraitDrift struct {
 	// Limit Above which it has drifted.
@@ -3812,6 +3862,19 @@ type TraitSchema struct {
 // TraitType `excluded` is what cannot be compared: free text, identifiers, mixed types.
 type TraitType string
 
+// TraitValue How many have a value, or hold it in their set.
+type TraitValue struct {
+	// Share Of those who have the trait.
+	//
+	// Example: 0.31
+	Share float64 `json:"share"`
+
+	// Value The value.
+	//
+	// Example: pro
+	Value string `json:"value"`
+}
+
 // TraitWeight How much it counts; 1 by default.
 //
 // Example: 1
@@ -3828,6 +3891,25 @@ type TraitsChange struct {
 	//
 	// Example: {"health.blood_type":null,"income":{"weight":3},"notes":{"ignore":true}}
 	Traits json.RawMessage `json:"traits"`
+}
+
+// TraitsPreview Decisions to try out, and on whom.
+type TraitsPreview struct {
+	// ConsentLayerID Looks only at users who have granted this layer, and only at its traits: as for matches.
+	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
+
+	// Limit How many matches at most; 10 where it is left out.
+	Limit *int `json:"limit,omitempty"`
+
+	// Traits By path, at most 256; `null` takes a decision back.
+	//
+	// Example: {"income":{"weight":3},"notes":{"ignore":true}}
+	Traits json.RawMessage `json:"traits"`
+
+	// UserID Whose matches, `usr_…` or `ext:…`.
+	//
+	// Example: ext:customer-4711
+	UserID string `json:"user_id"`
 }
 
 // User `traits` is left out for a token that may not `read`.
@@ -4539,6 +4621,9 @@ type WithdrawConsentsJSONRequestBody = ConsentsChange
 // ChangeTraitsJSONRequestBody defines body for ChangeTraits for application/json ContentType.
 type ChangeTraitsJSONRequestBody = TraitsChange
 
+// PreviewTraitsJSONRequestBody defines body for PreviewTraits for application/json ContentType.
+type PreviewTraitsJSONRequestBody = TraitsPreview
+
 // CreateUserJSONRequestBody defines body for CreateUser for application/json ContentType.
 type CreateUserJSONRequestBody = NewUser
 
@@ -4960,6 +5045,12 @@ type ServerInterface interface {
 	// ChangeTraits Decide about traits
 	// (PATCH /api/v1/traits)
 	ChangeTraits(w http.ResponseWriter, r *http.Request)
+	// PreviewTraits See what a decision about traits would do
+	// (POST /api/v1/traits/preview)
+	PreviewTraits(w http.ResponseWriter, r *http.Request)
+	// GetTraitDistribution See how the users' values of a trait are spread
+	// (GET /api/v1/traits/{path}/distribution)
+	GetTraitDistribution(w http.ResponseWriter, r *http.Request, path string)
 	// ListUsers List end users
 	// (GET /api/v1/users)
 	ListUsers(w http.ResponseWriter, r *http.Request, params ListUsersParams)
@@ -7473,6 +7564,46 @@ func (siw *ServerInterfaceWrapper) ChangeTraits(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// PreviewTraits operation middleware
+func (siw *ServerInterfaceWrapper) PreviewTraits(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PreviewTraits(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTraitDistribution operation middleware
+func (siw *ServerInterfaceWrapper) GetTraitDistribution(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "path" -------------
+	var path string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "path", mux.Vars(r)["path"], &path, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "path", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTraitDistribution(w, r, path)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListUsers operation middleware
 func (siw *ServerInterfaceWrapper) ListUsers(w http.ResponseWriter, r *http.Request) {
 
@@ -8137,6 +8268,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/statistics", wrapper.GetStatistics).Methods(http.MethodGet).Name("GET /api/v1/statistics")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
 	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
+	r.HandleFunc("/api/v1/traits/preview", wrapper.PreviewTraits).Methods(http.MethodPost).Name("POST /api/v1/traits/preview")
+	r.HandleFunc("/api/v1/traits/{path}/distribution", wrapper.GetTraitDistribution).Methods(http.MethodGet).Name("GET /api/v1/traits/{path}/distribution")
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
 	r.HandleFunc("/api/v1/users", wrapper.CreateUser).Methods(http.MethodPost).Name("POST /api/v1/users")
 	r.HandleFunc("/api/v1/users/import", wrapper.ImportUsers).Methods(http.MethodPost).Name("POST /api/v1/users/import")
@@ -9938,6 +10071,50 @@ func (response ChangeTraits200JSONResponse) VisitChangeTraitsResponse(w http.Res
 	return err
 }
 
+type PreviewTraitsRequestObject struct {
+	Body *PreviewTraitsJSONRequestBody
+}
+
+type PreviewTraitsResponseObject interface {
+	VisitPreviewTraitsResponse(w http.ResponseWriter) error
+}
+
+type PreviewTraits200JSONResponse PreviewedTraits
+
+func (response PreviewTraits200JSONResponse) VisitPreviewTraitsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTraitDistributionRequestObject struct {
+	Path string `json:"path"`
+}
+
+type GetTraitDistributionResponseObject interface {
+	VisitGetTraitDistributionResponse(w http.ResponseWriter) error
+}
+
+type GetTraitDistribution200JSONResponse TraitDistribution
+
+func (response GetTraitDistribution200JSONResponse) VisitGetTraitDistributionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListUsersRequestObject struct {
 	Params ListUsersParams
 }
@@ -10592,6 +10769,12 @@ type StrictServerInterface interface {
 	// ChangeTraits Decide about traits
 	// (PATCH /api/v1/traits)
 	ChangeTraits(ctx context.Context, request ChangeTraitsRequestObject) (ChangeTraitsResponseObject, error)
+	// PreviewTraits See what a decision about traits would do
+	// (POST /api/v1/traits/preview)
+	PreviewTraits(ctx context.Context, request PreviewTraitsRequestObject) (PreviewTraitsResponseObject, error)
+	// GetTraitDistribution See how the users' values of a trait are spread
+	// (GET /api/v1/traits/{path}/distribution)
+	GetTraitDistribution(ctx context.Context, request GetTraitDistributionRequestObject) (GetTraitDistributionResponseObject, error)
 	// ListUsers List end users
 	// (GET /api/v1/users)
 	ListUsers(ctx context.Context, request ListUsersRequestObject) (ListUsersResponseObject, error)
@@ -12430,6 +12613,63 @@ func (sh *strictHandler) ChangeTraits(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ChangeTraitsResponseObject); ok {
 		if err := validResponse.VisitChangeTraitsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PreviewTraits operation middleware
+func (sh *strictHandler) PreviewTraits(w http.ResponseWriter, r *http.Request) {
+	var request PreviewTraitsRequestObject
+
+	var body PreviewTraitsJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewTraits(ctx, request.(PreviewTraitsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewTraits")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PreviewTraitsResponseObject); ok {
+		if err := validResponse.VisitPreviewTraitsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTraitDistribution operation middleware
+func (sh *strictHandler) GetTraitDistribution(w http.ResponseWriter, r *http.Request, path string) {
+	var request GetTraitDistributionRequestObject
+
+	request.Path = path
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTraitDistribution(ctx, request.(GetTraitDistributionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTraitDistribution")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTraitDistributionResponseObject); ok {
+		if err := validResponse.VisitGetTraitDistributionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

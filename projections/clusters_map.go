@@ -150,17 +150,13 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 	if err != nil {
 		return RunMap{}, err
 	}
-	overrides := make(map[string]traits.Override, len(decided))
-	for path, o := range decided {
-		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
-	}
 	schema := traits.InferSampled(func(yield func(string, traits.Flat) bool) {
 		for _, d := range drawn {
 			if flat, there := flats[d.User]; there && !yield(string(d.User), flat) {
 				return
 			}
 		}
-	}, overrides)
+	}, overridesOf(decided))
 	encoder := schema.Encoder(run.CreatedAt)
 	points := clustering.Points{Dims: len(encoder.Dimensions())}
 	drawn = slices.DeleteFunc(drawn, func(d drawnMember) bool { _, there := flats[d.User]; return !there })

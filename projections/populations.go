@@ -86,6 +86,7 @@ func getOrAdd[K comparable, V any](memory *lru.Cache[K, V], key K, fresh V) V {
 // scope is what a comparison may look at.
 type scope struct {
 	users        *matching.Population
+	schema       traits.Schema
 	version      int // of the schema
 	distribution matching.Distribution
 	permit       func(path string) bool // nil: every trait
@@ -115,6 +116,38 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 		matches[i].Layer = within.Layer
 	}
 	return matches, nil
+}
+
+// Under returns the best matches of a user as they would be under other decisions about
+// traits, without percentiles. ok is false where these read what is not compared now.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+	matches []event.MatchComputed, ok bool, err error,
+) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil {
+		return nil, false, err
+	}
+	schema, ok := s.schema.Decide(overridesOf(decisions))
+	if !ok {
+		return nil, false, nil
+	}
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+		query.Keep = s.layer.has
+	}
+	found, ok, err := s.users.Under(schema, query)
+	if err != nil || !ok {
+		return nil, ok, notThere(err)
+	}
+	for _, m := range found {
+		computed := s.computed(user, m)
+		computed.Percentile, computed.Layer = 0, within.Layer
+		matches = append(matches, computed)
+	}
+	return matches, true, nil
 }
 
 // Pair compares two users. ok is false where they are no match, or the other
@@ -162,7 +195,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 	if err != nil {
 		return s, err
 	}
-	s.users, s.version, s.distribution = now.users, now.schema.Version, *now.distribution
+	s.users, s.schema, s.version, s.distribution = now.users, now.schema, now.schema.Version, *now.distribution
 	if within.Layer == "" {
 		return s, nil
 	}

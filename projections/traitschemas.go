@@ -1,14 +1,18 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/traits"
 	"kindred/eventstore"
@@ -196,6 +200,15 @@ func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema
 	return s, nil
 }
 
+// overridesOf are decisions as they are recorded, for those who infer and decide.
+func overridesOf(decisions map[string]event.TraitOverride) map[string]traits.Override {
+	overrides := make(map[string]traits.Override, len(decisions))
+	for path, o := range decisions {
+		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
+	}
+	return overrides
+}
+
 // whyNot says why a trait takes no part in matches; empty where it does.
 func whyNot(t traits.Trait) string {
 	switch {
@@ -211,4 +224,129 @@ func whyNot(t traits.Trait) string {
 		return "always_the_same"
 	}
 	return ""
+}
+
+// Distribution is how the users' values of a trait are spread. It singles out nobody:
+// each part holds traits.MinHolders users at least, and a sensitive trait has none.
+type Distribution struct {
+	Trait
+	Bins   []Bin   // of numbers and dates that take part in matches, in order
+	Shares []Share // of values of the other types, the most frequent first
+}
+
+// Bin is the share of the values in [From, To); nil is without an end.
+type Bin struct {
+	From, To *float64
+	Share    float64
+}
+
+// Share is how many of those who have the trait have a value, or hold it in their set.
+type Share struct {
+	Value string
+	Share float64
+}
+
+const (
+	// limit: models | bins of a trait's distribution | {maxBins}
+	maxBins = 20
+	// limit: models | values of a trait's distribution | {maxValues}
+	maxValues = 50
+)
+
+// Distribution returns how the values of a trait are spread, or fails with a fault of
+// kind Missing.
+// Faults: building, busy, population_too_large, quarantined, stale, trait_unknown.
+func (p *Populations) Distribution(ctx context.Context, client id.Client, path string) (d Distribution, err error) {
+	s, err := p.Schema(ctx, client)
+	if err != nil {
+		return d, err
+	}
+	i := slices.IndexFunc(s.Traits, func(t Trait) bool { return t.Path == path })
+	if i < 0 {
+		return d, fault.New(fault.Missing, "trait_unknown", "Nothing was learnt of such a trait.")
+	}
+	d.Trait = s.Traits[i]
+	if d.Sensitive {
+		return d, nil
+	}
+	now, err := p.current(ctx, client)
+	if err != nil {
+		return d, err
+	}
+	d.Bins = binned(now.users.Numbers(path))
+	counts, of := now.users.Levels(path), 0
+	for _, n := range counts {
+		of += n
+	}
+	if i := slices.IndexFunc(now.schema.Traits, func(t traits.Trait) bool { return t.Path == path }); i >= 0 && counts == nil {
+		counts, of = map[string]int{}, now.schema.Traits[i].Known // of the sample, as sets are kept by hash
+		for _, level := range now.schema.Traits[i].Shared() {
+			counts[level.Name] = level.Count
+		}
+	}
+	for value, n := range counts {
+		if n >= traits.MinHolders {
+			d.Shares = append(d.Shares, Share{value, float64(n) / float64(of)})
+		}
+	}
+	slices.SortFunc(d.Shares, func(a, b Share) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Value, b.Value)) })
+	d.Shares = d.Shares[:min(len(d.Shares), maxValues)]
+	return d, nil
+}
+
+// binned spreads values over bins whose edges are round, so that none is anybody's
+// value. Neighbours that hold few go together.
+func binned(values []float64) (bins []Bin) {
+	if len(values) < traits.MinHolders {
+		return nil
+	}
+	slices.Sort(values)
+	low, high := values[len(values)/100], values[len(values)-1-len(values)/100]
+	step := roundStep((high - low) / maxBins)
+	if step == 0 {
+		return []Bin{{Share: 1}}
+	}
+	var edges []float64
+	for n := math.Floor(low/step) + 1; n*step <= high; n++ {
+		edges = append(edges, n*step) // maxBins and one at most
+	}
+	counts := make([]int, len(edges)+1)
+	for _, x := range values {
+		at, on := slices.BinarySearch(edges, x)
+		if on {
+			at++
+		}
+		counts[at]++
+	}
+	var from *float64
+	held, left := 0, len(values)
+	for i, n := range counts {
+		held, left = held+n, left-n
+		if left > 0 && (held < traits.MinHolders || left < traits.MinHolders) {
+			continue
+		}
+		bin := Bin{From: from, Share: float64(held) / float64(len(values))}
+		if left > 0 {
+			bin.To = &edges[i]
+		}
+		bins = append(bins, bin)
+		if from, held = bin.To, 0; left == 0 {
+			break
+		}
+	}
+	return bins
+}
+
+// roundStep is the least of 1, 2 and 5 times a power of ten that is not below x; 0 for 0.
+func roundStep(x float64) float64 {
+	if !(x > 0) || math.IsInf(x, 0) {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, times := range []float64{1, 2, 5} {
+		if times*unit >= x {
+			return times * unit
+		}
+	}
+	return 10 * unit
 }

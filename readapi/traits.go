@@ -19,6 +19,24 @@ func (a *API) GetTraits(ctx context.Context, _ httpapi.GetTraitsRequestObject) (
 	return httpapi.GetTraits200JSONResponse{Body: body, Headers: httpapi.GetTraits200ResponseHeaders{ETag: tag}}, nil
 }
 
+// GetTraitDistribution shows how the users' values of a trait are spread.
+func (a *API) GetTraitDistribution(ctx context.Context, r httpapi.GetTraitDistributionRequestObject) (httpapi.GetTraitDistributionResponseObject, error) {
+	client, _ := asked(ctx)
+	d, err := a.Populations.Distribution(ctx, client, r.Path)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetTraitDistribution200JSONResponse{
+		Path: d.Path, Type: httpapi.TraitType(d.Type), Sensitive: d.Sensitive, Coverage: d.Coverage,
+		Bins: each(d.Bins, func(b projections.Bin) httpapi.TraitBin {
+			return httpapi.TraitBin{From: b.From, To: b.To, Share: b.Share}
+		}),
+		Values: each(d.Shares, func(s projections.Share) httpapi.TraitValue {
+			return httpapi.TraitValue{Value: s.Value, Share: s.Share}
+		}),
+	}, nil
+}
+
 // TraitSchema is a client's schema and its entity tag.
 // Faults: building, busy, population_too_large, quarantined, stale.
 func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error) {

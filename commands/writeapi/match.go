@@ -37,29 +37,41 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 	if err != nil {
 		return nil, err
 	}
-	users := make([]id.User, len(found.Matches))
-	for i, m := range found.Matches {
-		users[i] = m.MatchedUser
-	}
-	names, err := a.ExternalIDs(ctx, c.Client, users)
+	data, err := a.computed(ctx, c.Client, found.Matches)
 	if err != nil {
 		return nil, err
 	}
-	answer := httpapi.ComputeMatches200JSONResponse{Body: httpapi.ComputedMatches{Data: []httpapi.ComputedMatch{}}}
+	return httpapi.ComputeMatches200JSONResponse{
+		Body:    httpapi.ComputedMatches{Data: data},
+		Headers: httpapi.ComputeMatches200ResponseHeaders{XKindredPosition: positionIfAny(found.Position)},
+	}, nil
+}
+
+// computed is what was computed as the contract says it, without users who were erased
+// since.
+func (a *API) computed(ctx context.Context, client id.Client, matches []event.MatchComputed) ([]httpapi.ComputedMatch, error) {
+	users := make([]id.User, len(matches))
+	for i, m := range matches {
+		users[i] = m.MatchedUser
+	}
+	names, err := a.ExternalIDs(ctx, client, users)
+	if err != nil {
+		return nil, err
+	}
+	data := []httpapi.ComputedMatch{}
 	explained := mayRead(ctx)
-	for _, m := range found.Matches {
+	for _, m := range matches {
 		external, there := names[m.MatchedUser]
 		if !there {
-			continue // erased since
+			continue
 		}
 		shown := httpapi.ComputedMatch{MatchedUserID: m.MatchedUser, ExternalID: external, Explanation: []httpapi.Term{}}
 		if explained { // all of it tells of the traits of both
 			shown.Score, shown.Percentile, shown.Explanation = &m.Score, &m.Percentile, terms(m.Explanation)
 		}
-		answer.Body.Data = append(answer.Body.Data, shown)
+		data = append(data, shown)
 	}
-	answer.Headers.XKindredPosition = positionIfAny(found.Position)
-	return answer, nil
+	return data, nil
 }
 
 func terms(explanation []event.Term) []httpapi.Term {

@@ -3,6 +3,7 @@ package writeapi
 import (
 	"context"
 
+	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/httpapi"
 )
@@ -32,4 +33,36 @@ func (a *API) ChangeTraits(ctx context.Context, r httpapi.ChangeTraitsRequestObj
 		Body:    body,
 		Headers: httpapi.ChangeTraits200ResponseHeaders{ETag: tag, XKindredPosition: positionIfAny(outcome.Position)},
 	}, nil
+}
+
+const defaultPreview = 10
+
+// PreviewTraits shows what a decision about traits would do to the matches of a user.
+func (a *API) PreviewTraits(ctx context.Context, r httpapi.PreviewTraitsRequestObject) (httpapi.PreviewTraitsResponseObject, error) {
+	in := commands.PreviewTraits{
+		User: commands.UserRef(r.Body.UserID), Patch: r.Body.Traits, Limit: httpapi.Or(r.Body.Limit, defaultPreview),
+	}
+	if r.Body.ConsentLayerID != nil {
+		layer, err := layerID(*r.Body.ConsentLayerID)
+		if err != nil {
+			return nil, err
+		}
+		in.Layer = layer
+	}
+	c := call(ctx)
+	before, after, err := a.Commands.PreviewTraits(ctx, c, in)
+	if err != nil {
+		return nil, err
+	}
+	var answer httpapi.PreviewTraits200JSONResponse
+	if answer.Before, err = a.computed(ctx, c.Client, before); err != nil {
+		return nil, err
+	}
+	if answer.After, err = a.computed(ctx, c.Client, after); err != nil {
+		return nil, err
+	}
+	for i := range answer.After {
+		answer.After[i].Percentile = nil // of no distribution that there is
+	}
+	return answer, nil
 }

@@ -14,7 +14,6 @@ package matching
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"kindred/domain/traits"
@@ -120,16 +119,9 @@ func New(schema traits.Schema) *Population {
 func (p *Population) Reweigh(schema traits.Schema) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	weights := make([]float64, len(p.traits))
-	for _, t := range schema.Traits {
-		if !t.Participates() || (t.Type == traits.TypeNumber || t.Type == traits.TypeDate) && !(t.Numbers.Span() > 0) {
-			continue
-		}
-		i := slices.IndexFunc(p.traits, func(c column) bool { return c.Path == t.Path })
-		if i < 0 || p.traits[i].Type != t.Type || p.traits[i].Declared != t.Declared || p.traits[i].Numbers != t.Numbers {
-			return false
-		}
-		weights[i] = t.Weight
+	weights, ok := p.weightsUnder(schema)
+	if !ok {
+		return false
 	}
 	for i, weight := range weights {
 		p.traits[i].Weight = weight

@@ -97,6 +97,7 @@ const (
 	CodeTooManyValues          ProblemCode = "too_many_values"
 	CodeTooManyWebhooks        ProblemCode = "too_many_webhooks"
 	CodeTooMuchWaiting         ProblemCode = "too_much_waiting"
+	CodeTraitUnknown           ProblemCode = "trait_unknown"
 	CodeTraitsTooLarge         ProblemCode = "traits_too_large"
 	CodeUnavailable            ProblemCode = "unavailable"
 	CodeUnreadableRequest      ProblemCode = "unreadable_request"
@@ -945,6 +946,29 @@ func (r *TraitsAPI) Get(ctx context.Context, opts ...Option) (*TraitSchema, erro
 // PATCH /api/v1/traits
 func (r *TraitsAPI) Change(ctx context.Context, body TraitsChange, opts ...Option) (*TraitSchema, error) {
 	return answer[TraitSchema](ctx, r.c, request{operation: "changeTraits", method: http.MethodPatch, path: "/api/v1/traits", body: body}, opts)
+}
+
+// Preview: See what a decision about traits would do.
+//
+// The best matches of a user by what is decided now, and by what would be, recording nothing. What
+// is not compared yet, such as another type, or a trait that takes no part now, is refused: it can
+// be seen once it is decided.
+//
+// POST /api/v1/traits/preview
+func (r *TraitsAPI) Preview(ctx context.Context, body TraitsPreview, opts ...Option) (*PreviewedTraits, error) {
+	return answer[PreviewedTraits](ctx, r.c, request{operation: "previewTraits", method: http.MethodPost, path: "/api/v1/traits/preview", body: body}, opts)
+}
+
+// GetTraitDistribution: See how the users' values of a trait are spread.
+//
+// A histogram of numbers and dates that take part in matches; the values of the other types that
+// are shared, of sets as in the sample that the schema was learnt from. Nothing singles out a
+// person: each bin and each value is of ten users at least, the edges of bins are round, and a
+// sensitive trait shows neither.
+//
+// GET /api/v1/traits/{path}/distribution
+func (r *TraitsAPI) GetTraitDistribution(ctx context.Context, path string, opts ...Option) (*TraitDistribution, error) {
+	return answer[TraitDistribution](ctx, r.c, request{operation: "getTraitDistribution", method: http.MethodGet, path: "/api/v1/traits/" + segment(path) + "/distribution"}, opts)
 }
 
 // ConsentAPI: Purposes, and who agreed to them.
@@ -3249,6 +3273,14 @@ type Pacing struct {
 	Ratio float64 `json:"ratio"`
 }
 
+// PreviewedTraits: The best matches of a user, by what is decided now and by what would be.
+type PreviewedTraits struct {
+	// The best first, without percentiles.
+	After []ComputedMatch `json:"after"`
+	// The best first.
+	Before []ComputedMatch `json:"before"`
+}
+
 // Problem: RFC 9457.
 type Problem struct {
 	// A stable machine word.
@@ -3608,6 +3640,32 @@ type Trait struct {
 	Reason *string `json:"reason,omitzero"`
 }
 
+// TraitBin: The share of the values from an edge up to, but without, another.
+type TraitBin struct {
+	// Null is all below `to`.
+	From *float64 `json:"from"`
+	// Of those who have the trait.
+	Share float64 `json:"share"`
+	// Null is all from `from` on.
+	To *float64 `json:"to"`
+}
+
+// TraitDistribution: How the users' values of a trait are spread.
+type TraitDistribution struct {
+	// Of a number, or of a date in days since 1970-01-01: 22 at most, in order.
+	Bins []TraitBin `json:"bins"`
+	// The share of the users who have it.
+	Coverage float64 `json:"coverage"`
+	// The trait's path.
+	Path string `json:"path"`
+	// It is data of a special category.
+	Sensitive bool `json:"sensitive"`
+	// `excluded` is what cannot be compared: free text, identifiers, mixed types.
+	Type TraitType `json:"type"`
+	// Of the other types: 50 at most, the most frequent first.
+	Values []TraitValue `json:"values"`
+}
+
 // TraitDrift: How much one trait has changed.
 type TraitDrift struct {
 	// Above which it has drifted.
@@ -3657,6 +3715,14 @@ const (
 	TraitTypeExcluded TraitType = "excluded"
 )
 
+// TraitValue: How many have a value, or hold it in their set.
+type TraitValue struct {
+	// Of those who have the trait.
+	Share float64 `json:"share"`
+	// The value.
+	Value string `json:"value"`
+}
+
 // TraitsChange: Decisions about traits.
 type TraitsChange struct {
 	// By path, at most 256; `null` takes a decision back.
@@ -3671,6 +3737,28 @@ type TraitsChangeTraitsValue struct {
 	Sensitive Nullable[bool] `json:"sensitive,omitzero"`
 	// How its values are compared.
 	Type Nullable[string] `json:"type,omitzero"`
+	// How much it counts; 1 by default.
+	Weight Nullable[float64] `json:"weight,omitzero"`
+}
+
+// TraitsPreview: Decisions to try out, and on whom.
+type TraitsPreview struct {
+	// By path, at most 256; `null` takes a decision back.
+	Traits map[string]*TraitsPreviewTraitsValue `json:"traits"`
+	// Whose matches, `usr_…` or `ext:…`.
+	UserID string `json:"user_id"`
+	// Looks only at users who have granted this layer, and only at its traits: as for matches.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+	// How many matches at most; 10 where it is left out.
+	Limit *int64 `json:"limit,omitzero"`
+}
+
+// TraitsPreviewTraitsValue:
+type TraitsPreviewTraitsValue struct {
+	// It takes part in nothing.
+	Ignore Nullable[bool] `json:"ignore,omitzero"`
+	// It is data of a special category: it takes part in nothing.
+	Sensitive Nullable[bool] `json:"sensitive,omitzero"`
 	// How much it counts; 1 by default.
 	Weight Nullable[float64] `json:"weight,omitzero"`
 }

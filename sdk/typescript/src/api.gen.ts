@@ -91,6 +91,7 @@ export type ProblemCode =
   | "too_many_values"
   | "too_many_webhooks"
   | "too_much_waiting"
+  | "trait_unknown"
   | "traits_too_large"
   | "unavailable"
   | "unreadable_request"
@@ -907,6 +908,33 @@ export class TraitsAPI {
    */
   change(body: TraitsChange, options?: CallOptions): Promise<TraitSchema> {
     return answer(this.#c, { operation: "changeTraits", method: "PATCH", path: `/api/v1/traits`, body }, options);
+  }
+
+  /**
+   * See what a decision about traits would do.
+   *
+   * The best matches of a user by what is decided now, and by what would be, recording nothing.
+   * What is not compared yet, such as another type, or a trait that takes no part now, is refused:
+   * it can be seen once it is decided.
+   *
+   * `POST /api/v1/traits/preview`
+   */
+  preview(body: TraitsPreview, options?: CallOptions): Promise<PreviewedTraits> {
+    return answer(this.#c, { operation: "previewTraits", method: "POST", path: `/api/v1/traits/preview`, body }, options);
+  }
+
+  /**
+   * See how the users' values of a trait are spread.
+   *
+   * A histogram of numbers and dates that take part in matches; the values of the other types that
+   * are shared, of sets as in the sample that the schema was learnt from. Nothing singles out a
+   * person: each bin and each value is of ten users at least, the edges of bins are round, and a
+   * sensitive trait shows neither.
+   *
+   * `GET /api/v1/traits/{path}/distribution`
+   */
+  getTraitDistribution(path: string, options?: CallOptions): Promise<TraitDistribution> {
+    return answer(this.#c, { operation: "getTraitDistribution", method: "GET", path: `/api/v1/traits/${segment(path)}/distribution` }, options);
   }
 }
 
@@ -3357,6 +3385,14 @@ export interface Pacing {
   ratio: number;
 }
 
+/** The best matches of a user, by what is decided now and by what would be. */
+export interface PreviewedTraits {
+  /** The best first, without percentiles. */
+  after: Array<ComputedMatch>;
+  /** The best first. */
+  before: Array<ComputedMatch>;
+}
+
 /** RFC 9457. */
 export interface Problem {
   /** A stable machine word. */
@@ -3690,6 +3726,32 @@ export interface Trait {
   reason?: "ignored" | "sensitive" | "not_comparable" | "no_weight" | "always_the_same";
 }
 
+/** The share of the values from an edge up to, but without, another. */
+export interface TraitBin {
+  /** Null is all below `to`. */
+  from: number | null;
+  /** Of those who have the trait. */
+  share: number;
+  /** Null is all from `from` on. */
+  to: number | null;
+}
+
+/** How the users' values of a trait are spread. */
+export interface TraitDistribution {
+  /** Of a number, or of a date in days since 1970-01-01: 22 at most, in order. */
+  bins: Array<TraitBin>;
+  /** The share of the users who have it. */
+  coverage: number;
+  /** The trait's path. */
+  path: string;
+  /** It is data of a special category. */
+  sensitive: boolean;
+  /** `excluded` is what cannot be compared: free text, identifiers, mixed types. */
+  type: TraitType;
+  /** Of the other types: 50 at most, the most frequent first. */
+  values: Array<TraitValue>;
+}
+
 /** How much one trait has changed. */
 export interface TraitDrift {
   /** Above which it has drifted. */
@@ -3729,6 +3791,14 @@ export interface TraitSchema {
 /** `excluded` is what cannot be compared: free text, identifiers, mixed types. */
 export type TraitType = "bool" | "number" | "date" | "geo" | "set" | "category" | "excluded";
 
+/** How many have a value, or hold it in their set. */
+export interface TraitValue {
+  /** Of those who have the trait. */
+  share: number;
+  /** The value. */
+  value: string;
+}
+
 /** Decisions about traits. */
 export interface TraitsChange {
   /** By path, at most 256; `null` takes a decision back. */
@@ -3742,6 +3812,27 @@ export interface TraitsChangeTraitsValue {
   sensitive?: boolean | null;
   /** How its values are compared. */
   type?: "bool" | "number" | "date" | "geo" | "set" | "category" | "excluded" | null;
+  /** How much it counts; 1 by default. */
+  weight?: number | null;
+}
+
+/** Decisions to try out, and on whom. */
+export interface TraitsPreview {
+  /** By path, at most 256; `null` takes a decision back. */
+  traits: Record<string, TraitsPreviewTraitsValue | null>;
+  /** Whose matches, `usr_…` or `ext:…`. */
+  user_id: string;
+  /** Looks only at users who have granted this layer, and only at its traits: as for matches. */
+  consent_layer_id?: string;
+  /** How many matches at most; 10 where it is left out. */
+  limit?: number;
+}
+
+export interface TraitsPreviewTraitsValue {
+  /** It takes part in nothing. */
+  ignore?: boolean | null;
+  /** It is data of a special category: it takes part in nothing. */
+  sensitive?: boolean | null;
   /** How much it counts; 1 by default. */
   weight?: number | null;
 }

@@ -661,6 +661,29 @@ class AsyncTraitsAPI:
         """
         return await self._c.answer(Request("changeTraits", "PATCH", "/api/v1/traits", body=body), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    async def preview(self, body: t.TraitsPreview, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.PreviewedTraits:
+        """See what a decision about traits would do.
+
+        The best matches of a user by what is decided now, and by what would be, recording nothing.
+        What is not compared yet, such as another type, or a trait that takes no part now, is
+        refused: it can be seen once it is decided.
+
+        ``POST /api/v1/traits/preview``
+        """
+        return await self._c.answer(Request("previewTraits", "POST", "/api/v1/traits/preview", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def get_trait_distribution(self, path: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.TraitDistribution:
+        """See how the users' values of a trait are spread.
+
+        A histogram of numbers and dates that take part in matches; the values of the other types
+        that are shared, of sets as in the sample that the schema was learnt from. Nothing singles
+        out a person: each bin and each value is of ten users at least, the edges of bins are round,
+        and a sensitive trait shows neither.
+
+        ``GET /api/v1/traits/{path}/distribution``
+        """
+        return await self._c.answer(Request("getTraitDistribution", "GET", f"/api/v1/traits/{segment(path)}/distribution"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
 
 class AsyncConsentAPI:
     """Purposes, and who agreed to them."""

@@ -94,6 +94,7 @@ ProblemCode = Literal[
     "too_many_values",
     "too_many_webhooks",
     "too_much_waiting",
+    "trait_unknown",
     "traits_too_large",
     "unavailable",
     "unreadable_request",
@@ -1529,6 +1530,14 @@ class Pacing(TypedDict):
     ratio: float
 
 
+class PreviewedTraits(TypedDict):
+    """The best matches of a user, by what is decided now and by what would be."""
+    # The best first, without percentiles.
+    after: list[ComputedMatch]
+    # The best first.
+    before: list[ComputedMatch]
+
+
 class Problem(TypedDict):
     """RFC 9457."""
     # A stable machine word.
@@ -1839,6 +1848,36 @@ class Trait(TypedDict):
     reason: NotRequired[Literal["ignored", "sensitive", "not_comparable", "no_weight", "always_the_same"]]
 
 
+# The share of the values from an edge up to, but without, another.
+TraitBin = TypedDict(
+    "TraitBin",
+    {
+        # Null is all below `to`.
+        "from": "float | None",
+        # Of those who have the trait.
+        "share": "float",
+        # Null is all from `from` on.
+        "to": "float | None",
+    },
+)
+
+
+class TraitDistribution(TypedDict):
+    """How the users' values of a trait are spread."""
+    # Of a number, or of a date in days since 1970-01-01: 22 at most, in order.
+    bins: list[TraitBin]
+    # The share of the users who have it.
+    coverage: float
+    # The trait's path.
+    path: str
+    # It is data of a special category.
+    sensitive: bool
+    # `excluded` is what cannot be compared: free text, identifiers, mixed types.
+    type: TraitType
+    # Of the other types: 50 at most, the most frequent first.
+    values: list[TraitValue]
+
+
 class TraitDrift(TypedDict):
     """How much one trait has changed."""
     # Above which it has drifted.
@@ -1875,6 +1914,14 @@ class TraitSchema(TypedDict):
     version: int
 
 
+class TraitValue(TypedDict):
+    """How many have a value, or hold it in their set."""
+    # Of those who have the trait.
+    share: float
+    # The value.
+    value: str
+
+
 class TraitsChange(TypedDict):
     """Decisions about traits."""
     # By path, at most 256; `null` takes a decision back.
@@ -1888,6 +1935,27 @@ class TraitsChangeTraitsValue(TypedDict):
     sensitive: NotRequired[bool | None]
     # How its values are compared.
     type: NotRequired[Literal["bool", "number", "date", "geo", "set", "category", "excluded"] | None]
+    # How much it counts; 1 by default.
+    weight: NotRequired[float | None]
+
+
+class TraitsPreview(TypedDict):
+    """Decisions to try out, and on whom."""
+    # By path, at most 256; `null` takes a decision back.
+    traits: dict[str, TraitsPreviewTraitsValue | None]
+    # Whose matches, `usr_…` or `ext:…`.
+    user_id: str
+    # Looks only at users who have granted this layer, and only at its traits: as for matches.
+    consent_layer_id: NotRequired[str]
+    # How many matches at most; 10 where it is left out.
+    limit: NotRequired[int]
+
+
+class TraitsPreviewTraitsValue(TypedDict):
+    # It takes part in nothing.
+    ignore: NotRequired[bool | None]
+    # It is data of a special category: it takes part in nothing.
+    sensitive: NotRequired[bool | None]
     # How much it counts; 1 by default.
     weight: NotRequired[float | None]
 
