@@ -28,6 +28,36 @@ func TestImports(t *testing.T) {
 		return want[httpapi.User](t, http.StatusOK, a.get("/api/v1/users/ext:"+external)).Traits
 	}
 
+	t.Run("CSV is read as lines are, at once and behind", func(t *testing.T) {
+		const file = "\ufeffexternal_id,plan,age,likes\r\nann,pro,31,\"[\"\"jazz\"\"]\"\r\nbob,\"a\r\nb\",,\r\n\"cat,1\r\n,pro,7,\r\ndan,free,null,x\r\n"
+		for _, query := range []string{"", "?async=true"} {
+			a := s.signUp()
+			answered := a.send("POST", "/api/v1/users/import"+query, file, header("Content-Type", "text/csv; charset=utf-8"))
+			var refused []httpapi.ImportError
+			if query == "" {
+				got := want[httpapi.ImportResult](t, http.StatusOK, answered)
+				if refused = got.Errors; got.Created != 3 || got.Failed != 2 {
+					t.Errorf("%+v", got)
+				}
+			} else {
+				began := want[httpapi.Import](t, http.StatusAccepted, answered)
+				eventually(t, "the import ends", func() bool {
+					got := want[httpapi.Import](t, http.StatusOK, a.get("/api/v1/users/imports/"+string(began.ID)))
+					refused = got.Errors
+					return got.EndedAt != nil
+				})
+			}
+			if len(refused) != 2 || refused[0].Line != 5 || refused[0].Code != "invalid_csv" || !strings.Contains(refused[0].Detail, "line 5, column") ||
+				refused[1].Line != 6 || refused[1].Code != "invalid" || refused[1].Errors[0].Pointer != "/external_id" {
+				t.Errorf("%q: refused are %+v", query, refused)
+			}
+			wantJSON(t, `{"plan":"pro","age":31,"likes":["jazz"]}`, traits(t, a, "ann"))
+			wantJSON(t, `{"plan":"a\nb"}`, traits(t, a, "bob"))
+			wantJSON(t, `{"plan":"free","age":null,"likes":"x"}`, traits(t, a, "dan"))
+			wantProblem(t, http.StatusBadRequest, "invalid_csv", a.send("POST", "/api/v1/users/import"+query, "name,plan\nu,pro\n", header("Content-Type", "text/csv")))
+		}
+	})
+
 	t.Run("lines create, merge and replace", func(t *testing.T) {
 		a := s.signUp()
 		got := a.send("POST", "/api/v1/users/import", `{"external_id":"ann","traits":{"a":1,"b":2}}`+"\r\n\n  \n"+`{"external_id":"bob"}`, ndjson)

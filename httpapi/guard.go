@@ -93,10 +93,18 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 		return nil, err
 	}
 	if x.op.streams {
-		if err := checkType(w, r, mediaLines); err != nil {
+		table := mediaType(r.Header.Get("Content-Type"), mediaCSV)
+		if err := checkType(w, r, map[bool]string{false: mediaLines, true: mediaCSV}[table]); err != nil {
 			return nil, err
 		}
-		r.Body = e.stream(w.(*recorder), r)
+		body := e.stream(w.(*recorder), r)
+		r.Body = body
+		if table {
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{newCSVLines(body), body}
+		}
 		return nil, nil
 	}
 	if x.op.body == nil {

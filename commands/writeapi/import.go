@@ -67,8 +67,9 @@ type Imports interface {
 }
 
 // ApplyLines upserts the users of body, one JSON object a line.
-// Faults: busy, catching_up, erased_since, idempotency_key_reused, invalid, invalid_json, json_too_deep,
-// line_too_long, quarantined, stale, too_many_values, traits_too_large, user_exists, user_unknown.
+// Faults: busy, catching_up, erased_since, idempotency_key_reused, invalid, invalid_csv, invalid_json,
+// json_too_deep, line_too_long, quarantined, stale, too_many_values, traits_too_large, user_exists,
+// user_unknown.
 func (a *API) ApplyLines(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
 	lines := &lines{from: bufio.NewReaderSize(body, maxLine), rules: a.Lines}
 	return a.Commands.ImportUsers(ctx, call, mode, lines.next)

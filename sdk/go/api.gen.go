@@ -45,6 +45,7 @@ const (
 	CodeInvalid                ProblemCode = "invalid"
 	CodeInvalidAPIKey          ProblemCode = "invalid_api_key"
 	CodeInvalidCredentials     ProblemCode = "invalid_credentials"
+	CodeInvalidCsv             ProblemCode = "invalid_csv"
 	CodeInvalidJson            ProblemCode = "invalid_json"
 	CodeInvalidQuery           ProblemCode = "invalid_query"
 	CodeInvalidToken           ProblemCode = "invalid_token"
@@ -714,10 +715,12 @@ func (p ImportUsersParams) query() query {
 
 // Import: Create or change many end users.
 //
-// One JSON object with `external_id` and `traits` a line, applied as it streams in. A line that is
-// refused does not stop the rest. Repeating an import is safe. With `async` the lines are kept,
-// sealed, until they are applied in the background, a client's imports one after the other; who is
-// erased meanwhile is not brought back.
+// One JSON object with `external_id` and `traits` a line, or CSV whose first line names the traits,
+// applied as it streams in. A line that is refused does not stop the rest. In CSV a column is
+// called `external_id`; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up
+// to 15 digits, and lists and objects of JSON are those, everything else is text. Repeating an
+// import is safe. With `async` the lines are kept, sealed, until they are applied in the
+// background, a client's imports one after the other; who is erased meanwhile is not brought back.
 //
 // POST /api/v1/users/import
 func (r *UsersAPI) Import(ctx context.Context, lines io.Reader, params ImportUsersParams, opts ...Option) (*ImportResult, error) {
@@ -726,10 +729,12 @@ func (r *UsersAPI) Import(ctx context.Context, lines io.Reader, params ImportUse
 
 // ImportLater: Create or change many end users.
 //
-// One JSON object with `external_id` and `traits` a line, applied as it streams in. A line that is
-// refused does not stop the rest. Repeating an import is safe. With `async` the lines are kept,
-// sealed, until they are applied in the background, a client's imports one after the other; who is
-// erased meanwhile is not brought back.
+// One JSON object with `external_id` and `traits` a line, or CSV whose first line names the traits,
+// applied as it streams in. A line that is refused does not stop the rest. In CSV a column is
+// called `external_id`; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up
+// to 15 digits, and lists and objects of JSON are those, everything else is text. Repeating an
+// import is safe. With `async` the lines are kept, sealed, until they are applied in the
+// background, a client's imports one after the other; who is erased meanwhile is not brought back.
 //
 // It returns once the lines are received; they are applied behind.
 //

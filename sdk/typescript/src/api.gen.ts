@@ -39,6 +39,7 @@ export type ProblemCode =
   | "invalid"
   | "invalid_api_key"
   | "invalid_credentials"
+  | "invalid_csv"
   | "invalid_json"
   | "invalid_query"
   | "invalid_token"
@@ -662,10 +663,13 @@ export class UsersAPI {
   /**
    * Create or change many end users.
    *
-   * One JSON object with `external_id` and `traits` a line, applied as it streams in. A line that
-   * is refused does not stop the rest. Repeating an import is safe. With `async` the lines are
-   * kept, sealed, until they are applied in the background, a client's imports one after the other;
-   * who is erased meanwhile is not brought back.
+   * One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
+   * traits, applied as it streams in. A line that is refused does not stop the rest. In CSV a
+   * column is called `external_id`; an empty field leaves its trait out; `true`, `false`, `null`,
+   * numbers of up to 15 digits, and lists and objects of JSON are those, everything else is text.
+   * Repeating an import is safe. With `async` the lines are kept, sealed, until they are applied in
+   * the background, a client's imports one after the other; who is erased meanwhile is not brought
+   * back.
    *
    * `POST /api/v1/users/import`
    */
@@ -676,10 +680,13 @@ export class UsersAPI {
   /**
    * Create or change many end users.
    *
-   * One JSON object with `external_id` and `traits` a line, applied as it streams in. A line that
-   * is refused does not stop the rest. Repeating an import is safe. With `async` the lines are
-   * kept, sealed, until they are applied in the background, a client's imports one after the other;
-   * who is erased meanwhile is not brought back.
+   * One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
+   * traits, applied as it streams in. A line that is refused does not stop the rest. In CSV a
+   * column is called `external_id`; an empty field leaves its trait out; `true`, `false`, `null`,
+   * numbers of up to 15 digits, and lists and objects of JSON are those, everything else is text.
+   * Repeating an import is safe. With `async` the lines are kept, sealed, until they are applied in
+   * the background, a client's imports one after the other; who is erased meanwhile is not brought
+   * back.
    *
    * It returns once the lines are received; they are applied behind.
    *

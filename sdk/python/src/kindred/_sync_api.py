@@ -451,10 +451,13 @@ class UsersAPI:
     def import_(self, lines: Lines, *, mode: Literal["merge", "replace"] | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportResult:
         """Create or change many end users.
 
-        One JSON object with `external_id` and `traits` a line, applied as it streams in. A line
-        that is refused does not stop the rest. Repeating an import is safe. With `async` the lines
-        are kept, sealed, until they are applied in the background, a client's imports one after the
-        other; who is erased meanwhile is not brought back.
+        One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
+        traits, applied as it streams in. A line that is refused does not stop the rest. In CSV a
+        column is called `external_id`; an empty field leaves its trait out; `true`, `false`,
+        `null`, numbers of up to 15 digits, and lists and objects of JSON are those, everything else
+        is text. Repeating an import is safe. With `async` the lines are kept, sealed, until they
+        are applied in the background, a client's imports one after the other; who is erased
+        meanwhile is not brought back.
 
         ``POST /api/v1/users/import``
         """
@@ -463,10 +466,13 @@ class UsersAPI:
     def import_later(self, lines: Lines, *, mode: Literal["merge", "replace"] | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
         """Create or change many end users.
 
-        One JSON object with `external_id` and `traits` a line, applied as it streams in. A line
-        that is refused does not stop the rest. Repeating an import is safe. With `async` the lines
-        are kept, sealed, until they are applied in the background, a client's imports one after the
-        other; who is erased meanwhile is not brought back.
+        One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
+        traits, applied as it streams in. A line that is refused does not stop the rest. In CSV a
+        column is called `external_id`; an empty field leaves its trait out; `true`, `false`,
+        `null`, numbers of up to 15 digits, and lists and objects of JSON are those, everything else
+        is text. Repeating an import is safe. With `async` the lines are kept, sealed, until they
+        are applied in the background, a client's imports one after the other; who is erased
+        meanwhile is not brought back.
 
         It returns once the lines are received; they are applied behind.
 

@@ -42,6 +42,7 @@ ProblemCode = Literal[
     "invalid",
     "invalid_api_key",
     "invalid_credentials",
+    "invalid_csv",
     "invalid_json",
     "invalid_query",
     "invalid_token",

@@ -1,0 +1,273 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"kindred/domain/fault"
+)
+
+const mediaCSV = "text/csv"
+
+// refusedRecord begins a line that stands for a record of CSV that cannot be read,
+// followed by why. No line of JSON begins so.
+const refusedRecord = '\x1a'
+
+const (
+	// maxRecord bounds what is held of a file of CSV.
+	// limit: imports | a record of CSV, quoted line breaks included | {maxRecord B} | its first line is refused, `invalid_csv`
+	maxRecord = 512 << 10 // bytes
+	// limit: imports | columns of CSV | {maxColumns} | 400 `invalid_csv`
+	maxColumns = 1024
+)
+
+const externalIDColumn = "external_id"
+
+// csvLines reads CSV (RFC 4180) as the lines of an import: each line that a record
+// begins on is its user in JSON, the header and all other lines are blank, so that
+// lines keep their numbers. A record that cannot be read is refused by its first
+// line, and reading goes on with the next.
+type csvLines struct {
+	from    *bufio.Reader
+	columns []string // nil before the header was read
+	buffer  []byte   // whole lines that were read ahead, from at on
+	at      int
+	out     bytes.Buffer
+	n       int // lines that are told of in out so far
+	err     error
+}
+
+func newCSVLines(from io.Reader) *csvLines {
+	return &csvLines{from: bufio.NewReaderSize(from, 64<<10)}
+}
+
+// Read implements io.Reader. A header that cannot be used is a fault.
+// Faults: invalid_csv.
+func (c *csvLines) Read(p []byte) (int, error) {
+	for c.out.Len() == 0 && c.err == nil {
+		c.err = c.next()
+	}
+	if c.out.Len() > 0 {
+		return c.out.Read(p)
+	}
+	return 0, c.err
+}
+
+func (c *csvLines) next() error {
+	record, err := c.record()
+	if err != nil {
+		return err
+	}
+	fields, err := c.parse(record)
+	switch {
+	case c.columns == nil && err != nil:
+		return badCSV("The header of the file cannot be read: %s.", err)
+	case c.columns == nil:
+		if c.columns, err = header(fields); err != nil {
+			return err
+		}
+		c.done(record, nil)
+	case len(bytes.TrimRight(record, "\r\n")) == 0:
+		c.done(record, nil)
+	case err != nil: // the lines behind the first may be records of their own
+		first := bytes.IndexByte(record, '\n') + 1
+		if first == 0 {
+			first = len(record)
+		}
+		c.done(record[:first], fmt.Appendf([]byte{refusedRecord}, "%s", err))
+	default:
+		c.done(record, c.user(fields))
+	}
+	return nil
+}
+
+// done passes over lines, the first of which stands for line.
+func (c *csvLines) done(lines, line []byte) {
+	n := bytes.Count(lines, []byte("\n"))
+	if !bytes.HasSuffix(lines, []byte("\n")) { // the last of the file
+		n++
+	}
+	c.n += n
+	c.out.Write(line)
+	for range n {
+		c.out.WriteByte('\n')
+	}
+	if c.at += len(lines); c.at >= maxRecord || c.at == len(c.buffer) { // not each time, or many short lines would cost their square
+		c.buffer = c.buffer[:copy(c.buffer, c.buffer[c.at:])]
+		c.at = 0
+	}
+}
+
+func (c *csvLines) pending() []byte { return c.buffer[c.at:] }
+
+// record is what is at the beginning of pending: lines up to one where all quotes
+// are closed, or one line where none does within the bound.
+func (c *csvLines) record() ([]byte, error) {
+	end, quotes := 0, 0
+	for {
+		from := end
+		if at := bytes.IndexByte(c.pending()[end:], '\n'); at >= 0 {
+			end += at + 1
+		} else if read, err := c.fill(); err != nil {
+			return nil, err
+		} else if read {
+			continue
+		} else {
+			end = len(c.pending())
+		}
+		quotes += bytes.Count(c.pending()[from:end], []byte(`"`))
+		switch {
+		case end == 0 && c.columns == nil:
+			return nil, badCSV("The file has no header.")
+		case end == 0:
+			return nil, io.EOF
+		case quotes%2 == 0:
+			return c.pending()[:end], nil
+		case from == end || end >= maxRecord: // open until the end, or for too long: the first line alone
+			first := bytes.IndexByte(c.pending()[:end], '\n') + 1
+			if first == 0 {
+				first = end
+			}
+			return c.pending()[:first], nil
+		}
+	}
+}
+
+// fill reads more, and cuts a line that is longer than any may be.
+func (c *csvLines) fill() (bool, error) {
+	line, err := c.from.ReadSlice('\n')
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
+		return false, err
+	}
+	if at := len(c.buffer) - 1 - bytes.LastIndexByte(c.buffer, '\n'); at+len(line) > maxRecord {
+		line = line[:max(0, maxRecord-at)]
+		if err == nil {
+			line = append(bytes.Clone(line), '\n')
+		}
+		c.buffer = append(c.buffer, line...)
+		return true, nil
+	}
+	c.buffer = append(c.buffer, line...)
+	return len(line) > 0, nil
+}
+
+// parse reads a record, and says in which line and column it is broken.
+func (c *csvLines) parse(record []byte) ([]string, error) {
+	if len(record) >= maxRecord {
+		return nil, fmt.Errorf("line %d has more than %d bytes", c.n+1, maxRecord)
+	}
+	if !utf8.Valid(record) {
+		return nil, fmt.Errorf("line %d is not UTF-8", c.n+1)
+	}
+	if c.columns == nil {
+		record = bytes.TrimPrefix(record, []byte("\ufeff"))
+	}
+	in := csv.NewReader(bytes.NewReader(record))
+	in.FieldsPerRecord = -1
+	fields, err := in.Read()
+	var broken *csv.ParseError
+	switch {
+	case errors.As(err, &broken):
+		return nil, fmt.Errorf("line %d, column %d: %w", c.n+broken.Line, broken.Column, broken.Err)
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("the line is blank")
+	case err != nil:
+		return nil, err
+	case c.columns != nil && len(fields) != len(c.columns):
+		return nil, fmt.Errorf("line %d has %d columns, and the header %d", c.n+1, len(fields), len(c.columns))
+	}
+	return fields, nil
+}
+
+func badCSV(format string, arguments ...any) error {
+	return fault.New(fault.Unreadable, "invalid_csv", format, arguments...)
+}
+
+// header checks the names of columns.
+func header(names []string) ([]string, error) {
+	if len(names) > maxColumns {
+		return nil, badCSV("The header has %d columns, and may have %d.", len(names), maxColumns)
+	}
+	if !slices.Contains(names, externalIDColumn) {
+		return nil, badCSV("The header has no column %s.", externalIDColumn)
+	}
+	seen := map[string]int{}
+	for i, name := range names {
+		if name == "" {
+			return nil, badCSV("The column %d of the header has no name.", i+1)
+		}
+		if at, twice := seen[name]; twice {
+			return nil, badCSV("The columns %d and %d of the header have one name.", at+1, i+1)
+		}
+		seen[name] = i
+	}
+	return names, nil
+}
+
+// user is a record as a line of JSON. Keys are in the order of the columns.
+func (c *csvLines) user(fields []string) []byte {
+	id := fields[slices.Index(c.columns, externalIDColumn)]
+	line := append([]byte(`{"external_id":`), quoted(id)...)
+	line = append(line, `,"traits":{`...)
+	some := false
+	for i, name := range c.columns {
+		if name == externalIDColumn || fields[i] == "" {
+			continue
+		}
+		if some {
+			line = append(line, ',')
+		}
+		some = true
+		line = append(append(append(line, quoted(name)...), ':'), valueOf(fields[i])...)
+	}
+	return append(line, "}}"...)
+}
+
+func quoted(text string) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(text) // text always can be
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// number is one of JSON that is not read as another: beyond 15 digits some are.
+var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$`)
+
+const exactDigits = 15
+
+// valueOf is a field as JSON: true, false, null, a number, a list or an object
+// where it is written so, else a text.
+func valueOf(field string) []byte {
+	switch {
+	case field == "true" || field == "false" || field == "null":
+		return []byte(field)
+	case number.MatchString(field) && digits(field) <= exactDigits:
+		return []byte(field)
+	case (field[0] == '[' || field[0] == '{') && json.Valid([]byte(field)) && !strings.ContainsAny(field, "\r\n"):
+		return []byte(field)
+	}
+	return quoted(field)
+}
+
+func digits(number string) int {
+	n := 0
+	for _, c := range number {
+		if c == 'e' || c == 'E' {
+			break
+		}
+		if c >= '0' && c <= '9' {
+			n++
+		}
+	}
+	return n
+}
