@@ -66,7 +66,7 @@ type account struct {
 	trimAt  int // how many recent ones are worth a look
 }
 
-func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.StreamVersion) {
+func (a *account) fold(recorded []eventstore.Recorded, end eventstore.StreamVersion) {
 	for _, r := range recorded {
 		a.at = r.Position
 		a.Apply(r.Event, r.RecordedAt)
@@ -74,7 +74,7 @@ func (a *account) fold(recorded []eventstore.Recorded, tip eventstore.StreamVers
 			a.remember(e.SpendID, r)
 		}
 	}
-	a.version = tip
+	a.version = end
 }
 
 // remember keeps of a spend what an answer needs.
@@ -274,14 +274,14 @@ func (l *ledger) append(ctx context.Context, p *plan) ([]eventstore.Recorded, er
 		return nil, err
 	}
 	last := recorded[len(recorded)-1]
-	tip, err := last.StreamVersion()
+	end, err := last.StreamVersion()
 	if err != nil {
 		return nil, err
 	}
 	for i := range recorded {
 		recorded[i].Position = last.Position // only that of the last is told
 	}
-	l.account.fold(recorded, tip)
+	l.account.fold(recorded, end)
 	return recorded, nil
 }
 
@@ -381,16 +381,16 @@ var errSetBack = errors.New("the log was set back")
 // the version still stands there is looked at as well: by the chain of hashes, so does
 // all that the account says, and nothing is answered from memory alone.
 func (l *ledger) follow(ctx context.Context, a *account, part int) error {
-	tip := a.version
+	end := a.version
 	stream := eventstore.CampaignStream(l.client, l.campaign, part)
-	if tip.Stream != stream {
-		tip = eventstore.NewStreamVersion(stream)
+	if end.Stream != stream {
+		end = eventstore.NewStreamVersion(stream)
 	}
-	known, before := tip, tip.Revision != eventstore.NoStream
+	known, before := end, end.Revision != eventstore.NoStream
 	if before {
-		tip.Revision--
+		end.Revision--
 	}
-	history, tip, err := l.commands.Log.LoadAfter(ctx, tip)
+	history, end, err := l.commands.Log.LoadAfter(ctx, end)
 	if err != nil {
 		return err
 	}
@@ -411,7 +411,7 @@ func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 		a.floor = history[0].Position // the event that opens a stream is no spend
 	}
 	if len(history) > 0 || a.version.Stream == "" {
-		a.fold(history, tip)
+		a.fold(history, end)
 	}
 	return nil
 }

@@ -51,15 +51,15 @@ func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Str
 	return err
 }
 
-// SettleClaim drives on a reservation that a crash left open. Settling twice
+// ResolveClaim drives on a reservation that a crash left open. Resolving twice
 // adds nothing.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) SettleClaim(ctx context.Context, call Call, stream eventstore.Stream) error {
+func (c *Commands) ResolveClaim(ctx context.Context, call Call, stream eventstore.Stream) error {
 	claim, err := c.loadClaim(ctx, stream)
 	if err != nil || !claim.Held || claim.Confirmed {
 		return err
 	}
-	return c.settle(ctx, call, stream, claim.Holder)
+	return c.resolveClaim(ctx, call, stream, claim.Holder)
 }
 
 func (c *Commands) loadClaim(ctx context.Context, stream eventstore.Stream) (*domain.Claim, error) {
@@ -73,22 +73,22 @@ type reservation struct {
 	holder domain.Holder
 }
 
-// settleAfter settles what a command reserved once it is known how the command
-// ended: with a success or a refusal. What is not known, or cannot be settled
+// resolveAfter resolves what a command reserved once it is known how the command
+// ended: with a success or a refusal. What is not known, or cannot be resolved
 // now, is left to the claims policy.
-func (c *Commands) settleAfter(ctx context.Context, call Call, err error, made ...reservation) {
+func (c *Commands) resolveAfter(ctx context.Context, call Call, err error, made ...reservation) {
 	if err != nil && fault.As(err) == nil {
 		return
 	}
 	for _, r := range made {
-		_ = c.settle(ctx, call, r.stream, r.holder)
+		_ = c.resolveClaim(ctx, call, r.stream, r.holder)
 	}
 }
 
-// settle ends a reservation of h: it is confirmed where what it was made for
+// resolveClaim ends a reservation of h: it is confirmed where what it was made for
 // was recorded, and released where it was not and, from now on, cannot be. A
 // holder reserves one address and one slug, so to be there is to have it.
-func (c *Commands) settle(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
+func (c *Commands) resolveClaim(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
 	call.Client = h.Client
 	client, err := c.bar(ctx, call, h)
 	if err != nil {

@@ -37,7 +37,7 @@ type Account struct {
 const maxSlugs = 50
 
 // SignUp makes a client and its owner. The address and the slug are reserved
-// first; what a crash leaves reserved is settled by the claims policy.
+// first; what a crash leaves reserved is resolved by the claims policy.
 // Faults: already_claimed, busy, catching_up, email_exists, idempotency_key_reused, invalid, quarantined,
 // sign_up_again, slug_exists, stale.
 func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, error) {
@@ -64,7 +64,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 	}
 	slug, slugStream, err := c.reserveSlug(ctx, call, domain.Slug(in.CompanyName), domain.Holder{Client: client})
 	if err != nil {
-		c.settleAfter(ctx, call, err, reservation{emailStream, owner})
+		c.resolveAfter(ctx, call, err, reservation{emailStream, owner})
 		return Account{}, err
 	}
 	added := event.MemberAdded{
@@ -74,7 +74,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return company.SignUp(client, in.CompanyName, slug, added)
 		})
-	c.settleAfter(ctx, call, err, reservation{emailStream, owner}, reservation{slugStream, domain.Holder{Client: client}})
+	c.resolveAfter(ctx, call, err, reservation{emailStream, owner}, reservation{slugStream, domain.Holder{Client: client}})
 	if err != nil {
 		return Account{}, err
 	}

@@ -157,16 +157,16 @@ type Assigned struct {
 // returns the position of the last event.
 func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer, of event.RunAttempt, clusters []Assigned) (at eventstore.Position, err error) {
 	stream := eventstore.AssignedStream(call.Client, of)
-	tip, ids := eventstore.NewStreamVersion(stream), c.ids(call, string(stream))
+	end, ids := eventstore.NewStreamVersion(stream), c.ids(call, string(stream))
 	for _, cluster := range clusters {
 		for users := range slices.Chunk(cluster.Users, usersAssigned) {
-			recorded, err := c.Log.Append(ctx, tip, call.origin(), ids, event.ClusteringAssigned{
+			recorded, err := c.Log.Append(ctx, end, call.origin(), ids, event.ClusteringAssigned{
 				Run: of.Run, Layer: layer, Attempt: of.Attempt, Cluster: cluster.Cluster, Users: users,
 			})
 			if err != nil {
 				return at, err
 			}
-			if tip, err = recorded[0].StreamVersion(); err != nil {
+			if end, err = recorded[0].StreamVersion(); err != nil {
 				return at, err
 			}
 			at = recorded[0].Position

@@ -207,8 +207,8 @@ func (c *Commands) declare(ctx context.Context, call Call, stream eventstore.Str
 	load := c.whole // a stream of its own
 	if call.Seed == nil {
 		load = func(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
-			tip, err := c.Log.Version(ctx, stream)
-			return loaded{version: tip}, err
+			end, err := c.Log.Version(ctx, stream)
+			return loaded{version: end}, err
 		}
 	}
 	return execute[nothing](ctx, c, call, stream, false, load,

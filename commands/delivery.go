@@ -14,8 +14,8 @@ import (
 // EndingsRevision is where the stream of a webhook's day ends. Whoever records a batch
 // there keeps it from before the first try, for RecordEndings.
 func (c *Commands) EndingsRevision(ctx context.Context, client id.Client, webhook id.Webhook, day time.Time) (eventstore.Revision, error) {
-	tip, err := c.Log.Version(ctx, eventstore.EndingsStream(client, webhook, day))
-	return tip.Revision, err
+	end, err := c.Log.Version(ctx, eventstore.EndingsStream(client, webhook, day))
+	return end.Revision, err
 }
 
 // RecordEndings records how deliveries to a webhook ended on a day. A batch is
@@ -30,34 +30,34 @@ func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time
 		seed = append(seed, string(e.Delivery))
 	}
 	eventID := id.Next[id.Event](id.Derived(seed...))
-	tip, err := c.versionAt(ctx, stream, after)
+	end, err := c.versionAt(ctx, stream, after)
 	if err != nil {
 		return err
 	}
 	_, err = retry(ctx, "changes to the same thing", func() (since []eventstore.Recorded, err error) {
-		if since, tip, err = c.Log.LoadAfter(ctx, tip); err != nil {
+		if since, end, err = c.Log.LoadAfter(ctx, end); err != nil {
 			return nil, err
 		}
 		if i := slices.IndexFunc(since, func(r eventstore.Recorded) bool { return r.ID == eventID }); i >= 0 {
 			return nil, c.Log.NoteHead(ctx, client, since[i].Position)
 		}
-		return c.Log.Append(ctx, tip, call.origin(), id.Derived(seed...), ended)
+		return c.Log.Append(ctx, end, call.origin(), id.Derived(seed...), ended)
 	})
 	return err
 }
 
 // versionAt is the version that a stream had at a revision.
 func (c *Commands) versionAt(ctx context.Context, stream eventstore.Stream, at eventstore.Revision) (eventstore.StreamVersion, error) {
-	tip := eventstore.NewStreamVersion(stream)
-	if at == tip.Revision {
-		return tip, nil
+	end := eventstore.NewStreamVersion(stream)
+	if at == end.Revision {
+		return end, nil
 	}
 	last, err := c.Log.ReadBack(ctx, stream, at, 1)
 	if err != nil {
-		return tip, err
+		return end, err
 	}
 	if len(last) == 0 || last[0].Revision != at {
-		return tip, fmt.Errorf("%s holds no revision %d", stream, at)
+		return end, fmt.Errorf("%s holds no revision %d", stream, at)
 	}
 	return last[0].StreamVersion()
 }

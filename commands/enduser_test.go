@@ -14,7 +14,7 @@ import (
 // changed appends n changes to a user's stream; the last one counts.
 func (w *fixture) changed(t *testing.T, call commands.Call, user id.User, n int) {
 	t.Helper()
-	tip, err := w.log.Version(t.Context(), eventstore.UserStream(call.Client, user))
+	end, err := w.log.Version(t.Context(), eventstore.UserStream(call.Client, user))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,11 +26,11 @@ func (w *fixture) changed(t *testing.T, call commands.Call, user id.User, n int)
 		if n -= len(events); n == 0 {
 			events[len(events)-1] = event.EndUserTraitsChanged{User: user, Traits: event.Private([]byte(`{"last":1}`))}
 		}
-		recorded, err := w.log.Append(t.Context(), tip, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(rand.Reader), events...)
+		recorded, err := w.log.Append(t.Context(), end, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(rand.Reader), events...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tip, err = recorded[len(recorded)-1].StreamVersion(); err != nil {
+		if end, err = recorded[len(recorded)-1].StreamVersion(); err != nil {
 			t.Fatal(err)
 		}
 	}

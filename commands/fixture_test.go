@@ -263,13 +263,13 @@ func (w *fixture) OpenSince(ctx context.Context, before time.Time, limit int) ([
 	return open, err
 }
 
-// sweep settles what is open, in a process of its own.
+// sweep resolves what is open, in a process of its own.
 func (w *fixture) sweep(ctx context.Context, c *commands.Commands) error {
 	p := policies.Policies{
 		Commands: c, Claims: w, Logger: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return w.clock().Add(time.Hour) },
 	}
-	return p.SettleClaims(ctx)
+	return p.ResolveClaims(ctx)
 }
 
 // driveOn does what the policies do after a crash, until nothing is left.

@@ -80,25 +80,25 @@ func saysAll(event.Event) bool { return true }
 
 // whole reads all of a stream that stays short.
 func (c *Commands) whole(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
-	history, tip, err := c.Log.Load(ctx, stream)
-	return loaded{tip, history, history}, err
+	history, end, err := c.Log.Load(ctx, stream)
+	return loaded{end, history, history}, err
 }
 
 // ends reads the first and the last event of a stream, of which no other counts.
 func (c *Commands) ends(ctx context.Context, stream eventstore.Stream, _ eventstore.Revision) (loaded, error) {
-	history, tip, err := c.Log.LoadEnds(ctx, stream)
-	return loaded{tip, history, history}, err
+	history, end, err := c.Log.LoadEnds(ctx, stream)
+	return loaded{end, history, history}, err
 }
 
 // backTo reads a stream back, a page first, to the last event that says all.
 func (c *Commands) backTo(page int, saysAll func(event.Event) bool) load {
 	return func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (loaded, error) {
 		var newest []eventstore.Recorded
-		first, tip := -1, eventstore.NewStreamVersion(stream)
+		first, end := -1, eventstore.NewStreamVersion(stream)
 		for size := page; first < 0; size = max(page, longPage) {
 			back, err := c.Log.ReadBack(ctx, stream, upTo, size)
 			if err != nil || len(back) == 0 {
-				return loaded{version: tip}, err
+				return loaded{version: end}, err
 			}
 			if first = slices.IndexFunc(back, func(r eventstore.Recorded) bool { return saysAll(r.Event) }); first >= 0 {
 				first += len(newest)
@@ -108,12 +108,12 @@ func (c *Commands) backTo(page int, saysAll func(event.Event) bool) load {
 				first = len(newest) - 1
 			}
 			if len(newest) > maxHistory {
-				return loaded{version: tip}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
+				return loaded{version: end}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
 			}
 		}
-		tip, err := versionOf(stream, newest)
+		end, err := versionOf(stream, newest)
 		slices.Reverse(newest)
-		return loaded{tip, newest[len(newest)-1-first:], newest}, err
+		return loaded{end, newest[len(newest)-1-first:], newest}, err
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 func (w *fixture) fill(t *testing.T, call commands.Call, stream eventstore.Stream, n int, each func(i int) event.Event) {
 	t.Helper()
 	for done := 0; done < n; {
-		tip, err := w.log.Version(t.Context(), stream)
+		end, err := w.log.Version(t.Context(), stream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +28,7 @@ func (w *fixture) fill(t *testing.T, call commands.Call, stream eventstore.Strea
 		for i := range page {
 			page[i] = each(done + i)
 		}
-		if _, err := w.log.Append(t.Context(), tip, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(w.Entropy), page...); err != nil {
+		if _, err := w.log.Append(t.Context(), end, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(w.Entropy), page...); err != nil {
 			t.Fatal(err)
 		}
 		done += len(page)

@@ -180,7 +180,7 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 	if err != nil {
 		return err
 	}
-	tip := l.version
+	end := l.version
 	if call.Seed != nil {
 		if err := c.ownMatches(ctx, call, l, answer); err != nil {
 			return err
@@ -193,7 +193,7 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 	if err != nil {
 		return err
 	}
-	ids := c.ids(call, string(tip.Stream))
+	ids := c.ids(call, string(end.Stream))
 	for range answer.Matches {
 		id.Next[id.Event](ids)
 	}
@@ -202,14 +202,14 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 		if err != nil {
 			return err
 		}
-		recorded, err := c.Log.Append(ctx, tip, call.origin(), ids, chunk...)
+		recorded, err := c.Log.Append(ctx, end, call.origin(), ids, chunk...)
 		if err != nil {
 			return err
 		}
 		answer.Matches = append(answer.Matches, left[:len(chunk)]...)
 		answer.Position = recorded[len(recorded)-1].Position
 		left = left[len(chunk):]
-		if tip, err = recorded[len(recorded)-1].StreamVersion(); err != nil {
+		if end, err = recorded[len(recorded)-1].StreamVersion(); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 			}
 			return client.AddMember(call.Member, added)
 		})
-	c.settleAfter(ctx, call, err, reservation{claim, holder})
+	c.resolveAfter(ctx, call, err, reservation{claim, holder})
 	return accountAfter(call, email, outcome), err
 }
 
@@ -253,9 +253,9 @@ func (c *Commands) newestLogins(ctx context.Context, stream eventstore.Stream, _
 	if err != nil {
 		return loaded{}, err
 	}
-	tip, err := versionOf(stream, last)
+	end, err := versionOf(stream, last)
 	slices.Reverse(last)
-	return loaded{tip, last, last}, err
+	return loaded{end, last, last}, err
 }
 
 // notedLogin says whether a login from a network need not be recorded, given the

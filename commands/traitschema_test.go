@@ -114,15 +114,15 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	w := newFixture(t)
 	call := commands.Call{Client: id.Next[id.Client](id.Derived("acme")), Actor: "test"}
 	stream := eventstore.Stream("traitschema-" + string(call.Client))
-	var tip eventstore.StreamVersion
+	var end eventstore.StreamVersion
 	learn := func(times int) {
 		t.Helper()
 		var err error
 		for range times {
-			if tip, err = w.log.Version(t.Context(), stream); err != nil {
+			if end, err = w.log.Version(t.Context(), stream); err != nil {
 				t.Fatal(err)
 			}
-			_, err = w.log.Append(t.Context(), tip, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(rand.Reader),
+			_, err = w.log.Append(t.Context(), end, eventstore.Origin{Client: call.Client, Actor: "test"}, id.Random(rand.Reader),
 				event.TraitSchemaInferred{Client: call.Client, Users: 10, Schema: event.Private([]byte(`{}`))})
 			if err != nil {
 				t.Fatal(err)
@@ -164,8 +164,8 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	if counted.events > 100 {
 		t.Errorf("%d events are read for a decision", counted.events)
 	}
-	if tip, err := w.log.Version(t.Context(), stream); err != nil || tip.Revision != 703 {
-		t.Errorf("the stream ends at %d, %v", tip.Revision, err)
+	if end, err := w.log.Version(t.Context(), stream); err != nil || end.Revision != 703 {
+		t.Errorf("the stream ends at %d, %v", end.Revision, err)
 	}
 	learn(600)
 	w.decided = [2]int{704, 1_300}

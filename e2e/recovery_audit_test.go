@@ -267,7 +267,7 @@ func (s *storm) checkSignUps(f *app.App, at *service) {
 		Commands: c, Claims: projections.Claims{Reader: f.Reader()}, Logger: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return time.Now().Add(2 * time.Minute) },
 	}
-	if err := sweep.SettleClaims(s.Context()); err != nil {
+	if err := sweep.ResolveClaims(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	for _, client := range s.clients {

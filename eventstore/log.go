@@ -88,25 +88,25 @@ func (l *Log) Load(ctx context.Context, stream Stream) ([]Recorded, StreamVersio
 }
 
 // LoadAfter reads what a stream holds after a version, and where it ends.
-func (l *Log) LoadAfter(ctx context.Context, tip StreamVersion) ([]Recorded, StreamVersion, error) {
-	stream := tip.Stream
+func (l *Log) LoadAfter(ctx context.Context, end StreamVersion) ([]Recorded, StreamVersion, error) {
+	stream := end.Stream
 	var history []Recorded
 	for len(history) < maxStream {
-		page, err := l.read(ctx, stream, tip.Revision+1, readPage)
+		page, err := l.read(ctx, stream, end.Revision+1, readPage)
 		if err != nil {
-			return nil, tip, fmt.Errorf("load %s: %w", stream, err)
+			return nil, end, fmt.Errorf("load %s: %w", stream, err)
 		}
 		history = append(history, page...)
 		if len(page) > 0 {
-			if tip, err = page[len(page)-1].StreamVersion(); err != nil {
-				return nil, tip, err
+			if end, err = page[len(page)-1].StreamVersion(); err != nil {
+				return nil, end, err
 			}
 		}
 		if len(page) < readPage {
-			return history, tip, nil
+			return history, end, nil
 		}
 	}
-	return nil, tip, fmt.Errorf("load %s: more than %d events", stream, maxStream)
+	return nil, end, fmt.Errorf("load %s: more than %d events", stream, maxStream)
 }
 
 // LoadEnds reads the first and the last event of a stream, and where it ends:
@@ -116,15 +116,15 @@ func (l *Log) LoadEnds(ctx context.Context, stream Stream) ([]Recorded, StreamVe
 	if err != nil || len(ends) == 0 {
 		return nil, NewStreamVersion(stream), err
 	}
-	tip, err := ends[0].StreamVersion()
-	if err != nil || tip.Revision == 0 {
-		return ends, tip, err
+	end, err := ends[0].StreamVersion()
+	if err != nil || end.Revision == 0 {
+		return ends, end, err
 	}
 	first, err := l.read(ctx, stream, 0, 1)
 	if err != nil {
-		return nil, tip, fmt.Errorf("load the beginning of %s: %w", stream, err)
+		return nil, end, fmt.Errorf("load the beginning of %s: %w", stream, err)
 	}
-	return append(first, ends...), tip, nil
+	return append(first, ends...), end, nil
 }
 
 func (l *Log) read(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {
@@ -203,12 +203,12 @@ func (r Record) StreamVersion() (StreamVersion, error) {
 // *ConflictError where the stream has moved on, with seal.ErrErased where the key
 // of a subject was destroyed, and with seal.ErrTaken where another subject has the
 // name that one is to have (event.Named).
-func (l *Log) Append(ctx context.Context, tip StreamVersion, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
+func (l *Log) Append(ctx context.Context, end StreamVersion, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
 	entries := make([]Entry, len(events))
 	for i, e := range events {
 		entries[i] = Entry{ID: id.Next[id.Event](ids), Origin: origin, Event: e}
 	}
-	return l.AppendEntries(ctx, tip, entries)
+	return l.AppendEntries(ctx, end, entries)
 }
 
 // Entry is an event that is to be appended: its id, on whose behalf, and what.
@@ -219,15 +219,15 @@ type Entry struct {
 }
 
 // AppendEntries is Append for events of one client that have several origins.
-func (l *Log) AppendEntries(ctx context.Context, tip StreamVersion, entries []Entry) ([]Recorded, error) {
-	recorded, err := l.append(ctx, tip, entries)
+func (l *Log) AppendEntries(ctx context.Context, end StreamVersion, entries []Entry) ([]Recorded, error) {
+	recorded, err := l.append(ctx, end, entries)
 	if err != nil {
-		return nil, fmt.Errorf("append to %s: %w", tip.Stream, err)
+		return nil, fmt.Errorf("append to %s: %w", end.Stream, err)
 	}
 	return recorded, nil
 }
 
-func (l *Log) append(ctx context.Context, tip StreamVersion, entries []Entry) ([]Recorded, error) {
+func (l *Log) append(ctx context.Context, end StreamVersion, entries []Entry) ([]Recorded, error) {
 	if len(entries) == 0 {
 		return nil, errors.New("nothing to append")
 	}
@@ -235,9 +235,9 @@ func (l *Log) append(ctx context.Context, tip StreamVersion, entries []Entry) ([
 	if err := l.verifyKeys(ctx, client); err != nil {
 		return nil, err
 	}
-	request, recorded, appended, err := l.try(ctx, tip, entries, l.opens(tip, entries))
+	request, recorded, appended, err := l.try(ctx, end, entries, l.opens(end, entries))
 	if errors.Is(err, ErrKeyed) {
-		request, recorded, appended, err = l.try(ctx, tip, entries, false)
+		request, recorded, appended, err = l.try(ctx, end, entries, false)
 	}
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (l *Log) append(ctx context.Context, tip StreamVersion, entries []Entry) ([
 		return nil, err
 	}
 	if appended.Already {
-		return l.read(ctx, tip.Stream, tip.Revision+1, len(request.Events))
+		return l.read(ctx, end.Stream, end.Revision+1, len(request.Events))
 	}
 	recorded[len(recorded)-1].Position = appended.Position
 	return recorded, nil
@@ -262,13 +262,13 @@ func (l *Log) verifyKeys(ctx context.Context, client id.Client) error {
 }
 
 // try appends with keys that are made before, or drawn for this append.
-func (l *Log) try(ctx context.Context, tip StreamVersion, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
+func (l *Log) try(ctx context.Context, end StreamVersion, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
 	if !draw {
 		if err := l.prepareKeys(ctx, entries[0].Origin.Client, entries); err != nil {
 			return Request{}, nil, Appended{}, err
 		}
 	}
-	request, recorded, err := l.draft(ctx, tip, entries, draw)
+	request, recorded, err := l.draft(ctx, end, entries, draw)
 	if err != nil {
 		return Request{}, nil, Appended{}, err
 	}
@@ -276,7 +276,7 @@ func (l *Log) try(ctx context.Context, tip StreamVersion, entries []Entry, draw 
 		result := l.appendAll(ctx, []Request{request})[0]
 		return request, recorded, result.Appended, result.Err
 	}
-	appended, err := l.Store.Append(ctx, tip.Stream, tip.Revision, request.Events)
+	appended, err := l.Store.Append(ctx, end.Stream, end.Revision, request.Events)
 	l.count(len(request.Events), err)
 	return request, recorded, appended, err
 }
@@ -288,20 +288,20 @@ func (l *Log) count(events int, err error) {
 }
 
 // draft seals and chains entries, with keys that it draws or that are there.
-func (l *Log) draft(ctx context.Context, tip StreamVersion, entries []Entry, draw bool) (Request, []Recorded, error) {
+func (l *Log) draft(ctx context.Context, end StreamVersion, entries []Entry, draw bool) (Request, []Recorded, error) {
 	client := entries[0].Origin.Client
-	request := Request{Stream: tip.Stream, Expected: tip.Revision, Events: make([]Proposed, len(entries))}
+	request := Request{Stream: end.Stream, Expected: end.Revision, Events: make([]Proposed, len(entries))}
 	now := l.Now().UTC().Truncate(time.Microsecond)
-	if now.Before(tip.RecordedAt) && !event.Ahead(tip.RecordedAt, now) {
-		now = tip.RecordedAt
+	if now.Before(end.RecordedAt) && !event.Ahead(end.RecordedAt, now) {
+		now = end.RecordedAt
 	}
 	recorded := make([]Recorded, len(entries))
-	revision, previous := tip.Revision, tip.Hash
+	revision, previous := end.Revision, end.Hash
 	for i, e := range entries {
 		if e.Origin.Client != client {
 			return request, nil, fmt.Errorf("events of %s and %s in one append", client, e.Origin.Client)
 		}
-		keys, err := l.seal(ctx, tip.Stream, e, draw)
+		keys, err := l.seal(ctx, end.Stream, e, draw)
 		if err != nil {
 			return request, nil, err
 		}
@@ -312,7 +312,7 @@ func (l *Log) draft(ctx context.Context, tip StreamVersion, entries []Entry, dra
 		}
 		revision++
 		request.Events[i] = p
-		recorded[i] = Recorded{Record{Stream: tip.Stream, Revision: revision, Proposed: p}, e.Event}
+		recorded[i] = Recorded{Record{Stream: end.Stream, Revision: revision, Proposed: p}, e.Event}
 		if i == len(entries)-1 {
 			break // who comes next reads what stands before
 		}

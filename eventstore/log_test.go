@@ -58,11 +58,11 @@ var origin = eventstore.Origin{Client: acme, Actor: "mem_1", Correlation: "req_1
 // mustAppend appends at the end of the stream.
 func (d *fixture) mustAppend(t *testing.T, events ...event.Event) []eventstore.Recorded {
 	t.Helper()
-	tip, err := d.Version(t.Context(), stream)
+	end, err := d.Version(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorded, err := d.Append(t.Context(), tip, origin, id.Random(rand.Reader), events...)
+	recorded, err := d.Append(t.Context(), end, origin, id.Random(rand.Reader), events...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,9 +80,9 @@ func changed(traits string) event.Event {
 func TestPersonalFieldsAreSealedAndOpened(t *testing.T) {
 	d := newFixture(t)
 	d.mustAppend(t, created(`{"city":"Bern"}`), changed(`{"city":"Chur"}`))
-	history, tip, err := d.Load(t.Context(), stream)
-	if err != nil || len(history) != 2 || tip.Revision != 1 {
-		t.Fatalf("loaded %d events up to %d, %v", len(history), tip.Revision, err)
+	history, end, err := d.Load(t.Context(), stream)
+	if err != nil || len(history) != 2 || end.Revision != 1 {
+		t.Fatalf("loaded %d events up to %d, %v", len(history), end.Revision, err)
 	}
 	for i, want := range []string{`{"city":"Bern"}`, `{"city":"Chur"}`} {
 		if bytes.Contains(history[i].Data, []byte("city")) || bytes.Contains(history[i].Meta, []byte("city")) {
@@ -113,17 +113,17 @@ func TestErasedSubjectsAreNeitherReadNorWritten(t *testing.T) {
 	if err := d.Vault.Destroy(t.Context(), acme, string(user)); err != nil {
 		t.Fatal(err)
 	}
-	history, tip, err := d.Load(t.Context(), stream)
+	history, end, err := d.Load(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Open(t.Context(), history[0], "traits"); !errors.Is(err, seal.ErrErased) {
 		t.Errorf("opening says %v", err)
 	}
-	if _, err := d.Append(t.Context(), tip, origin, id.Random(rand.Reader), changed(`{"a":1}`)); !errors.Is(err, seal.ErrErased) {
+	if _, err := d.Append(t.Context(), end, origin, id.Random(rand.Reader), changed(`{"a":1}`)); !errors.Is(err, seal.ErrErased) {
 		t.Errorf("appending says %v", err)
 	}
-	if _, err := d.Append(t.Context(), tip, origin, id.Random(rand.Reader), event.EndUserErased{User: user}); err != nil {
+	if _, err := d.Append(t.Context(), end, origin, id.Random(rand.Reader), event.EndUserErased{User: user}); err != nil {
 		t.Errorf("what is not personal can be recorded all the same: %v", err)
 	}
 	if history[0].ID != recorded[0].ID {
@@ -156,9 +156,9 @@ func TestEachStreamIsAChain(t *testing.T) {
 		}
 	}
 	_, loaded, err := d.Load(t.Context(), stream)
-	tip, tipErr := d.Version(t.Context(), stream)
-	if err := errors.Join(err, tipErr); err != nil || loaded != tip || hex.EncodeToString(tip.Hash[:]) != previous {
-		t.Errorf("the stream ends with %+v or %+v, %v; want %s", loaded, tip, err, previous)
+	end, tipErr := d.Version(t.Context(), stream)
+	if err := errors.Join(err, tipErr); err != nil || loaded != end || hex.EncodeToString(end.Hash[:]) != previous {
+		t.Errorf("the stream ends with %+v or %+v, %v; want %s", loaded, end, err, previous)
 	}
 }
 
@@ -254,9 +254,9 @@ func TestAClockThatWasAheadIsForgottenOnceItIsRight(t *testing.T) {
 
 func TestARepetitionReturnsWhatWasRecordedThen(t *testing.T) {
 	d := newFixture(t)
-	tip := eventstore.NewStreamVersion(stream)
+	end := eventstore.NewStreamVersion(stream)
 	request := func() ([]eventstore.Recorded, error) {
-		return d.Append(t.Context(), tip, origin, id.Derived("key"), created(`{"a":1}`), changed(`{"a":2}`))
+		return d.Append(t.Context(), end, origin, id.Derived("key"), created(`{"a":1}`), changed(`{"a":2}`))
 	}
 	first, err := request()
 	if err != nil {
@@ -276,7 +276,7 @@ func TestARepetitionReturnsWhatWasRecordedThen(t *testing.T) {
 	if first[1].Position == "" || again[1].Position != first[1].Position {
 		t.Errorf("it is at %s, was at %s", again[1].Position, first[1].Position)
 	}
-	_, err = d.Append(t.Context(), tip, origin, id.Derived("other"), created(`{"a":1}`))
+	_, err = d.Append(t.Context(), end, origin, id.Derived("other"), created(`{"a":1}`))
 	if conflict, ok := errors.AsType[*eventstore.ConflictError](err); !ok || conflict.Actual != 2 {
 		t.Errorf("others at the same place: %v", err)
 	}
@@ -298,11 +298,11 @@ func TestTheHeadIsNotedBeforeTheAnswer(t *testing.T) {
 		t.Errorf("noted %v, recorded up to %s", noted, recorded[1].Position)
 	}
 	failure = errors.New("no database")
-	tip, err := d.Version(t.Context(), stream)
+	end, err := d.Version(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Append(t.Context(), tip, origin, id.Random(rand.Reader), changed(`{}`)); !errors.Is(err, failure) {
+	if _, err := d.Append(t.Context(), end, origin, id.Random(rand.Reader), changed(`{}`)); !errors.Is(err, failure) {
 		t.Errorf("a head that was not noted was acknowledged: %v", err)
 	}
 	nobodys := eventstore.Origin{Actor: "policy:x"}
@@ -323,9 +323,9 @@ func TestLongStreamsAreLoadedWhole(t *testing.T) {
 		d.mustAppend(t, all[:n]...)
 		all = all[n:]
 	}
-	history, tip, err := d.Load(t.Context(), stream)
-	if err != nil || len(history) != events || tip.Revision != events-1 {
-		t.Fatalf("loaded %d events up to %d, %v", len(history), tip.Revision, err)
+	history, end, err := d.Load(t.Context(), stream)
+	if err != nil || len(history) != events || end.Revision != events-1 {
+		t.Fatalf("loaded %d events up to %d, %v", len(history), end.Revision, err)
 	}
 	for i, r := range history {
 		if r.Revision != eventstore.Revision(i) {
@@ -348,8 +348,8 @@ func TestAnAppendIsAllOrNothing(t *testing.T) {
 	if _, err := d.Append(t.Context(), eventstore.NewStreamVersion(stream), origin, id.Random(rand.Reader)); err == nil {
 		t.Error("nothing was appended, and acknowledged")
 	}
-	if history, tip, err := d.Load(t.Context(), stream); len(history) != 0 || tip != eventstore.NewStreamVersion(stream) || err != nil {
-		t.Errorf("the stream has %d events up to %+v, %v", len(history), tip, err)
+	if history, end, err := d.Load(t.Context(), stream); len(history) != 0 || end != eventstore.NewStreamVersion(stream) || err != nil {
+		t.Errorf("the stream has %d events up to %+v, %v", len(history), end, err)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestWhatANewerReleaseWroteStopsTheReader(t *testing.T) {
 	if _, _, err := d.Load(t.Context(), stream); !errors.Is(err, event.ErrUnknown) {
 		t.Errorf("loading says %v", err)
 	}
-	if tip, err := d.Version(t.Context(), stream); err != nil || tip.Revision != 1 {
-		t.Errorf("the stream ends with %+v, %v", tip, err)
+	if end, err := d.Version(t.Context(), stream); err != nil || end.Revision != 1 {
+		t.Errorf("the stream ends with %+v, %v", end, err)
 	}
 }

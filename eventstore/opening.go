@@ -173,8 +173,8 @@ func (l *Log) AtOnce() int {
 }
 
 // opens says whether a stream begins with the first that is known of a subject.
-func (l *Log) opens(tip StreamVersion, entries []Entry) bool {
+func (l *Log) opens(end StreamVersion, entries []Entry) bool {
 	first, ok := entries[0].Event.(event.FirstOfSubject)
-	return ok && l.Bulk != nil && tip.Revision == NoStream && len(entries) == 1 &&
+	return ok && l.Bulk != nil && end.Revision == NoStream && len(entries) == 1 &&
 		!l.Vault.Known(entries[0].Origin.Client, first.Subject())
 }

@@ -212,15 +212,15 @@ func TestRateLimitsCanBeOff(t *testing.T) {
 func TestIdempotencyKeys(t *testing.T) {
 	const body = `{"external_id":"a"}`
 	var (
-		reserved []httpapi.Repeat
-		settled  []bool
-		refusal  error
+		reserved  []httpapi.Repeat
+		completed []bool
+		refusal   error
 	)
 	e := serve(t, func(o *httpapi.Options) {
-		o.Reserve = func(_ context.Context, r httpapi.Repeat) (httpapi.Settle, error) {
+		o.Reserve = func(_ context.Context, r httpapi.Repeat) (httpapi.Complete, error) {
 			reserved = append(reserved, r)
 			return func(_ context.Context, succeeded bool) error {
-				settled = append(settled, succeeded)
+				completed = append(completed, succeeded)
 				return nil
 			}, refusal
 		}
@@ -252,8 +252,8 @@ func TestIdempotencyKeys(t *testing.T) {
 	}
 	e.service.createUser = func(context.Context, *httpapi.NewUser) error { panic("broken") }
 	post("k4", body)
-	if diff := cmp.Diff([]bool{true, true, true, false, false}, settled); diff != "" {
-		t.Errorf("settled: %s", diff)
+	if diff := cmp.Diff([]bool{true, true, true, false, false}, completed); diff != "" {
+		t.Errorf("completed: %s", diff)
 	}
 
 	e.service.createUser = func(context.Context, *httpapi.NewUser) error {

@@ -76,13 +76,13 @@ type Repeat struct {
 	Body   []byte // a keyed hash of method, path and body
 }
 
-// Settle tells what became of a reserved request: a success keeps its key, so
+// Complete tells what became of a reserved request: a success keeps its key, so
 // that no other body can use it; after a refusal the key is free again.
-type Settle func(ctx context.Context, succeeded bool) error
+type Complete func(ctx context.Context, succeeded bool) error
 
 // Reserve takes a key before its request runs. It refuses, with a fault, a key
 // that another body has used and one whose request is still under way.
-type Reserve func(ctx context.Context, r Repeat) (Settle, error)
+type Reserve func(ctx context.Context, r Repeat) (Complete, error)
 
 // writeTimeout bounds an answer, from the end of the request's header.
 const writeTimeout = time.Minute

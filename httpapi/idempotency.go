@@ -48,7 +48,7 @@ func (e *edge) once(w *recorder, r *http.Request, x *exchange, body []byte, next
 		next.ServeHTTP(w, r)
 		return
 	}
-	settle, err := e.o.Reserve(r.Context(), Repeat{
+	complete, err := e.o.Reserve(r.Context(), Repeat{
 		Client: x.principal.Client, Route: route,
 		Key: keyedHash(e.o.Secret, "key", key), Body: mac,
 	})
@@ -56,15 +56,15 @@ func (e *edge) once(w *recorder, r *http.Request, x *exchange, body []byte, next
 		e.fail(w, r, err)
 		return
 	}
-	// The caller may be gone by then; the key is settled all the same.
-	defer e.settle(context.WithoutCancel(r.Context()), w, settle)
+	// The caller may be gone by then; the key is completed all the same.
+	defer e.complete(context.WithoutCancel(r.Context()), w, complete)
 	next.ServeHTTP(w, r)
 }
 
-func (e *edge) settle(ctx context.Context, w *recorder, settle Settle) {
+func (e *edge) complete(ctx context.Context, w *recorder, complete Complete) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := settle(ctx, w.status >= 200 && w.status < 300); err != nil {
-		e.o.Logger.WarnContext(ctx, "idempotency key not settled", slog.Any("error", err), requestAttr(ctx))
+	if err := complete(ctx, w.status >= 200 && w.status < 300); err != nil {
+		e.o.Logger.WarnContext(ctx, "idempotency key not completed", slog.Any("error", err), requestAttr(ctx))
 	}
 }

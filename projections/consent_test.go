@@ -48,9 +48,9 @@ func newHistory(t *testing.T) *history {
 // record appends facts to a stream.
 func (h *history) record(stream string, events ...event.Event) {
 	h.Helper()
-	tip, err := h.log.Version(h.Context(), eventstore.Stream(stream))
+	end, err := h.log.Version(h.Context(), eventstore.Stream(stream))
 	if err == nil {
-		_, err = h.log.Append(h.Context(), tip, eventstore.Origin{Client: h.client, Actor: "test"}, h.ids, events...)
+		_, err = h.log.Append(h.Context(), end, eventstore.Origin{Client: h.client, Actor: "test"}, h.ids, events...)
 	}
 	if err != nil {
 		h.Fatal(err)

@@ -30,8 +30,8 @@ func TestEventsAreFoundByDerivedIdsAndKeys(t *testing.T) {
 	derived := id.Next[id.Event](id.Derived("a request"))
 	append := func(ids *id.Source, events ...event.Event) []eventstore.Recorded {
 		t.Helper()
-		tip := must[eventstore.StreamVersion](t)(w.log.Version(t.Context(), stream))
-		return must[[]eventstore.Recorded](t)(w.log.Append(t.Context(), tip, eventstore.Origin{Client: w.acme, Actor: "test"}, ids, events...))
+		end := must[eventstore.StreamVersion](t)(w.log.Version(t.Context(), stream))
+		return must[[]eventstore.Recorded](t)(w.log.Append(t.Context(), end, eventstore.Origin{Client: w.acme, Actor: "test"}, ids, events...))
 	}
 	random := append(w.ids, event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})[0].ID
 	append(id.Derived("a request"), event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})

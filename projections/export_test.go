@@ -9,9 +9,9 @@ import (
 // it came, changes were taken in, and then the next turn has failed.
 func (p *Populations) Lose(client id.Client) {
 	pop, _ := p.clients.Peek(client)
-	pop.turn <- struct{}{}
+	pop.lock <- struct{}{}
 	pop.known, pop.done = known{}, pop.begun.Load()+1
-	<-pop.turn
+	<-pop.lock
 }
 
 // Reread has populations find what they know of a server that has taken the place

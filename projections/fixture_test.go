@@ -117,11 +117,11 @@ func (w *fixture) await(m projector.ReadModel) {
 
 // append appends facts to the end of a stream. Any goroutine may call it.
 func (w *fixture) append(client id.Client, stream string, events ...event.Event) ([]eventstore.Recorded, error) {
-	tip, err := w.log.Version(w.Context(), eventstore.Stream(stream))
+	end, err := w.log.Version(w.Context(), eventstore.Stream(stream))
 	if err != nil {
 		return nil, err
 	}
-	return w.log.Append(w.Context(), tip, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader), events...)
+	return w.log.Append(w.Context(), end, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader), events...)
 }
 
 // record is append for the goroutine of the test.

@@ -27,18 +27,18 @@ type MatchQueue struct {
 }
 
 const (
-	// turnLimit bounds the users of a turn, turnTime how long it may take.
-	turnLimit = 50
-	turnTime  = 10 * time.Second
-	// turnLease is when a turn that was never finished is over.
-	turnLease = 20 * time.Second
-	// turnMatches ends a turn once so many matches were recorded.
-	turnMatches = 100
+	// batchLimit bounds the users of a batch, batchTime how long it may take.
+	batchLimit = 50
+	batchTime  = 10 * time.Second
+	// batchLease is when a batch that was never finished is over.
+	batchLease = 20 * time.Second
+	// batchMatches ends a batch once so many matches were recorded.
+	batchMatches = 100
 	// MatchesPerSecond is how many matches are recorded automatically for one
-	// client, at most, averaged over its turns.
+	// client, at most, averaged over its batches.
 	// limit: webhooks | automatic matches that are sent | {MatchesPerSecond} a second, on average
 	MatchesPerSecond = 200
-	// restAfterError is how long a client rests whose turn went wrong.
+	// restAfterError is how long a client rests whose batch failed.
 	restAfterError = 5 * time.Second
 )
 
@@ -153,8 +153,8 @@ func (q *queueing) wait(user id.User, r eventstore.Recorded) {
 	q.waiting[r.Client][user] = r
 }
 
-// turn is when one client's users are matched, and what it wants of that.
-type turn struct {
+// queuedBatch is when one client's users are matched, and what it wants of that.
+type queuedBatch struct {
 	client   id.Client
 	k        int
 	minScore float64
@@ -162,13 +162,13 @@ type turn struct {
 }
 
 const (
-	takeTurn = `
-UPDATE match_sweeps SET turn = turn + 1, free_at = clock_timestamp() + $1::interval
+	takeBatch = `
+UPDATE match_sweeps SET batch = batch + 1, free_at = clock_timestamp() + $1::interval
 WHERE client = (
 	SELECT s.client FROM match_sweeps s
 	WHERE s.enabled AND s.free_at <= clock_timestamp() AND EXISTS (SELECT FROM match_queue q WHERE q.client = s.client)
 	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING client, k, min_score, turn`
+RETURNING client, k, min_score, batch`
 	nextQueued = `SELECT user_id, position, event FROM match_queue WHERE client = $1 ORDER BY attempts, position LIMIT $2`
 )
 
@@ -226,8 +226,8 @@ type queuedUser struct {
 // Take has the users of one client matched that have waited longest: match is
 // told what the client wants, who it is and which event calls for it, and
 // returns how many matches were recorded. Any number of processes may take
-// turns at once; one client has one turn at a time, and rests after it for as
-// long as the matches it recorded are worth. A turn that a crash cut short is
+// batches at once; one client has one batch at a time, and rests after it for as
+// long as the matches it recorded are worth. A batch that a crash cut short is
 // taken again. Take is false where nobody waits.
 func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, client id.Client, k int, minScore float64,
 	user id.User, cause id.Event) (int, error),
@@ -235,15 +235,15 @@ func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, cl
 	if err := m.queueEveryone(ctx); err != nil {
 		return false, err
 	}
-	var t turn
-	err := m.Pool.QueryRow(ctx, takeTurn, turnLease).Scan(&t.client, &t.k, &t.minScore, &t.number)
+	var t queuedBatch
+	err := m.Pool.QueryRow(ctx, takeBatch, batchLease).Scan(&t.client, &t.k, &t.minScore, &t.number)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("take a turn: %w", err)
+		return false, fmt.Errorf("take a batch: %w", err)
 	}
-	rows, err := m.Pool.Query(ctx, nextQueued, t.client, turnLimit)
+	rows, err := m.Pool.Query(ctx, nextQueued, t.client, batchLimit)
 	if err != nil {
 		return false, fmt.Errorf("read the queue of %s: %w", t.client, err)
 	}
@@ -253,7 +253,7 @@ func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, cl
 	if err != nil {
 		return false, fmt.Errorf("read the queue of %s: %w", t.client, err)
 	}
-	working, cancel := context.WithTimeout(ctx, turnTime)
+	working, cancel := context.WithTimeout(ctx, batchTime)
 	defer cancel()
 	done, recorded := 0, 0
 	var failed error
@@ -264,7 +264,7 @@ func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, cl
 			break
 		}
 		done, recorded = done+1, recorded+n
-		if recorded >= turnMatches {
+		if recorded >= batchMatches {
 			break
 		}
 	}
@@ -276,16 +276,16 @@ const (
 DELETE FROM match_queue q USING unnest($2::text[], $3::text[]) AS d (user_id, position)
 WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position`
 	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2`
-	finishTurn   = `
+	finishBatch  = `
 UPDATE match_sweeps SET done = done + $3, recorded = recorded + $4, free_at = clock_timestamp() + $5::interval,
 	began_at = CASE WHEN everyone_before IS NOT NULL OR EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
-WHERE client = $1 AND turn = $2`
+WHERE client = $1 AND batch = $2`
 )
 
 // finish takes those who are done out of the queue, unless they have changed
 // meanwhile; the one that failed waits behind the others.
-func (m MatchQueue) finish(ctx context.Context, t turn, waiting []queuedUser, done, recorded int, failed bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), turnLease-turnTime)
+func (m MatchQueue) finish(ctx context.Context, t queuedBatch, waiting []queuedUser, done, recorded int, failed bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLease-batchTime)
 	defer cancel()
 	rest := time.Duration(recorded) * time.Second / MatchesPerSecond
 	var b pgx.Batch
@@ -298,9 +298,9 @@ func (m MatchQueue) finish(ctx context.Context, t turn, waiting []queuedUser, do
 		rest = max(rest, restAfterError)
 		b.Queue(failedQueued, t.client, waiting[done].user)
 	}
-	b.Queue(finishTurn, t.client, t.number, done, recorded, rest)
+	b.Queue(finishBatch, t.client, t.number, done, recorded, rest)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("finish a turn of %s: %w", t.client, err)
+		return fmt.Errorf("finish a batch of %s: %w", t.client, err)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (w *waiting) check(err error) {
 	}
 }
 
-// take takes a turn in which each user has so many matches.
+// take takes a batch in which each user has so many matches.
 func (w *waiting) take(matches int) (client id.Client, users []id.User) {
 	w.Helper()
 	_, err := w.queue.Take(w.Context(), func(_ context.Context, c id.Client, k int, _ float64, user id.User, cause id.Event) (int, error) {
@@ -216,7 +216,7 @@ func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
 	}
 }
 
-func TestClientsTakeTurnsAndRest(t *testing.T) {
+func TestClientsTakeTheirTurnsAndRest(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
 	for _, client := range []id.Client{w.acme, w.bolt} {
@@ -228,7 +228,7 @@ func TestClientsTakeTurnsAndRest(t *testing.T) {
 	w.fill(1000)
 	first, users := w.take(0) // without matches there is no need to rest
 	if len(users) != 50 {
-		t.Errorf("a turn of %d users", len(users))
+		t.Errorf("a batch of %d users", len(users))
 	}
 	second, users := w.take(10)
 	if first == second || len(users) != 10 {
@@ -249,7 +249,7 @@ func TestClientsTakeTurnsAndRest(t *testing.T) {
 	}
 }
 
-func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
+func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
 	w.want(w.acme, true, 3)
@@ -282,15 +282,15 @@ func TestATurnThatWentWrongIsTakenAgain(t *testing.T) {
 		w.rested()
 	}
 
-	// A process that died in its turn: another one has it once that is over.
+	// A process that died in its batch: another one has it once that is over.
 	cut, stop := context.WithCancel(t.Context())
-	_, _ = w.pool.Exec(t.Context(), `UPDATE match_sweeps SET turn = turn + 1, free_at = clock_timestamp() + interval '20 s'`)
+	_, _ = w.pool.Exec(t.Context(), `UPDATE match_sweeps SET batch = batch + 1, free_at = clock_timestamp() + interval '20 s'`)
 	stop()
 	if worked, err := w.queue.Take(cut, match); worked || err == nil {
 		t.Error("it works without a context")
 	}
 	if _, users := w.take(0); len(users) != 0 {
-		t.Errorf("%v while another has the turn", users)
+		t.Errorf("%v while another has the batch", users)
 	}
 	w.rested()
 	if _, users := w.take(0); len(users) != 2 {

@@ -48,7 +48,7 @@ const (
 
 // population is the users of one client.
 type population struct {
-	turn  ctxLock      // guards the rest
+	lock  ctxLock      // guards the rest
 	begun atomic.Int64 // how often changes were taken in
 	done  int64        // the last time that this succeeded
 	held  holding
@@ -77,12 +77,12 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 	if err := p.ready(ctx, client); err != nil {
 		return known{}, err
 	}
-	pop := getOrAdd(p.clients, client, &population{turn: newCtxLock()})
+	pop := getOrAdd(p.clients, client, &population{lock: newCtxLock()})
 	arrived := pop.begun.Load()
-	if err := pop.turn.lockSoon(ctx); err != nil {
+	if err := pop.lock.lockSoon(ctx); err != nil {
 		return known{}, err
 	}
-	defer pop.turn.unlock()
+	defer pop.lock.unlock()
 	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
@@ -233,11 +233,11 @@ func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	if err == nil && built.users.Len() > partitionedFrom {
 		built.users.Partition(pairsSeed)
 	}
-	if err := pop.turn.lock(ctx); err != nil {
+	if err := pop.lock.lock(ctx); err != nil {
 		p.memory.used.Add(-taken)
 		return err
 	}
-	defer pop.turn.unlock()
+	defer pop.lock.unlock()
 	pop.asked = false
 	if err != nil {
 		return err

@@ -77,11 +77,11 @@ func (w *fixture) populations() *patient {
 	p.Logger = slog.New(slog.DiscardHandler)
 	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 		stream := eventstore.Stream("traitschema-" + string(client))
-		tip, err := w.log.Version(ctx, stream)
-		if err != nil || int(tip.Revision)+1 != under {
+		end, err := w.log.Version(ctx, stream)
+		if err != nil || int(end.Revision)+1 != under {
 			return err
 		}
-		_, err = w.log.Append(ctx, tip, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+		_, err = w.log.Append(ctx, end, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
 			event.TraitSchemaInferred{Client: client, Users: users, Schema: event.Private(schema)})
 		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
 			return nil

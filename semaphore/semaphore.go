@@ -63,7 +63,7 @@ func (s *Semaphore) Try(client string) bool {
 	if ok {
 		s.hold(c)
 	}
-	s.settle(c)
+	s.prune(c)
 	return ok
 }
 
@@ -79,18 +79,18 @@ func (s *Semaphore) take(ctx context.Context, client string, press func()) bool 
 	c := s.share(client)
 	if s.free(c) {
 		s.hold(c)
-		s.settle(c)
+		s.prune(c)
 		s.mu.Unlock()
 		return true
 	}
 	if !s.makeRoom(c) {
-		s.settle(c)
+		s.prune(c)
 		s.mu.Unlock()
 		return false
 	}
 	w := make(waiter, 1)
 	s.enqueue(c, w)
-	s.settle(c)
+	s.prune(c)
 	s.mu.Unlock()
 	return s.wait(ctx, c, w, press)
 }
@@ -135,7 +135,7 @@ func (s *Semaphore) leave(ctx context.Context, c *share, w waiter) bool {
 	default:
 	}
 	s.dequeue(c, slices.Index(c.queue, w))
-	s.settle(c)
+	s.prune(c)
 	return false
 }
 
@@ -190,8 +190,8 @@ func (s *Semaphore) share(client string) *share {
 	return c
 }
 
-// settle ends each change: it forgets a client that has nothing.
-func (s *Semaphore) settle(c *share) {
+// prune ends each change: it forgets a client that has nothing.
+func (s *Semaphore) prune(c *share) {
 	if c.total() == 0 {
 		delete(s.clients, c.client)
 		if len(s.spare) < maxSpare {
@@ -222,7 +222,7 @@ func (s *Semaphore) release(c *share) {
 	c.held--
 	s.held--
 	s.grant()
-	s.settle(c)
+	s.prune(c)
 }
 
 // grant gives what is free to the clients that wait.
@@ -266,7 +266,7 @@ func (s *Semaphore) makeRoom(c *share) bool {
 	newest := len(most.queue) - 1
 	most.queue[newest] <- false
 	s.dequeue(most, newest)
-	s.settle(most)
+	s.prune(most)
 	return true
 }
 

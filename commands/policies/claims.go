@@ -17,18 +17,18 @@ const (
 	claimBatch = 100
 )
 
-// SettleClaims settles the reservations that have been open for longer than a
+// ResolveClaims resolves the reservations that have been open for longer than a
 // command takes. One that fails does not keep back the others.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (p *Policies) SettleClaims(ctx context.Context) error {
+func (p *Policies) ResolveClaims(ctx context.Context) error {
 	open, err := p.Claims.OpenSince(ctx, p.Now().Add(-claimGrace), claimBatch)
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, stream := range open {
-		if err := p.Commands.SettleClaim(ctx, commands.Call{Actor: "policy:claims"}, stream); err != nil {
-			failed = append(failed, fmt.Errorf("settle %s: %w", stream, err))
+		if err := p.Commands.ResolveClaim(ctx, commands.Call{Actor: "policy:claims"}, stream); err != nil {
+			failed = append(failed, fmt.Errorf("resolve %s: %w", stream, err))
 		}
 	}
 	return errors.Join(failed...)

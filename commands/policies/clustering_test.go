@@ -70,8 +70,8 @@ func (e *steadyEntropy) Read(p []byte) (int, error) {
 	return e.from.Read(p)
 }
 
-// settle makes a client with a layer that so many users have granted.
-func (o *clusteringFixture) settle(name string, users int, traits func(i int) string) (commands.Call, id.ConsentLayer) {
+// populate makes a client with a layer that so many users have granted.
+func (o *clusteringFixture) populate(name string, users int, traits func(i int) string) (commands.Call, id.ConsentLayer) {
 	o.Helper()
 	client := id.Next[id.Client](id.Derived(name))
 	call := commands.Call{Client: client, Actor: "test"}
@@ -332,7 +332,7 @@ func TestARunThatDiesAnywhereIsBegunAgainWithTheSameResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tell := func(appends int, after bool) (published []any, died bool) {
 			o := newClusteringFixture(t)
-			call, layer := o.settle("acme", 63, kinds)
+			call, layer := o.populate("acme", 63, kinds)
 			run := o.request(call, layer, 3)
 			// What is written after the request is not looked at, also by those who begin later.
 			if _, err := o.ChangeTraits(t.Context(), call, "ext:u0", json.RawMessage(`{"age":70,"plan":"p2"}`)); err != nil {
@@ -386,7 +386,7 @@ func crowd(t *testing.T, encoding time.Duration) (*clusteringFixture, *Clusterin
 	const dims = 8 // of kinds, or somewhat more
 	o := newClusteringFixture(t)
 	for _, name := range []string{"acme", "bolt"} {
-		call, layer := o.settle(name, 63, kinds)
+		call, layer := o.populate(name, 63, kinds)
 		o.request(call, layer, 3)
 	}
 	c := o.process(o.store, 2)
@@ -496,14 +496,14 @@ func TestClientsTakeTurns(t *testing.T) {
 		o := newClusteringFixture(t)
 		var requested []commands.Run
 		for n := range 3 {
-			call, _ := o.settle("greedy", 0, kinds)
+			call, _ := o.populate("greedy", 0, kinds)
 			layer, err := o.DefineConsentLayer(t.Context(), call, fmt.Sprint(n), []string{"age"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			requested = append(requested, o.request(call, layer.ID, 0))
 		}
-		call, layer := o.settle("modest", 0, kinds)
+		call, layer := o.populate("modest", 0, kinds)
 		requested = append(requested, o.request(call, layer, 0))
 		o.until(o.process(o.store, 1), o.ends(4))
 		var order []id.Run
@@ -520,7 +520,7 @@ func TestClientsTakeTurns(t *testing.T) {
 func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)
-		call, layer := o.settle("acme", 60, kinds)
+		call, layer := o.populate("acme", 60, kinds)
 		run := o.request(call, layer, 0)
 		_, err := o.RequestRun(t.Context(), call, commands.RequestRun{Layer: layer})
 		if !fault.Is(err, "run_in_progress") {
@@ -585,7 +585,7 @@ func TestBadInputEndsInAClearFailure(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newClusteringFixture(t)
-				call, layer := o.settle("acme", tt.users, tt.traits)
+				call, layer := o.populate("acme", tt.users, tt.traits)
 				run := o.request(call, layer, 0)
 				o.until(o.process(o.store, 1), o.ends(1))
 				failed := facts[event.ClusteringFailed](o)
@@ -616,7 +616,7 @@ func TestTenThousandKeysAreOneGroup(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)
-		call, layer := o.settle("acme", 40, keys)
+		call, layer := o.populate("acme", 40, keys)
 		o.request(call, layer, 0)
 		o.until(o.process(o.store, 1), o.ends(1))
 		done := facts[event.ClusteringCompleted](o)
@@ -629,7 +629,7 @@ func TestTenThousandKeysAreOneGroup(t *testing.T) {
 func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)
-		call, layer := o.settle("acme", 90, kinds)
+		call, layer := o.populate("acme", 90, kinds)
 		good := o.request(call, layer, 0)
 		o.until(o.process(o.store, 1), o.ends(1))
 		if _, err := o.ChangeConsentLayer(t.Context(), call, layer, nil, []string{"nothing"}); err != nil {
@@ -651,7 +651,7 @@ func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 func TestARunThatIsNotSeenToHaveEndedIsLookedAtNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)
-		call, layer := o.settle("acme", 63, kinds)
+		call, layer := o.populate("acme", 63, kinds)
 		o.request(call, layer, 3)
 		c := o.process(o.store, 2)
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)

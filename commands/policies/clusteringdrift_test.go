@@ -35,7 +35,7 @@ func (o *clusteringFixture) rerun(call commands.Call, layer id.ConsentLayer, use
 func TestEachDriftIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)
-		call, layer := o.settle("acme", 180, kinds)
+		call, layer := o.populate("acme", 180, kinds)
 		var told []int
 		for run, more := range []int{0, 4, 4, 0, 4, 0, 0} {
 			before := len(facts[event.ClusterDriftDetected](o))
@@ -77,7 +77,7 @@ func TestDriftThatNobodyCanJudgeStaysTold(t *testing.T) {
 func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 	for _, tt := range []struct{ clusters, traits, shown int }{{1, 200, 20}, {20, 200, 10}, {50, 200, 2}} {
 		o := newClusteringFixture(t)
-		call, layer := o.settle("acme", 0, kinds)
+		call, layer := o.populate("acme", 0, kinds)
 		run := o.request(call, layer, tt.clusters)
 		number, err := o.StartRun(t.Context(), call, layer, run.Run)
 		if err != nil {

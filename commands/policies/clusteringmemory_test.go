@@ -48,7 +48,7 @@ func TestSmallRunsGoBeforeALargeOneAndKeepRoomForIt(t *testing.T) {
 func TestARunThatWaitsForMemoryLeavesItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, c := crowd(t, 10*time.Second)
-		call, layer := o.settle("small", 40, kinds)
+		call, layer := o.populate("small", 40, kinds)
 		o.request(call, layer, 2)
 		c.Memory, c.Limit = (63+40)*4*6, 20*time.Second // of six dimensions: for a large and a small one
 		began := time.Now()

@@ -44,12 +44,12 @@ type Policies struct {
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
 	Matching   MatchTurns
-	// Settle records how deliveries to webhooks ended, in batches, each again until
+	// RecordEndings records how deliveries to webhooks ended, in batches, each again until
 	// the log has taken it. It says whether there is more.
-	Settle  func(context.Context) (more bool, err error)
-	Now     func() time.Time
-	Logger  *slog.Logger
-	Metrics *Metrics // nil: nothing is counted
+	RecordEndings func(context.Context) (more bool, err error)
+	Now           func() time.Time
+	Logger        *slog.Logger
+	Metrics       *Metrics // nil: nothing is counted
 }
 
 const (
@@ -81,10 +81,10 @@ func (p *Policies) Run(ctx context.Context) error {
 	sweep := func(policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
 		sweeps.Go(func() { p.sweep(ctx, policy, pause, work) })
 	}
-	sweep("claims", claimPause, func(ctx context.Context) (bool, error) { return false, p.SettleClaims(ctx) })
+	sweep("claims", claimPause, func(ctx context.Context) (bool, error) { return false, p.ResolveClaims(ctx) })
 	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
 	sweep("matching", matchPause, p.matchAutomatically)
-	sweep("endings", endingsPause, p.Settle)
+	sweep("endings", endingsPause, p.RecordEndings)
 	err = router.Run(ctx)
 	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

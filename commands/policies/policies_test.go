@@ -81,7 +81,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	o := &fixture{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
-		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, Settle: nothingEnded, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, RecordEndings: nothingEnded, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }
@@ -300,7 +300,7 @@ func (o *fixture) abandoned(t *testing.T, email string) eventstore.Stream {
 	return records[len(records)-1].Stream
 }
 
-func TestTheSweepSettlesWhatIsOlderThanACommandTakes(t *testing.T) {
+func TestTheSweepResolvesWhatIsOlderThanACommandTakes(t *testing.T) {
 	o := newFixture(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	o.policies.Now = func() time.Time { return now }
@@ -309,8 +309,8 @@ func TestTheSweepSettlesWhatIsOlderThanACommandTakes(t *testing.T) {
 	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, signUp); !fault.Is(err, "email_exists") {
 		t.Fatalf("before the sweep: %v", err)
 	}
-	for range 2 { // settling what is settled does nothing
-		if err := o.policies.SettleClaims(t.Context()); err != nil {
+	for range 2 { // resolving what is resolved does nothing
+		if err := o.policies.ResolveClaims(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -325,7 +325,7 @@ func TestTheSweepSettlesWhatIsOlderThanACommandTakes(t *testing.T) {
 	}
 }
 
-func TestAClaimThatCannotBeSettledKeepsBackNoOther(t *testing.T) {
+func TestAClaimThatCannotBeResolvedKeepsBackNoOther(t *testing.T) {
 	o := newFixture(t)
 	newer := eventstore.Proposed{
 		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "claim.reserved", Version: 99,
@@ -335,7 +335,7 @@ func TestAClaimThatCannotBeSettledKeepsBackNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.open = []eventstore.Stream{"email-x", o.abandoned(t, "ada@example.com")}
-	if err := o.policies.SettleClaims(t.Context()); !errors.Is(err, event.ErrUnknown) {
+	if err := o.policies.ResolveClaims(t.Context()); !errors.Is(err, event.ErrUnknown) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}); err != nil {

@@ -44,7 +44,7 @@ func (f *fit) choose(ctx context.Context) (int, error) {
 			return 0, err
 		}
 		c, _ := merge(found.tally, minSize)
-		if _, err := settle(ctx, seen, c, 1, labels); err != nil {
+		if _, err := assignRows(ctx, seen, c, 1, labels); err != nil {
 			return 0, err
 		}
 		score := eyes.mean(labels, c.len())

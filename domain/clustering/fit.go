@@ -58,7 +58,7 @@ func (f *fit) finish(ctx context.Context, c centers) (Result, error) {
 			return Result{}, err
 		}
 		f.Progress(Settling, 0, 1)
-		t, err := settle(ctx, f.points, c, f.Threads, assigned)
+		t, err := assignRows(ctx, f.points, c, f.Threads, assigned)
 		if err != nil {
 			return Result{}, err
 		}
@@ -80,7 +80,7 @@ func (f *fit) refine(ctx context.Context, c centers) error {
 // refineByBatches is mini-batch k-means (Sculley 2010): each center becomes
 // the mean of all rows that were drawn for it, those of the sample included.
 func (f *fit) refineByBatches(ctx context.Context, c centers) error {
-	seen, err := settle(ctx, f.sample, c, f.Threads, nil)
+	seen, err := assignRows(ctx, f.sample, c, f.Threads, nil)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (f *fit) refineByBatches(ctx context.Context, c centers) error {
 			rows[i] = random.IntN(f.points.Len())
 		}
 		slices.Sort(rows)
-		t, err := settle(ctx, f.points.gather(rows), c, f.Threads, nil)
+		t, err := assignRows(ctx, f.points.gather(rows), c, f.Threads, nil)
 		if err != nil {
 			return err
 		}

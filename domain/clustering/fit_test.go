@@ -124,7 +124,7 @@ func TestBatchesComeNearToAllUsers(t *testing.T) {
 		t.Error("the batches moved no center")
 	}
 	assigned := make([]uint16, points.Len())
-	tally, err := settle(context.Background(), points, c, 2, assigned)
+	tally, err := assignRows(context.Background(), points, c, 2, assigned)
 	if err != nil {
 		t.Fatal(err)
 	}

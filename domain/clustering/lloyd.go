@@ -236,9 +236,9 @@ func (l *lloyd) fill(ctx context.Context) error {
 	return nil
 }
 
-// settle gives each row its nearest center, which stays where it is, and
+// assignRows gives each row its nearest center, which stays where it is, and
 // tallies the clusters with the squared distances. Assigned may be nil.
-func settle(ctx context.Context, points Points, c centers, threads int, assigned []uint16) (*tally, error) {
+func assignRows(ctx context.Context, points Points, c centers, threads int, assigned []uint16) (*tally, error) {
 	total := newTally(c.len(), points.Dims)
 	err := inChunks(ctx, points.Len(), threads,
 		func() *tally { return newTally(c.len(), points.Dims) },

@@ -56,7 +56,7 @@ func (f *fit) try(ctx context.Context, points Points, k, number int) (try, error
 	if err := newLloyd(points, c, 1).run(ctx, f.still, func(int) {}); err != nil {
 		return try{}, err
 	}
-	t, err := settle(ctx, points, c, 1, nil)
+	t, err := assignRows(ctx, points, c, 1, nil)
 	if err != nil {
 		return try{}, err
 	}

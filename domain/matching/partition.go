@@ -52,7 +52,7 @@ func (p *Population) Partition(seed uint64) {
 	shuffle(&random, users)
 	p.partition = &partition{anchors: p.standUp(users[:min(anchorRows, len(users))])}
 	p.train(users[:min(n*trainedOn, len(users))], n)
-	p.settle(n)
+	p.assignCells(n)
 	p.tune(users)
 }
 
@@ -230,8 +230,8 @@ func (p *Population) nearest(row int) int {
 	return p.partition.home(p.classify(row, profile[:0]), make([]int32, len(p.cells)))
 }
 
-// settle moves everyone into the cells, which are laid out one after another.
-func (p *Population) settle(n int) {
+// assignCells moves everyone into the cells, which are laid out one after another.
+func (p *Population) assignCells(n int) {
 	homes := make([][]int, n)
 	alike := make([]int32, n)
 	var profile []int

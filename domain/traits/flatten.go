@@ -100,12 +100,12 @@ func Flatten(doc []byte) (Flat, error) {
 	}
 	r.out = make([]Value, 0, 16)
 	r.object("", 1)
-	return r.settle(), nil
+	return r.normalized(), nil
 }
 
-// settle sorts by path, keeps the last value of each and drops the nulls and
+// normalized sorts by path, keeps the last value of each and drops the nulls and
 // what is beyond MaxPaths.
-func (r *reader) settle() Flat {
+func (r *reader) normalized() Flat {
 	slices.SortStableFunc(r.out, func(a, b Value) int { return strings.Compare(a.Path, b.Path) })
 	kept := r.out[:0]
 	for i, v := range r.out {

@@ -170,10 +170,10 @@ func (x *fixture) writeWhile(pick *rand.Rand, stores []eventstore.Store, disturb
 // in, at wrong ones, again, and giving up at any moment.
 func (x *fixture) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 	streams := make([]eventstore.Stream, 8)
-	tips := make([]atomic.Int64, len(streams)) // the highest revision that was told
+	ends := make([]atomic.Int64, len(streams)) // the highest revision that was told
 	for i := range streams {
 		streams[i] = x.stream()
-		tips[i].Store(int64(eventstore.NoStream))
+		ends[i].Store(int64(eventstore.NoStream))
 	}
 	each := make([][]attempt, writers)
 	var group sync.WaitGroup
@@ -185,7 +185,7 @@ func (x *fixture) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 				s := pick.IntN(len(streams))
 				a := attempt{
 					stream:   streams[s],
-					expected: eventstore.Revision(tips[s].Load()),
+					expected: eventstore.Revision(ends[s].Load()),
 					events:   maker.events(1 + pick.IntN(4)),
 				}
 				switch pick.IntN(10) {
@@ -200,9 +200,9 @@ func (x *fixture) write(pick *rand.Rand, stores []eventstore.Store) []attempt {
 				}
 				a.resolve(x.ctx, store)
 				if conflict, is := errors.AsType[*eventstore.ConflictError](a.err); is {
-					raise(&tips[s], conflict.Actual)
+					raise(&ends[s], conflict.Actual)
 				} else if a.err == nil {
-					raise(&tips[s], a.appended.Revision)
+					raise(&ends[s], a.appended.Revision)
 				}
 				each[w] = append(each[w], a)
 			}
@@ -233,10 +233,10 @@ func (a *attempt) unresolved() bool {
 		errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled)
 }
 
-func raise(tip *atomic.Int64, to eventstore.Revision) {
+func raise(end *atomic.Int64, to eventstore.Revision) {
 	for {
-		seen := tip.Load()
-		if seen >= int64(to) || tip.CompareAndSwap(seen, int64(to)) {
+		seen := end.Load()
+		if seen >= int64(to) || end.CompareAndSwap(seen, int64(to)) {
 			return
 		}
 	}

@@ -47,7 +47,7 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 	var all sync.WaitGroup
 	for _, client := range []id.Client{acme, bolt} {
 		mine := newFixtureOn(w.pool, w.log.Store)
-		mine.progress, mine.tips[client] = w.progress, w.tips[client]
+		mine.progress, mine.ends[client] = w.progress, w.ends[client]
 		all.Go(func() {
 			for i := 0; ; i++ {
 				select {

@@ -83,7 +83,7 @@ type fixture struct {
 	log      *eventstore.Log
 	progress *projector.Progress
 	ids      *id.Source
-	tips     map[id.Client]eventstore.StreamVersion
+	ends     map[id.Client]eventstore.StreamVersion
 }
 
 func newFixture(t testing.TB) *fixture {
@@ -108,7 +108,7 @@ func newFixtureOn(pool *pgxpool.Pool, store eventstore.Store) *fixture {
 		pool: pool, progress: projector.NewProgress(pool, slog.New(slog.DiscardHandler)),
 		log:  &eventstore.Log{Store: store, Registry: event.All(), Now: time.Now},
 		ids:  id.Random(rand.Reader),
-		tips: map[id.Client]eventstore.StreamVersion{},
+		ends: map[id.Client]eventstore.StreamVersion{},
 	}
 }
 
@@ -144,19 +144,19 @@ func (w *fixture) rename(t testing.TB, client id.Client, to ...string) eventstor
 // append stores an event as it is given, readable or not.
 func (w *fixture) append(t testing.TB, client id.Client, name string, version int, data []byte) eventstore.Position {
 	t.Helper()
-	tip, found := w.tips[client]
+	end, found := w.ends[client]
 	if !found {
-		tip = eventstore.NewStreamVersion(eventstore.Stream("client-" + string(client)))
+		end = eventstore.NewStreamVersion(eventstore.Stream("client-" + string(client)))
 	}
-	appended, err := w.log.Store.Append(t.Context(), tip.Stream, tip.Revision, []eventstore.Proposed{{
+	appended, err := w.log.Store.Append(t.Context(), end.Stream, end.Revision, []eventstore.Proposed{{
 		ID: id.Next[id.Event](w.ids), Type: name, Version: version, Client: client,
 		RecordedAt: time.Now(), Data: data, Meta: []byte(`{}`),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tip.Revision = appended.Revision
-	w.tips[client] = tip
+	end.Revision = appended.Revision
+	w.ends[client] = end
 	return appended.Position
 }
 

@@ -76,7 +76,7 @@ func TestAQuarantinedClientIsResumed(t *testing.T) {
 	w, named := stuck(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
 	other := newFixtureOn(w.pool, w.log.Store)
-	other.tips[acme] = w.tips[acme]
+	other.ends[acme] = w.ends[acme]
 	written := make(chan string, 1000)
 	stop := background(t, func(ctx context.Context) error {
 		defer close(written)
@@ -94,7 +94,7 @@ func TestAQuarantinedClientIsResumed(t *testing.T) {
 	for name := range written {
 		named = append(named, name)
 	}
-	w.tips[acme] = other.tips[acme]
+	w.ends[acme] = other.ends[acme]
 	w.passed(t, "ledger", w.rename(t, acme, "last"))
 	w.noted(t, acme, append(named, "last")...)
 	w.noted(t, bolt, numbered("bolt", 20)...)

@@ -57,12 +57,12 @@ SELECT body, done FROM idempotency WHERE client = $1 AND route = $2 AND key = $3
 // is under way, or its process has just died). A request that succeeded before may run again, any number of
 // times at once.
 // Faults: idempotency_key_reused, in_flight.
-func (s *Store) Reserve(ctx context.Context, r httpapi.Repeat) (httpapi.Settle, error) {
+func (s *Store) Reserve(ctx context.Context, r httpapi.Repeat) (httpapi.Complete, error) {
 	for range 3 { // the row may go away between the two statements
 		var holder string
 		err := s.Pool.QueryRow(ctx, reserve, r.Client, r.Route, r.Key, r.Body, s.lease()).Scan(&holder)
 		if err == nil {
-			return s.settle(r, holder), nil
+			return s.complete(r, holder), nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return nil, fmt.Errorf("reserve idempotency key: %w", err)
@@ -98,7 +98,7 @@ const (
 	release = `DELETE FROM idempotency WHERE client = $1 AND route = $2 AND key = $3 AND holder = $4::uuid AND NOT done`
 )
 
-func (s *Store) settle(r httpapi.Repeat, holder string) httpapi.Settle {
+func (s *Store) complete(r httpapi.Repeat, holder string) httpapi.Complete {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held == nil {

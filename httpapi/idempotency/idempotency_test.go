@@ -22,18 +22,18 @@ func repeat(key, body string) httpapi.Repeat {
 	return httpapi.Repeat{Client: id.Client("cli_a"), Route: "POST /x", Key: []byte(key), Body: []byte(body)}
 }
 
-func reserve(t *testing.T, s *idempotency.Store, r httpapi.Repeat) httpapi.Settle {
+func reserve(t *testing.T, s *idempotency.Store, r httpapi.Repeat) httpapi.Complete {
 	t.Helper()
-	settle, err := s.Reserve(t.Context(), r)
+	complete, err := s.Reserve(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return settle
+	return complete
 }
 
-func settled(t *testing.T, settle httpapi.Settle, succeeded bool) {
+func completed(t *testing.T, complete httpapi.Complete, succeeded bool) {
 	t.Helper()
-	if err := settle(t.Context(), succeeded); err != nil {
+	if err := complete(t.Context(), succeeded); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -56,17 +56,17 @@ func TestReserve(t *testing.T) {
 	}
 
 	t.Run("a key that took effect belongs to its body, which may run again", func(t *testing.T) {
-		settle := reserve(t, s, repeat("a", "1"))
+		complete := reserve(t, s, repeat("a", "1"))
 		refused(t, s, repeat("a", "1"), "in_flight")
 		refused(t, s, repeat("a", "2"), "idempotency_key_reused")
-		settled(t, settle, true)
+		completed(t, complete, true)
 		again := reserve(t, s, repeat("a", "1"))
-		settled(t, again, false) // a repeated request that is refused frees nothing
+		completed(t, again, false) // a repeated request that is refused frees nothing
 		refused(t, s, repeat("a", "2"), "idempotency_key_reused")
 	})
 	t.Run("a key that was refused is free again", func(t *testing.T) {
-		settled(t, reserve(t, s, repeat("b", "1")), false)
-		settled(t, reserve(t, s, repeat("b", "2")), true)
+		completed(t, reserve(t, s, repeat("b", "1")), false)
+		completed(t, reserve(t, s, repeat("b", "2")), true)
 	})
 	t.Run("keys of other clients and routes are other keys", func(t *testing.T) {
 		reserve(t, s, repeat("c", "1"))
@@ -77,14 +77,14 @@ func TestReserve(t *testing.T) {
 		other.Route = "POST /y"
 		reserve(t, s, other)
 	})
-	t.Run("a dead holder's key goes to the same body, and the dead settles nothing", func(t *testing.T) {
+	t.Run("a dead holder's key goes to the same body, and the dead completes nothing", func(t *testing.T) {
 		dead := reserve(t, s, repeat("d", "1"))
 		exec(`UPDATE idempotency SET lease_until = now() - interval '1 second'`)
 		refused(t, s, repeat("d", "2"), "idempotency_key_reused")
 		next := reserve(t, s, repeat("d", "1"))
-		settled(t, dead, false)
+		completed(t, dead, false)
 		refused(t, s, repeat("d", "1"), "in_flight")
-		settled(t, next, true)
+		completed(t, next, true)
 		reserve(t, s, repeat("d", "1"))
 	})
 	t.Run("old keys are forgotten, in batches", func(t *testing.T) {
@@ -123,16 +123,16 @@ func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
 
 	die()
 	living.Wait()
-	var settle httpapi.Settle
+	var complete httpapi.Complete
 	eventually(t, "the key is free", func() (free bool) {
 		var err error
-		settle, err = second.Reserve(t.Context(), repeat("a", "1"))
+		complete, err = second.Reserve(t.Context(), repeat("a", "1"))
 		if err != nil && !fault.Is(err, "in_flight") {
 			t.Fatal(err)
 		}
 		return err == nil
 	})
-	settled(t, settle, true)
+	completed(t, complete, true)
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -159,7 +159,7 @@ func TestOneAtATime(t *testing.T) {
 		)
 		for _, success := range outcomes {
 			wg.Go(func() {
-				settle, err := s.Reserve(context.Background(), repeat(key, "1"))
+				complete, err := s.Reserve(context.Background(), repeat(key, "1"))
 				if fault.Is(err, "in_flight") {
 					return
 				}
@@ -175,7 +175,7 @@ func TestOneAtATime(t *testing.T) {
 					succeeded.Store(true)
 				}
 				running.Add(-1)
-				if err := settle(context.Background(), success); err != nil {
+				if err := complete(context.Background(), success); err != nil {
 					t.Error(err)
 				}
 			})

@@ -301,8 +301,8 @@ CREATE TABLE match_sweeps (
 	enabled   boolean NOT NULL,
 	k         int NOT NULL,
 	min_score double precision NOT NULL,
-	turn      bigint NOT NULL DEFAULT 0, -- counts the turns; only the newest may write
-	free_at   timestamptz NOT NULL DEFAULT '-infinity', -- when the next turn may begin
+	batch     bigint NOT NULL DEFAULT 0, -- counts the batches; only the newest may write
+	free_at   timestamptz NOT NULL DEFAULT '-infinity', -- when the next batch may begin
 	began_at  timestamptz, -- of the sweep under way
 	done      bigint NOT NULL DEFAULT 0, -- users of this sweep or the last
 	recorded  bigint NOT NULL DEFAULT 0, -- matches of it

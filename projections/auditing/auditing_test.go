@@ -104,7 +104,7 @@ type fixture struct {
 	log     *eventstore.Log
 	history projections.History
 	auditor *auditing.Auditor
-	tips    []eventstore.StreamVersion // of the clients
+	ends    []eventstore.StreamVersion // of the clients
 }
 
 func begin(t testing.TB) *fixture {
@@ -137,18 +137,18 @@ func (f *fixture) rename(t testing.TB, n int) []id.Client {
 	clients := make([]id.Client, n)
 	for i := range clients {
 		clients[i] = id.Client(fmt.Sprintf("cli_%05d", i))
-		if i == len(f.tips) {
-			f.tips = append(f.tips, eventstore.NewStreamVersion(eventstore.ClientStream(clients[i])))
+		if i == len(f.ends) {
+			f.ends = append(f.ends, eventstore.NewStreamVersion(eventstore.ClientStream(clients[i])))
 		}
 	}
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(64)
 	for i, client := range clients {
 		group.Go(func() error {
-			recorded, err := f.log.Append(ctx, f.tips[i], eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+			recorded, err := f.log.Append(ctx, f.ends[i], eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
 				event.ClientRenamed{Client: client, Name: "A"})
 			if err == nil {
-				f.tips[i], err = recorded[0].StreamVersion()
+				f.ends[i], err = recorded[0].StreamVersion()
 			}
 			return err
 		})

@@ -39,7 +39,7 @@ func measureGrowth(ctx context.Context, b *bench) (figures []Figure, err error) 
 				if err != nil {
 					return figures, fmt.Errorf("%s: %w", r.name, err)
 				}
-				if err := b.settle(ctx, p); err != nil {
+				if err := b.awaitFollowers(ctx, p); err != nil {
 					return figures, err
 				}
 				p99s[i], rates[i] = append(p99s[i], got.P99), append(rates[i], got.PerSecond)

@@ -80,7 +80,7 @@ func (b *bench) measure(ctx context.Context, r requestRow) ([]Figure, error) {
 			return nil, fmt.Errorf("kindred: %w", err)
 		}
 		if r.writes {
-			if err := b.settle(ctx, b.small); err != nil {
+			if err := b.awaitFollowers(ctx, b.small); err != nil {
 				return nil, err
 			}
 		}
@@ -108,9 +108,9 @@ func (b *bench) pace(workers int) pace {
 	return pace{workers: workers, warm: b.o.warm, length: b.o.run}
 }
 
-// settle waits until what follows the log has caught up, so that a run does
+// awaitFollowers waits until what follows the log has caught up, so that a run does
 // not pay for the one before.
-func (b *bench) settle(ctx context.Context, p *population) error {
+func (b *bench) awaitFollowers(ctx context.Context, p *population) error {
 	c := p.clients[0]
 	var u user
 	if err := p.send(ctx, http.MethodGet, usersPath+"/"+c.users[0].ID, c.token, nil, &u); err != nil {

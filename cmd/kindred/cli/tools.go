@@ -88,8 +88,8 @@ func required(cmd *cobra.Command, into *string, name, usage string) {
 
 // knows says whether there is a client, be it that the log has lost its stream.
 func knows(ctx context.Context, f *app.App, client id.Client) (bool, error) {
-	tip, err := f.Log.Version(ctx, eventstore.ClientStream(client))
-	if err != nil || tip.Revision != eventstore.NoStream {
+	end, err := f.Log.Version(ctx, eventstore.ClientStream(client))
+	if err != nil || end.Revision != eventstore.NoStream {
 		return err == nil, err
 	}
 	tree, err := projections.History{Reader: f.Reader()}.Tree(ctx, client, true)
