@@ -248,3 +248,61 @@ func TestTheWiringHasNoSQL(t *testing.T) {
 		t.Fatalf("only %d statements were found", found[false])
 	}
 }
+
+// mechanisms are packages that only a mechanism imports: a cache, rounds that are shared,
+// places that are bounded.
+var mechanisms = []string{"github.com/hashicorp/golang-lru/", "golang.org/x/sync/singleflight", "kindred/coalesce", "kindred/semaphore"}
+
+var inPerformance = regexp.MustCompile("`([a-z_/]+\\.go)`")
+
+// docs/performance.md says of each mechanism what it pays for: its files stand in a row.
+func TestEachMechanismHasARow(t *testing.T) {
+	page, err := Documentation.ReadFile("docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The files of a row are those of its second column; a name alone is of the folder before.
+	named := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 7 {
+			continue
+		}
+		folder := ""
+		for _, found := range inPerformance.FindAllStringSubmatch(cells[2], -1) {
+			if strings.Contains(found[1], "/") {
+				folder = filepath.Dir(found[1])
+				named[found[1]] = true
+			} else {
+				named[filepath.Join(folder, found[1])] = true
+			}
+		}
+	}
+	source := readSource(t)
+	fset := token.NewFileSet()
+	checked := 0
+	for path := range source.files {
+		if strings.HasPrefix(path, "sdk") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range file.Imports {
+			imported, err := strconv.Unquote(one.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(mechanisms, func(of string) bool { return strings.HasPrefix(imported, of) }) {
+				continue
+			}
+			if checked++; !named[filepath.ToSlash(path)] {
+				t.Errorf("%s imports %s, and docs/performance.md has no row that names it", path, imported)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Fatalf("only %d mechanisms were found", checked)
+	}
+}
