@@ -161,6 +161,7 @@ func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Type", "application/problem+json")
+	header.Set("Link", helpLink("overloaded"))
 	header.Set("Retry-After", retryAfter)
 	w.WriteHeader(http.StatusServiceUnavailable)
 	body := slices.Concat(a.problem[0], []byte(request), a.problem[1])

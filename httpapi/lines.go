@@ -20,7 +20,7 @@ func NewUserLines() UserLines {
 // Decode reads one line, and keeps it. Refusals are faults, as for a body.
 // Faults: invalid, invalid_csv, invalid_json, json_too_deep, too_many_values.
 func (l UserLines) Decode(line []byte) (NewUser, error) {
-	if line[0] == refusedRecord {
+	if len(line) > 0 && line[0] == refusedRecord {
 		return NewUser{}, badCSV("The record cannot be read: %s.", line[1:])
 	}
 	if err := checkJSON(line); err != nil {

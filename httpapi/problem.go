@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kindred/domain/fault"
+	"kindred/httpapi/docsite"
 )
 
 // A caller that did not wait, as nginx logs it, and as we do.
@@ -131,11 +132,15 @@ func (e *edge) write(w http.ResponseWriter, r *http.Request, status int, code, d
 	body = append(body, '\n')
 	header := w.Header()
 	header.Set("Content-Type", "application/problem+json")
+	header.Set("Link", helpLink(code))
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Length", strconv.Itoa(len(body))) // so that it has ended before a body that is refused has
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that has gone away is not our trouble
 }
+
+// helpLink leads to the page about a code (RFC 8288).
+func helpLink(code string) string { return "<" + docsite.CodePath(code) + `>; rel="help"` }
 
 // challenge is the WWW-Authenticate of RFC 6750, section 3: without an error
 // where no token was sent.

@@ -26,6 +26,7 @@ func (e *edge) registerService(doc *openapi3.T) {
 		get("/metrics", Metrics(e.o.Metrics, e.o.Now))
 	}
 	get("/openapi.json", fixed("application/json", func() ([]byte, error) { return publicContract(doc) }))
+	get("/asyncapi.json", fixed("application/json", func() ([]byte, error) { return asyncContract(doc) }))
 	site := sync.OnceValue(func() *docsite.Site { return must(docsite.New(kindred.Documentation, doc)) })
 	for _, path := range must(docsite.Paths(kindred.Documentation)) {
 		get(path, documentation(site, path))

@@ -80,5 +80,5 @@ func unread(status int, request id.Request) []byte {
 		Detail: detail, Code: "unreadable_request", RequestID: string(request),
 	})), '\n')
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n"+
-		"Content-Type: application/problem+json\r\n%s: %s\r\n\r\n%s", status, http.StatusText(status), len(body), headerRequestID, request, body)
+		"Content-Type: application/problem+json\r\nLink: %s\r\n%s: %s\r\n\r\n%s", status, http.StatusText(status), len(body), helpLink("unreadable_request"), headerRequestID, request, body)
 }

@@ -134,6 +134,12 @@ func New(files fs.FS, contract *openapi3.T) (*Site, error) {
 		s.sections[i].titleWords, s.sections[i].textWords = words(one.page+" "+one.title), words(one.text)
 	}
 	slices.SortFunc(s.sections, func(a, b section) int { return strings.Compare(a.url, b.url) })
+	if err := s.drawCodes(files); err != nil {
+		return nil, err
+	}
+	if err := s.addTexts(files); err != nil {
+		return nil, err
+	}
 	return s, s.addPictures(files)
 }
 
@@ -174,7 +180,14 @@ func (s *Site) addPictures(files fs.FS) error {
 // Paths lists what files of the documentation are served as, before they are
 // drawn.
 func Paths(files fs.FS) ([]string, error) {
-	paths := []string{reference, home + "/style.css", home + "/copy.js"}
+	paths := []string{reference, home + "/style.css", home + "/copy.js", llmsPath, llmsFullPath}
+	codes, err := readCodes(files)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range codes {
+		paths = append(paths, CodePath(one.code))
+	}
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*.svg", "docs/adr/*.md"} {
 		names, err := fs.Glob(files, pattern)
 		if err != nil {

@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+type object = map[string]any
+
+// asyncContract describes in AsyncAPI 3.0 what the service tells: the messages and
+// schemas are those of the contract.
+func asyncContract(doc *openapi3.T) ([]byte, error) {
+	raw, err := publicContract(doc)
+	if err != nil {
+		return nil, err
+	}
+	var contract struct {
+		Components struct {
+			Schemas map[string]any `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(raw, &contract); err != nil {
+		return nil, err
+	}
+	delivery := doc.Components.Schemas["EventDelivery"].Value
+	messages, kinds, schemas := object{}, object{}, object{}
+	for _, kind := range slices.Sorted(maps.Keys(delivery.Discriminator.Mapping)) {
+		ref := delivery.Discriminator.Mapping[kind].Ref
+		name := ref[strings.LastIndex(ref, "/")+1:]
+		schema := doc.Components.Schemas[name]
+		if schema == nil {
+			return nil, fmt.Errorf("there is no schema %s of %s", name, kind)
+		}
+		messages[kind] = object{
+			"name": kind, "title": kind, "summary": schema.Value.Description, "contentType": "application/json",
+			"headers": reference("schemas", "DeliveryHeaders"), "payload": reference("schemas", name),
+		}
+		kinds[kind] = reference("messages", kind)
+		closure(contract.Components.Schemas, name, schemas)
+	}
+	schemas["DeliveryHeaders"] = deliveryHeaders()
+	return json.Marshal(object{
+		"asyncapi": "3.0.0",
+		"info": object{
+			"title": doc.Info.Title + ": events", "version": doc.Info.Version,
+			"description": "What webhooks are sent, and `GET /api/v1/events/stream` tells. Deliveries are at least once; the event's id is the same in all of them.",
+		},
+		"defaultContentType": "application/json",
+		"channels": object{
+			"webhook": object{
+				"title": "A subscription's URL", "description": "Each event is sent by POST to the URLs that have subscribed to its type.", "messages": kinds,
+			},
+			"stream": object{
+				"address": "/api/v1/events/stream", "title": "The stream", "messages": kinds,
+				"description": "Server-Sent Events: `id` is the event's, `data` the payload. `GET /api/v1/events` pulls the same.",
+			},
+		},
+		"operations": object{
+			"deliver": object{"action": "send", "channel": object{"$ref": "#/channels/webhook"}, "summary": "Deliver an event to a subscription"},
+			"follow":  object{"action": "send", "channel": object{"$ref": "#/channels/stream"}, "summary": "Tell whoever follows"},
+		},
+		"components": object{"messages": messages, "schemas": schemas},
+	})
+}
+
+func reference(kind, name string) object { return object{"$ref": "#/components/" + kind + "/" + name} }
+
+// closure copies a schema with all that it refers to.
+func closure(from map[string]any, name string, into object) {
+	if into[name] != nil || from[name] == nil {
+		return
+	}
+	into[name] = from[name]
+	var walk func(any)
+	walk = func(node any) {
+		switch node := node.(type) {
+		case map[string]any:
+			if ref, ok := node["$ref"].(string); ok {
+				closure(from, ref[strings.LastIndex(ref, "/")+1:], into)
+			}
+			for _, child := range node {
+				walk(child)
+			}
+		case []any:
+			for _, child := range node {
+				walk(child)
+			}
+		}
+	}
+	walk(from[name])
+}
+
+func deliveryHeaders() object {
+	text := func(about string) object { return object{"type": "string", "description": about} }
+	return object{
+		"type": "object", "description": "Of a webhook; the stream has none of them.",
+		"properties": object{
+			"X-Service-Event":     text("The type of the event."),
+			"X-Service-Signature": text("HMAC-SHA256 of the body by the newest secret, in lower-case hex."),
+			"webhook-id":          text("The event, `evt_…`: the same at every attempt and redelivery."),
+			"webhook-timestamp":   text("When it was signed, in Unix seconds."),
+			"webhook-signature":   text("Standard Webhooks signatures, separated by spaces."),
+			"X-Kindred-Delivery":  text("The delivery, `dlv_…`."),
+		},
+	}
+}
