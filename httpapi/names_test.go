@@ -134,3 +134,65 @@ func TestCursorsAndEntityTagsStay(t *testing.T) {
 		"entity tag of revision 7 " + httpapi.ETag(7),
 	})
 }
+
+// What was enough once is enough for ever: a line that would go is a request that
+// was taken and would be refused.
+func TestWhatRequestsMustHaveAndMayHaveStay(t *testing.T) {
+	var lines []string
+	for path, item := range loadContract(t).Paths.Map() {
+		for method, op := range item.Operations() {
+			at := method + " " + path
+			enough := []string{}
+			for _, p := range slices.Concat(item.Parameters, op.Parameters) {
+				if p.Value.Required && p.Value.In != "path" {
+					enough = append(enough, p.Value.In+" "+p.Value.Name)
+				}
+				lines = append(lines, boundsOf(at+" "+p.Value.In+" "+p.Value.Name, p.Value.Schema.Value, 0)...)
+			}
+			if op.RequestBody != nil {
+				if op.RequestBody.Value.Required {
+					enough = append(enough, "a body")
+				}
+				for _, content := range op.RequestBody.Value.Content {
+					lines = append(lines, boundsOf(at+" body", content.Schema.Value, 0)...)
+				}
+			}
+			slices.Sort(enough)
+			lines = append(lines, at+" is enough with ["+strings.Join(enough, ", ")+"]")
+		}
+	}
+	golden.Check(t, "demands.txt", lines)
+}
+
+func boundsOf(at string, s *openapi3.Schema, depth int) (lines []string) {
+	if depth > 6 {
+		return nil
+	}
+	if len(s.Properties) > 0 && len(s.OneOf) == 0 {
+		lines = append(lines, at+" is enough with ["+strings.Join(slices.Sorted(slices.Values(s.Required)), ", ")+"]")
+	}
+	for name, bound := range map[string]*uint64{"characters": s.MaxLength, "items": s.MaxItems, "fields": s.MaxProps} {
+		if bound != nil {
+			lines = append(lines, fmt.Sprintf("%s takes up to %d %s", at, *bound, name))
+		}
+	}
+	if s.Max != nil {
+		lines = append(lines, fmt.Sprintf("%s takes up to %v", at, *s.Max))
+	}
+	if s.Min != nil {
+		lines = append(lines, fmt.Sprintf("%s takes down to %v", at, *s.Min))
+	}
+	if s.MinLength > 0 || s.MinItems > 0 {
+		lines = append(lines, fmt.Sprintf("%s takes %d or more", at, max(s.MinLength, s.MinItems)))
+	}
+	if s.Pattern != "" {
+		lines = append(lines, at+" matches "+s.Pattern)
+	}
+	for name, property := range s.Properties {
+		lines = append(lines, boundsOf(at+" "+name, property.Value, depth+1)...)
+	}
+	if s.Items != nil {
+		lines = append(lines, boundsOf(at+" each", s.Items.Value, depth+1)...)
+	}
+	return lines
+}
