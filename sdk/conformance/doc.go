@@ -15,6 +15,7 @@
 //	cancel     cancels the command "target"
 //	verify     verifies a delivery
 //	sign       signs one
+//	signed     makes one of an event, and signs it
 //
 // KINDRED_SDKS names the SDKs to test, "go" where it is not set: go test needs
 // Go alone. make test-sdk tests all, and fails where a language is missing.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 )
 
@@ -203,6 +204,30 @@ func TestWhatAnSDKSignsEveryOneVerifies(t *testing.T) {
 		want := signed(nil, newSecret)
 		if headers["webhook-signature"] != trimmed(want.Headers["webhook-signature"]) || headers["x-service-signature"] != want.Headers["X-Service-Signature"] {
 			t.Errorf("signed %v, want %v", headers, want.Headers)
+		}
+	})
+}
+
+func TestADeliveryThatATestMakesIsVerified(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		data := command{"client_id": "cli_1", "user_id": "usr_ü", "matched_user_id": "usr_2", "score": 0.5}
+		ok, failed := d.try(command{"do": "signed", "secrets": []string{newSecret}, "now": moment, "body": data})
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		made := delivery{field[map[string]string](t, ok, "headers"), field[string](t, ok, "body")}
+		for _, scheme := range []string{"", "contract"} {
+			event, reason := d.verify(made, command{"secrets": []string{newSecret}, "client_id": "cli_1", "scheme": scheme})
+			if reason != "" || field[string](t, event, "event_type") != "match.computed" {
+				t.Errorf("%+v is refused as %q: %s", made, reason, event)
+			}
+		}
+		if _, reason := d.verify(made, command{"secrets": []string{oldSecret}}); reason != "signature_wrong" {
+			t.Errorf("by another secret it is refused as %q", reason)
+		}
+		if at := field[string](t, json.RawMessage(made.Body), "timestamp"); !strings.HasPrefix(at, "2026-09-21T14:13:20.000") {
+			t.Errorf("its time is %s", at)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package kindred
 import (
 	"crypto/ed25519"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -195,6 +196,29 @@ func Sign(secret, id string, at time.Time, eventType EventType, body []byte) (ht
 	h.Set("webhook-timestamp", seconds)
 	h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(sum(key, []byte(id+"."+seconds+"."+string(body)))))
 	return h, nil
+}
+
+// Signed makes a delivery of an event, for tests of receivers: its headers and its
+// body. Of the event it takes Type and Data; an ID is made up and the time is now
+// where they are left out.
+func Signed(secret string, event Event) (http.Header, []byte, error) {
+	id, at := event.ID, event.Timestamp
+	if id == "" {
+		id = "evt_" + strings.ToLower(rand.Text())
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	body, err := json.Marshal(struct {
+		Type      EventType `json:"event_type"`
+		Data      any       `json:"data"`
+		Timestamp string    `json:"timestamp"`
+	}{event.Type, event.Data, at.UTC().Format("2006-01-02T15:04:05.000000Z")})
+	if err != nil {
+		return nil, nil, fmt.Errorf("kindred: the event: %w", err)
+	}
+	h, err := Sign(secret, id, at, event.Type, body)
+	return h, body, err
 }
 
 // secretKey is what Standard Webhooks signs with: the bytes behind `whsec_`, or

@@ -149,6 +149,17 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 			flat[strings.ToLower(name)] = h.Get(name)
 		}
 		return flat, err
+	case "signed":
+		var data map[string]any
+		if err := json.Unmarshal(c.Body, &data); err != nil {
+			return nil, err
+		}
+		h, body, err := kindred.Signed(c.Secrets[0], kindred.Event{Type: "match.computed", Data: data, Timestamp: time.Unix(c.Now, 0)})
+		flat := map[string]string{}
+		for name := range h {
+			flat[strings.ToLower(name)] = h.Get(name)
+		}
+		return map[string]any{"headers": flat, "body": string(body)}, err
 	case "events":
 		return d.events(ctx, c)
 	case "export":

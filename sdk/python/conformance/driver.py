@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import kindred
-from kindred import AsyncKindred, Kindred, Verifier, sign
+from kindred import AsyncKindred, Kindred, Verifier, sign, signed
 
 Command = dict[str, Any]
 writing = threading.Lock()
@@ -60,6 +60,9 @@ def aside(c: Command) -> Any:
         return {"id": event.id or "", "event_type": event.delivery["event_type"]}
     if c["do"] == "sign":
         return sign(c["secrets"][0], c["client"], c["now"], "match.computed", body)
+    if c["do"] == "signed":
+        headers, delivered = signed(c["secrets"][0], "match.computed", c["body"], at=c["now"])
+        return {"headers": headers, "body": delivered.decode()}
     if not tracemalloc.is_tracing():
         tracemalloc.start()
     gc.collect()
@@ -114,7 +117,7 @@ def told(e: BaseException) -> dict[str, Any]:
 
 
 def act(clients: dict[str, Kindred], c: Command) -> Any:
-    if c["do"] in ("verify", "sign", "memory"):
+    if c["do"] in ("verify", "sign", "signed", "memory"):
         return aside(c)
     if c["do"] == "new":
         clients[c["client"]] = Kindred(**seconds(c.get("options", {})))
@@ -143,7 +146,7 @@ def act(clients: dict[str, Kindred], c: Command) -> Any:
 
 
 async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
-    if c["do"] in ("verify", "sign", "memory"):
+    if c["do"] in ("verify", "sign", "signed", "memory"):
         return aside(c)
     if c["do"] == "new":
         clients[c["client"]] = AsyncKindred(**seconds(c.get("options", {})))

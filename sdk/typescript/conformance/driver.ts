@@ -2,7 +2,7 @@
 import { createInterface } from "node:readline";
 import { inspect } from "node:util";
 
-import { AnswerError, ConnectionError, Kindred, RefusedError, TimeoutError, Verifier, WebhookError, sign } from "../src/index.js";
+import { AnswerError, ConnectionError, Kindred, RefusedError, TimeoutError, Verifier, WebhookError, sign, signed } from "../src/index.js";
 import type { Answer, CallOptions, Options } from "../src/index.js";
 
 interface Command {
@@ -60,6 +60,12 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
     }
     case "sign":
       return sign(c.secrets?.[0] ?? "", c.client ?? "", c.now ?? 0, "match.computed", body.toString());
+    case "signed":
+      return signed(c.secrets?.[0] ?? "", {
+        event_type: "match.computed",
+        data: c.body as never,
+        timestamp: new Date((c.now ?? 0) * 1000).toISOString(),
+      });
     case "events": {
       const ids: string[] = [];
       let count = 0;

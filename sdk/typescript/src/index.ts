@@ -9,7 +9,7 @@ import { UsageError } from "./errors.js";
 export type * from "./api.gen.js";
 export type { Answer, CallOptions, Lines } from "./caller.js";
 export { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
-export { Verifier, WebhookError, sign } from "./webhooks.js";
+export { Verifier, WebhookError, sign, signed } from "./webhooks.js";
 export type { HeadersLike, VerifierOptions, WebhookEvent } from "./webhooks.js";
 export { version };
 

@@ -18,7 +18,7 @@ from .errors import (
     UsageError,
     WebhookError,
 )
-from .webhooks import Event, Verifier, sign
+from .webhooks import Event, Verifier, sign, signed
 
 __all__ = [
     "Answer",
@@ -35,5 +35,6 @@ __all__ = [
     "WebhookError",
     "__version__",
     "sign",
+    "signed",
     "types",
 ]

@@ -8,16 +8,18 @@ import hashlib
 import hmac
 import json
 import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from datetime import UTC, datetime
+from typing import Any, cast
 
 from . import _ed25519
 from . import types as t
 from .errors import WebhookError
 
-__all__ = ["Event", "Verifier", "WebhookError", "sign"]
+__all__ = ["Event", "Verifier", "WebhookError", "sign", "signed"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,19 @@ def sign(secret: str, id: str, at: int, event_type: t.EventType, body: bytes) ->
         "webhook-timestamp": str(at),
         "webhook-signature": "v1," + signature,
     }
+
+
+def signed(
+    secret: str, event_type: t.EventType, data: Mapping[str, Any], *, id: str | None = None, at: float | None = None
+) -> tuple[dict[str, str], bytes]:
+    """Make a delivery of an event, for tests of receivers: its headers and its body.
+
+    An id is made up and the time is now where they are left out.
+    """
+    at = time.time() if at is None else at
+    timestamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    body = json.dumps({"event_type": event_type, "data": dict(data), "timestamp": timestamp}).encode()
+    return sign(secret, id or "evt_" + secrets.token_hex(13), int(at), event_type, body), body
 
 
 def _standard_key(secret: str) -> bytes:
