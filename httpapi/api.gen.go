@@ -1683,6 +1683,29 @@ type ClusterMemberList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
+// ClusterMembership A cluster that a user is in.
+type ClusterMembership struct {
+	// ClusterID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ClusterID ClusterID `json:"cluster_id"`
+
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// Label What sets it apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), high age
+	Label string `json:"label"`
+}
+
 // ClusterQuality How well the cluster holds together.
 type ClusterQuality struct {
 	// Silhouette That of its run.
@@ -2859,6 +2882,27 @@ type KeyID = id.Key
 // KeyScope What a token may do; `admin` implies `read`, `write` and `webhooks`.
 type KeyScope string
 
+// LayerMembership What a user said of a layer last.
+type LayerMembership struct {
+	// ChangedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	ChangedAt Timestamp `json:"changed_at"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// Name The layer's name.
+	//
+	// Example: Personalised offers
+	Name string `json:"name"`
+
+	// Status `none` where the user never said anything.
+	Status ConsentStatus `json:"status"`
+}
+
 // LoggedIn A token for a dashboard user.
 type LoggedIn struct {
 	// Client A client, in short.
@@ -3023,6 +3067,20 @@ type MemberList struct {
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// Memberships Which clusters and consent layers a user is in.
+type Memberships struct {
+	// Clusters One of a layer at most.
+	Clusters []ClusterMembership `json:"clusters"`
+
+	// ConsentLayers Those that are granted first; 200 at most.
+	ConsentLayers []LayerMembership `json:"consent_layers"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
 }
 
 // Minor Money in minor units of the currency, such as cents.
@@ -3688,6 +3746,73 @@ type Term struct {
 
 	// Weight How much the trait counts.
 	Weight float64 `json:"weight"`
+}
+
+// Timeline What happened to a user, the newest first.
+type Timeline struct {
+	// Data The newest first.
+	Data []TimelineEntry `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// TimelineEntry An event, with the fields that belong to its type.
+type TimelineEntry struct {
+	// Actor A member, an API key, or `policy:` and its name.
+	//
+	// Example: key_0123456789abcdefghijklmnop
+	Actor string `json:"actor"`
+
+	// CampaignID The campaign's id, `cam_…`.
+	//
+	// Example: cam_0123456789abcdefghijklmnop
+	CampaignID *CampaignID `json:"campaign_id,omitempty"`
+
+	// ChangedTraits The paths of traits that were set, changed or taken away, 100 at most.
+	//
+	// Example: ["plan","address.city"]
+	ChangedTraits []string `json:"changed_traits,omitempty"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
+
+	// EventID The event's id, `evt_…`.
+	//
+	// Example: evt_0123456789abcdefghijklmnop
+	EventID string `json:"event_id"`
+
+	// ItemID What stood in the feed: a user or a campaign.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	ItemID *string `json:"item_id,omitempty"`
+
+	// Kind What the user did, such as `click`.
+	//
+	// Example: click
+	Kind *string `json:"kind,omitempty"`
+
+	// MatchedUserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	MatchedUserID *UserID `json:"matched_user_id,omitempty"`
+
+	// Ordinal Its number in the history, from 0.
+	//
+	// Example: 41
+	Ordinal int64 `json:"ordinal"`
+
+	// RecordedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	RecordedAt Timestamp `json:"recorded_at"`
+
+	// Type As in the history, such as `end_user.traits_changed`.
+	//
+	// Example: end_user.traits_changed
+	Type string `json:"type"`
 }
 
 // Timestamp A time in UTC with microseconds (RFC 3339).
@@ -4564,6 +4689,15 @@ type ListMatchesParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// GetTimelineParams defines parameters for GetTimeline.
+type GetTimelineParams struct {
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // CreateCampaignJSONRequestBody defines body for CreateCampaign for application/json ContentType.
 type CreateCampaignJSONRequestBody = NewCampaign
 
@@ -5087,6 +5221,12 @@ type ServerInterface interface {
 	// ComputeMatches Compute matches for a user
 	// (POST /api/v1/users/{user_id}/matches)
 	ComputeMatches(w http.ResponseWriter, r *http.Request, userID UserInPath)
+	// GetMemberships See which clusters and consent layers a user is in
+	// (GET /api/v1/users/{user_id}/memberships)
+	GetMemberships(w http.ResponseWriter, r *http.Request, userID UserInPath)
+	// GetTimeline See what happened to a user
+	// (GET /api/v1/users/{user_id}/timeline)
+	GetTimeline(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetTimelineParams)
 	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
 	ExchangeAPIKey(w http.ResponseWriter, r *http.Request)
@@ -8091,6 +8231,87 @@ func (siw *ServerInterfaceWrapper) ComputeMatches(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// GetMemberships operation middleware
+func (siw *ServerInterfaceWrapper) GetMemberships(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetMemberships(w, r, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTimeline operation middleware
+func (siw *ServerInterfaceWrapper) GetTimeline(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTimelineParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTimeline(w, r, userID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ExchangeAPIKey operation middleware
 func (siw *ServerInterfaceWrapper) ExchangeAPIKey(w http.ResponseWriter, r *http.Request) {
 
@@ -8282,6 +8503,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}/feed/interactions", wrapper.RecordInteraction).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/feed/interactions")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ListMatches).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ComputeMatches).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/matches")
+	r.HandleFunc("/api/v1/users/{user_id}/memberships", wrapper.GetMemberships).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/memberships")
+	r.HandleFunc("/api/v1/users/{user_id}/timeline", wrapper.GetTimeline).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/timeline")
 	r.HandleFunc("/auth/exchange", wrapper.ExchangeAPIKey).Methods(http.MethodPost).Name("POST /auth/exchange")
 	r.HandleFunc("/auth/signup", wrapper.SignUp).Methods(http.MethodPost).Name("POST /auth/signup")
 	r.HandleFunc("/auth/token", wrapper.LogIn).Methods(http.MethodPost).Name("POST /auth/token")
@@ -10505,6 +10728,51 @@ func (response ComputeMatches200JSONResponse) VisitComputeMatchesResponse(w http
 	return err
 }
 
+type GetMembershipsRequestObject struct {
+	UserID UserInPath `json:"user_id"`
+}
+
+type GetMembershipsResponseObject interface {
+	VisitGetMembershipsResponse(w http.ResponseWriter) error
+}
+
+type GetMemberships200JSONResponse Memberships
+
+func (response GetMemberships200JSONResponse) VisitGetMembershipsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTimelineRequestObject struct {
+	UserID UserInPath `json:"user_id"`
+	Params GetTimelineParams
+}
+
+type GetTimelineResponseObject interface {
+	VisitGetTimelineResponse(w http.ResponseWriter) error
+}
+
+type GetTimeline200JSONResponse Timeline
+
+func (response GetTimeline200JSONResponse) VisitGetTimelineResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ExchangeAPIKeyRequestObject struct {
 	Body *ExchangeAPIKeyJSONRequestBody
 }
@@ -10811,6 +11079,12 @@ type StrictServerInterface interface {
 	// ComputeMatches Compute matches for a user
 	// (POST /api/v1/users/{user_id}/matches)
 	ComputeMatches(ctx context.Context, request ComputeMatchesRequestObject) (ComputeMatchesResponseObject, error)
+	// GetMemberships See which clusters and consent layers a user is in
+	// (GET /api/v1/users/{user_id}/memberships)
+	GetMemberships(ctx context.Context, request GetMembershipsRequestObject) (GetMembershipsResponseObject, error)
+	// GetTimeline See what happened to a user
+	// (GET /api/v1/users/{user_id}/timeline)
+	GetTimeline(ctx context.Context, request GetTimelineRequestObject) (GetTimelineResponseObject, error)
 	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
 	ExchangeAPIKey(ctx context.Context, request ExchangeAPIKeyRequestObject) (ExchangeAPIKeyResponseObject, error)
@@ -13023,6 +13297,59 @@ func (sh *strictHandler) ComputeMatches(w http.ResponseWriter, r *http.Request, 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ComputeMatchesResponseObject); ok {
 		if err := validResponse.VisitComputeMatchesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetMemberships operation middleware
+func (sh *strictHandler) GetMemberships(w http.ResponseWriter, r *http.Request, userID UserInPath) {
+	var request GetMembershipsRequestObject
+
+	request.UserID = userID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetMemberships(ctx, request.(GetMembershipsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetMemberships")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetMembershipsResponseObject); ok {
+		if err := validResponse.VisitGetMembershipsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTimeline operation middleware
+func (sh *strictHandler) GetTimeline(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetTimelineParams) {
+	var request GetTimelineRequestObject
+
+	request.UserID = userID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTimeline(ctx, request.(GetTimelineRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTimeline")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTimelineResponseObject); ok {
+		if err := validResponse.VisitGetTimelineResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

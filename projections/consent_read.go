@@ -124,6 +124,27 @@ func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual 
 	return entries, nil
 }
 
+// LayerOfUser is a layer that a user has said something of.
+type LayerOfUser struct {
+	Layer     id.ConsentLayer
+	Name      string
+	Granted   bool
+	ChangedAt time.Time
+}
+
+const layersSaidOf = `
+SELECT c.layer, l.name, c.granted, c.changed_at FROM consents c JOIN consent_layers l ON l.client = c.client AND l.id = c.layer
+WHERE c.client = $1 AND c.user_id = $2 AND NOT l.retired ORDER BY c.granted DESC, l.born LIMIT $3`
+
+// LayersOf returns the layers that a user has granted, and then those that it has
+// withdrawn: 200 at most.
+// Faults: building, quarantined, stale.
+func (m Consent) LayersOf(ctx context.Context, client id.Client, eventual bool, user id.User) ([]LayerOfUser, error) {
+	return query(ctx, m.Reader, m, client, eventual, layersSaidOf, []any{string(user), maxStreams}, func(l *LayerOfUser) []any {
+		return []any{text(&l.Layer), text(&l.Name), &l.Granted, &l.ChangedAt}
+	})
+}
+
 const grantedAmong = `
 SELECT c.user_id FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user_id = ANY($3) AND c.granted`
 

@@ -792,6 +792,61 @@ func (r *UsersAPI) Put(ctx context.Context, userID string, body PutUser, opts ..
 	return answer[User](ctx, r.c, request{operation: "putUser", method: http.MethodPut, path: "/api/v1/users/" + segment(userID), body: body}, opts)
 }
 
+// GetMemberships: See which clusters and consent layers a user is in.
+//
+// The clusters that the last run of each layer put the user in, and the layers that it has granted
+// or withdrawn.
+//
+// GET /api/v1/users/{user_id}/memberships
+func (r *UsersAPI) GetMemberships(ctx context.Context, userID string, opts ...Option) (*Memberships, error) {
+	return answer[Memberships](ctx, r.c, request{operation: "getMemberships", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/memberships"}, opts)
+}
+
+// GetTimelineParams narrows what is answered; what is left out is not sent.
+type GetTimelineParams struct {
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// The `next_cursor` of the page before.
+	Cursor string `json:"cursor,omitzero"`
+}
+
+func (p GetTimelineParams) query() query {
+	var q query
+	q.add("limit", p.Limit)
+	q.add("cursor", p.Cursor)
+	return q
+}
+
+// GetTimeline: See what happened to a user.
+//
+// The user's events in the history, the newest first: what it was made of and which traits changed,
+// its matches, what it said of consent layers, which campaigns it was shown and what it did about
+// items of its feed, as far as the read models know of these. Values of traits are not shown. Of
+// who was erased, named by the `usr_…` id, it is told what happened to the user itself, without
+// traits.
+//
+// It fetches a page at a time and ends with the first error.
+//
+// GET /api/v1/users/{user_id}/timeline
+func (r *UsersAPI) GetTimeline(ctx context.Context, userID string, params GetTimelineParams, opts ...Option) iter.Seq2[TimelineEntry, error] {
+	return items(ctx, r.c, request{operation: "getTimeline", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/timeline", query: params.query()}, opts, func(p *Timeline) ([]TimelineEntry, *string) { return p.Data, p.NextCursor })
+}
+
+// GetTimelinePage: See what happened to a user.
+//
+// The user's events in the history, the newest first: what it was made of and which traits changed,
+// its matches, what it said of consent layers, which campaigns it was shown and what it did about
+// items of its feed, as far as the read models know of these. Values of traits are not shown. Of
+// who was erased, named by the `usr_…` id, it is told what happened to the user itself, without
+// traits.
+//
+// It fetches one page.
+//
+// GET /api/v1/users/{user_id}/timeline
+func (r *UsersAPI) GetTimelinePage(ctx context.Context, userID string, params GetTimelineParams, opts ...Option) (*Timeline, error) {
+	return answer[Timeline](ctx, r.c, request{operation: "getTimeline", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/timeline", query: params.query()}, opts)
+}
+
 // MatchesAPI: Who is like whom.
 type MatchesAPI struct{ c *caller }
 
@@ -2249,6 +2304,18 @@ type ClusterMemberList struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
+// ClusterMembership: A cluster that a user is in.
+type ClusterMembership struct {
+	// The cluster's id, `clu_…`.
+	ClusterID string `json:"cluster_id"`
+	// The run's id, `run_…`.
+	ClusteringRunID string `json:"clustering_run_id"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID string `json:"consent_layer_id"`
+	// What sets it apart.
+	Label string `json:"label"`
+}
+
 // ClusterQuality: How well the cluster holds together.
 type ClusterQuality struct {
 	// That of its run.
@@ -3055,6 +3122,18 @@ const (
 	KeyScopeWebhooks KeyScope = "webhooks"
 )
 
+// LayerMembership: What a user said of a layer last.
+type LayerMembership struct {
+	// A time in UTC with microseconds (RFC 3339).
+	ChangedAt time.Time `json:"changed_at"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID string `json:"consent_layer_id"`
+	// The layer's name.
+	Name string `json:"name"`
+	// `none` where the user never said anything.
+	Status ConsentStatus `json:"status"`
+}
+
 // LoggedIn: A token for a dashboard user.
 type LoggedIn struct {
 	// A client, in short.
@@ -3143,6 +3222,16 @@ type MemberList struct {
 	Data []Member `json:"data"`
 	// Where the next page starts; null after the last.
 	NextCursor *string `json:"next_cursor"`
+}
+
+// Memberships: Which clusters and consent layers a user is in.
+type Memberships struct {
+	// One of a layer at most.
+	Clusters []ClusterMembership `json:"clusters"`
+	// Those that are granted first; 200 at most.
+	ConsentLayers []LayerMembership `json:"consent_layers"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
 }
 
 // NewAPIKey: An API key to make.
@@ -3605,6 +3694,40 @@ type Term struct {
 	Trait string `json:"trait"`
 	// How much the trait counts.
 	Weight float64 `json:"weight"`
+}
+
+// Timeline: What happened to a user, the newest first.
+type Timeline struct {
+	// The newest first.
+	Data []TimelineEntry `json:"data"`
+	// Where the next page starts; null after the last.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// TimelineEntry: An event, with the fields that belong to its type.
+type TimelineEntry struct {
+	// A member, an API key, or `policy:` and its name.
+	Actor string `json:"actor"`
+	// The event's id, `evt_…`.
+	EventID string `json:"event_id"`
+	// Its number in the history, from 0.
+	Ordinal int64 `json:"ordinal"`
+	// A time in UTC with microseconds (RFC 3339).
+	RecordedAt time.Time `json:"recorded_at"`
+	// As in the history, such as `end_user.traits_changed`.
+	Type string `json:"type"`
+	// The campaign's id, `cam_…`.
+	CampaignID *string `json:"campaign_id,omitzero"`
+	// The paths of traits that were set, changed or taken away, 100 at most.
+	ChangedTraits []string `json:"changed_traits,omitzero"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+	// What stood in the feed: a user or a campaign.
+	ItemID *string `json:"item_id,omitzero"`
+	// What the user did, such as `click`.
+	Kind *string `json:"kind,omitzero"`
+	// The user's id, `usr_…`.
+	MatchedUserID *string `json:"matched_user_id,omitzero"`
 }
 
 // TokenRequest: Give either email and password, or client_id, user_id and password.

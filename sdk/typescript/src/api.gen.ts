@@ -754,6 +754,52 @@ export class UsersAPI {
   put(userId: string, body: PutUser, options?: CallOptions): Promise<User> {
     return answer(this.#c, { operation: "putUser", method: "PUT", path: `/api/v1/users/${segment(userId)}`, body }, options);
   }
+
+  /**
+   * See which clusters and consent layers a user is in.
+   *
+   * The clusters that the last run of each layer put the user in, and the layers that it has
+   * granted or withdrawn.
+   *
+   * `GET /api/v1/users/{user_id}/memberships`
+   */
+  getMemberships(userId: string, options?: CallOptions): Promise<Memberships> {
+    return answer(this.#c, { operation: "getMemberships", method: "GET", path: `/api/v1/users/${segment(userId)}/memberships` }, options);
+  }
+
+  /**
+   * See what happened to a user.
+   *
+   * The user's events in the history, the newest first: what it was made of and which traits
+   * changed, its matches, what it said of consent layers, which campaigns it was shown and what it
+   * did about items of its feed, as far as the read models know of these. Values of traits are not
+   * shown. Of who was erased, named by the `usr_…` id, it is told what happened to the user
+   * itself, without traits.
+   *
+   * It fetches a page at a time.
+   *
+   * `GET /api/v1/users/{user_id}/timeline`
+   */
+  getTimeline(userId: string, params: GetTimelineParams = {}, options?: CallOptions): AsyncGenerator<TimelineEntry, void, undefined> {
+    return items<TimelineEntry>(this.#c, { operation: "getTimeline", method: "GET", path: `/api/v1/users/${segment(userId)}/timeline`, query: { ...params } }, options);
+  }
+
+  /**
+   * See what happened to a user.
+   *
+   * The user's events in the history, the newest first: what it was made of and which traits
+   * changed, its matches, what it said of consent layers, which campaigns it was shown and what it
+   * did about items of its feed, as far as the read models know of these. Values of traits are not
+   * shown. Of who was erased, named by the `usr_…` id, it is told what happened to the user
+   * itself, without traits.
+   *
+   * It fetches one page.
+   *
+   * `GET /api/v1/users/{user_id}/timeline`
+   */
+  getTimelinePage(userId: string, params: GetTimelineParams = {}, options?: CallOptions): Promise<Timeline> {
+    return answer(this.#c, { operation: "getTimeline", method: "GET", path: `/api/v1/users/${segment(userId)}/timeline`, query: { ...params } }, options);
+  }
 }
 
 /** Who is like whom. */
@@ -1732,6 +1778,14 @@ export interface ImportUsersParams {
   mode?: "merge" | "replace";
 }
 
+/** Narrows what `getTimeline` answers; what is left out is not sent. */
+export interface GetTimelineParams {
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /** The `next_cursor` of the page before. */
+  cursor?: string;
+}
+
 /** Narrows what `listMatches` answers; what is left out is not sent. */
 export interface ListMatchesParams {
   /** How many a page holds at most; fewer where they are large. */
@@ -2383,6 +2437,18 @@ export interface ClusterMemberList {
   data: Array<ClusterMember>;
   /** Where the next page starts; null after the last. */
   next_cursor: string | null;
+}
+
+/** A cluster that a user is in. */
+export interface ClusterMembership {
+  /** The cluster's id, `clu_…`. */
+  cluster_id: string;
+  /** The run's id, `run_…`. */
+  clustering_run_id: string;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id: string;
+  /** What sets it apart. */
+  label: string;
 }
 
 /** How well the cluster holds together. */
@@ -3146,6 +3212,18 @@ export interface JWKS {
 /** What a token may do; `admin` implies `read`, `write` and `webhooks`. */
 export type KeyScope = "read" | "write" | "read:user" | "admin" | "erase" | "webhooks";
 
+/** What a user said of a layer last. */
+export interface LayerMembership {
+  /** A time in UTC with microseconds (RFC 3339). */
+  changed_at: string;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id: string;
+  /** The layer's name. */
+  name: string;
+  /** `none` where the user never said anything. */
+  status: ConsentStatus;
+}
+
 /** A token for a dashboard user. */
 export interface LoggedIn {
   /** A client, in short. */
@@ -3248,6 +3326,16 @@ export interface MemberList {
   data: Array<Member>;
   /** Where the next page starts; null after the last. */
   next_cursor: string | null;
+}
+
+/** Which clusters and consent layers a user is in. */
+export interface Memberships {
+  /** One of a layer at most. */
+  clusters: Array<ClusterMembership>;
+  /** Those that are granted first; 200 at most. */
+  consent_layers: Array<LayerMembership>;
+  /** The user's id, `usr_…`. */
+  user_id: string;
 }
 
 /** An API key to make. */
@@ -3689,6 +3777,40 @@ export interface Term {
   trait: string;
   /** How much the trait counts. */
   weight: number;
+}
+
+/** What happened to a user, the newest first. */
+export interface Timeline {
+  /** The newest first. */
+  data: Array<TimelineEntry>;
+  /** Where the next page starts; null after the last. */
+  next_cursor: string | null;
+}
+
+/** An event, with the fields that belong to its type. */
+export interface TimelineEntry {
+  /** A member, an API key, or `policy:` and its name. */
+  actor: string;
+  /** The event's id, `evt_…`. */
+  event_id: string;
+  /** Its number in the history, from 0. */
+  ordinal: number;
+  /** A time in UTC with microseconds (RFC 3339). */
+  recorded_at: string;
+  /** As in the history, such as `end_user.traits_changed`. */
+  type: string;
+  /** The campaign's id, `cam_…`. */
+  campaign_id?: string;
+  /** The paths of traits that were set, changed or taken away, 100 at most. */
+  changed_traits?: Array<string>;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id?: string;
+  /** What stood in the feed: a user or a campaign. */
+  item_id?: string;
+  /** What the user did, such as `click`. */
+  kind?: string;
+  /** The user's id, `usr_…`. */
+  matched_user_id?: string;
 }
 
 /** Give either email and password, or client_id, user_id and password. */

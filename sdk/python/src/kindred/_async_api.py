@@ -530,6 +530,46 @@ class AsyncUsersAPI:
         """
         return await self._c.answer(Request("putUser", "PUT", f"/api/v1/users/{segment(user_id)}", body=body), Call(if_match=if_match, if_none_match=if_none_match, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    async def get_memberships(self, user_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Memberships:
+        """See which clusters and consent layers a user is in.
+
+        The clusters that the last run of each layer put the user in, and the layers that it has
+        granted or withdrawn.
+
+        ``GET /api/v1/users/{user_id}/memberships``
+        """
+        return await self._c.answer(Request("getMemberships", "GET", f"/api/v1/users/{segment(user_id)}/memberships"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def get_timeline(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.TimelineEntry]:
+        """See what happened to a user.
+
+        The user's events in the history, the newest first: what it was made of and which traits
+        changed, its matches, what it said of consent layers, which campaigns it was shown and what
+        it did about items of its feed, as far as the read models know of these. Values of traits
+        are not shown. Of who was erased, named by the `usr_…` id, it is told what happened to the
+        user itself, without traits.
+
+        It fetches a page at a time.
+
+        ``GET /api/v1/users/{user_id}/timeline``
+        """
+        return self._c.items(Request("getTimeline", "GET", f"/api/v1/users/{segment(user_id)}/timeline", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
+    async def get_timeline_page(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Timeline:
+        """See what happened to a user.
+
+        The user's events in the history, the newest first: what it was made of and which traits
+        changed, its matches, what it said of consent layers, which campaigns it was shown and what
+        it did about items of its feed, as far as the read models know of these. Values of traits
+        are not shown. Of who was erased, named by the `usr_…` id, it is told what happened to the
+        user itself, without traits.
+
+        It fetches one page.
+
+        ``GET /api/v1/users/{user_id}/timeline``
+        """
+        return await self._c.answer(Request("getTimeline", "GET", f"/api/v1/users/{segment(user_id)}/timeline", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
 
 class AsyncMatchesAPI:
     """Who is like whom."""

@@ -611,6 +611,18 @@ class ClusterMemberList(TypedDict):
     next_cursor: str | None
 
 
+class ClusterMembership(TypedDict):
+    """A cluster that a user is in."""
+    # The cluster's id, `clu_…`.
+    cluster_id: str
+    # The run's id, `run_…`.
+    clustering_run_id: str
+    # The layer's id, `lay_…`.
+    consent_layer_id: str
+    # What sets it apart.
+    label: str
+
+
 class ClusterQuality(TypedDict):
     """How well the cluster holds together."""
     # That of its run.
@@ -1306,6 +1318,18 @@ class JWKS(TypedDict):
     keys: list[JWK]
 
 
+class LayerMembership(TypedDict):
+    """What a user said of a layer last."""
+    # A time in UTC with microseconds (RFC 3339).
+    changed_at: str
+    # The layer's id, `lay_…`.
+    consent_layer_id: str
+    # The layer's name.
+    name: str
+    # `none` where the user never said anything.
+    status: ConsentStatus
+
+
 class LoggedIn(TypedDict):
     """A token for a dashboard user."""
     # A client, in short.
@@ -1404,6 +1428,16 @@ class MemberList(TypedDict):
     data: list[Member]
     # Where the next page starts; null after the last.
     next_cursor: str | None
+
+
+class Memberships(TypedDict):
+    """Which clusters and consent layers a user is in."""
+    # One of a layer at most.
+    clusters: list[ClusterMembership]
+    # Those that are granted first; 200 at most.
+    consent_layers: list[LayerMembership]
+    # The user's id, `usr_…`.
+    user_id: str
 
 
 class NewAPIKey(TypedDict):
@@ -1809,6 +1843,40 @@ class Term(TypedDict):
     trait: str
     # How much the trait counts.
     weight: float
+
+
+class Timeline(TypedDict):
+    """What happened to a user, the newest first."""
+    # The newest first.
+    data: list[TimelineEntry]
+    # Where the next page starts; null after the last.
+    next_cursor: str | None
+
+
+class TimelineEntry(TypedDict):
+    """An event, with the fields that belong to its type."""
+    # A member, an API key, or `policy:` and its name.
+    actor: str
+    # The event's id, `evt_…`.
+    event_id: str
+    # Its number in the history, from 0.
+    ordinal: int
+    # A time in UTC with microseconds (RFC 3339).
+    recorded_at: str
+    # As in the history, such as `end_user.traits_changed`.
+    type: str
+    # The campaign's id, `cam_…`.
+    campaign_id: NotRequired[str]
+    # The paths of traits that were set, changed or taken away, 100 at most.
+    changed_traits: NotRequired[list[str]]
+    # The layer's id, `lay_…`.
+    consent_layer_id: NotRequired[str]
+    # What stood in the feed: a user or a campaign.
+    item_id: NotRequired[str]
+    # What the user did, such as `click`.
+    kind: NotRequired[str]
+    # The user's id, `usr_…`.
+    matched_user_id: NotRequired[str]
 
 
 class TokenRequest(TypedDict):
