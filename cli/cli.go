@@ -47,7 +47,7 @@ type options struct {
 func (e environ) command(c cobra.Command, run func(context.Context, *call) error) *cobra.Command {
 	o := &options{environ: e}
 	f := c.Flags()
-	f.StringVar(&o.profile, "profile", "", "the stored login to use (default: KINDRED_PROFILE, or \"default\")")
+	f.StringVar(&o.profile, "profile", "", "the stored profile to use (default: KINDRED_PROFILE, or \"default\")")
 	f.StringVar(&o.url, "url", "", "where kindred is (default: KINDRED_URL, the profile's, or "+localURL+")")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	completed(&c, "profile", func() []string {

@@ -79,7 +79,7 @@ func harmless(ctx context.Context, k *kindred.Client, named string) error {
 	case livemode == "false":
 		return nil
 	case livemode == "true":
-		return fmt.Errorf("%s (%s) is live: use a sandbox of it (docs: guide, cli)", details.ID, details.Name)
+		return fmt.Errorf("%s (%s) is live, and a trigger is for clients that are not", details.ID, details.Name)
 	case named == details.ID:
 		return nil
 	case named != "":
@@ -214,16 +214,22 @@ func people(i int) map[string]any {
 	return map[string]any{"age": 80 + i%10, "spend": 900 + i%7, "plan": "pro"}
 }
 
-func (s *story) cluster(ctx context.Context) error {
+// clustered has people come in, consent, and be clustered.
+func (s *story) clustered(ctx context.Context) (*kindred.ConsentLayer, *kindred.ClusteringRun, error) {
 	refs, err := s.users(ctx, moved+others, people)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	l, err := s.layer(ctx, refs)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	run, err := s.completed(ctx, l)
+	return l, run, err
+}
+
+func (s *story) cluster(ctx context.Context) error {
+	_, run, err := s.clustered(ctx)
 	if err != nil {
 		return err
 	}
@@ -232,15 +238,7 @@ func (s *story) cluster(ctx context.Context) error {
 }
 
 func (s *story) drift(ctx context.Context) error {
-	refs, err := s.users(ctx, moved+others, people)
-	if err != nil {
-		return err
-	}
-	l, err := s.layer(ctx, refs)
-	if err != nil {
-		return err
-	}
-	before, err := s.completed(ctx, l)
+	l, before, err := s.clustered(ctx)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 		Version:       app.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Long: "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\nClients set KINDRED_URL and KINDRED_API_KEY, or log in. " +
+		Long: "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\nClients set KINDRED_URL and KINDRED_API_KEY. " +
 			"Who operates it sets:\n\n" + environment(),
 	}
 	root.SetOut(out)
