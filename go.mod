@@ -35,11 +35,8 @@ require (
 
 require (
 	github.com/yuin/goldmark v1.8.7
-	golang.org/x/term v0.47.0
 	kindred/sdk/go v0.0.0
 )
-
-replace kindred/sdk/go => ./sdk/go
 
 require golang.org/x/mod v0.41.0
 
@@ -77,7 +74,6 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
-	kindred/sdk/go v0.0.0
 )
 
 replace kindred/sdk/go => ./sdk/go
