@@ -258,7 +258,7 @@ func TestEngagementIsTheShareOfImpressionsWithAnAnswer(t *testing.T) {
 
 func TestAFrequencyCapHoldsHoweverManyTryAtOnce(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := startService(t, pooled(t))
 	other := startService(t, replicaOf(s))
 	a := s.signUp()
 	a.createUser("u", nil)

@@ -176,7 +176,7 @@ func TestMembersAndTheirRoles(t *testing.T) {
 
 func TestRevocationBitesWithinASecondOnEveryReplica(t *testing.T) {
 	t.Parallel()
-	first := keepContract(t)
+	first := keepContract(t, pooled(t))
 	second := keepContract(t, replicaOf(first))
 	owner := first.signUp()
 	for name, revoke := range map[string]func() (token string, end func() answer){

@@ -162,7 +162,7 @@ func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	delays := []time.Duration{40 * time.Millisecond, 80 * time.Millisecond, 120 * time.Millisecond, 160 * time.Millisecond, 200 * time.Millisecond}
 	const timeout = 3 * time.Second // a receiver on a loaded machine answers within it: nothing is sent twice
-	s := keepContract(t, func(c *app.Config) { c.RetryDelays, c.WebhookTimeout = delays, timeout })
+	s := keepContract(t, pooled(t), func(c *app.Config) { c.RetryDelays, c.WebhookTimeout = delays, timeout })
 
 	t.Run("a delivery is what the contract says", func(t *testing.T) {
 		p := newPairs(s)

@@ -53,7 +53,7 @@ func TestARequestIsFoundAgainBehindManyOthers(t *testing.T) {
 
 func TestARepeatedRequestTakesEffectOnce(t *testing.T) {
 	t.Parallel()
-	first := keepContract(t)
+	first := keepContract(t, pooled(t))
 	second := keepContract(t, replicaOf(first))
 	a := first.signUp()
 	for _, external := range []string{"ann", "bob", "cat"} {

@@ -322,7 +322,7 @@ func duplicates(users []httpapi.User) (twice []string) {
 
 func TestAListReadRightAfterAWriteShowsIt(t *testing.T) {
 	t.Parallel()
-	first := keepContract(t)
+	first := keepContract(t, pooled(t))
 	second := keepContract(t, replicaOf(first))
 	a := first.signUp()
 	const tries, readers = 1000, 8

@@ -106,6 +106,13 @@ func testConfig(t testing.TB) app.Config {
 	return config
 }
 
+// pooled puts PgBouncer in session mode before a service's database. It stands before the
+// stories that use all that a session of Postgres is used for: prepared statements,
+// notifications, advisory locks, settings, schemas beside the live ones.
+func pooled(t testing.TB) func(*app.Config) {
+	return func(c *app.Config) { c.DatabaseURL = pgtest.Pooled(t) }
+}
+
 // replicaOf makes a service share all that replicas share with another.
 func replicaOf(s *service) func(*app.Config) {
 	return func(c *app.Config) {

@@ -47,7 +47,7 @@ func (a account) rebuiltUsers() (ended httpapi.Rebuild) {
 
 func TestAClientRebuildsItsPartOverTheAPI(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
+	s := keepContract(t, pooled(t))
 	a, other := s.signUp(), s.signUp()
 	a.importUsers(30, func(i int) string { return fmt.Sprintf(`{"age":%d}`, i) })
 	other.importUsers(3, func(i int) string { return `{}` })

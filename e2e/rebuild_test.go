@@ -56,7 +56,7 @@ func TestARebuildDisturbsNobody(t *testing.T) {
 // service's back.
 func TestVerifyNamesWhatDiffers(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := startService(t, pooled(t))
 	a := storied(s)
 	kept := a.createUser("kept", map[string]any{})
 	f := openApp(t, s.Config)

@@ -45,10 +45,10 @@ func TestMain(m *testing.M) {
 }
 
 // shared is the one service of all stories that ask no more of it than to be a client
-// of their own.
+// of their own. PgBouncer stands before its database.
 func shared(t testing.TB) *service {
 	t.Helper()
-	return storyRun.view(t, func() *service { return startService(storyRun) })
+	return storyRun.view(t, func() *service { return startService(storyRun, pooled(storyRun)) })
 }
 
 // sharedContract is the same for those of the contract. It must not fail at anything,

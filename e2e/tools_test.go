@@ -28,7 +28,7 @@ func tool(t testing.TB, c app.Config, args ...string) (string, error) {
 
 func TestKeysAreRotatedAndRewrapped(t *testing.T) {
 	t.Parallel()
-	s := startService(t)
+	s := startService(t, pooled(t))
 	a := s.signUp()
 	a.createUser("ann", map[string]any{"town": "Ghent"})
 	published := func() int {

@@ -75,7 +75,7 @@ func (l lived) forget(users ...httpapi.UserID) lived {
 // what the API listed then.
 func TestThePastIsShownAsItWas(t *testing.T) {
 	t.Parallel()
-	t.Run("in postgres", func(t *testing.T) { t.Parallel(); checkPast(t) })
+	t.Run("in postgres", func(t *testing.T) { t.Parallel(); checkPast(t, pooled(t)) })
 	t.Run("in an event store", func(t *testing.T) { t.Parallel(); checkPast(t, onEventStore(t, esdbtest.StartNode(t))) })
 }
 

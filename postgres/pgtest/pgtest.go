@@ -2,8 +2,7 @@
 // in place, on a server that the whole run shares. Nothing outlives the run.
 //
 // KINDRED_TEST_DATABASE_URL names the server (scripts/testpg sets it); without it, each
-// test binary starts a private one. With KINDRED_TEST_POOLED set, PgBouncer stands
-// between.
+// test binary starts a private one.
 package pgtest
 
 import (
@@ -12,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -108,14 +106,7 @@ func clone(t testing.TB, template string) string {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
-	database := withDatabase(server, name)
-	if os.Getenv(EnvPooled) == "" {
-		return database
-	}
-	if database, err = pooled(database); err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	return database
+	return withDatabase(server, name)
 }
 
 // makeTemplate makes the database that tests clone, unless somebody has. It is made

@@ -11,14 +11,11 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
-
-// EnvPooled names the variable that, when it is set, puts PgBouncer in session mode,
-// as Debian configures it, between every test's database and who uses it.
-const EnvPooled = "KINDRED_TEST_POOLED"
 
 const (
 	poolerPort  = "6432" // only part of the socket's file name
@@ -34,18 +31,20 @@ var sharedPooler = sync.OnceValues(func() (string, error) {
 	return startPooler(context.Background(), server)
 })
 
-// pooled returns the URL of the same database through PgBouncer.
-func pooled(database string) (string, error) {
+// Pooled is URL through PgBouncer in session mode, as Debian configures it.
+func Pooled(t testing.TB) string {
+	t.Helper()
+	database := URL(t)
 	socket, err := sharedPooler()
 	if err != nil {
-		return "", err
+		t.Fatalf("pgtest: %v", err)
 	}
 	u, err := url.Parse(database)
 	if err != nil {
-		return "", errors.New("the server's URL cannot be parsed")
+		t.Fatal("pgtest: the server's URL cannot be parsed")
 	}
 	u.Host, u.RawQuery = "", url.Values{"host": {socket}, "port": {poolerPort}}.Encode()
-	return u.String(), nil
+	return u.String()
 }
 
 // startPooler starts PgBouncer before a server on a socket, as the account that
