@@ -24,6 +24,7 @@ var privateWords = map[string]struct {
 	"beat":       {everywhere, "heartbeat"},
 	"bell":       {everywhere, "notifier"},
 	"beside":     {everywhere, "shadow build"},
+	"born":       {everywhere, "created at position"},
 	"bury":       {everywhere, "reap"},
 	"companion":  {everywhere, "neighbour"},
 	"consenting": {[]string{"projections"}, "consent set"},

@@ -31,18 +31,18 @@ func (m APIKeys) Coalescing() APIKeys {
 
 // APIKey is the record of a key. The raw key is nowhere.
 type APIKey struct {
-	ID          id.Key
-	Client      id.Client
-	Name        string
-	Fingerprint string
-	Scopes      []string
-	Implied     []string // scopes that its tokens have beyond those
-	IssuedBy    id.Member
-	Revoked     bool
-	CreatedAt   time.Time
-	ExpiresAt   *time.Time // nil: never
-	LastUsedAt  *time.Time // the hour of its last exchange; nil: none was noted
-	Born        eventstore.Position
+	ID              id.Key
+	Client          id.Client
+	Name            string
+	Fingerprint     string
+	Scopes          []string
+	Implied         []string // scopes that its tokens have beyond those
+	IssuedBy        id.Member
+	Revoked         bool
+	CreatedAt       time.Time
+	ExpiresAt       *time.Time // nil: never
+	LastUsedAt      *time.Time // the hour of its last exchange; nil: none was noted
+	CreatedPosition eventstore.Position
 }
 
 // Name of the read model.
@@ -52,7 +52,7 @@ func (APIKeys) Name() string { return "api_keys" }
 func (APIKeys) Wants(t string) bool { return strings.HasPrefix(t, "api_key.") }
 
 // Version of the read model's tables.
-func (APIKeys) Version() int { return 2 }
+func (APIKeys) Version() int { return 3 }
 
 // Schema of the read model.
 func (APIKeys) Schema() string {
@@ -60,7 +60,7 @@ func (APIKeys) Schema() string {
 CREATE TABLE api_keys (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	name        text NOT NULL,
 	hash        bytea NOT NULL, -- SHA-256 of the raw key
 	fingerprint text NOT NULL,
@@ -73,13 +73,13 @@ CREATE TABLE api_keys (
 	PRIMARY KEY (client, id)
 );
 CREATE INDEX api_keys_hash ON api_keys (hash);
-CREATE INDEX api_keys_listed ON api_keys (client, born);
-CREATE INDEX api_keys_in_force ON api_keys (client, born) WHERE NOT revoked;`
+CREATE INDEX api_keys_listed ON api_keys (client, created_position);
+CREATE INDEX api_keys_in_force ON api_keys (client, created_position) WHERE NOT revoked;`
 }
 
 const (
 	insertAPIKey = `
-INSERT INTO api_keys (client, id, born, name, hash, fingerprint, scopes, issued_by, created_at, implied, expires_at)
+INSERT INTO api_keys (client, id, created_position, name, hash, fingerprint, scopes, issued_by, created_at, implied, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::text[], '{}'), $11) ON CONFLICT (client, id) DO NOTHING`
 	revokeAPIKey = `UPDATE api_keys SET revoked = true WHERE client = $1 AND id = $2`
 )
@@ -100,14 +100,14 @@ func (APIKeys) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 }
 
 const listAPIKeys = `
-SELECT a.id, a.client, a.name, a.fingerprint, a.scopes, a.issued_by, a.revoked, a.created_at, a.expires_at, u.used_at, a.born
+SELECT a.id, a.client, a.name, a.fingerprint, a.scopes, a.issued_by, a.revoked, a.created_at, a.expires_at, u.used_at, a.created_position
 FROM api_keys a LEFT JOIN public.api_key_uses u ON u.client = a.client AND u.key = a.id
-WHERE a.client = $1 AND a.born > $2 ORDER BY a.born LIMIT $3`
+WHERE a.client = $1 AND a.created_position > $2 ORDER BY a.created_position LIMIT $3`
 
 func scanAPIKey(k *APIKey) []any {
 	return []any{
 		text(&k.ID), text(&k.Client), text(&k.Name), text(&k.Fingerprint), &k.Scopes, text(&k.IssuedBy),
-		&k.Revoked, &k.CreatedAt, &k.ExpiresAt, &k.LastUsedAt, text(&k.Born),
+		&k.Revoked, &k.CreatedAt, &k.ExpiresAt, &k.LastUsedAt, text(&k.CreatedPosition),
 	}
 }
 
@@ -128,7 +128,7 @@ func (m APIKeys) MadeBy(ctx context.Context, client id.Client, member id.Member)
 }
 
 const keysBefore = `SELECT count(*)` + keysInForce + `
-	($2 = '' OR a.born < (SELECT b.born FROM api_keys b WHERE b.client = $1 AND b.id = $2))`
+	($2 = '' OR a.created_position < (SELECT b.created_position FROM api_keys b WHERE b.client = $1 AND b.id = $2))`
 
 // Before counts the keys in force that were made before a key, or all where that
 // is "".

@@ -35,9 +35,9 @@ func (m Clusters) Drifting(ctx context.Context, client id.Client, limit int) ([]
 }
 
 const lastFailedRuns = runColumns + ` AND r.status = 'failed'
-	AND NOT EXISTS (SELECT FROM runs n WHERE n.client = $1 AND n.layer = r.layer AND n.born > r.born AND n.status <> 'cancelled')
+	AND NOT EXISTS (SELECT FROM runs n WHERE n.client = $1 AND n.layer = r.layer AND n.created_position > r.created_position AND n.status <> 'cancelled')
 	AND NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = r.layer)
-ORDER BY r.born DESC LIMIT $2`
+ORDER BY r.created_position DESC LIMIT $2`
 
 // LastFailed returns the failed runs that no other of their layer has followed, the
 // newest first.
@@ -48,7 +48,7 @@ func (m Clusters) LastFailed(ctx context.Context, client id.Client, limit int) (
 
 const nearlySpentCampaigns = campaignColumns + `
 WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor >= $2 * (c.terms::jsonb ->> 'budget_minor')::numeric
-ORDER BY c.born LIMIT $3`
+ORDER BY c.created_position LIMIT $3`
 
 // NearlySpent returns the running campaigns that have spent a share of their budget,
 // or more, in order of creation.

@@ -25,13 +25,13 @@ type Campaigns struct{ Reader }
 type Campaign struct {
 	ID id.Campaign
 	event.CampaignTerms
-	Status     string
-	SpentMinor int64
-	Revision   eventstore.Revision // counts the changes to anything but the totals
-	StartedAt  time.Time           // zero: it never ran
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
-	Born       eventstore.Position
+	Status          string
+	SpentMinor      int64
+	Revision        eventstore.Revision // counts the changes to anything but the totals
+	StartedAt       time.Time           // zero: it never ran
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	CreatedPosition eventstore.Position
 	Totals
 	Reach int64 // users who have seen it
 }
@@ -63,7 +63,7 @@ func (Campaigns) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Campaigns) Version() int { return 3 }
+func (Campaigns) Version() int { return 4 }
 
 // Schema of the read model. Slots are quarters of an hour: the hours and the
 // days of every time zone are made of them. An erased user's impressions stay,
@@ -74,7 +74,7 @@ func (Campaigns) Schema() string {
 CREATE TABLE campaigns (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	terms       text NOT NULL, -- JSON
 	status      text NOT NULL,
 	spent_minor bigint NOT NULL,
@@ -91,7 +91,7 @@ CREATE TABLE campaigns (
 	reach       bigint NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX campaigns_listed ON campaigns (client, born);
+CREATE INDEX campaigns_listed ON campaigns (client, created_position);
 CREATE INDEX campaigns_due ON campaigns (due) WHERE due IS NOT NULL;
 CREATE TABLE campaign_slots (
 	client      text COLLATE "C" NOT NULL,
@@ -134,19 +134,19 @@ CREATE TABLE campaign_erased (
 
 // Indexes of the read model (projector.LateIndexed).
 func (Campaigns) Indexes() []string {
-	return []string{`CREATE INDEX IF NOT EXISTS campaigns_in ON campaigns (client, status, born);`}
+	return []string{`CREATE INDEX IF NOT EXISTS campaigns_in ON campaigns (client, status, created_position);`}
 }
 
 const campaignColumns = `
-SELECT c.id, c.born, c.terms, c.status, c.spent_minor, c.revision, c.started_at, c.created_at, c.updated_at,
+SELECT c.id, c.created_position, c.terms, c.status, c.spent_minor, c.revision, c.started_at, c.created_at, c.updated_at,
 	c.spends, c.impressions, c.engaged, c.clicks, c.conversions, c.reach
 FROM campaigns c `
 
 const (
 	listCampaigns = campaignColumns + `
-WHERE c.client = $1 AND c.born > $2`
+WHERE c.client = $1 AND c.created_position > $2`
 	campaignsIn   = ` AND c.status = $%d`
-	campaignsPage = ` ORDER BY c.born LIMIT $%d`
+	campaignsPage = ` ORDER BY c.created_position LIMIT $%d`
 	getCampaign   = campaignColumns + `WHERE c.client = $1 AND c.id = $2`
 )
 
@@ -172,7 +172,7 @@ func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, cam
 func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Campaign, error) {
 	return query(ctx, m.Reader, m, client, eventual, sql, args, func(c *Campaign) []any {
 		return []any{
-			text(&c.ID), text(&c.Born), document(&c.CampaignTerms), text(&c.Status), &c.SpentMinor, &c.Revision,
+			text(&c.ID), text(&c.CreatedPosition), document(&c.CampaignTerms), text(&c.Status), &c.SpentMinor, &c.Revision,
 			(*zeronull.Timestamptz)(&c.StartedAt), &c.CreatedAt, &c.UpdatedAt,
 			&c.Spends, &c.Impressions, &c.Engaged, &c.Clicks, &c.Conversions, &c.Reach,
 		}

@@ -368,7 +368,7 @@ func (b *campaignBatch) writeTotals(ctx context.Context, tx pgx.Tx) error {
 
 const (
 	insertCampaign = `
-INSERT INTO campaigns (client, id, born, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
+INSERT INTO campaigns (client, id, created_position, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
 VALUES ($1, $2, $3, $4, 'draft', 0, 0, $5, $5, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING`
 	changeCampaign = `
 UPDATE campaigns SET terms = coalesce($3, terms), status = coalesce($4, status), started_at = coalesce($5, started_at),

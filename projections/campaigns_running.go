@@ -39,7 +39,7 @@ LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > 
 WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb ->> 'budget_minor')::bigint
 	AND ($6::text[] IS NULL OR c.terms::jsonb ->> 'audience' = 'all' OR c.terms::jsonb -> 'cluster_ids' ?| $6)
 	AND (t.ends IS NULL OR t.ends > $3) AND (t.cap = 0 OR seen.within < t.cap)
-ORDER BY c.born LIMIT $5`
+ORDER BY c.created_position LIMIT $5`
 
 // Showable returns the campaigns that run now and that a user has not seen as
 // often as their frequency caps allow, in order of creation. since begins the

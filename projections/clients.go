@@ -31,11 +31,11 @@ type Client struct {
 
 // Member is a dashboard user.
 type Member struct {
-	ID        id.Member
-	Email     string
-	Role      string
-	CreatedAt time.Time
-	Born      eventstore.Position
+	ID              id.Member
+	Email           string
+	Role            string
+	CreatedAt       time.Time
+	CreatedPosition eventstore.Position
 }
 
 // Name of the read model.
@@ -47,7 +47,7 @@ func (Clients) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Clients) Version() int { return 2 }
+func (Clients) Version() int { return 3 }
 
 // Schema of the read model. Settings that were never chosen are NULL.
 func (Clients) Schema() string {
@@ -63,14 +63,14 @@ CREATE TABLE clients (
 CREATE TABLE members (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	email       bytea NOT NULL,
 	email_event text NOT NULL,
 	role        text NOT NULL,
 	created_at  timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX members_listed ON members (client, born);`
+CREATE INDEX members_listed ON members (client, created_position);`
 }
 
 const (
@@ -78,7 +78,7 @@ const (
 	renameClient = `UPDATE clients SET name = $2 WHERE client = $1`
 	setSettings  = `UPDATE clients SET settings = $2 WHERE client = $1`
 	insertMember = `
-INSERT INTO members (client, id, born, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
+INSERT INTO members (client, id, created_position, email, email_event, role, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
 	deleteMember = `DELETE FROM members WHERE client = $1 AND id = $2`
 	reviseClient = `UPDATE clients SET revision = $2 WHERE client = $1`
 )
@@ -169,9 +169,9 @@ func (m Clients) All(ctx context.Context, after id.Client, limit int) ([]Client,
 }
 
 const listMembers = `
-SELECT m.id, m.born, m.email, m.email_event, m.role, m.created_at, k.id AS key, k.client_key, k.wrapped
+SELECT m.id, m.created_position, m.email, m.email_event, m.role, m.created_at, k.id AS key, k.client_key, k.wrapped
 FROM members m LEFT JOIN subject_keys k ON k.client = m.client AND k.subject = m.id
-WHERE m.client = $1 AND m.born > $2 ORDER BY m.born LIMIT $3`
+WHERE m.client = $1 AND m.created_position > $2 ORDER BY m.created_position LIMIT $3`
 
 // Members returns the members of a client in order of creation.
 // Faults: building, quarantined, stale.
@@ -184,7 +184,7 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 	return filled(page, nil, func(page Page) (members []Member, more bool, last eventstore.Position, err error) {
 		rows, err := query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
 			return []any{
-				text(&r.ID), text(&r.Born), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
+				text(&r.ID), text(&r.CreatedPosition), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
 				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
 			}
 		})
@@ -202,6 +202,6 @@ func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, p
 			r.Email = string(email)
 			members = append(members, r.Member)
 		}
-		return members, len(rows) == page.Limit, rows[len(rows)-1].Born, nil
+		return members, len(rows) == page.Limit, rows[len(rows)-1].CreatedPosition, nil
 	})
 }

@@ -41,7 +41,7 @@ CREATE TABLE runs (
 	client         text COLLATE "C" NOT NULL,
 	id             text COLLATE "C" NOT NULL,
 	layer          text COLLATE "C" NOT NULL,
-	born           log_position NOT NULL, -- position of the request
+	created_position           log_position NOT NULL, -- position of the request
 	trait_paths    text[] NOT NULL,
 	k              integer NOT NULL,
 	seed           bigint NOT NULL,
@@ -58,13 +58,13 @@ CREATE TABLE runs (
 	error_details  text,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX runs_listed ON runs (client, born);
-CREATE INDEX runs_open ON runs (client, born) WHERE status IN ('pending', 'running');
+CREATE INDEX runs_listed ON runs (client, created_position);
+CREATE INDEX runs_open ON runs (client, created_position) WHERE status IN ('pending', 'running');
 CREATE TABLE clusters (
 	client       text COLLATE "C" NOT NULL,
 	id           text COLLATE "C" NOT NULL,
 	layer        text COLLATE "C" NOT NULL,
-	born         log_position NOT NULL,
+	created_position         log_position NOT NULL,
 	run          text COLLATE "C" NOT NULL, -- the last that found it
 	first_run    text COLLATE "C" NOT NULL,
 	size         bigint NOT NULL,
@@ -79,7 +79,7 @@ CREATE TABLE clusters (
 	updated_at   timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX clusters_listed ON clusters (client, born) WHERE NOT retired;
+CREATE INDEX clusters_listed ON clusters (client, created_position) WHERE NOT retired;
 CREATE INDEX clusters_of_layer ON clusters (client, layer);
 CREATE TABLE cluster_members (
 	client  text COLLATE "C" NOT NULL,
@@ -95,7 +95,7 @@ CREATE TABLE cluster_drift (
 	client      text COLLATE "C" NOT NULL,
 	cluster     text COLLATE "C" NOT NULL,
 	run         text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	at          timestamptz NOT NULL,
 	severity    text NOT NULL DEFAULT 'none',
 	causes      text NOT NULL DEFAULT '[]', -- JSON of event.DriftCause
@@ -133,15 +133,15 @@ CREATE TABLE cluster_layers_retired (
 // Indexes of the read model (projector.LateIndexed).
 func (Clusters) Indexes() []string {
 	return []string{
-		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, born);`,
-		`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, born);`,
-		`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, born) WHERE NOT retired;`,
+		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, created_position);`,
+		`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, created_position);`,
+		`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, created_position) WHERE NOT retired;`,
 	}
 }
 
 const (
 	insertRun = `
-INSERT INTO runs (client, id, layer, born, trait_paths, k, seed, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT DO NOTHING -- it stands in the log twice`
 	startRun = `
 UPDATE runs SET status = 'running', attempt = $3, started_at = $4 WHERE client = $1 AND id = $2`
@@ -177,7 +177,7 @@ WHERE EXISTS (SELECT FROM runs r WHERE r.client = $1 AND r.id = $3 AND r.status 
 ON CONFLICT DO NOTHING`
 
 	upsertCluster = `
-INSERT INTO clusters (client, id, layer, born, run, first_run, size, label, spread, distinctions, ancestors, revision, formed_at, updated_at)
+INSERT INTO clusters (client, id, layer, created_position, run, first_run, size, label, spread, distinctions, ancestors, revision, formed_at, updated_at)
 SELECT $1, $2, $3, $4, $5, $6, (SELECT count(*) FROM cluster_members WHERE client = $1 AND cluster = $2 AND run = $5),
 	$7, $8, $9, $10, $11, $12, $12
 WHERE NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = $3)
@@ -188,7 +188,7 @@ ON CONFLICT (client, id) DO UPDATE SET run = excluded.run, size = excluded.size,
 UPDATE clusters SET retired = true, descendants = $3, revision = $4, updated_at = $5 WHERE client = $1 AND id = $2`
 
 	insertDrift = `
-INSERT INTO cluster_drift (client, cluster, run, born, at, comparisons) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO cluster_drift (client, cluster, run, created_position, at, comparisons) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (client, cluster, run) DO NOTHING -- it stands in the log twice`
 	tellDrift = `UPDATE cluster_drift SET severity = $4, causes = $5 WHERE client = $1 AND cluster = $2 AND run = $3`
 

@@ -39,15 +39,15 @@ func (m Clusters) sample(ctx context.Context, client id.Client, run Run, limit i
 }
 
 const runBefore = `
-SELECT r.id FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.born < $3 ORDER BY r.born DESC LIMIT 1`
+SELECT r.id FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.created_position < $3 ORDER BY r.created_position DESC LIMIT 1`
 
 const runsSince = `
-SELECT count(*) FROM (SELECT FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.born > $3 LIMIT 1) n`
+SELECT count(*) FROM (SELECT FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.created_position > $3 LIMIT 1) n`
 
 // current fails with a fault of kind Conflict where a run is not the last of its layer
 // that has completed: the members of others are not kept.
 func (m Clusters) current(ctx context.Context, client id.Client, run Run) error {
-	since, err := count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.Born))
+	since, err := count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.CreatedPosition))
 	if err == nil && (since > 0 || run.Status != "completed") {
 		err = fault.New(fault.Conflict, "run_not_current", "Who is in which cluster is known of the last completed run of a layer only.")
 	}
@@ -79,7 +79,7 @@ func (m Clusters) Flows(ctx context.Context, client id.Client, run Run) (before 
 	if err != nil || len(found) == 0 {
 		return "", nil, err
 	}
-	runs, err := query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.Born)},
+	runs, err := query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition)},
 		func(r *id.Run) []any { return []any{text(r)} })
 	if len(runs) > 0 {
 		before = runs[0]
@@ -146,7 +146,7 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 	if err != nil {
 		return RunMap{}, err
 	}
-	decided, err := m.DecisionsAt(ctx, client, run.Born)
+	decided, err := m.DecisionsAt(ctx, client, run.CreatedPosition)
 	if err != nil {
 		return RunMap{}, err
 	}
@@ -188,8 +188,8 @@ func (m *RunMaps) flats(ctx context.Context, client id.Client, run Run, drawn []
 		}
 		for _, u := range found {
 			document := u.Traits
-			if u.At > run.Born {
-				if document, err = m.TraitsAt(ctx, client, u.ID, run.Born); err != nil {
+			if u.At > run.CreatedPosition {
+				if document, err = m.TraitsAt(ctx, client, u.ID, run.CreatedPosition); err != nil {
 					return nil, fmt.Errorf("read what %s said: %w", u.ID, err)
 				}
 			}

@@ -22,8 +22,8 @@ type OpenRun struct {
 const maxOpenRuns = 1_000
 
 const openRuns = `
-SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, born
-FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, born LIMIT $2`
+SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position
+FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
 
 // OpenRuns returns, of each client, the oldest run that has not ended and is
 // not among those given; none while the read model is yet to be made.
@@ -36,7 +36,7 @@ func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, err
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r OpenRun, err error) {
-		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.Born))
+		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.CreatedPosition))
 		return r, err
 	})
 }

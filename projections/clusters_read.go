@@ -12,39 +12,39 @@ import (
 
 // Run is a clustering run.
 type Run struct {
-	ID            id.Run
-	Layer         id.ConsentLayer
-	TraitPaths    []string
-	K             int // 0: chosen by the run
-	Seed          int64
-	Status        string // pending, running, completed, failed or cancelled
-	Attempt       int
-	CreatedAt     time.Time
-	StartedAt     *time.Time
-	EndedAt       *time.Time
-	Users         *int
-	SchemaVersion *int
-	Silhouette    *float64
-	Found         []event.ClusterSummary // of a completed run
-	ErrorCode     string
-	ErrorDetails  string
-	Phase         string // of a running one
-	Share         float64
-	ETASeconds    *int
-	Born          eventstore.Position // of the request: its input is what stands before
+	ID              id.Run
+	Layer           id.ConsentLayer
+	TraitPaths      []string
+	K               int // 0: chosen by the run
+	Seed            int64
+	Status          string // pending, running, completed, failed or cancelled
+	Attempt         int
+	CreatedAt       time.Time
+	StartedAt       *time.Time
+	EndedAt         *time.Time
+	Users           *int
+	SchemaVersion   *int
+	Silhouette      *float64
+	Found           []event.ClusterSummary // of a completed run
+	ErrorCode       string
+	ErrorDetails    string
+	Phase           string // of a running one
+	Share           float64
+	ETASeconds      *int
+	CreatedPosition eventstore.Position // of the request: its input is what stands before
 }
 
 const runColumns = `
 SELECT r.id, r.layer, r.trait_paths, r.k, r.seed, r.status, r.attempt, r.created_at, r.started_at, r.ended_at, r.users,
-	r.schema_version, r.silhouette, r.found, r.error_code, r.error_details, p.phase, coalesce(p.share, 0) AS share, p.eta_seconds, r.born
+	r.schema_version, r.silhouette, r.found, r.error_code, r.error_details, p.phase, coalesce(p.share, 0) AS share, p.eta_seconds, r.created_position
 FROM runs r LEFT JOIN clustering_progress p ON p.client = r.client AND p.run = r.id AND r.status = 'running'
 WHERE r.client = $1`
 
 const (
-	runsAfter = runColumns + ` AND r.born > $2`
+	runsAfter = runColumns + ` AND r.created_position > $2`
 	runsIn    = ` AND r.status = $%d`
 	runsOf    = ` AND r.layer = $%d`
-	runsPage  = ` ORDER BY r.born LIMIT $%d`
+	runsPage  = ` ORDER BY r.created_position LIMIT $%d`
 	getRun    = runColumns + ` AND r.id = $2`
 )
 
@@ -52,7 +52,7 @@ func scanRun(r *Run) []any {
 	return []any{
 		text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
 		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, document(&r.Found), text(&r.ErrorCode), text(&r.ErrorDetails),
-		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.Born),
+		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.CreatedPosition),
 	}
 }
 
@@ -86,44 +86,44 @@ func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql
 
 // Cluster is a group of like users, which keeps its id from run to run.
 type Cluster struct {
-	ID           id.Cluster
-	Layer        id.ConsentLayer
-	Run          id.Run // the last that found it
-	FirstRun     id.Run
-	Size         int64 // members now
-	Label        string
-	Spread       float64
-	Silhouette   float64 // of the last run that found it
-	Distinctions []event.Distinction
-	Ancestors    []id.Cluster
-	Descendants  []id.Cluster
-	Retired      bool
-	Revision     eventstore.Revision
-	FormedAt     time.Time
-	UpdatedAt    time.Time
-	Born         eventstore.Position
+	ID              id.Cluster
+	Layer           id.ConsentLayer
+	Run             id.Run // the last that found it
+	FirstRun        id.Run
+	Size            int64 // members now
+	Label           string
+	Spread          float64
+	Silhouette      float64 // of the last run that found it
+	Distinctions    []event.Distinction
+	Ancestors       []id.Cluster
+	Descendants     []id.Cluster
+	Retired         bool
+	Revision        eventstore.Revision
+	FormedAt        time.Time
+	UpdatedAt       time.Time
+	CreatedPosition eventstore.Position
 }
 
 const clusterColumns = `
 SELECT c.id, c.layer, c.run, c.first_run, c.size, c.label, c.spread, coalesce(r.silhouette, 0) AS silhouette, c.distinctions,
-	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.born
+	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.created_position
 FROM clusters c LEFT JOIN runs r ON r.client = c.client AND r.id = c.run
 WHERE c.client = $1`
 
 const (
-	clustersAfter  = clusterColumns + ` AND NOT c.retired AND c.born > $2`
+	clustersAfter  = clusterColumns + ` AND NOT c.retired AND c.created_position > $2`
 	clustersIn     = ` AND c.layer = $%d`
-	clustersPage   = ` ORDER BY c.born LIMIT $%d`
+	clustersPage   = ` ORDER BY c.created_position LIMIT $%d`
 	getCluster     = clusterColumns + ` AND c.id = $2`
 	clustersOfUser = clusterColumns + `
 	AND NOT c.retired AND EXISTS (SELECT FROM cluster_members m
-		WHERE m.client = $1 AND m.user_id = $2 AND m.cluster = c.id AND m.run = c.run) ORDER BY c.born`
+		WHERE m.client = $1 AND m.user_id = $2 AND m.cluster = c.id AND m.run = c.run) ORDER BY c.created_position`
 )
 
 func scanCluster(c *Cluster) []any {
 	return []any{
 		text(&c.ID), text(&c.Layer), text(&c.Run), text(&c.FirstRun), &c.Size, text(&c.Label), &c.Spread, &c.Silhouette,
-		document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.Born),
+		document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.CreatedPosition),
 	}
 }
 
@@ -185,23 +185,23 @@ func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, 
 
 // ClusterDrift is how a cluster compares with what it was, as a run found it.
 type ClusterDrift struct {
-	Run         id.Run
-	At          time.Time
-	Severity    string // none, moderate or major, of what was told
-	Causes      []event.DriftCause
-	Comparisons []event.ClusterComparison
-	Born        eventstore.Position
+	Run             id.Run
+	At              time.Time
+	Severity        string // none, moderate or major, of what was told
+	Causes          []event.DriftCause
+	Comparisons     []event.ClusterComparison
+	CreatedPosition eventstore.Position
 }
 
 const clusterDrift = `
-SELECT d.run, d.at, d.severity, d.causes, d.comparisons, d.born FROM cluster_drift d
-WHERE d.client = $1 AND d.cluster = $2 AND d.born > $3 ORDER BY d.born LIMIT $4`
+SELECT d.run, d.at, d.severity, d.causes, d.comparisons, d.created_position FROM cluster_drift d
+WHERE d.client = $1 AND d.cluster = $2 AND d.created_position > $3 ORDER BY d.created_position LIMIT $4`
 
 // Drift returns what became of a cluster from run to run, the oldest first.
 // Faults: building, quarantined, stale.
 func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterDrift, error) {
 	return query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
 		func(d *ClusterDrift) []any {
-			return []any{text(&d.Run), &d.At, text(&d.Severity), document(&d.Causes), document(&d.Comparisons), text(&d.Born)}
+			return []any{text(&d.Run), &d.At, text(&d.Severity), document(&d.Causes), document(&d.Comparisons), text(&d.CreatedPosition)}
 		})
 }

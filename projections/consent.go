@@ -25,7 +25,7 @@ func (Consent) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Consent) Version() int { return 2 }
+func (Consent) Version() int { return 3 }
 
 // Schema of the read model. Who was erased, and which layers were retired, is
 // kept, so that a grant that was on its way then leaves no trace.
@@ -34,7 +34,7 @@ func (Consent) Schema() string {
 CREATE TABLE consent_layers (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	name        text NOT NULL,
 	trait_paths text[] NOT NULL,
 	revision    bigint NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE consent_layers (
 	retired     boolean NOT NULL DEFAULT false,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX consent_layers_listed ON consent_layers (client, born);
+CREATE INDEX consent_layers_listed ON consent_layers (client, created_position);
 CREATE TABLE consents (
 	client  text COLLATE "C" NOT NULL,
 	layer   text COLLATE "C" NOT NULL,
@@ -91,7 +91,7 @@ type consentRow struct {
 
 const (
 	insertLayer = `
-INSERT INTO consent_layers (client, id, born, name, trait_paths, revision, created_at, updated_at)
+INSERT INTO consent_layers (client, id, created_position, name, trait_paths, revision, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT DO NOTHING`
 	changeLayer = `
 UPDATE consent_layers SET name = $3, trait_paths = $4, revision = $5, updated_at = $6 WHERE client = $1 AND id = $2`

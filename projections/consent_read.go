@@ -12,26 +12,26 @@ import (
 
 // ConsentLayer is a purpose that users may consent to.
 type ConsentLayer struct {
-	ID         id.ConsentLayer
-	Name       string
-	TraitPaths []string
-	Revision   eventstore.Revision
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
-	Born       eventstore.Position
+	ID              id.ConsentLayer
+	Name            string
+	TraitPaths      []string
+	Revision        eventstore.Revision
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	CreatedPosition eventstore.Position
 }
 
 const layerColumns = `
-SELECT l.id, l.name, l.trait_paths, l.revision, l.created_at, l.updated_at, l.born FROM consent_layers l
+SELECT l.id, l.name, l.trait_paths, l.revision, l.created_at, l.updated_at, l.created_position FROM consent_layers l
 WHERE l.client = $1 AND NOT l.retired`
 
 const (
-	listLayers = layerColumns + ` AND l.born > $2 ORDER BY l.born LIMIT $3`
+	listLayers = layerColumns + ` AND l.created_position > $2 ORDER BY l.created_position LIMIT $3`
 	getLayer   = layerColumns + ` AND l.id = $2`
 )
 
 func scanLayer(l *ConsentLayer) []any {
-	return []any{text(&l.ID), text(&l.Name), &l.TraitPaths, &l.Revision, &l.CreatedAt, &l.UpdatedAt, text(&l.Born)}
+	return []any{text(&l.ID), text(&l.Name), &l.TraitPaths, &l.Revision, &l.CreatedAt, &l.UpdatedAt, text(&l.CreatedPosition)}
 }
 
 // Layers returns the layers of a client in order of creation.
@@ -175,7 +175,7 @@ func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.Cons
 
 const usersBefore = `
 SELECT u.id FROM users u
-WHERE u.client = $1 AND NOT u.erased AND u.born < $2 AND u.id > $3 ORDER BY u.id LIMIT $4`
+WHERE u.client = $1 AND NOT u.erased AND u.created_position < $2 AND u.id > $3 ORDER BY u.id LIMIT $4`
 
 // NotConsenting returns the others, of those who were created before a position
 // and are still there. Should the consents lag behind the users, then too many
@@ -204,7 +204,7 @@ func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.C
 	return others, nil
 }
 
-const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND NOT u.erased AND u.born < $2`
+const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND NOT u.erased AND u.created_position < $2`
 
 // CountUsers counts the users who were created before a position and are still
 // there.

@@ -66,7 +66,7 @@ JOIN users u ON u.client = p.client AND u.id = p.item`
 
 var (
 	standingsOf     = standing(`users u`+popularityOfUser, `u.id = ANY($4)`)
-	newestStanding  = standing(`users u`+popularityOfUser, `u.id <> $2 ORDER BY u.born DESC LIMIT $4`)
+	newestStanding  = standing(`users u`+popularityOfUser, `u.id <> $2 ORDER BY u.created_position DESC LIMIT $4`)
 	newestInLayer   = standing(grantedUsers, `u.id <> $2 AND c.client = $1 AND c.layer = $5 AND c.granted ORDER BY c.changed DESC LIMIT $4`)
 	popularStanding = standing(mostPopular, `u.id <> $2 AND `+inLayer+` ORDER BY p.rate DESC, p.item LIMIT $5`)
 )

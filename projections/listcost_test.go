@@ -54,20 +54,20 @@ func (p plan) most() float64 {
 // filters are asked for from the beginning, where nothing of that kind is.
 var manyOfEach = []string{
 	`
-INSERT INTO users (client, id, born, changed, revision, erased, created_at, updated_at)
+INSERT INTO users (client, id, created_position, changed, revision, erased, created_at, updated_at)
 SELECT $1, 'usr_' || n, lpad(n::text, 20, '0'), lpad(n::text, 20, '0'), 0, false, 'epoch'::timestamptz + n * interval '1 s', 'epoch'::timestamptz + n * interval '1 s'
 FROM generate_series(1, 100000) n`, `
 INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
 SELECT $1, n, lpad(n::text, 20, '0'), 'user-' || n, CASE WHEN n = 100000 THEN 'rare' WHEN n % 2 = 0 THEN 'seldom' ELSE 'often' END, CASE WHEN n = 100000 THEN 'rare' WHEN n % 2 = 0 THEN 'other' ELSE 'often' END,
 	'epoch'::timestamptz + n * interval '1 s', decode(repeat('00', 32), 'hex')
 FROM generate_series(1, 100000) n`, `
-INSERT INTO campaigns (client, id, born, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
+INSERT INTO campaigns (client, id, created_position, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
 SELECT $1, 'cmp_' || n, lpad(n::text, 20, '0'), '{}', CASE n WHEN 100000 THEN 'running' ELSE 'completed' END, 0, 0, 'epoch', 'epoch', 0, 0, 0, 0, 0, 0
 FROM generate_series(1, 100000) n`, `
-INSERT INTO runs (client, id, layer, born, trait_paths, k, seed, status, created_at)
+INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, status, created_at)
 SELECT $1, 'run_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, lpad(n::text, 20, '0'), '{}', 0, 0, CASE n WHEN 100000 THEN 'failed' ELSE 'completed' END, 'epoch'
 FROM generate_series(1, 100000) n`, `
-INSERT INTO clusters (client, id, layer, run, first_run, size, label, spread, distinctions, ancestors, descendants, retired, revision, formed_at, updated_at, born)
+INSERT INTO clusters (client, id, layer, run, first_run, size, label, spread, distinctions, ancestors, descendants, retired, revision, formed_at, updated_at, created_position)
 SELECT $1, 'clu_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, 'run_1', 'run_1', 0, '', 0, '[]', '{}', '{}', false, 0, 'epoch', 'epoch', lpad(n::text, 20, '0')
 FROM generate_series(1, 100000) n`,
 	`ANALYZE users, history_events, campaigns, runs, clusters`,

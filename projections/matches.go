@@ -18,13 +18,13 @@ type Matches struct{ Reader }
 
 // Match is a match that was recorded for a user.
 type Match struct {
-	Matched     id.User
-	ExternalID  string // of the matched user
-	Score       float64
-	Percentile  float64
-	Explanation []event.Term
-	ComputedAt  time.Time
-	Born        eventstore.Position // of the pair's first computation: its place in lists
+	Matched         id.User
+	ExternalID      string // of the matched user
+	Score           float64
+	Percentile      float64
+	Explanation     []event.Term
+	ComputedAt      time.Time
+	CreatedPosition eventstore.Position // of the pair's first computation: its place in lists
 }
 
 // Name of the read model.
@@ -34,7 +34,7 @@ func (Matches) Name() string { return "matches" }
 func (Matches) Wants(t string) bool { return t == "match.computed" || t == "end_user.erased" }
 
 // Version of the read model's tables.
-func (Matches) Version() int { return 2 }
+func (Matches) Version() int { return 3 }
 
 // Schema of the read model. Who was erased is kept, so that a match that was on
 // its way then leaves no trace.
@@ -44,14 +44,14 @@ CREATE TABLE matches (
 	client      text COLLATE "C" NOT NULL,
 	user_id     text COLLATE "C" NOT NULL,
 	matched     text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	score       double precision NOT NULL,
 	percentile  double precision NOT NULL,
 	explanation text NOT NULL, -- JSON
 	computed_at timestamptz NOT NULL,
 	PRIMARY KEY (client, user_id, matched)
 );
-CREATE INDEX matches_listed ON matches (client, user_id, born);
+CREATE INDEX matches_listed ON matches (client, user_id, created_position);
 CREATE INDEX matches_matched ON matches (client, matched);
 CREATE TABLE match_erased (
 	client  text COLLATE "C" NOT NULL,
@@ -62,9 +62,9 @@ CREATE TABLE match_erased (
 
 const (
 	upsertMatches = `
-INSERT INTO matches (client, user_id, matched, born, score, percentile, explanation, computed_at)
+INSERT INTO matches (client, user_id, matched, created_position, score, percentile, explanation, computed_at)
 SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[], $6::float8[], $7::text[], $8::timestamptz[])
-	AS n (client, user_id, matched, born, score, percentile, explanation, computed_at)
+	AS n (client, user_id, matched, created_position, score, percentile, explanation, computed_at)
 WHERE NOT EXISTS (SELECT FROM match_erased e WHERE e.client = n.client AND e.user_id = n.user_id)
 	AND NOT EXISTS (SELECT FROM match_erased e WHERE e.client = n.client AND e.user_id = n.matched)
 ON CONFLICT (client, user_id, matched) DO UPDATE SET score = excluded.score,
@@ -75,11 +75,11 @@ ON CONFLICT (client, user_id, matched) DO UPDATE SET score = excluded.score,
 )
 
 type matchRow struct {
-	client      id.Client
-	event       event.MatchComputed
-	explanation string
-	born        eventstore.Position
-	time        time.Time
+	client          id.Client
+	event           event.MatchComputed
+	explanation     string
+	createdPosition eventstore.Position
+	time            time.Time
 }
 
 // Apply changes the model by a batch of events.
@@ -93,11 +93,11 @@ func (Matches) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 				return fmt.Errorf("encode an explanation: %w", err)
 			}
 			key := string(r.Client) + "/" + string(e.User) + "/" + string(e.MatchedUser)
-			born := r.Position
+			createdPosition := r.Position
 			if earlier, found := rows[key]; found {
-				born = earlier.born
+				createdPosition = earlier.createdPosition
 			}
-			rows[key] = matchRow{r.Client, e, string(explanation), born, r.RecordedAt}
+			rows[key] = matchRow{r.Client, e, string(explanation), createdPosition, r.RecordedAt}
 		case event.EndUserErased:
 			// What else this batch says of the user is left out when it is written.
 			for _, sql := range []string{noteMatchErased, eraseMatches, eraseMatched} {
@@ -119,7 +119,7 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 		column(sorted, func(r matchRow) string { return string(r.client) }),
 		column(sorted, func(r matchRow) string { return string(r.event.User) }),
 		column(sorted, func(r matchRow) string { return string(r.event.MatchedUser) }),
-		column(sorted, func(r matchRow) string { return string(r.born) }),
+		column(sorted, func(r matchRow) string { return string(r.createdPosition) }),
 		column(sorted, func(r matchRow) float64 { return r.event.Score }),
 		column(sorted, func(r matchRow) float64 { return r.event.Percentile }),
 		column(sorted, func(r matchRow) string { return r.explanation }),
@@ -129,12 +129,12 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 
 // The external id comes from the users model; see listNamed.
 const listMatches = `
-SELECT m.matched, m.born, m.score, m.percentile, m.explanation, m.computed_at, u.external, u.external_event,
+SELECT m.matched, m.created_position, m.score, m.percentile, m.explanation, m.computed_at, u.external, u.external_event,
 	k.id AS key, k.client_key, k.wrapped
 FROM matches m
 LEFT JOIN users u ON u.client = m.client AND u.id = m.matched
 JOIN subject_keys k ON k.client = m.client AND k.subject = m.matched
-WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 AND u.erased IS NOT true ORDER BY m.born LIMIT $4`
+WHERE m.client = $1 AND m.user_id = $2 AND m.created_position > $3 AND u.erased IS NOT true ORDER BY m.created_position LIMIT $4`
 
 // List returns the matches that were recorded for a user, in the order in which
 // the pairs were first computed.
@@ -142,9 +142,9 @@ WHERE m.client = $1 AND m.user_id = $2 AND m.born > $3 AND u.erased IS NOT true 
 func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listMatches, []any{string(user)},
 		func(found *Match) []any {
-			return []any{text(&found.Matched), text(&found.Born), &found.Score, &found.Percentile, document(&found.Explanation), &found.ComputedAt}
+			return []any{text(&found.Matched), text(&found.CreatedPosition), &found.Score, &found.Percentile, document(&found.Explanation), &found.ComputedAt}
 		},
 		func(found *Match) (id.User, *string, eventstore.Position) {
-			return found.Matched, &found.ExternalID, found.Born
+			return found.Matched, &found.ExternalID, found.CreatedPosition
 		})
 }

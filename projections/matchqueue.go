@@ -190,7 +190,7 @@ WITH next AS (
 		AND (SELECT count(*) FROM (SELECT FROM match_queue q WHERE q.client = s.client LIMIT $2) waiting) < $2
 	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ), page AS (
-	SELECT u.id FROM next n JOIN users u ON u.client = n.client AND NOT u.erased AND u.born < n.everyone_before AND u.id > n.everyone_after
+	SELECT u.id FROM next n JOIN users u ON u.client = n.client AND NOT u.erased AND u.created_position < n.everyone_before AND u.id > n.everyone_after
 	ORDER BY u.id LIMIT $2
 ), queued AS (
 	INSERT INTO match_queue (client, user_id, position, event)
@@ -317,7 +317,7 @@ type Sweep struct {
 const getSweep = `
 SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) + (
 		SELECT count(*) FROM users u JOIN match_sweeps e ON e.client = $1 AND e.everyone_before IS NOT NULL
-		WHERE u.client = $1 AND NOT u.erased AND u.born < e.everyone_before AND u.id > e.everyone_after) AS pending, coalesce(s.done, 0) AS done,
+		WHERE u.client = $1 AND NOT u.erased AND u.created_position < e.everyone_before AND u.id > e.everyone_after) AS pending, coalesce(s.done, 0) AS done,
 	coalesce(s.recorded, 0) AS recorded, s.began_at, coalesce(extract(epoch FROM clock_timestamp() - s.began_at), 0)::float8 AS seconds
 FROM (SELECT) one LEFT JOIN match_sweeps s ON s.client = $1`
 

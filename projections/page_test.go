@@ -37,7 +37,7 @@ func TestTheOrderInWhichUsersComeIsIrrelevant(t *testing.T) {
 	for range 300 {
 		users := make([]storedUser, random.IntN(60))
 		for i := range users {
-			users[i].Born = eventstore.Position(fmt.Sprintf("%04d", i))
+			users[i].CreatedPosition = eventstore.Position(fmt.Sprintf("%04d", i))
 			users[i].traits.Box = make([]byte, random.IntN(MaxPage/8))
 		}
 		end := min(len(users), Fitting(users, (*storedUser).size)+1)
@@ -46,7 +46,7 @@ func TestTheOrderInWhichUsersComeIsIrrelevant(t *testing.T) {
 			found.add(users[i])
 		}
 		found.sort()
-		if !slices.EqualFunc(users[:end], found.users, func(a, b storedUser) bool { return a.Born == b.Born }) {
+		if !slices.EqualFunc(users[:end], found.users, func(a, b storedUser) bool { return a.CreatedPosition == b.CreatedPosition }) {
 			t.Fatalf("%d of %d users are kept; want the first %d", len(found.users), len(users), end)
 		}
 	}

@@ -367,21 +367,21 @@ func TestAnErrorOnTheWayLosesNothing(t *testing.T) {
 	for name, trouble := range map[string]struct{ begin, end func() }{
 		"a model that has stopped": {
 			func() {
-				c.exec(`INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ('users_2', $1, '', '', '')`, c.acme)
+				c.exec(`INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ('users_3', $1, '', '', '')`, c.acme)
 			},
 			func() { c.exec(`DELETE FROM quarantine`) },
 		},
 		"a row that cannot be opened": {
 			func() {
-				c.exec(`UPDATE users_2.users SET traits_event = 'evt_other' || traits_event WHERE id = $1`, ada)
+				c.exec(`UPDATE users_3.users SET traits_event = 'evt_other' || traits_event WHERE id = $1`, ada)
 			},
 			func() {
-				c.exec(`UPDATE users_2.users SET traits_event = replace(traits_event, 'evt_other', '') WHERE id = $1`, ada)
+				c.exec(`UPDATE users_3.users SET traits_event = replace(traits_event, 'evt_other', '') WHERE id = $1`, ada)
 			},
 		},
 		"a table that is away": {
-			func() { c.exec(`ALTER TABLE users_2.users RENAME TO away`) },
-			func() { c.exec(`ALTER TABLE users_2.away RENAME TO users`) },
+			func() { c.exec(`ALTER TABLE users_3.users RENAME TO away`) },
+			func() { c.exec(`ALTER TABLE users_3.away RENAME TO users`) },
 		},
 	} {
 		for _, known := range []bool{false, true} { // whether the population is in memory

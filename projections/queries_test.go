@@ -42,7 +42,7 @@ func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 		if len(found) < 5 {
 			break
 		}
-		after = found[len(found)-1].Born
+		after = found[len(found)-1].CreatedPosition
 		// What happens between two pages moves nobody.
 		w.change(w.acme, w.userID(w.acme, created[0], 0), fmt.Sprintf(`{"page":%d}`, page))
 		w.change(w.acme, found[4].ID, `{}`)
@@ -101,7 +101,7 @@ func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 			if fitting == len(found) {
 				break
 			}
-			page.After = found[fitting-1].Born
+			page.After = found[fitting-1].CreatedPosition
 		}
 		wanted := want
 		if name == "erased" {
@@ -134,7 +134,7 @@ func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 		all.Go(func() {
 			client, after, want := w.bolt, eventstore.Start, created[w.bolt]
 			if n%2 == 0 {
-				client, after, want = w.acme, first[6].Born, created[w.acme][7:]
+				client, after, want = w.acme, first[6].CreatedPosition, created[w.acme][7:]
 			}
 			limit := 1 + n%20 // of two sizes
 			found, err := users.List(t.Context(), client, false, projections.UserQuery{Page: projections.Page{After: after, Limit: limit}})
@@ -261,7 +261,7 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 			found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true,
 				projections.UserQuery{Page: projections.Page{After: after, Limit: limit}}))
 			for _, u := range found {
-				if last = u.Born; u.ID != asker {
+				if last = u.CreatedPosition; u.ID != asker {
 					names = append(names, u.ExternalID)
 				}
 			}
@@ -271,7 +271,7 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 			found := must[[]projections.Match](t)(projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, true, asker,
 				projections.Page{After: after, Limit: limit}))
 			for _, m := range found {
-				names, last = append(names, m.ExternalID), m.Born
+				names, last = append(names, m.ExternalID), m.CreatedPosition
 			}
 			return names, last
 		},

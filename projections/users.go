@@ -28,15 +28,15 @@ type Users struct {
 
 // User is an end user.
 type User struct {
-	ID         id.User
-	ExternalID string
-	Traits     json.RawMessage
-	Revision   eventstore.Revision
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
-	Born       eventstore.Position // of its creation: its place in lists
-	Erased     bool                // since: nothing personal is left
-	Size       int                 // bytes that it takes on a page
+	ID              id.User
+	ExternalID      string
+	Traits          json.RawMessage
+	Revision        eventstore.Revision
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	CreatedPosition eventstore.Position // of its creation: its place in lists
+	Erased          bool                // since: nothing personal is left
+	Size            int                 // bytes that it takes on a page
 }
 
 // Name of the read model.
@@ -46,7 +46,7 @@ func (Users) Name() string { return "users" }
 func (Users) Wants(t string) bool { return strings.HasPrefix(t, "end_user.") }
 
 // Version of the read model's tables.
-func (Users) Version() int { return 2 }
+func (Users) Version() int { return 3 }
 
 // Schema of the read model. A user who was erased leaves a row that says no
 // more than that, so that whoever follows the changes hears of it.
@@ -55,7 +55,7 @@ func (Users) Schema() string {
 CREATE TABLE users (
 	client         text COLLATE "C" NOT NULL,
 	id             text COLLATE "C" NOT NULL,
-	born           log_position NOT NULL, -- position of the creation
+	created_position           log_position NOT NULL, -- position of the creation
 	changed        log_position NOT NULL, -- position of the last change
 	revision       bigint NOT NULL,
 	erased         boolean NOT NULL,
@@ -77,26 +77,26 @@ func (Users) LooksUp(t string) bool { return t != "end_user.created" }
 // Indexes of the read model (projector.LateIndexed).
 func (Users) Indexes() []string {
 	return []string{
-		`CREATE INDEX IF NOT EXISTS users_listed ON users (client, born) WHERE NOT erased;`,
+		`CREATE INDEX IF NOT EXISTS users_listed ON users (client, created_position) WHERE NOT erased;`,
 		`CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`,
-		`CREATE INDEX IF NOT EXISTS users_updated ON users (client, updated_at, born) WHERE NOT erased;`,
+		`CREATE INDEX IF NOT EXISTS users_updated ON users (client, updated_at, created_position) WHERE NOT erased;`,
 	}
 }
 
 // userRow is what a batch of events makes of one user.
 type userRow struct {
-	client           id.Client
-	id               id.User
-	born, changed    eventstore.Position
-	revision         eventstore.Revision
-	erased           bool
-	external, traits carried
-	createdAt        time.Time
-	updatedAt        time.Time
+	client                   id.Client
+	id                       id.User
+	createdPosition, changed eventstore.Position
+	revision                 eventstore.Revision
+	erased                   bool
+	external, traits         carried
+	createdAt                time.Time
+	updatedAt                time.Time
 }
 
 var userColumnsWritten = []string{
-	"client", "id", "born", "changed", "revision", "erased", "external", "external_event", "traits", "traits_event", "created_at", "updated_at",
+	"client", "id", "created_position", "changed", "revision", "erased", "external", "external_event", "traits", "traits_event", "created_at", "updated_at",
 }
 
 const updateUsers = `
@@ -162,7 +162,7 @@ func (r *userRow) values() ([]any, error) {
 		return nil, err
 	}
 	return []any{
-		string(r.client), string(r.id), string(r.born), string(r.changed), int64(r.revision), r.erased,
+		string(r.client), string(r.id), string(r.createdPosition), string(r.changed), int64(r.revision), r.erased,
 		external.Box, string(external.Event), traits.Box, string(traits.Event), r.createdAt, r.updatedAt,
 	}, nil
 }
@@ -183,7 +183,7 @@ func (b *userBatch) apply(r eventstore.Recorded) {
 	switch e := r.Event.(type) {
 	case event.EndUserCreated:
 		u := &userRow{
-			born: r.Position, createdAt: r.RecordedAt,
+			createdPosition: r.Position, createdAt: r.RecordedAt,
 			external: carried{e.ExternalID, r.ID}, traits: carried{e.Traits, r.ID},
 		}
 		b.created = append(b.created, u)
@@ -222,9 +222,9 @@ type UserQuery struct {
 // Place is where a user stands in the list.
 func (q UserQuery) Place(u User) eventstore.Position {
 	if q.UpdatedSince.IsZero() {
-		return u.Born
+		return u.CreatedPosition
 	}
-	return eventstore.Position(strconv.FormatInt(u.UpdatedAt.UnixMicro(), 10) + "/" + string(u.Born))
+	return eventstore.Position(strconv.FormatInt(u.UpdatedAt.UnixMicro(), 10) + "/" + string(u.CreatedPosition))
 }
 
 // updatedAfter is the time and the place at which a list in order of the last
@@ -233,17 +233,17 @@ func (q UserQuery) updatedAfter(after eventstore.Position) (time.Time, eventstor
 	if after == eventstore.Start {
 		return q.UpdatedSince, eventstore.Start, nil
 	}
-	micros, born, _ := strings.Cut(string(after), "/")
+	micros, createdPosition, _ := strings.Cut(string(after), "/")
 	at, err := strconv.ParseInt(micros, 10, 64)
 	if err != nil {
 		return time.Time{}, "", fmt.Errorf("read the place of a user: %w", err)
 	}
-	return time.UnixMicro(at), eventstore.Position(born), nil
+	return time.UnixMicro(at), eventstore.Position(createdPosition), nil
 }
 
 // What storedUser.columns reads: a user u, and the key k that opens it.
 const (
-	userColumns   = `u.id, u.born, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at`
+	userColumns   = `u.id, u.created_position, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at`
 	storedColumns = userColumns + `, k.id AS key, k.client_key, k.wrapped`
 )
 
@@ -270,12 +270,12 @@ func selectUsers(where string) string {
 // planned anew for every request.
 const (
 	usersAmong = `u.id = ANY($2::text[])`
-	usersAfter = `u.born > $2`
-	usersSince = `(u.updated_at, u.born) > ($2::timestamptz, $3)`
+	usersAfter = `u.created_position > $2`
+	usersSince = `(u.updated_at, u.created_position) > ($2::timestamptz, $3)`
 	usersIn    = ` AND u.id = ANY($%d::text[])`
 
-	byCreation = `u.born`
-	byChange   = `u.updated_at, u.born`
+	byCreation = `u.created_position`
+	byChange   = `u.updated_at, u.created_position`
 )
 
 // usersPage selects a page of users in an order.
@@ -326,11 +326,11 @@ func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q 
 	}
 	where, order := where{sql: usersAfter, args: []any{string(page.After)}}, byCreation
 	if !q.UpdatedSince.IsZero() {
-		at, born, err := q.updatedAfter(page.After)
+		at, createdPosition, err := q.updatedAfter(page.After)
 		if err != nil {
 			return nil, err
 		}
-		where.sql, where.args, order = usersSince, []any{at, string(born)}, byChange
+		where.sql, where.args, order = usersSince, []any{at, string(createdPosition)}, byChange
 	}
 	if q.IDs != nil {
 		where.and(usersIn, texts(q.IDs))
@@ -385,7 +385,7 @@ type storedUser struct {
 
 func (r *storedUser) columns() []any {
 	return []any{
-		text(&r.ID), text(&r.Born), (*int64)(&r.Revision), &r.external.Box, text(&r.external.Event), &r.traits.Box,
+		text(&r.ID), text(&r.CreatedPosition), (*int64)(&r.Revision), &r.external.Box, text(&r.external.Event), &r.traits.Box,
 		text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
 	}
 }

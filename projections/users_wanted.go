@@ -79,7 +79,9 @@ func (f *foundUsers) add(u storedUser) {
 }
 
 func (f *foundUsers) sort() {
-	slices.SortFunc(f.users, func(a, b storedUser) int { return strings.Compare(string(a.Born), string(b.Born)) })
+	slices.SortFunc(f.users, func(a, b storedUser) int {
+		return strings.Compare(string(a.CreatedPosition), string(b.CreatedPosition))
+	})
 }
 
 // selectWanted selects pages of users, or single ones, for many w. The
@@ -88,7 +90,7 @@ func (f *foundUsers) sort() {
 func selectWanted(size int) string {
 	which := `u.id = w.at LIMIT 1`
 	if size != singly {
-		which = `u.born > w.at ORDER BY u.born LIMIT ` + strconv.Itoa(size)
+		which = `u.created_position > w.at ORDER BY u.created_position LIMIT ` + strconv.Itoa(size)
 	}
 	fresh, joins := projector.FreshEach(Users{})
 	return `

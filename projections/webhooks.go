@@ -19,15 +19,15 @@ type Webhooks struct{ Reader }
 
 // Webhook is a subscription.
 type Webhook struct {
-	ID         id.Webhook
-	URL        string
-	EventTypes []string
-	Paused     bool
-	Signed     bool // a secret was set
-	Revision   eventstore.Revision
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
-	Born       eventstore.Position
+	ID              id.Webhook
+	URL             string
+	EventTypes      []string
+	Paused          bool
+	Signed          bool // a secret was set
+	Revision        eventstore.Revision
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	CreatedPosition eventstore.Position
 }
 
 // Name of the read model.
@@ -37,7 +37,7 @@ func (Webhooks) Name() string { return "webhooks" }
 func (Webhooks) Wants(t string) bool { return strings.HasPrefix(t, "webhook.") }
 
 // Version of the read model's tables.
-func (Webhooks) Version() int { return 2 }
+func (Webhooks) Version() int { return 3 }
 
 // Schema of the read model.
 func (Webhooks) Schema() string {
@@ -45,7 +45,7 @@ func (Webhooks) Schema() string {
 CREATE TABLE webhooks (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        log_position NOT NULL,
+	created_position        log_position NOT NULL,
 	url         bytea, -- sealed, by the event that carried it
 	url_event   text COLLATE "C" NOT NULL,
 	clear_url   text NOT NULL, -- where the log has it in the clear
@@ -57,12 +57,12 @@ CREATE TABLE webhooks (
 	updated_at  timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX webhooks_listed ON webhooks (client, born);`
+CREATE INDEX webhooks_listed ON webhooks (client, created_position);`
 }
 
 const (
 	insertWebhook = `
-INSERT INTO webhooks (client, id, born, url, url_event, clear_url, event_types, signed, revision, created_at, updated_at)
+INSERT INTO webhooks (client, id, created_position, url, url_event, clear_url, event_types, signed, revision, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10) ON CONFLICT DO NOTHING`
 	changeWebhook = `UPDATE webhooks SET url = $3, url_event = $4, clear_url = $5, event_types = $6 WHERE client = $1 AND id = $2`
 	pauseWebhook  = `UPDATE webhooks SET paused = $3 WHERE client = $1 AND id = $2`
@@ -117,13 +117,13 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 }
 
 const webhookColumns = `
-SELECT w.id, w.url, w.url_event, w.clear_url, w.event_types, w.paused, w.signed, w.revision, w.created_at, w.updated_at, w.born,
+SELECT w.id, w.url, w.url_event, w.clear_url, w.event_types, w.paused, w.signed, w.revision, w.created_at, w.updated_at, w.created_position,
 	k.id AS key, k.client_key, k.wrapped
 FROM webhooks w LEFT JOIN subject_keys k ON k.client = w.client AND k.subject = w.id `
 
 const (
 	listWebhooks = webhookColumns + `
-WHERE w.client = $1 AND w.born > $2 AND ($4::boolean IS NULL OR w.paused = $4) ORDER BY w.born LIMIT $3`
+WHERE w.client = $1 AND w.created_position > $2 AND ($4::boolean IS NULL OR w.paused = $4) ORDER BY w.created_position LIMIT $3`
 	getWebhook = webhookColumns + `WHERE w.client = $1 AND w.id = $2`
 )
 
@@ -137,7 +137,7 @@ type storedWebhook struct {
 func scanWebhook(w *storedWebhook) []any {
 	return []any{
 		text(&w.ID), &w.url.Box, text(&w.url.Event), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Revision,
-		&w.CreatedAt, &w.UpdatedAt, text(&w.Born), text(&w.key.ID), text(&w.key.Under), &w.key.Wrapped,
+		&w.CreatedAt, &w.UpdatedAt, text(&w.CreatedPosition), text(&w.key.ID), text(&w.key.Under), &w.key.Wrapped,
 	}
 }
 
@@ -180,7 +180,7 @@ const countWebhooks = `SELECT count(*) AS n FROM webhooks w WHERE w.client = $1`
 
 const countBefore = `
 SELECT count(*) AS n FROM webhooks w JOIN webhooks own ON own.client = w.client AND own.id = $2
-WHERE w.client = $1 AND w.born < own.born`
+WHERE w.client = $1 AND w.created_position < own.created_position`
 
 // Before counts the subscriptions of a client that were made before one of them.
 // Faults: building, quarantined, stale.

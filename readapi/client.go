@@ -32,14 +32,14 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 // ListMembers lists the members of the client.
 func (a *API) ListMembers(ctx context.Context, r httpapi.ListMembersRequestObject) (httpapi.ListMembersResponseObject, error) {
 	data, next, err := list(ctx, a, "members", r.Params.Limit, r.Params.Cursor, projections.Clients{Reader: a.Reader}.Members,
-		func(m projections.Member) eventstore.Position { return m.Born }, memberBody)
+		func(m projections.Member) eventstore.Position { return m.CreatedPosition }, memberBody)
 	return httpapi.ListMembers200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 // ListAPIKeys lists the API keys of the client, revoked ones too.
 func (a *API) ListAPIKeys(ctx context.Context, r httpapi.ListAPIKeysRequestObject) (httpapi.ListAPIKeysResponseObject, error) {
 	data, next, err := list(ctx, a, "api_keys", r.Params.Limit, r.Params.Cursor, projections.APIKeys{Reader: a.Reader}.List,
-		func(k projections.APIKey) eventstore.Position { return k.Born }, apiKeyBody)
+		func(k projections.APIKey) eventstore.Position { return k.CreatedPosition }, apiKeyBody)
 	return httpapi.ListAPIKeys200JSONResponse{Data: data, NextCursor: next}, err
 }
 

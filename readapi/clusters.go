@@ -21,7 +21,7 @@ func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRu
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Run, error) {
 			query.Page = page
 			return projections.Clusters{Reader: a.Reader}.Runs(ctx, client, eventual, query)
-		}, func(r projections.Run) eventstore.Position { return r.Born }, runBody)
+		}, func(r projections.Run) eventstore.Position { return r.CreatedPosition }, runBody)
 	return httpapi.ListClusteringRuns200JSONResponse{Data: data, NextCursor: next}, err
 }
 
@@ -87,7 +87,7 @@ func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObj
 	data, next, err := list(ctx, a, filtered("clusters", string(layer)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Cluster, error) {
 			return projections.Clusters{Reader: a.Reader}.List(ctx, client, eventual, layer, page)
-		}, func(c projections.Cluster) eventstore.Position { return c.Born }, clusterBody)
+		}, func(c projections.Cluster) eventstore.Position { return c.CreatedPosition }, clusterBody)
 	return httpapi.ListClusters200JSONResponse{Data: data, NextCursor: next}, err
 }
 
@@ -126,7 +126,7 @@ func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRe
 	data, next, err := list(ctx, a, filtered("drift", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterDrift, error) {
 			return projections.Clusters{Reader: a.Reader}.Drift(ctx, client, eventual, cluster.ID, page)
-		}, func(d projections.ClusterDrift) eventstore.Position { return d.Born }, driftBody)
+		}, func(d projections.ClusterDrift) eventstore.Position { return d.CreatedPosition }, driftBody)
 	return httpapi.ListClusterDrift200JSONResponse{Data: data, NextCursor: next}, err
 }
 
@@ -142,7 +142,7 @@ func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, err
 func runBody(r projections.Run) httpapi.ClusteringRun {
 	body := httpapi.ClusteringRun{
 		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: httpapi.OrNull(r.K), Seed: r.Seed, TraitPaths: r.TraitPaths,
-		InputPosition: string(r.Born), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: httpapi.OrNull(r.ErrorCode),
+		InputPosition: string(r.CreatedPosition), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: httpapi.OrNull(r.ErrorCode),
 		ErrorDetails: httpapi.OrNull(r.ErrorDetails), CreatedAt: httpapi.Time{Time: r.CreatedAt}, StartedAt: httpapi.TimeOrNull(r.StartedAt), EndedAt: httpapi.TimeOrNull(r.EndedAt),
 		Clusters: each(r.Found, func(c event.ClusterSummary) httpapi.ClusterSummary {
 			return httpapi.ClusterSummary{ID: c.ID, Size: c.Size, Label: c.Label}

@@ -13,7 +13,7 @@ import (
 // ListConsentLayers lists the consent layers of the client.
 func (a *API) ListConsentLayers(ctx context.Context, r httpapi.ListConsentLayersRequestObject) (httpapi.ListConsentLayersResponseObject, error) {
 	data, next, err := list(ctx, a, "consent_layers", r.Params.Limit, r.Params.Cursor, projections.Consent{Reader: a.Reader}.Layers,
-		func(l projections.ConsentLayer) eventstore.Position { return l.Born }, layerBody)
+		func(l projections.ConsentLayer) eventstore.Position { return l.CreatedPosition }, layerBody)
 	return httpapi.ListConsentLayers200JSONResponse{Data: data, NextCursor: next}, err
 }
 

@@ -80,14 +80,14 @@ func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *
 // cut splits off what does not fit and the item that only tells of another page,
 // and makes the cursor of that page; nil is the size of items that are small.
 func cut[T any](a *API, client id.Client, list string, page projections.Page, found []T, size func(*T) int,
-	born func(T) eventstore.Position,
+	createdPosition func(T) eventstore.Position,
 ) ([]T, *string) {
 	fitting := projections.Fitting(found[:min(len(found), page.Limit-1)], size)
 	if fitting == len(found) {
 		return found, nil
 	}
 	found = found[:fitting]
-	next := a.Cursors.Encode(client, list, string(born(found[len(found)-1])))
+	next := a.Cursors.Encode(client, list, string(createdPosition(found[len(found)-1])))
 	return found, &next
 }
 

@@ -101,7 +101,7 @@ func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind,
 				return items, &from, nil
 			}
 			taken += item.size
-			items, from = append(items, item.HistoryStateItem), StatePlace{kind, item.born}
+			items, from = append(items, item.HistoryStateItem), StatePlace{kind, item.createdPosition}
 		}
 	}
 	return items, nil, nil
@@ -109,8 +109,8 @@ func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind,
 
 type stateItem struct {
 	httpapi.HistoryStateItem
-	born eventstore.Position
-	size int // of those that may be large
+	createdPosition eventstore.Position
+	size            int // of those that may be large
 }
 
 func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, page projections.Page) ([]stateItem, error) {
@@ -118,33 +118,33 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 	case httpapi.StateUsers:
 		found, err := projections.Users{Reader: s.Reader}.ListAll(ctx, s.Client, page)
 		return each(found, func(u projections.User) stateItem {
-			return stateItem{httpapi.HistoryStateItem{User: pastUser(u)}, u.Born, u.Size}
+			return stateItem{httpapi.HistoryStateItem{User: pastUser(u)}, u.CreatedPosition, u.Size}
 		}), err
 	case httpapi.StateWebhooks:
 		found, err := projections.Webhooks{Reader: s.Reader}.List(ctx, s.Client, true, nil, page)
 		return each(found, func(w projections.Webhook) stateItem {
-			return stateItem{httpapi.HistoryStateItem{Webhook: new(webhookBody(w))}, w.Born, 0}
+			return stateItem{httpapi.HistoryStateItem{Webhook: new(webhookBody(w))}, w.CreatedPosition, 0}
 		}), err
 	case httpapi.StateCampaigns:
 		found, err := projections.Campaigns{Reader: s.Reader}.List(ctx, s.Client, true, nil, page)
 		return each(found, func(c projections.Campaign) stateItem {
-			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.Born, 0}
+			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.CreatedPosition, 0}
 		}), err
 	case httpapi.StateClusters:
 		found, err := projections.Clusters{Reader: s.Reader}.List(ctx, s.Client, true, "", page)
 		return each(found, func(c projections.Cluster) stateItem {
-			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.Born, 0}
+			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.CreatedPosition, 0}
 		}), err
 	case httpapi.StateConsentLayers:
 		found, err := projections.Consent{Reader: s.Reader}.Layers(ctx, s.Client, true, page)
 		return each(found, func(l projections.ConsentLayer) stateItem {
-			return stateItem{httpapi.HistoryStateItem{ConsentLayer: new(layerBody(l))}, l.Born, 0}
+			return stateItem{httpapi.HistoryStateItem{ConsentLayer: new(layerBody(l))}, l.CreatedPosition, 0}
 		}), err
 	case httpapi.StateAPIKeys:
 		found, err := projections.APIKeys{Reader: s.Reader}.List(ctx, s.Client, true, page)
 		return each(found, func(k projections.APIKey) stateItem {
 			k.LastUsedAt = nil // is known of today alone
-			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.Born, 0}
+			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.CreatedPosition, 0}
 		}), err
 	}
 	return nil, fmt.Errorf("a state holds no %s", kind)

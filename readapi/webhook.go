@@ -19,7 +19,7 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Webhook, error) {
 			return projections.Webhooks{Reader: a.Reader}.List(ctx, client, eventual, paused, page)
-		}, func(w projections.Webhook) eventstore.Position { return w.Born }, webhookBody)
+		}, func(w projections.Webhook) eventstore.Position { return w.CreatedPosition }, webhookBody)
 	return httpapi.ListWebhooks200JSONResponse{Data: data, NextCursor: next}, err
 }
 

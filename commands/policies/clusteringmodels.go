@@ -20,7 +20,7 @@ func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, err
 	for i, run := range found {
 		open[i] = OpenRun{
 			Client: run.Client, Run: run.ID, Layer: run.Layer, TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
-			CreatedAt: run.CreatedAt, Position: run.Born,
+			CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
 		}
 	}
 	return open, err

@@ -34,14 +34,14 @@ const ceilingTables = `
 CREATE TABLE users (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
-	born        bigint NOT NULL,
+	created_position        bigint NOT NULL,
 	external_id text NOT NULL,
 	traits      json NOT NULL,
 	created_at  timestamptz NOT NULL,
 	updated_at  timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX users_listed ON users (client, born);
+CREATE INDEX users_listed ON users (client, created_position);
 CREATE TABLE new_users (
 	client      text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,
@@ -142,7 +142,7 @@ func (c ceiling) user(r *http.Request) (any, error) {
 }
 
 const selectUsers = `
-SELECT id, external_id, traits, created_at, updated_at FROM users WHERE client = $1 AND born > $2 ORDER BY born LIMIT $3`
+SELECT id, external_id, traits, created_at, updated_at FROM users WHERE client = $1 AND created_position > $2 ORDER BY created_position LIMIT $3`
 
 func (c ceiling) list(r *http.Request) (any, error) {
 	rows, err := c.pool.Query(r.Context(), selectUsers, r.Header.Get(headerClient), 0, listLimit)

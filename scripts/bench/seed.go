@@ -198,7 +198,7 @@ func (p *population) fill(ctx context.Context, database string) error {
 			users = append(users, []any{c.id, u.ID, int64(n + 1), u.ExternalID, u.Traits, u.CreatedAt, u.UpdatedAt})
 		}
 	}
-	columns := []string{"client", "id", "born", "external_id", "traits", "created_at", "updated_at"}
+	columns := []string{"client", "id", "created_position", "external_id", "traits", "created_at", "updated_at"}
 	if _, err := conn.CopyFrom(ctx, pgx.Identifier{"users"}, columns, pgx.CopyFromRows(users)); err != nil {
 		return err
 	}
