@@ -31,8 +31,8 @@ func (s revocationSource) Since(ctx context.Context, within time.Duration, most 
 }
 
 // Revoked fulfils auth.RevocationSource.
-func (s revocationSource) Revoked(ctx context.Context, client id.Client, subject string) (bool, error) {
-	return s.model.Revoked(ctx, client, subject)
+func (s revocationSource) Revoked(ctx context.Context, client id.Client, subjects ...string) (bool, error) {
+	return s.model.Revoked(ctx, client, subjects...)
 }
 
 var _ auth.RevocationSource = revocationSource{}

@@ -215,12 +215,14 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 			Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 			Rebuilds:   models,
 			LayerOf:    layerOf(projections.Clusters{Reader: reader}),
+			SessionOf:  sessionOf(projections.Sessions{Reader: asked}, time.Now),
 		},
 		reading: reads,
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: a.metrics,
 			Throttles: &auth.Throttles{Pool: a.Pool, Key: throttles[:]}, Unlimited: !a.Config.RateLimit,
-			Keys: keyLookup{projections.APIKeys{Reader: asked}.Coalescing(), a.Log.Store},
+			Keys:     keyLookup{projections.APIKeys{Reader: asked}.Coalescing(), a.Log.Store},
+			Sessions: sessions{commands: c, model: projections.Sessions{Reader: reader}, now: time.Now},
 		}),
 	}
 	tracing, err := a.tracing(ctx)
@@ -285,23 +287,36 @@ func (a accounts) ByMember(ctx context.Context, client id.Client, member id.Memb
 
 // LoggedIn fulfils auth.Accounts.
 func (a accounts) LoggedIn(ctx context.Context, who auth.Account, network string) error {
-	call := commands.Call{
+	return a.commands.NoteLogin(ctx, callOf(ctx, who), who.Member, network)
+}
+
+// SetPassword fulfils auth.Accounts.
+func (a accounts) SetPassword(ctx context.Context, who auth.Account, hash string, keep id.Session) (auth.SessionRecord, string, error) {
+	set, outcome, err := a.commands.SetPassword(ctx, callOf(ctx, who), hash, who.PasswordChanges, keep)
+	if err != nil || len(set.Sessions) == 0 {
+		return auth.SessionRecord{}, string(outcome.Position), err
+	}
+	return sessionRecord(who.Client, who.Member, set.Sessions[0]), string(outcome.Position), nil
+}
+
+// callOf is the call of a member who has said the password, on whose behalf no token is.
+func callOf(ctx context.Context, who auth.Account) commands.Call {
+	return commands.Call{
 		Client: who.Client, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID),
 	}
-	return a.commands.NoteLogin(ctx, call, who.Member, network)
 }
 
 func authAccount(a commands.Account) auth.Account {
 	return auth.Account{
 		Client: a.Client, ClientName: a.ClientName, ClientSlug: a.ClientSlug,
-		Member: a.Member, Email: a.Email, Role: a.Role, PasswordHash: a.PasswordHash,
+		Member: a.Member, Email: a.Email, Role: a.Role, PasswordHash: a.PasswordHash, PasswordChanges: a.PasswordChanges,
 	}
 }
 
 // login makes the token that a sign-up answers with.
 func login(issuer *auth.Issuer) func(context.Context, commands.Account) (writeapi.Login, error) {
 	return func(_ context.Context, account commands.Account) (writeapi.Login, error) {
-		session, err := issuer.Login(authAccount(account))
+		session, err := issuer.Login(authAccount(account), auth.SessionRecord{})
 		return writeapi.Login{
 			Token: session.Token, Scopes: session.Scopes, ExpiresIn: time.Duration(session.ExpiresIn) * time.Second,
 		}, err

@@ -28,8 +28,10 @@ type Account struct {
 	Email        string
 	Role         string
 	PasswordHash string
-	CreatedAt    time.Time
-	Outcome      Outcome
+	// PasswordChanges is how often the password was changed.
+	PasswordChanges int
+	CreatedAt       time.Time
+	Outcome         Outcome
 }
 
 // maxSlugs bounds how many slugs a sign-up tries.

@@ -181,9 +181,16 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	case err != nil:
 		return Account{}, err
 	}
+	hash, changes, err := c.memberPassword(ctx, client, member, hash)
+	switch {
+	case errors.Is(err, seal.ErrErased):
+		return Account{}, errNoAccount()
+	case err != nil:
+		return Account{}, err
+	}
 	return Account{
 		Client: client, ClientName: company.Name, ClientSlug: company.Slug,
-		Member: member, Email: email, Role: m.Role, PasswordHash: hash,
+		Member: member, Email: email, Role: m.Role, PasswordHash: hash, PasswordChanges: changes,
 	}, nil
 }
 

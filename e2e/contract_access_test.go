@@ -23,6 +23,9 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"GET", a.under("/members"), "admin"},
 		{"POST", a.under("/members"), "login"},
 		{"DELETE", a.under("/members/mem_x"), "login"},
+		{"PUT", a.under("/members/me/password"), "member"},
+		{"GET", a.under("/sessions"), "member"},
+		{"DELETE", a.under("/sessions/ses_x"), "member"},
 		{"GET", a.under("/api_keys"), "admin"},
 		{"POST", a.under("/api_keys"), "login"},
 		{"DELETE", a.under("/api_keys/key_x"), "login"},
@@ -66,10 +69,10 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 		token string
 		words []string
 	}{
-		"owner":   {a.Token, []string{"login", "admin"}},
-		"admin":   {a.addMember("admin").Token, []string{"login", "admin"}},
-		"viewer":  {a.addMember("viewer").Token, []string{"read"}},
-		"auditor": {a.addMember("auditor").Token, []string{"read", "audit"}},
+		"owner":   {a.Token, []string{"member", "login", "admin"}},
+		"admin":   {a.addMember("admin").Token, []string{"member", "login", "admin"}},
+		"viewer":  {a.addMember("viewer").Token, []string{"member", "read"}},
+		"auditor": {a.addMember("auditor").Token, []string{"member", "read", "audit"}},
 	}
 	for _, scope := range []string{"read", "write", "read:user", "admin", "erase", "webhooks"} {
 		holders["key with "+scope] = struct {
@@ -80,7 +83,7 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 	for name, holder := range holders {
 		for _, op := range operations(a) {
 			var body any
-			if op.method == "POST" || op.method == "PATCH" {
+			if op.method == "POST" || op.method == "PATCH" || op.method == "PUT" {
 				body = `{"unknown":1}`
 			}
 			got := a.with(holder.token).send(op.method, op.path, body)
@@ -90,7 +93,7 @@ func TestEachOperationTakesItsScopes(t *testing.T) {
 			}
 			if !may {
 				code := "missing_scope"
-				if op.opens == "login" && strings.HasPrefix(name, "key ") {
+				if (op.opens == "login" || op.opens == "member") && strings.HasPrefix(name, "key ") {
 					code = "login_required"
 				}
 				wantProblem(t, http.StatusForbidden, code, got)

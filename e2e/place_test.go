@@ -84,7 +84,7 @@ func TestClientsAreListed(t *testing.T) {
 
 func TestWhatIsWrongOnACommandLineIsNamed(t *testing.T) {
 	t.Parallel()
-	if _, err := tool(t, app.Config{}, "projections", "rebuild", "nope"); err == nil || !strings.Contains(err.Error(), `"nope" is no read model; there are clients, api_keys, users`) {
+	if _, err := tool(t, app.Config{}, "projections", "rebuild", "nope"); err == nil || !strings.Contains(err.Error(), `"nope" is no read model; there are clients, api_keys, sessions, users`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 	attempt := event.RunAttempt{Run: "run_1", Attempt: 2}
 	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	streams := []eventstore.Stream{
-		eventstore.ClientStream(client), eventstore.LoginsStream(client, "mem_1"), eventstore.APIKeyStream(client, "key_1"),
+		eventstore.ClientStream(client), eventstore.LoginsStream(client, "mem_1"), eventstore.AccessStream(client, "mem_1"), eventstore.APIKeyStream(client, "key_1"),
 		eventstore.UserStream(client, user), eventstore.MatchStream(client, user), eventstore.InteractionStream(client, user, "usr_2"),
 		eventstore.TraitSchemaStream(client), eventstore.WebhookStream(client, webhook), eventstore.EndingsStream(client, webhook, day),
 		eventstore.CampaignStream(client, campaign, 0), eventstore.ImpressionsStream(client, campaign, user),

@@ -21,6 +21,11 @@ func LoginsStream(client id.Client, member id.Member) Stream {
 	return name("logins", string(client), string(member))
 }
 
+// AccessStream holds a member's later passwords, and sessions.
+func AccessStream(client id.Client, member id.Member) Stream {
+	return name("access", string(client), string(member))
+}
+
 // APIKeyStream holds one API key.
 func APIKeyStream(client id.Client, key id.Key) Stream {
 	return name("apikey", string(client), string(key))

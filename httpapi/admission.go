@@ -33,7 +33,7 @@ const (
 	// hashesWaiting is how many requests for each core may wait to hash a password, and
 	// hashPatience how long: a sign-up, with all that it records, has its place for
 	// some 100 ms.
-	// limit: classes | passwords that are hashed, at logins, sign-ups and new members | one a core | all | {hashesWaiting} a core, {hashPatience} at most
+	// limit: classes | passwords that are hashed, at logins, sessions, sign-ups, new members and changes | one a core | all | {hashesWaiting} a core, {hashPatience} at most
 	hashesWaiting = 32
 	hashPatience  = 5 * time.Second
 	// retryAfter is what those who are turned away are told to wait, in seconds.

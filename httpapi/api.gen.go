@@ -3280,6 +3280,19 @@ type Pacing struct {
 	Ratio float64 `json:"ratio"`
 }
 
+// PasswordChange Your password, and another one.
+type PasswordChange struct {
+	// Current The password that you have.
+	//
+	// Example: correct horse battery
+	Current string `json:"current"`
+
+	// New At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
+	//
+	// Example: correct horse battery staple
+	New NewPassword `json:"new"`
+}
+
 // Percentile How many of 100 random pairs of your users are less alike.
 //
 // Example: 97.5
@@ -3523,6 +3536,70 @@ type Scopes = []string
 // Example: 0.8731
 type Score = float64
 
+// Session A session of a dashboard user. Neither where it was opened nor with what is kept.
+type Session struct {
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Current Whether the token of this request was got with it.
+	//
+	// Example: true
+	Current bool `json:"current"`
+
+	// ExpiresAt When it ends at the latest.
+	//
+	// Example: 2026-03-08T12:00:00.000000Z
+	ExpiresAt Time `json:"expires_at"`
+
+	// ID The session's id, `ses_…`.
+	//
+	// Example: ses_0123456789abcdefghijklmnop
+	ID SessionID `json:"id"`
+
+	// LastSeenAt When a token was last got with it, to 5 minutes.
+	//
+	// Example: 2026-03-01T12:00:00.000000Z
+	LastSeenAt Time `json:"last_seen_at"`
+
+	// MemberID The dashboard user's id, `mem_…`.
+	//
+	// Example: mem_0123456789abcdefghijklmnop
+	MemberID MemberID `json:"member_id"`
+}
+
+// SessionID The session's id, `ses_…`.
+//
+// Example: ses_0123456789abcdefghijklmnop
+type SessionID = id.Session
+
+// SessionList defines model for SessionList.
+type SessionList struct {
+	// Data The sessions of this page.
+	Data []Session `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// SessionOpened A new session, its secret, and whose it is.
+type SessionOpened struct {
+	// Client A client, in short.
+	Client ClientName `json:"client"`
+
+	// Secret Shown this once.
+	//
+	// Example: kin_sess_…
+	Secret string `json:"secret"`
+
+	// Session A session of a dashboard user. Neither where it was opened nor with what is kept.
+	Session Session `json:"session"`
+
+	// User A dashboard user.
+	User ClientUser `json:"user"`
+}
+
 // SessionToken A token for an API key.
 type SessionToken struct {
 	// ExpiresIn Seconds.
@@ -3539,6 +3616,14 @@ type SessionToken struct {
 	//
 	// Example: eyJhbGciOi…
 	Token Token `json:"token"`
+}
+
+// SessionTokenRequest The secret of a session.
+type SessionTokenRequest struct {
+	// Secret The `secret` that the opening of the session answered.
+	//
+	// Example: kin_sess_…
+	Secret string `json:"secret"`
 }
 
 // SignedUp A new client, its owner and a token.
@@ -4331,6 +4416,9 @@ type ProjectionInPath = string
 // RunInPath defines model for RunInPath.
 type RunInPath = string
 
+// SessionInPath defines model for SessionInPath.
+type SessionInPath = string
+
 // SinceTime defines model for SinceTime.
 type SinceTime = time.Time
 
@@ -4482,6 +4570,15 @@ type ListMembersParams struct {
 type RemoveMemberParams struct {
 	// KeepAPIKeys Up to 2,000 `key_…` ids, separated by commas: keys of the member that stay in force. One that is not is refused (404 `api_key_unknown`), and nobody removed.
 	KeepAPIKeys []string `form:"keep_api_keys,omitempty" json:"keep_api_keys,omitempty"`
+}
+
+// ListSessionsParams defines parameters for ListSessions.
+type ListSessionsParams struct {
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // ListWebhooksParams defines parameters for ListWebhooks.
@@ -4719,6 +4816,9 @@ type CreateAPIKeyJSONRequestBody = NewAPIKey
 // AddMemberJSONRequestBody defines body for AddMember for application/json ContentType.
 type AddMemberJSONRequestBody = NewMember
 
+// ChangePasswordJSONRequestBody defines body for ChangePassword for application/json ContentType.
+type ChangePasswordJSONRequestBody = PasswordChange
+
 // CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
 type CreateWebhookJSONRequestBody = NewWebhook
 
@@ -4775,6 +4875,12 @@ type ComputeMatchesJSONRequestBody = MatchRequest
 
 // ExchangeAPIKeyJSONRequestBody defines body for ExchangeAPIKey for application/json ContentType.
 type ExchangeAPIKeyJSONRequestBody = ExchangeRequest
+
+// CreateSessionJSONRequestBody defines body for CreateSession for application/json ContentType.
+type CreateSessionJSONRequestBody = TokenRequest
+
+// GetSessionTokenJSONRequestBody defines body for GetSessionToken for application/json ContentType.
+type GetSessionTokenJSONRequestBody = SessionTokenRequest
 
 // SignUpJSONRequestBody defines body for SignUp for application/json ContentType.
 type SignUpJSONRequestBody = SignupRequest
@@ -5053,9 +5159,18 @@ type ServerInterface interface {
 	// AddMember Add a dashboard user
 	// (POST /api/v1/clients/{client_id}/members)
 	AddMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
+	// ChangePassword Change your password
+	// (PUT /api/v1/clients/{client_id}/members/me/password)
+	ChangePassword(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
 	// RemoveMember Remove a dashboard user
 	// (DELETE /api/v1/clients/{client_id}/members/{member_id})
 	RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath, params RemoveMemberParams)
+	// ListSessions List the sessions
+	// (GET /api/v1/clients/{client_id}/sessions)
+	ListSessions(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListSessionsParams)
+	// RevokeSession End a session
+	// (DELETE /api/v1/clients/{client_id}/sessions/{session_id})
+	RevokeSession(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sessionID SessionInPath)
 	// ListWebhooks List the subscriptions
 	// (GET /api/v1/clients/{client_id}/webhooks)
 	ListWebhooks(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListWebhooksParams)
@@ -5230,6 +5345,12 @@ type ServerInterface interface {
 	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
 	ExchangeAPIKey(w http.ResponseWriter, r *http.Request)
+	// CreateSession Open a session
+	// (POST /auth/sessions)
+	CreateSession(w http.ResponseWriter, r *http.Request)
+	// GetSessionToken Get a token with a session
+	// (POST /auth/sessions/token)
+	GetSessionToken(w http.ResponseWriter, r *http.Request)
 	// SignUp Sign a company up
 	// (POST /auth/signup)
 	SignUp(w http.ResponseWriter, r *http.Request)
@@ -6065,6 +6186,32 @@ func (siw *ServerInterfaceWrapper) AddMember(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// ChangePassword operation middleware
+func (siw *ServerInterfaceWrapper) ChangePassword(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangePassword(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // RemoveMember operation middleware
 func (siw *ServerInterfaceWrapper) RemoveMember(w http.ResponseWriter, r *http.Request) {
 
@@ -6107,6 +6254,96 @@ func (siw *ServerInterfaceWrapper) RemoveMember(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RemoveMember(w, r, clientID, memberID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSessions operation middleware
+func (siw *ServerInterfaceWrapper) ListSessions(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSessionsParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSessions(w, r, clientID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RevokeSession operation middleware
+func (siw *ServerInterfaceWrapper) RevokeSession(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", mux.Vars(r)["session_id"], &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "session_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RevokeSession(w, r, clientID, sessionID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -8326,6 +8563,34 @@ func (siw *ServerInterfaceWrapper) ExchangeAPIKey(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// CreateSession operation middleware
+func (siw *ServerInterfaceWrapper) CreateSession(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateSession(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSessionToken operation middleware
+func (siw *ServerInterfaceWrapper) GetSessionToken(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSessionToken(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // SignUp operation middleware
 func (siw *ServerInterfaceWrapper) SignUp(w http.ResponseWriter, r *http.Request) {
 
@@ -8447,7 +8712,10 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/history/state", wrapper.GetHistoryState).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history/state")
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.ListMembers).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/members")
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.AddMember).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/members")
+	r.HandleFunc("/api/v1/clients/{client_id}/members/me/password", wrapper.ChangePassword).Methods(http.MethodPut).Name("PUT /api/v1/clients/{client_id}/members/me/password")
 	r.HandleFunc("/api/v1/clients/{client_id}/members/{member_id}", wrapper.RemoveMember).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/members/{member_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/sessions", wrapper.ListSessions).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/sessions")
+	r.HandleFunc("/api/v1/clients/{client_id}/sessions/{session_id}", wrapper.RevokeSession).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/sessions/{session_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks", wrapper.ListWebhooks).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks", wrapper.CreateWebhook).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.RemoveWebhook).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/webhooks/{webhook_id}")
@@ -8506,6 +8774,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}/memberships", wrapper.GetMemberships).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/memberships")
 	r.HandleFunc("/api/v1/users/{user_id}/timeline", wrapper.GetTimeline).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/timeline")
 	r.HandleFunc("/auth/exchange", wrapper.ExchangeAPIKey).Methods(http.MethodPost).Name("POST /auth/exchange")
+	r.HandleFunc("/auth/sessions", wrapper.CreateSession).Methods(http.MethodPost).Name("POST /auth/sessions")
+	r.HandleFunc("/auth/sessions/token", wrapper.GetSessionToken).Methods(http.MethodPost).Name("POST /auth/sessions/token")
 	r.HandleFunc("/auth/signup", wrapper.SignUp).Methods(http.MethodPost).Name("POST /auth/signup")
 	r.HandleFunc("/auth/token", wrapper.LogIn).Methods(http.MethodPost).Name("POST /auth/token")
 }
@@ -9156,6 +9426,37 @@ func (response AddMember201JSONResponse) VisitAddMemberResponse(w http.ResponseW
 	return err
 }
 
+type ChangePasswordRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Body     *ChangePasswordJSONRequestBody
+}
+
+type ChangePasswordResponseObject interface {
+	VisitChangePasswordResponse(w http.ResponseWriter) error
+}
+
+type ChangePassword200ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type ChangePassword200JSONResponse struct {
+	Body    LoggedIn
+	Headers ChangePassword200ResponseHeaders
+}
+
+func (response ChangePassword200JSONResponse) VisitChangePasswordResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type RemoveMemberRequestObject struct {
 	ClientID ClientInPath `json:"client_id"`
 	MemberID MemberInPath `json:"member_id"`
@@ -9175,6 +9476,52 @@ type RemoveMember204Response struct {
 }
 
 func (response RemoveMember204Response) VisitRemoveMemberResponse(w http.ResponseWriter) error {
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(204)
+	return nil
+}
+
+type ListSessionsRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Params   ListSessionsParams
+}
+
+type ListSessionsResponseObject interface {
+	VisitListSessionsResponse(w http.ResponseWriter) error
+}
+
+type ListSessions200JSONResponse SessionList
+
+func (response ListSessions200JSONResponse) VisitListSessionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevokeSessionRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	SessionID SessionInPath `json:"session_id"`
+}
+
+type RevokeSessionResponseObject interface {
+	VisitRevokeSessionResponse(w http.ResponseWriter) error
+}
+
+type RevokeSession204ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type RevokeSession204Response struct {
+	Headers RevokeSession204ResponseHeaders
+}
+
+func (response RevokeSession204Response) VisitRevokeSessionResponse(w http.ResponseWriter) error {
 	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
 	w.WriteHeader(204)
 	return nil
@@ -10795,6 +11142,60 @@ func (response ExchangeAPIKey200JSONResponse) VisitExchangeAPIKeyResponse(w http
 	return err
 }
 
+type CreateSessionRequestObject struct {
+	Body *CreateSessionJSONRequestBody
+}
+
+type CreateSessionResponseObject interface {
+	VisitCreateSessionResponse(w http.ResponseWriter) error
+}
+
+type CreateSession201ResponseHeaders struct {
+	Location         string
+	XKindredPosition string
+}
+
+type CreateSession201JSONResponse struct {
+	Body    SessionOpened
+	Headers CreateSession201ResponseHeaders
+}
+
+func (response CreateSession201JSONResponse) VisitCreateSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSessionTokenRequestObject struct {
+	Body *GetSessionTokenJSONRequestBody
+}
+
+type GetSessionTokenResponseObject interface {
+	VisitGetSessionTokenResponse(w http.ResponseWriter) error
+}
+
+type GetSessionToken200JSONResponse LoggedIn
+
+func (response GetSessionToken200JSONResponse) VisitGetSessionTokenResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type SignUpRequestObject struct {
 	Body *SignUpJSONRequestBody
 }
@@ -10911,9 +11312,18 @@ type StrictServerInterface interface {
 	// AddMember Add a dashboard user
 	// (POST /api/v1/clients/{client_id}/members)
 	AddMember(ctx context.Context, request AddMemberRequestObject) (AddMemberResponseObject, error)
+	// ChangePassword Change your password
+	// (PUT /api/v1/clients/{client_id}/members/me/password)
+	ChangePassword(ctx context.Context, request ChangePasswordRequestObject) (ChangePasswordResponseObject, error)
 	// RemoveMember Remove a dashboard user
 	// (DELETE /api/v1/clients/{client_id}/members/{member_id})
 	RemoveMember(ctx context.Context, request RemoveMemberRequestObject) (RemoveMemberResponseObject, error)
+	// ListSessions List the sessions
+	// (GET /api/v1/clients/{client_id}/sessions)
+	ListSessions(ctx context.Context, request ListSessionsRequestObject) (ListSessionsResponseObject, error)
+	// RevokeSession End a session
+	// (DELETE /api/v1/clients/{client_id}/sessions/{session_id})
+	RevokeSession(ctx context.Context, request RevokeSessionRequestObject) (RevokeSessionResponseObject, error)
 	// ListWebhooks List the subscriptions
 	// (GET /api/v1/clients/{client_id}/webhooks)
 	ListWebhooks(ctx context.Context, request ListWebhooksRequestObject) (ListWebhooksResponseObject, error)
@@ -11088,6 +11498,12 @@ type StrictServerInterface interface {
 	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
 	ExchangeAPIKey(ctx context.Context, request ExchangeAPIKeyRequestObject) (ExchangeAPIKeyResponseObject, error)
+	// CreateSession Open a session
+	// (POST /auth/sessions)
+	CreateSession(ctx context.Context, request CreateSessionRequestObject) (CreateSessionResponseObject, error)
+	// GetSessionToken Get a token with a session
+	// (POST /auth/sessions/token)
+	GetSessionToken(ctx context.Context, request GetSessionTokenRequestObject) (GetSessionTokenResponseObject, error)
 	// SignUp Sign a company up
 	// (POST /auth/signup)
 	SignUp(ctx context.Context, request SignUpRequestObject) (SignUpResponseObject, error)
@@ -11703,6 +12119,39 @@ func (sh *strictHandler) AddMember(w http.ResponseWriter, r *http.Request, clien
 	}
 }
 
+// ChangePassword operation middleware
+func (sh *strictHandler) ChangePassword(w http.ResponseWriter, r *http.Request, clientID ClientInPath) {
+	var request ChangePasswordRequestObject
+
+	request.ClientID = clientID
+
+	var body ChangePasswordJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangePassword(ctx, request.(ChangePasswordRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangePassword")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangePasswordResponseObject); ok {
+		if err := validResponse.VisitChangePasswordResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // RemoveMember operation middleware
 func (sh *strictHandler) RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath, params RemoveMemberParams) {
 	var request RemoveMemberRequestObject
@@ -11724,6 +12173,60 @@ func (sh *strictHandler) RemoveMember(w http.ResponseWriter, r *http.Request, cl
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RemoveMemberResponseObject); ok {
 		if err := validResponse.VisitRemoveMemberResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSessions operation middleware
+func (sh *strictHandler) ListSessions(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListSessionsParams) {
+	var request ListSessionsRequestObject
+
+	request.ClientID = clientID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSessions(ctx, request.(ListSessionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSessions")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSessionsResponseObject); ok {
+		if err := validResponse.VisitListSessionsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RevokeSession operation middleware
+func (sh *strictHandler) RevokeSession(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sessionID SessionInPath) {
+	var request RevokeSessionRequestObject
+
+	request.ClientID = clientID
+	request.SessionID = sessionID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RevokeSession(ctx, request.(RevokeSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RevokeSession")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RevokeSessionResponseObject); ok {
+		if err := validResponse.VisitRevokeSessionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -13381,6 +13884,68 @@ func (sh *strictHandler) ExchangeAPIKey(w http.ResponseWriter, r *http.Request) 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ExchangeAPIKeyResponseObject); ok {
 		if err := validResponse.VisitExchangeAPIKeyResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateSession operation middleware
+func (sh *strictHandler) CreateSession(w http.ResponseWriter, r *http.Request) {
+	var request CreateSessionRequestObject
+
+	var body CreateSessionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSession(ctx, request.(CreateSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSession")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateSessionResponseObject); ok {
+		if err := validResponse.VisitCreateSessionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSessionToken operation middleware
+func (sh *strictHandler) GetSessionToken(w http.ResponseWriter, r *http.Request) {
+	var request GetSessionTokenRequestObject
+
+	var body GetSessionTokenJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSessionToken(ctx, request.(GetSessionTokenRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSessionToken")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSessionTokenResponseObject); ok {
+		if err := validResponse.VisitGetSessionTokenResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

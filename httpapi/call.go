@@ -16,7 +16,9 @@ type Principal struct {
 	Member  id.Member // who logged in, or who made the key
 	Key     id.Key    // the API key that the token was exchanged for; empty after signup and login
 	Scopes  []string
-	TokenID string // the claim jti
+	Session id.Session // that a member's token was got with; empty: with the password
+	Logins  string     // all tokens of the member from before the password is changed; empty for an API key
+	TokenID string     // the claim jti
 	Expires time.Time
 }
 
@@ -27,6 +29,19 @@ func (p Principal) Actor() string {
 		return string(p.Key)
 	}
 	return string(p.Member)
+}
+
+// Subjects are what the principal's token goes with, when it is revoked: a token of an API
+// key ends with the key, not with the member that made the key.
+func (p Principal) Subjects() []string {
+	if p.Key != "" {
+		return []string{string(p.Key)}
+	}
+	subjects := []string{string(p.Member), p.Logins}
+	if p.Session != "" {
+		subjects = append(subjects, string(p.Session))
+	}
+	return subjects
 }
 
 // May says whether the principal has a scope; admin implies read, write and

@@ -7,6 +7,7 @@ func All() []projector.ReadModel {
 	return []projector.ReadModel{
 		Clients{},
 		APIKeys{},
+		Sessions{},
 		Users{},
 		Webhooks{},
 		Matches{},

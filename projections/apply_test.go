@@ -90,6 +90,33 @@ func ones(n int) []int {
 	return sizes
 }
 
+// accesses are how members get in.
+type accesses map[id.Member]event.AccessStanding
+
+// change opens a session, ends one, or sets a password.
+func (a accesses) change(w *fixture, random *rand.Rand, member id.Member) {
+	standing, stream := a[member], "access-"+string(member)
+	standing.Sessions = slices.Clone(standing.Sessions)
+	switch n := len(standing.Sessions); {
+	case n == 0 || random.IntN(2) == 0:
+		one := event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
+		opened := event.SessionOpened{Member: member, Session: one.Session}
+		if standing.Sessions = append(standing.Sessions, one); n > 2 {
+			opened.Ended, standing.Sessions = []id.Session{standing.Sessions[0].Session}, standing.Sessions[1:]
+		}
+		opened.Standing = standing
+		w.record(w.bolt, stream, opened)
+	case random.IntN(2) == 0:
+		ended := standing.Sessions[0].Session
+		standing.Sessions = standing.Sessions[1:]
+		w.record(w.bolt, stream, event.SessionEnded{Member: member, Session: ended, Standing: standing})
+	default:
+		standing.Changes, standing.Sessions = standing.Changes+1, standing.Sessions[n-1:]
+		w.record(w.bolt, stream, event.MemberPasswordSet{Member: member, PasswordHash: event.Private([]byte("$argon2id$")), Standing: standing})
+	}
+	a[member] = standing
+}
+
 // eventful records a random history of at least so many events, with
 // everything in it that changes a model.
 func eventful(w *fixture, random *rand.Rand, events int) {
@@ -108,6 +135,11 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "click"})
 	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
 	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
+	stays, opened := id.Next[id.Member](w.ids), event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
+	w.record(w.bolt, "client-"+string(w.bolt), addedMember(stays, "viewer"))
+	w.record(w.bolt, "access-"+string(stays), event.SessionOpened{
+		Member: stays, Session: opened.Session, Standing: event.AccessStanding{Sessions: []event.SessionStanding{opened}},
+	})
 	w.subscribe(w.bolt, "https://example.com/bolt")
 	ada, bob := w.create(w.bolt, "ada", `{}`), w.create(w.bolt, "bob", `{}`)
 	w.match(w.bolt, ada, bob, 0.5)
@@ -129,6 +161,7 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 		hooks   []id.Webhook
 		keys    []id.Key
 		members []id.Member
+		access  = accesses{}
 		claims  []string
 		layers  = []id.ConsentLayer{w.define(w.acme, "the first layer")}
 	)
@@ -190,6 +223,8 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 			w.revoke(w.acme, keys[random.IntN(len(keys))])
 		case choice < 17:
 			keys = append(keys, w.issue(w.acme, fmt.Sprint("key ", n)))
+		case choice < 18 && len(members) > 0 && random.IntN(2) == 0:
+			access.change(w, random, members[random.IntN(len(members))])
 		case choice < 18 && len(members) > 0 && random.IntN(2) == 0:
 			w.record(w.bolt, "client-"+string(w.bolt), event.MemberRemoved{Member: members[0]})
 			members = members[1:]

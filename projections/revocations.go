@@ -12,13 +12,14 @@ import (
 	"kindred/eventstore"
 )
 
-// Revocations is the read model of what ended before its time: API keys that
-// were revoked and members who were removed. Every replica polls it.
+// Revocations is the read model of what ended before its time: API keys that were
+// revoked, members who were removed, sessions that were ended, and the tokens from before
+// a member's password was changed. Every replica polls it.
 type Revocations struct{ Reader }
 
-// Revocation is a key or a member whose tokens are void.
+// Revocation is what tokens are void of.
 type Revocation struct {
-	Subject string // a key's or a member's id; a client's: it has revoked more than is noted one by one
+	Subject string // a key's, a member's or a session's id, or [id.Logins]; a client's: it has revoked more than is noted one by one
 	At      time.Time
 }
 
@@ -26,10 +27,16 @@ type Revocation struct {
 func (Revocations) Name() string { return "revocations" }
 
 // Wants says which events the model is made of.
-func (Revocations) Wants(t string) bool { return t == "api_key.revoked" || t == "member.removed" }
+func (Revocations) Wants(t string) bool {
+	switch t {
+	case "api_key.revoked", "member.removed", "member.password_set", "session.opened", "session.ended":
+		return true
+	}
+	return false
+}
 
 // Version of the read model's tables.
-func (Revocations) Version() int { return 1 }
+func (Revocations) Version() int { return 2 }
 
 // Schema of the read model.
 func (Revocations) Schema() string {
@@ -50,19 +57,31 @@ INSERT INTO revocations (client, subject, revoked_at) VALUES ($1, $2, $3) ON CON
 func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	var b pgx.Batch
 	for _, r := range batch {
-		var subject string
-		switch e := r.Event.(type) {
-		case event.APIKeyRevoked:
-			subject = string(e.Key)
-		case event.MemberRemoved:
-			subject = string(e.Member)
-		default:
-			continue
+		for _, subject := range revokedBy(r.Event) {
+			b.Queue(insertRevocation, string(r.Client), subject, r.RecordedAt)
+			b.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
 		}
-		b.Queue(insertRevocation, string(r.Client), subject, r.RecordedAt)
-		b.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
 	}
 	return send(ctx, tx, "revocations", &b)
+}
+
+// revokedBy names whose tokens an event makes void.
+func revokedBy(e event.Event) (subjects []string) {
+	switch e := e.(type) {
+	case event.APIKeyRevoked:
+		return []string{string(e.Key)}
+	case event.MemberRemoved:
+		return []string{string(e.Member)}
+	case event.MemberPasswordSet:
+		return []string{id.Logins(e.Member, e.Standing.Changes-1)}
+	case event.SessionEnded:
+		return []string{string(e.Session)}
+	case event.SessionOpened:
+		for _, ended := range e.Ended {
+			subjects = append(subjects, string(ended))
+		}
+	}
+	return subjects
 }
 
 // When a revocation was noted stands beside the model, since no replay builds it
@@ -84,7 +103,7 @@ DELETE FROM public.revocation_notes WHERE ctid = ANY (ARRAY (
 	recentRevocations = `
 SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() - $1::interval LIMIT $2`
 
-	isRevoked = `SELECT EXISTS (SELECT FROM revocations r WHERE r.client = $1 AND r.subject = $2)`
+	isRevoked = `SELECT EXISTS (SELECT FROM revocations r WHERE r.client = $1 AND r.subject = ANY ($2))`
 )
 
 // Note writes down a revocation that was just recorded, before it is
@@ -112,11 +131,11 @@ func (m Revocations) Since(ctx context.Context, within time.Duration, most int) 
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
 }
 
-// Revoked says whether a key or a member of a client has lost its tokens, as of
-// all that the client was told. It fails with a fault of kind Unavailable where
+// Revoked says whether any of a client's subjects has lost its tokens, as of all that
+// the client was told. It fails with a fault of kind Unavailable where
 // the model has not come as far.
 // Faults: building, quarantined, stale.
-func (m Revocations) Revoked(ctx context.Context, client id.Client, subject string) (bool, error) {
-	found, err := query(ctx, m.Reader, m, client, false, isRevoked, []any{subject}, func(is *bool) []any { return []any{is} })
+func (m Revocations) Revoked(ctx context.Context, client id.Client, subjects ...string) (bool, error) {
+	found, err := query(ctx, m.Reader, m, client, false, isRevoked, []any{subjects}, func(is *bool) []any { return []any{is} })
 	return err == nil && found[0], err
 }

@@ -32,7 +32,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	old := eventstore.Recorded{Event: event.MemberRemoved{Member: id.Next[id.Member](w.ids)}}
 	old.RecordedAt = time.Now().Add(-26 * time.Hour) // no token is left
 	if err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path TO revocations_1, public`); err != nil {
+		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path TO revocations_2, public`); err != nil {
 			return err
 		}
 		return model.Apply(t.Context(), tx, []eventstore.Recorded{late, old})
@@ -61,6 +61,28 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	}
 	if again := must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, whatever)); len(again) != 1 || again[0].Subject != string(member) {
 		t.Errorf("%v; want what was noted again", again)
+	}
+}
+
+func TestWhatEndsTokensIsRevokedWithIt(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.follow(projections.Revocations{})
+	model := projections.Revocations{Reader: w.reader}
+	member := id.Next[id.Member](w.ids)
+	ses := []id.Session{id.Next[id.Session](w.ids), id.Next[id.Session](w.ids), id.Next[id.Session](w.ids)}
+	stream := "access-" + string(w.acme) + "-" + string(member)
+	w.signUp(w.acme, "acme")
+	w.record(w.acme, "client-"+string(w.acme), addedMember(member, "viewer"))
+	w.record(w.acme, stream, event.SessionOpened{Member: member, Session: ses[2], Ended: ses[:1]}, event.SessionEnded{Member: member, Session: ses[1]},
+		event.MemberPasswordSet{Member: member, PasswordHash: event.Private([]byte("$argon2id$")), Standing: event.AccessStanding{Changes: 3}})
+	for subject, want := range map[string]bool{
+		string(ses[0]): true, string(ses[1]): true, string(ses[2]): false, string(member): false,
+		id.Logins(member, 1): false, id.Logins(member, 2): true, id.Logins(member, 3): false,
+	} {
+		if got, err := model.Revoked(t.Context(), w.acme, "key_else", subject); err != nil || got != want {
+			t.Errorf("%s is revoked: %v, %v; want %v", subject, got, err, want)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package readapi
 import (
 	"context"
 
+	"kindred/domain/event"
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -41,6 +43,27 @@ func (a *API) ListAPIKeys(ctx context.Context, r httpapi.ListAPIKeysRequestObjec
 	data, next, err := list(ctx, a, "api_keys", r.Params.Limit, r.Params.Cursor, projections.APIKeys{Reader: a.Reader}.List,
 		func(k projections.APIKey) eventstore.Position { return k.CreatedPosition }, apiKeyBody)
 	return httpapi.ListAPIKeys200JSONResponse{Data: data, NextCursor: next}, err
+}
+
+// ListSessions lists the sessions of who asks, or of the whole client to an admin.
+func (a *API) ListSessions(ctx context.Context, r httpapi.ListSessionsRequestObject) (httpapi.ListSessionsResponseObject, error) {
+	p, member := httpapi.PrincipalFrom(ctx), id.Member("")
+	if !p.May("admin") {
+		member = p.Member
+	}
+	now := a.Now()
+	data, next, err := list(ctx, a, filtered("sessions", string(member)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Session, error) {
+			return projections.Sessions{Reader: a.Reader}.List(ctx, client, eventual, page, member, now)
+		},
+		func(s projections.Session) eventstore.Position { return s.Born },
+		func(s projections.Session) httpapi.Session {
+			return httpapi.Session{
+				ID: s.ID, MemberID: s.Member, Current: s.ID == p.Session, CreatedAt: httpapi.Time{Time: s.OpenedAt},
+				LastSeenAt: httpapi.Time{Time: s.SeenAt}, ExpiresAt: httpapi.Time{Time: s.OpenedAt.Add(event.SessionLifetime)},
+			}
+		})
+	return httpapi.ListSessions200JSONResponse{Data: data, NextCursor: next}, err
 }
 
 func memberBody(m projections.Member) httpapi.Member {

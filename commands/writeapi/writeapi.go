@@ -32,6 +32,8 @@ type API struct {
 	// LayerOf finds the consent layer of a clustering run, or fails with a
 	// fault of kind Missing.
 	LayerOf func(ctx context.Context, client id.Client, run id.Run) (id.ConsentLayer, error)
+	// SessionOf finds whose a session is, or fails with a fault of kind Missing.
+	SessionOf func(ctx context.Context, client id.Client, session id.Session) (id.Member, error)
 }
 
 // Login is a token and what it allows.

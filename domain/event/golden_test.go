@@ -52,6 +52,10 @@ func samples() []Event {
 		Distinctions: []Distinction{{Path: "city", Type: "category", Level: "Rome", Effect: 0.5, Here: 0.8, All: 0.3}},
 		Standing:     []DriftCause{cause},
 	}
+	access := AccessStanding{
+		Changes: 2, PasswordSet: new(int64(5)),
+		Sessions: []SessionStanding{{Session: "ses_04hk8ls48pkqs04hk8ls48pkqs", Hash: []byte{1, 2, 3}, OpenedAt: at}},
+	}
 	types := []string{"match.computed", "cluster.drift_detected"}
 	return []Event{
 		ClientSignedUp{Client: client, Name: "Acme & Söhne", Slug: "acme-s-hne"},
@@ -61,6 +65,9 @@ func samples() []Event {
 		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
 		MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: []id.Key{key}, Added: new(int64(7))},
 		MemberLoggedIn{Member: member, Network: box(1)},
+		MemberPasswordSet{Member: member, PasswordHash: box(1), Standing: access},
+		SessionOpened{Member: member, Session: access.Sessions[0].Session, Ended: []id.Session{"ses_0000000000000000000000000g"}, Standing: access},
+		SessionEnded{Member: member, Session: "ses_0000000000000000000000000g", Standing: access},
 		MemberAbandoned{Member: member},
 		ClientSnapshotTaken{
 			Client: client, Revision: 120, Name: "Acme", Slug: "acme",

@@ -87,7 +87,7 @@ func newRegistry(definitions ...[]definition) *Registry {
 
 // All returns the registry of every event of the service.
 func All() *Registry {
-	return newRegistry(clientEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents, consentEvents,
+	return newRegistry(clientEvents, accessEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents, consentEvents,
 		interactionEvents, traitSchemaEvents, campaignEvents, deliveryEvents, clusteringEvents, clusterEvents)
 }
 

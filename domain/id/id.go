@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 )
 
@@ -16,6 +17,7 @@ type (
 	Client       string // a tenant: cli_
 	Member       string // a dashboard user: mem_
 	Key          string // an API key record: key_
+	Session      string // a member's session: ses_
 	User         string // an end user: usr_
 	Webhook      string // a webhook subscription: whk_
 	ConsentLayer string // lay_
@@ -33,6 +35,7 @@ type (
 func (Client) prefix() string       { return "cli_" }
 func (Member) prefix() string       { return "mem_" }
 func (Key) prefix() string          { return "key_" }
+func (Session) prefix() string      { return "ses_" }
 func (User) prefix() string         { return "usr_" }
 func (Webhook) prefix() string      { return "whk_" }
 func (ConsentLayer) prefix() string { return "lay_" }
@@ -150,3 +153,7 @@ func Next[T Typed](s *Source) T {
 	raw[8] = raw[8]&0x3f | 0x80
 	return From[T](raw)
 }
+
+// Logins names the tokens of a member from when the password had been changed so often:
+// they are revoked together when it is changed again.
+func Logins(member Member, changes int) string { return string(member) + "/" + strconv.Itoa(changes) }

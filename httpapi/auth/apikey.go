@@ -23,6 +23,12 @@ const (
 
 // Generate makes a new API key from entropy.
 func Generate(entropy io.Reader) (string, error) {
+	random, err := randomText(entropy)
+	return keyPrefix + random, err
+}
+
+// randomText makes random characters and their checksum.
+func randomText(entropy io.Reader) (string, error) {
 	// A byte of 248 (4 * 62) or more is passed over, so that no character is
 	// likelier than another. 128 bytes hold fewer than 30 usable ones with
 	// a probability below 1e-100.
@@ -37,16 +43,21 @@ func Generate(entropy io.Reader) (string, error) {
 		}
 	}
 	if len(random) < keyRandom {
-		return "", errors.New("make an API key: the entropy is not random")
+		return "", errors.New("make a secret: the entropy is not random")
 	}
-	return keyPrefix + string(random) + checksum(string(random)), nil
+	return string(random) + checksum(string(random)), nil
 }
 
 // Check says whether key has the form of an API key and the right checksum:
 // a typing error or a made-up key is told without asking the database.
 func Check(key string) bool {
 	body, found := strings.CutPrefix(key, keyPrefix)
-	if !found || len(body) != keyRandom+keyChecksum {
+	return found && checked(body)
+}
+
+// checked says whether body is random characters and their checksum.
+func checked(body string) bool {
+	if len(body) != keyRandom+keyChecksum {
 		return false
 	}
 	random := body[:keyRandom]

@@ -25,8 +25,10 @@ type Account struct {
 	ClientSlug   string
 	Member       id.Member
 	Email        string
-	Role         string // owner, admin or viewer
+	Role         string // owner, admin, viewer or auditor
 	PasswordHash string // a PHC string
+	// PasswordChanges is how often the password was changed.
+	PasswordChanges int
 }
 
 // Accounts looks up members. Both methods answer a fault of kind Missing for
@@ -37,6 +39,34 @@ type Accounts interface {
 	// LoggedIn notes that somebody has logged in from a network, in the history of
 	// the client. It fails with a fault of kind Missing for a member who was removed.
 	LoggedIn(ctx context.Context, account Account, network string) error
+	// SetPassword records the PHC string of another password, and ends the member's
+	// tokens and sessions but for one. It fails with a fault of kind Missing for a member
+	// who was removed, or whose password was changed since account was looked up.
+	SetPassword(ctx context.Context, account Account, hash string, keep id.Session) (kept SessionRecord, position string, err error)
+}
+
+// SessionRecord is a member's session.
+type SessionRecord struct {
+	Session   id.Session
+	Client    id.Client
+	Member    id.Member
+	OpenedAt  time.Time
+	SeenAt    time.Time // to 5 minutes
+	ExpiresAt time.Time // at the latest
+	Over      bool      // it has lasted too long, or was not used for too long
+}
+
+// Sessions keeps the sessions of members. Only hashes of their secrets are kept.
+type Sessions interface {
+	// Open opens a session whose secret has a [Hash]. It fails with a fault of kind
+	// Missing for a member who was removed, or whose password was changed since account
+	// was looked up.
+	Open(ctx context.Context, account Account, hash [32]byte) (opened SessionRecord, position string, err error)
+	// ByHash finds a session, as of all acknowledged writes; a fault of kind Missing when
+	// there is none.
+	ByHash(ctx context.Context, client id.Client, member id.Member, hash [32]byte) (SessionRecord, error)
+	// NoteSeen notes that a session is used now, unless it was within 5 minutes.
+	NoteSeen(ctx context.Context, session SessionRecord) error
 }
 
 // KeyRecord is what an API key stands for.
@@ -61,17 +91,17 @@ type KeyLookup interface {
 
 // RevocationSource tells what was revoked.
 type RevocationSource interface {
-	// Since returns the ids of API keys and members whose revocation was noted
-	// within a time until now, by the clock that notes them; they may come more
-	// than once. The id of a client among them stands for more of its keys and
-	// members, which only Revoked tells. Unless there are most, all that were
+	// Since returns what tokens go with (see [httpapi.Principal.Subjects]) whose
+	// revocation was noted within a time until now, by the clock that notes them; they
+	// may come more than once. The id of a client among them stands for more of the
+	// client's, which only Revoked tells. Unless there are most, all that were
 	// acknowledged before upTo are among those of this call and of earlier ones.
 	// upTo is a reading of this process's own clock, taken before the source was
 	// asked, so that no two clocks are compared.
 	Since(ctx context.Context, within time.Duration, most int) (revoked []string, upTo time.Time, err error)
-	// Revoked says whether a key or a member of a client was revoked, as of all
-	// that was acknowledged.
-	Revoked(ctx context.Context, client id.Client, subject string) (bool, error)
+	// Revoked says whether any of a client's subjects was revoked, as of all that was
+	// acknowledged.
+	Revoked(ctx context.Context, client id.Client, subjects ...string) (bool, error)
 }
 
 // Secrets keeps small secrets under the service's master key. The name is

@@ -41,6 +41,7 @@ type Config struct {
 	Issuer    *Issuer
 	Accounts  Accounts
 	Keys      KeyLookup
+	Sessions  Sessions
 	Passwords *Passwords
 	Throttles *Throttles
 	// Unlimited lets anybody sign up, and add members, as often as they like.
@@ -48,32 +49,33 @@ type Config struct {
 	Metrics   prometheus.Registerer
 }
 
-// Endpoints serve /auth/exchange, /auth/token and /.well-known/jwks.json: a
-// part of [httpapi.StrictServerInterface].
+// Endpoints serve /auth/exchange, /auth/token, /auth/sessions, a member's password and
+// /.well-known/jwks.json: a part of [httpapi.StrictServerInterface].
 type Endpoints struct {
 	c Config
 
-	// Who keeps sending a wrong API key waits, by the key as sent, in this process
-	// alone. API keys are not throttled by address: many servers share one, and
-	// nobody guesses a key.
+	// Who keeps sending a wrong API key, or a wrong secret of a session, waits, by what
+	// was sent, in this process alone. They are not throttled by address: many servers
+	// share one, and nobody guesses a key.
 	failedKeys *throttle
 
-	logins, exchanges *prometheus.CounterVec // by outcome
+	logins, exchanges, sessions, passwords *prometheus.CounterVec // by outcome
 }
 
 // New makes the endpoints and registers their metrics.
 func New(c Config) *Endpoints {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"outcome"})
+	}
 	e := &Endpoints{
 		c:          c,
 		failedKeys: newThrottle(freeKeys, longPause, c.Issuer.Keys.Now),
-		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kindred_logins_total", Help: "Logins with a password, by outcome.",
-		}, []string{"outcome"}),
-		exchanges: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kindred_exchanges_total", Help: "Exchanges of an API key for a token, by outcome.",
-		}, []string{"outcome"}),
+		logins:     counter("kindred_logins_total", "Logins with a password, by outcome."),
+		exchanges:  counter("kindred_exchanges_total", "Exchanges of an API key for a token, by outcome."),
+		sessions:   counter("kindred_session_tokens_total", "Tokens that were asked for with a session, by outcome."),
+		passwords:  counter("kindred_password_changes_total", "Changes of a password, by outcome."),
 	}
-	c.Metrics.MustRegister(e.logins, e.exchanges)
+	c.Metrics.MustRegister(e.logins, e.exchanges, e.sessions, e.passwords)
 	return e
 }
 
@@ -174,71 +176,103 @@ func (e *Endpoints) attempt(ctx context.Context, do func() error, budgets []budg
 
 // LogIn gives a token for a member's password.
 func (e *Endpoints) LogIn(ctx context.Context, request httpapi.LogInRequestObject) (httpapi.LogInResponseObject, error) {
-	account, session, err := e.logIn(ctx, *request.Body)
+	account, err := e.logIn(ctx, *request.Body)
+	var token Session
+	if err == nil {
+		token, err = e.c.Issuer.Login(account, SessionRecord{})
+	}
 	e.logins.WithLabelValues(outcome(err)).Inc()
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.LogIn200JSONResponse{
-		Token: session.Token, Scopes: session.Scopes, ExpiresIn: session.ExpiresIn,
-		User:   httpapi.ClientUser{ID: account.Member, Email: account.Email, Role: httpapi.Role(account.Role)},
-		Client: httpapi.ClientName{ID: account.Client, Slug: account.ClientSlug, Name: account.ClientName},
-	}, nil
+	return httpapi.LogIn200JSONResponse(loggedIn(account, token)), nil
 }
 
-// logIn answers every wrong login alike and after as long, so that nobody
-// learns which accounts exist.
-func (e *Endpoints) logIn(ctx context.Context, r httpapi.TokenRequest) (Account, Session, error) {
+func loggedIn(account Account, token Session) httpapi.LoggedIn {
+	return httpapi.LoggedIn{
+		Token: token.Token, Scopes: token.Scopes, ExpiresIn: token.ExpiresIn, User: clientUser(account), Client: clientName(account),
+	}
+}
+
+func clientUser(a Account) httpapi.ClientUser {
+	return httpapi.ClientUser{ID: a.Member, Email: a.Email, Role: httpapi.Role(a.Role)}
+}
+
+func clientName(a Account) httpapi.ClientName {
+	return httpapi.ClientName{ID: a.Client, Slug: a.ClientSlug, Name: a.ClientName}
+}
+
+// logIn finds out who logs in. It answers every wrong login alike and after as long, so
+// that nobody learns which accounts exist.
+func (e *Endpoints) logIn(ctx context.Context, r httpapi.TokenRequest) (account Account, err error) {
 	byEmail := r.Email != nil && r.ClientID == nil && r.UserID == nil
 	byMember := r.Email == nil && r.ClientID != nil && r.UserID != nil
 	if !byEmail && !byMember {
-		return Account{}, Session{}, fault.NewInvalid(fault.Field{
+		return Account{}, fault.NewInvalid(fault.Field{
 			Detail: "Give either email and password, or client_id, user_id and password.",
 		})
 	}
+	err = e.fromNetwork(ctx, func() (err error) {
+		account, err = e.verify(ctx, r)
+		return err
+	})
+	return account, err
+}
+
+// fromNetwork tries a password, unless the caller's network has to wait.
+func (e *Endpoints) fromNetwork(ctx context.Context, try func() error) error {
 	network := ofNetwork(ctx, "login", freeLoginsOfNetwork, longPause)
 	if wait, err := e.c.Throttles.take(ctx, network...); err != nil || wait > 0 {
-		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
+		return cmp.Or(err, errThrottled(wait))
 	}
-	account, session, err := e.verify(ctx, r)
+	err := try()
 	// A try within an account's pause counts: to wait for its end costs as much as to guess.
 	if !fault.Of(err, fault.Unauthenticated) && !fault.Of(err, fault.Limited) {
 		err = errors.Join(err, e.c.Throttles.giveBack(ctx, network...))
 	}
-	return account, session, err
+	return err
 }
 
 // verify looks an account up and checks its password.
-func (e *Endpoints) verify(ctx context.Context, r httpapi.TokenRequest) (Account, Session, error) {
+func (e *Endpoints) verify(ctx context.Context, r httpapi.TokenRequest) (Account, error) {
 	account, subject, err := e.find(ctx, r)
 	if err != nil {
-		return Account{}, Session{}, fmt.Errorf("look up an account: %w", err)
+		return Account{}, fmt.Errorf("look up an account: %w", err)
 	}
+	if err := e.check(ctx, account, subject, r.Password); err != nil {
+		return Account{}, err
+	}
+	from, _ := networksOf(httpapi.CallFrom(ctx).RemoteAddr)
+	if err := e.c.Accounts.LoggedIn(ctx, account, from); fault.Of(err, fault.Missing) {
+		return Account{}, errCredentials()
+	} else if err != nil {
+		return Account{}, fmt.Errorf("note a login: %w", err)
+	}
+	return account, nil
+}
+
+// check checks the password of an account whose failures count against a subject, unless
+// that has to wait.
+func (e *Endpoints) check(ctx context.Context, account Account, subject, password string) error {
 	// What one network fails at keeps no other one out. All together, they keep its
 	// owner out for seconds at most.
 	from, _ := networksOf(httpapi.CallFrom(ctx).RemoteAddr)
 	failures := []budget{{subject + " from " + from, freeLoginsOfBoth, longPause}, {subject, freeLogins, shortPause}}
 	if wait, err := e.c.Throttles.take(ctx, failures...); err != nil || wait > 0 {
-		return Account{}, Session{}, cmp.Or(err, errThrottled(wait))
+		return cmp.Or(err, errThrottled(wait))
 	}
-	right, err := e.c.Passwords.Verify(account.PasswordHash, r.Password)
+	right, err := e.c.Passwords.Verify(account.PasswordHash, password)
 	switch {
 	case err != nil:
-		return Account{}, Session{}, errors.Join(err, e.c.Throttles.giveBack(ctx, failures...))
+		return errors.Join(err, e.c.Throttles.giveBack(ctx, failures...))
 	case !right:
-		return Account{}, Session{}, errCredentials()
+		return errCredentials()
 	}
-	if err := e.c.Throttles.forget(ctx, failures...); err != nil {
-		return Account{}, Session{}, err
-	}
-	if err := e.c.Accounts.LoggedIn(ctx, account, from); fault.Of(err, fault.Missing) {
-		return Account{}, Session{}, errCredentials()
-	} else if err != nil {
-		return Account{}, Session{}, fmt.Errorf("note a login: %w", err)
-	}
-	session, err := e.c.Issuer.Login(account)
-	return account, session, err
+	return e.c.Throttles.forget(ctx, failures...)
 }
+
+// subjectOf is what the failures of an account count against.
+func subjectOf(account Account) string { return "member " + string(account.Member) }
 
 func errCredentials() error {
 	return fault.New(fault.Unauthenticated, "invalid_credentials", "There is no such account, or the password is wrong.")
@@ -262,7 +296,7 @@ func (e *Endpoints) find(ctx context.Context, r httpapi.TokenRequest) (account A
 	case fault.Of(err, fault.Missing):
 		account, err = Account{}, nil
 	case account.Member != "":
-		name = "member " + string(account.Member)
+		name = subjectOf(account)
 	}
 	return account, name, err
 }

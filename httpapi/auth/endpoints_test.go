@@ -22,9 +22,11 @@ import (
 
 const password = "correct horse"
 
-// directory implements Accounts and KeyLookup.
+// directory implements Accounts, KeyLookup and Sessions.
 type directory struct {
+	now      func() time.Time
 	accounts []Account
+	sessions map[[32]byte]SessionRecord
 	keys     map[[32]byte]KeyRecord
 	lookups  int
 	err      error
@@ -34,6 +36,54 @@ type directory struct {
 
 func (d *directory) LoggedIn(_ context.Context, _ Account, network string) error {
 	d.logins = append(d.logins, network)
+	return nil
+}
+
+func (d *directory) SetPassword(_ context.Context, who Account, hash string, keep id.Session) (kept SessionRecord, position string, err error) {
+	account := &d.accounts[0]
+	if account.PasswordChanges != who.PasswordChanges {
+		return kept, "", fault.New(fault.Missing, "account_unknown", "no such account")
+	}
+	account.PasswordHash, account.PasswordChanges = hash, who.PasswordChanges+1
+	for hash, s := range d.sessions {
+		if s.Session == keep {
+			kept = s
+		} else {
+			delete(d.sessions, hash)
+		}
+	}
+	return kept, "7", nil
+}
+
+func (d *directory) Open(_ context.Context, who Account, hash [32]byte) (SessionRecord, string, error) {
+	s := SessionRecord{
+		Session: id.Next[id.Session](id.Random(rand.Reader)), Client: who.Client, Member: who.Member,
+		OpenedAt: d.now(), SeenAt: d.now(), ExpiresAt: d.now().Add(7 * 24 * time.Hour),
+	}
+	d.sessions[hash] = s
+	return s, "7", nil
+}
+
+// sessionDirectory implements Sessions.
+type sessionDirectory struct{ *directory }
+
+func (d sessionDirectory) ByHash(_ context.Context, _ id.Client, _ id.Member, hash [32]byte) (SessionRecord, error) {
+	d.lookups++
+	s, found := d.sessions[hash]
+	if !found {
+		return s, fault.New(fault.Missing, "session_unknown", "no such session")
+	}
+	s.Over = d.now().Sub(s.SeenAt) >= 12*time.Hour || !d.now().Before(s.ExpiresAt)
+	return s, d.err
+}
+
+func (d sessionDirectory) NoteSeen(_ context.Context, s SessionRecord) error {
+	s.SeenAt = d.now()
+	for hash, known := range d.sessions {
+		if known.Session == s.Session {
+			d.sessions[hash] = s
+		}
+	}
 	return nil
 }
 
@@ -85,7 +135,8 @@ type service struct {
 
 func newService(t testing.TB) *service {
 	t.Helper()
-	s := &service{fixture: newFixture(t), directory: &directory{}, metrics: prometheus.NewRegistry()}
+	s := &service{fixture: newFixture(t), directory: &directory{sessions: map[[32]byte]SessionRecord{}}, metrics: prometheus.NewRegistry()}
+	s.now = s.clock.Now
 	passwords := NewPasswords(rand.Reader, Cost{MemoryKiB: 64, Passes: 1}) // these tests are not about guessing passwords
 	hash, err := passwords.Hash(password)
 	if err != nil {
@@ -98,7 +149,7 @@ func newService(t testing.TB) *service {
 	s.accounts = []Account{s.account}
 	s.directory.keys = map[[32]byte]KeyRecord{Hash(s.apiKey): s.record}
 	s.endpoints = New(Config{
-		Issuer: s.issuer, Accounts: s.directory, Keys: s.directory, Passwords: passwords, Metrics: s.metrics,
+		Issuer: s.issuer, Accounts: s.directory, Keys: s.directory, Sessions: sessionDirectory{s.directory}, Passwords: passwords, Metrics: s.metrics,
 		Throttles: &Throttles{Pool: s.fixture.keys.Pool, Key: make([]byte, 32)},
 	})
 	return s

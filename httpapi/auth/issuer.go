@@ -32,21 +32,30 @@ type claims struct {
 	Issuer   string    `json:"iss"`
 	Subject  id.Member `json:"sub"` // of an exchange token: who made the API key
 	Audience id.Client `json:"aud"`
-	Party    id.Key    `json:"azp,omitempty"`     // the API key of an exchange token
-	Scope    string    `json:"scope"`             // separated by spaces
-	Implied  string    `json:"implied,omitempty"` // scopes beside those
-	ID       string    `json:"jti"`
-	IssuedAt int64     `json:"iat"`
-	Expires  int64     `json:"exp"`
+	Party    id.Key    `json:"azp,omitempty"` // the API key of an exchange token
+	// Session is the member's session that a token was got with.
+	Session id.Session `json:"sid,omitempty"`
+	// PasswordChanges says of a member's token how often the password was changed before.
+	PasswordChanges int    `json:"pwd,omitempty"`
+	Scope           string `json:"scope"`             // separated by spaces
+	Implied         string `json:"implied,omitempty"` // scopes beside those
+	ID              string `json:"jti"`
+	IssuedAt        int64  `json:"iat"`
+	Expires         int64  `json:"exp"`
 }
 
-// Login signs a member's token with EdDSA. Its scopes follow from the role.
-func (i *Issuer) Login(a Account) (Session, error) {
+// Login signs a member's token with EdDSA. Its scopes follow from the role. It does not
+// outlive the session that it was got with, if any.
+func (i *Issuer) Login(a Account, with SessionRecord) (Session, error) {
 	scopes := roleScopes(a.Role)
 	if scopes == nil {
 		return Session{}, fmt.Errorf("role %q of member %s is not known", a.Role, a.Member)
 	}
-	return i.sign(loginAlgorithm, claims{Subject: a.Member, Audience: a.Client}, scopes, nil)
+	c := claims{Subject: a.Member, Audience: a.Client, PasswordChanges: a.PasswordChanges, Session: with.Session}
+	if with.Session != "" {
+		c.Expires = with.ExpiresAt.Add(-leeway).Unix()
+	}
+	return i.sign(loginAlgorithm, c, scopes, nil)
 }
 
 // Exchange signs an API key's token with ES256. Its scopes are the key's; it does

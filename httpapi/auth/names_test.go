@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"kindred/golden"
 )
@@ -22,7 +23,18 @@ func TestAPIKeysAndTokensStay(t *testing.T) {
 	}
 	w := newFixture(t)
 	w.record.Implied = []string{"webhooks"}
-	for of, token := range map[string]string{"login": w.login(t), "exchange": w.exchanged(t)} {
+	secret, err := newSessionSecret(bytes.NewReader(bytes.Repeat([]byte{7}, 128)), w.account.Client, w.account.Member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.account.PasswordChanges = 2
+	session, err := w.issuer.Login(w.account, SessionRecord{Session: "ses_04hk8ls48pkqs04hk8ls48pkqs", ExpiresAt: w.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.account.PasswordChanges = 0
+	lines = append(lines, "secret of a session "+secret)
+	for of, token := range map[string]string{"login": w.login(t), "exchange": w.exchanged(t), "session": session.Token} {
 		for i, part := range strings.Split(token, ".")[:2] {
 			raw, err := base64.RawURLEncoding.DecodeString(part)
 			if err != nil {
@@ -34,7 +46,7 @@ func TestAPIKeysAndTokensStay(t *testing.T) {
 			}
 			for name, value := range fields {
 				switch name {
-				case "kid", "jti", "iat", "exp", "sub", "aud", "azp":
+				case "kid", "jti", "iat", "exp", "sub", "aud", "azp", "sid":
 					value = fmt.Sprintf("%T", value)
 				}
 				lines = append(lines, fmt.Sprintf("token of %s, %s %s: %v", of, []string{"header", "claim"}[i], name, value))

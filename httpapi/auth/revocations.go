@@ -21,7 +21,7 @@ const (
 // limit: edge | revocations in memory | {maxRevocations}
 const maxRevocations = 1 << 18
 
-// Revocations knows which API keys and members have lost their tokens. Run
+// Revocations knows which API keys, members and sessions have lost their tokens. Run
 // keeps it up to date. Whoever asks when what it knows is older than a second
 // waits for a poll, so that a process that stood still refuses nobody; while
 // polls fail, it vouches for nothing.
@@ -34,7 +34,7 @@ type Revocations struct {
 	polling  sync.Mutex           // held for at most pollTimeout; taken before mu
 	mu       sync.RWMutex         // of what follows
 	failing  bool                 // the last poll left what is known too old
-	revoked  map[string]time.Time // when it was last heard, by id of an API key, a member, or a client that has more
+	revoked  map[string]time.Time // when it was last heard, by what was revoked, or the id of a client that has more
 	beyond   time.Time            // when more was last heard than is kept; zero: never
 	upTo     time.Time
 	prunedAt time.Time
@@ -95,14 +95,13 @@ func (r *Revocations) current() error {
 	return nil
 }
 
-// ended says whether the holder has lost this token: a token of an API key
-// ends with the key, not with the member that made the key.
+// ended says whether the holder has lost this token.
 func (r *Revocations) ended(ctx context.Context, p httpapi.Principal) (bool, error) {
 	ended, unsure, err := r.known(ctx, p)
 	if err != nil || !unsure {
 		return ended, err
 	}
-	ended, err = r.Source.Revoked(ctx, p.Client, p.Actor())
+	ended, err = r.Source.Revoked(ctx, p.Client, p.Subjects()...)
 	if err != nil {
 		return false, errUnsure(fmt.Errorf("look up a revocation: %w", err))
 	}
@@ -122,8 +121,10 @@ func (r *Revocations) known(ctx context.Context, p httpapi.Principal) (ended, un
 func (r *Revocations) lookUp(p httpapi.Principal) (ended, unsure bool, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if _, revoked := r.revoked[p.Actor()]; revoked {
-		return true, false, nil
+	for _, subject := range p.Subjects() {
+		if _, revoked := r.revoked[subject]; revoked {
+			return true, false, nil
+		}
 	}
 	_, more := r.revoked[string(p.Client)]
 	return false, more || !r.beyond.IsZero(), r.current()

@@ -286,7 +286,7 @@ type moody struct {
 	hangs atomic.Bool
 }
 
-func (m *moody) Revoked(context.Context, id.Client, string) (bool, error) { return false, nil }
+func (m *moody) Revoked(context.Context, id.Client, ...string) (bool, error) { return false, nil }
 
 func (m *moody) Since(ctx context.Context, _ time.Duration, _ int) ([]string, time.Time, error) {
 	m.polls.Add(1)

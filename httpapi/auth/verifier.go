@@ -144,13 +144,22 @@ func (v *Verifier) principal(c claims) (httpapi.Principal, bool) {
 			return httpapi.Principal{}, false
 		}
 	}
+	if c.Session != "" {
+		if _, err := id.Parse[id.Session](string(c.Session)); err != nil {
+			return httpapi.Principal{}, false
+		}
+	}
 	// Revocations are forgotten after the lifetime that is configured now, so
 	// no token outlives it, even one that was issued under a longer one.
 	expires := min(c.Expires, c.IssuedAt+int64(v.keys.TokenTTL/time.Second))
-	return httpapi.Principal{
-		Client: client, Member: member, Key: c.Party,
+	p := httpapi.Principal{
+		Client: client, Member: member, Key: c.Party, Session: c.Session,
 		Scopes: strings.Fields(c.Scope + " " + c.Implied), TokenID: c.ID, Expires: time.Unix(expires, 0).UTC(),
-	}, true
+	}
+	if p.Key == "" {
+		p.Logins = id.Logins(member, c.PasswordChanges)
+	}
+	return p, true
 }
 
 func errInvalidToken() error {

@@ -61,9 +61,9 @@ func (r *revocationLog) Since(_ context.Context, within time.Duration, _ int) ([
 	return since, r.now().Add(-r.lag), nil
 }
 
-func (r *revocationLog) Revoked(_ context.Context, _ id.Client, subject string) (bool, error) {
+func (r *revocationLog) Revoked(_ context.Context, _ id.Client, subjects ...string) (bool, error) {
 	r.lookups++
-	return slices.Contains(r.unnoted, subject), r.unsure
+	return slices.ContainsFunc(subjects, func(s string) bool { return slices.Contains(r.unnoted, s) }), r.unsure
 }
 
 // fixture is a service that can issue and verify.
@@ -108,7 +108,7 @@ func (w *fixture) poll(t testing.TB) {
 
 func (w *fixture) login(t testing.TB) string {
 	t.Helper()
-	session, err := w.issuer.Login(w.account)
+	session, err := w.issuer.Login(w.account, SessionRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestATokenTellsWhoHoldsIt(t *testing.T) {
 	expires := w.Now().Add(ttl)
 	viewer := w.account
 	viewer.Role = "viewer"
-	viewing, err := w.issuer.Login(viewer)
+	viewing, err := w.issuer.Login(viewer, SessionRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,10 +209,10 @@ func TestATokenTellsWhoHoldsIt(t *testing.T) {
 			Client: w.account.Client, Member: w.account.Member, Key: w.record.Key, Scopes: []string{"read", "write"}, Expires: expires,
 		}},
 		{"login of an owner", w.login(t), httpapi.Principal{
-			Client: w.account.Client, Member: w.account.Member, Scopes: []string{"admin", "read", "write"}, Expires: expires,
+			Client: w.account.Client, Member: w.account.Member, Logins: id.Logins(w.account.Member, 0), Scopes: []string{"admin", "read", "write"}, Expires: expires,
 		}},
 		{"login of a viewer", viewing.Token, httpapi.Principal{
-			Client: w.account.Client, Member: w.account.Member, Scopes: []string{"read"}, Expires: expires,
+			Client: w.account.Client, Member: w.account.Member, Logins: id.Logins(w.account.Member, 0), Scopes: []string{"read"}, Expires: expires,
 		}},
 	} {
 		_, claims := decode(t, test.token)
@@ -227,7 +227,7 @@ func TestATokenTellsWhoHoldsIt(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.issuer.Login(Account{Role: "janitor"}); err == nil {
+	if _, err := w.issuer.Login(Account{Role: "janitor"}, SessionRecord{}); err == nil {
 		t.Error("a role that does not exist gets a token")
 	}
 }

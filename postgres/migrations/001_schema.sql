@@ -246,6 +246,15 @@ CREATE TABLE api_key_uses (
 	PRIMARY KEY (client, key)
 ) WITH (fillfactor = 70);
 
+-- When a session was last used, to 5 minutes.
+CREATE TABLE session_uses (
+	client  text COLLATE "C" NOT NULL,
+	session text COLLATE "C" NOT NULL,
+	seen_at timestamptz      NOT NULL,
+	PRIMARY KEY (client, session)
+);
+CREATE INDEX session_uses_seen_at ON session_uses (seen_at);
+
 -- Who keeps trying, counted over all processes. Subjects are keyed hashes. What a crash
 -- loses is forgiven, so the log of the database does not hold it.
 CREATE UNLOGGED TABLE throttles (

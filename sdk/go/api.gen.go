@@ -48,6 +48,7 @@ const (
 	CodeInvalidCsv             ProblemCode = "invalid_csv"
 	CodeInvalidJson            ProblemCode = "invalid_json"
 	CodeInvalidQuery           ProblemCode = "invalid_query"
+	CodeInvalidSession         ProblemCode = "invalid_session"
 	CodeInvalidToken           ProblemCode = "invalid_token"
 	CodeItemUnknown            ProblemCode = "item_unknown"
 	CodeJsonTooDeep            ProblemCode = "json_too_deep"
@@ -78,6 +79,7 @@ const (
 	CodeRunInProgress          ProblemCode = "run_in_progress"
 	CodeRunNotCurrent          ProblemCode = "run_not_current"
 	CodeSecretAlreadyShown     ProblemCode = "secret_already_shown"
+	CodeSessionUnknown         ProblemCode = "session_unknown"
 	CodeSignUpAgain            ProblemCode = "sign_up_again"
 	CodeSlugExists             ProblemCode = "slug_exists"
 	CodeSpendIDReused          ProblemCode = "spend_id_reused"
@@ -109,6 +111,7 @@ const (
 	CodeWebhookPaused          ProblemCode = "webhook_paused"
 	CodeWebhookUnknown         ProblemCode = "webhook_unknown"
 	CodeWrongContentType       ProblemCode = "wrong_content_type"
+	CodeWrongPassword          ProblemCode = "wrong_password"
 )
 
 // resources are the operations, by what they are about.
@@ -187,6 +190,29 @@ func (r *AuthenticationAPI) GetJWKS(ctx context.Context, opts ...Option) (*JWKS,
 // POST /auth/exchange
 func (r *AuthenticationAPI) ExchangeAPIKey(ctx context.Context, body ExchangeRequest, opts ...Option) (*Exchanged, error) {
 	return answer[Exchanged](ctx, r.c, request{operation: "exchangeAPIKey", method: http.MethodPost, path: "/auth/exchange", body: body, open: true}, opts)
+}
+
+// CreateSession: Open a session.
+//
+// Takes what `POST /auth/token` takes, and counts with it: 429 `too_many_attempts`. The session's
+// `secret` is in this answer only; keep it as you would keep a password. A session lasts for 7
+// days, and ends when no token was got with it for 12 hours, when the password is changed elsewhere
+// and when the member is removed. A member has at most 20: another ends the oldest.
+//
+// POST /auth/sessions
+func (r *AuthenticationAPI) CreateSession(ctx context.Context, body TokenRequest, opts ...Option) (*SessionOpened, error) {
+	return answer[SessionOpened](ctx, r.c, request{operation: "createSession", method: http.MethodPost, path: "/auth/sessions", body: body, open: true}, opts)
+}
+
+// GetSessionToken: Get a token with a session.
+//
+// The token is like that of a login, bears the session in its claim `sid`, and ends within a second
+// of the session. A secret that is not that of a session which lasts is answered with 401
+// `invalid_session`.
+//
+// POST /auth/sessions/token
+func (r *AuthenticationAPI) GetSessionToken(ctx context.Context, body SessionTokenRequest, opts ...Option) (*LoggedIn, error) {
+	return answer[LoggedIn](ctx, r.c, request{operation: "getSessionToken", method: http.MethodPost, path: "/auth/sessions/token", body: body, open: true}, opts)
 }
 
 // SignUp: Sign a company up.
@@ -282,6 +308,18 @@ func (r *MembersAPI) Add(ctx context.Context, body NewMember, opts ...Option) (*
 	return answer[Member](ctx, r.c, request{operation: "addMember", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/members", body: body, takesKey: true}, opts)
 }
 
+// ChangePassword: Change your password.
+//
+// For whoever the token is of. A wrong `current` is answered with 403 `wrong_password` and counts
+// like a failed login: 429 `too_many_attempts`. All your tokens end within a second, this one too,
+// and so do your sessions but for that of this token; API keys that you made stay. Go on with the
+// token of the answer.
+//
+// PUT /api/v1/clients/{client_id}/members/me/password
+func (r *MembersAPI) ChangePassword(ctx context.Context, body PasswordChange, opts ...Option) (*LoggedIn, error) {
+	return answer[LoggedIn](ctx, r.c, request{operation: "changePassword", method: http.MethodPut, path: "/api/v1/clients/" + clientInPath + "/members/me/password", body: body}, opts)
+}
+
 // RemoveMemberParams narrows what is answered; what is left out is not sent.
 type RemoveMemberParams struct {
 	// Up to 2,000 `key_…` ids, separated by commas: keys of the member that stay in force. One that
@@ -304,6 +342,56 @@ func (p RemoveMemberParams) query() query {
 // DELETE /api/v1/clients/{client_id}/members/{member_id}
 func (r *MembersAPI) Remove(ctx context.Context, memberID string, params RemoveMemberParams, opts ...Option) error {
 	return r.c.done(ctx, request{operation: "removeMember", method: http.MethodDelete, path: "/api/v1/clients/" + clientInPath + "/members/" + segment(memberID), query: params.query()}, opts)
+}
+
+// ListSessionsParams narrows what is answered; what is left out is not sent.
+type ListSessionsParams struct {
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// The `next_cursor` of the page before.
+	Cursor string `json:"cursor,omitzero"`
+}
+
+func (p ListSessionsParams) query() query {
+	var q query
+	q.add("limit", p.Limit)
+	q.add("cursor", p.Cursor)
+	return q
+}
+
+// ListSessions: List the sessions.
+//
+// Your own that last, in the order in which they were opened; to those who are `admin`, the
+// sessions of all dashboard users.
+//
+// It fetches a page at a time and ends with the first error.
+//
+// GET /api/v1/clients/{client_id}/sessions
+func (r *MembersAPI) ListSessions(ctx context.Context, params ListSessionsParams, opts ...Option) iter.Seq2[Session, error] {
+	return items(ctx, r.c, request{operation: "listSessions", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sessions", query: params.query()}, opts, func(p *SessionList) ([]Session, *string) { return p.Data, p.NextCursor })
+}
+
+// ListSessionsPage: List the sessions.
+//
+// Your own that last, in the order in which they were opened; to those who are `admin`, the
+// sessions of all dashboard users.
+//
+// It fetches one page.
+//
+// GET /api/v1/clients/{client_id}/sessions
+func (r *MembersAPI) ListSessionsPage(ctx context.Context, params ListSessionsParams, opts ...Option) (*SessionList, error) {
+	return answer[SessionList](ctx, r.c, request{operation: "listSessions", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sessions", query: params.query()}, opts)
+}
+
+// RevokeSession: End a session.
+//
+// One of your own; those who are `admin` end those of others too, but only an owner an owner's (403
+// `owner_only`). Its tokens, and the streams that were opened with them, end within a second. One
+// that has ended is answered with 404 `session_unknown`, like one that you may not see.
+//
+// DELETE /api/v1/clients/{client_id}/sessions/{session_id}
+func (r *MembersAPI) RevokeSession(ctx context.Context, sessionID string, opts ...Option) error {
+	return r.c.done(ctx, request{operation: "revokeSession", method: http.MethodDelete, path: "/api/v1/clients/" + clientInPath + "/sessions/" + segment(sessionID)}, opts)
 }
 
 // APIKeysAPI: What servers exchange for tokens.
@@ -3367,6 +3455,16 @@ type Pacing struct {
 	Ratio float64 `json:"ratio"`
 }
 
+// PasswordChange: Your password, and another one.
+type PasswordChange struct {
+	// The password that you have.
+	Current string `json:"current"`
+	// At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
+	// address, its part before the @ or the company's name, in whatever case and with whatever digits
+	// and signs behind.
+	New string `json:"new"`
+}
+
 // PreviewedTraits: The best matches of a user, by what is decided now and by what would be.
 type PreviewedTraits struct {
 	// The best first, without percentiles.
@@ -3529,6 +3627,42 @@ const (
 	RunStatusCancelled RunStatus = "cancelled"
 )
 
+// Session: A session of a dashboard user. Neither where it was opened nor with what is kept.
+type Session struct {
+	// A time in UTC with microseconds (RFC 3339).
+	CreatedAt time.Time `json:"created_at"`
+	// Whether the token of this request was got with it.
+	Current bool `json:"current"`
+	// When it ends at the latest.
+	ExpiresAt time.Time `json:"expires_at"`
+	// The session's id, `ses_…`.
+	ID string `json:"id"`
+	// When a token was last got with it, to 5 minutes.
+	LastSeenAt time.Time `json:"last_seen_at"`
+	// The dashboard user's id, `mem_…`.
+	MemberID string `json:"member_id"`
+}
+
+// SessionList:
+type SessionList struct {
+	// The sessions of this page.
+	Data []Session `json:"data"`
+	// Where the next page starts; null after the last.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// SessionOpened: A new session, its secret, and whose it is.
+type SessionOpened struct {
+	// A client, in short.
+	Client ClientName `json:"client"`
+	// Shown this once.
+	Secret string `json:"secret"`
+	// A session of a dashboard user. Neither where it was opened nor with what is kept.
+	Session Session `json:"session"`
+	// A dashboard user.
+	User ClientUser `json:"user"`
+}
+
 // SessionToken: A token for an API key.
 type SessionToken struct {
 	// Seconds.
@@ -3537,6 +3671,12 @@ type SessionToken struct {
 	Scopes []string `json:"scopes"`
 	// A JWT. `sub` is the user, `aud` the client.
 	Token string `json:"token"`
+}
+
+// SessionTokenRequest: The secret of a session.
+type SessionTokenRequest struct {
+	// The `secret` that the opening of the session answered.
+	Secret string `json:"secret"`
 }
 
 // SignedUp: A new client, its owner and a token.

@@ -42,6 +42,7 @@ export type ProblemCode =
   | "invalid_csv"
   | "invalid_json"
   | "invalid_query"
+  | "invalid_session"
   | "invalid_token"
   | "item_unknown"
   | "json_too_deep"
@@ -72,6 +73,7 @@ export type ProblemCode =
   | "run_in_progress"
   | "run_not_current"
   | "secret_already_shown"
+  | "session_unknown"
   | "sign_up_again"
   | "slug_exists"
   | "spend_id_reused"
@@ -103,6 +105,7 @@ export type ProblemCode =
   | "webhook_paused"
   | "webhook_unknown"
   | "wrong_content_type"
+  | "wrong_password"
   | (string & {});
 
 /** The operations, by what they are about. */
@@ -189,6 +192,33 @@ export class AuthenticationAPI {
    */
   exchangeApiKey(body: ExchangeRequest, options?: CallOptions): Promise<Exchanged> {
     return answer(this.#c, { operation: "exchangeAPIKey", method: "POST", path: `/auth/exchange`, body, open: true }, options);
+  }
+
+  /**
+   * Open a session.
+   *
+   * Takes what `POST /auth/token` takes, and counts with it: 429 `too_many_attempts`. The session's
+   * `secret` is in this answer only; keep it as you would keep a password. A session lasts for 7
+   * days, and ends when no token was got with it for 12 hours, when the password is changed
+   * elsewhere and when the member is removed. A member has at most 20: another ends the oldest.
+   *
+   * `POST /auth/sessions`
+   */
+  createSession(body: TokenRequest, options?: CallOptions): Promise<SessionOpened> {
+    return answer(this.#c, { operation: "createSession", method: "POST", path: `/auth/sessions`, body, open: true }, options);
+  }
+
+  /**
+   * Get a token with a session.
+   *
+   * The token is like that of a login, bears the session in its claim `sid`, and ends within a
+   * second of the session. A secret that is not that of a session which lasts is answered with 401
+   * `invalid_session`.
+   *
+   * `POST /auth/sessions/token`
+   */
+  getSessionToken(body: SessionTokenRequest, options?: CallOptions): Promise<LoggedIn> {
+    return answer(this.#c, { operation: "getSessionToken", method: "POST", path: `/auth/sessions/token`, body, open: true }, options);
   }
 
   /**
@@ -298,6 +328,20 @@ export class MembersAPI {
   }
 
   /**
+   * Change your password.
+   *
+   * For whoever the token is of. A wrong `current` is answered with 403 `wrong_password` and counts
+   * like a failed login: 429 `too_many_attempts`. All your tokens end within a second, this one
+   * too, and so do your sessions but for that of this token; API keys that you made stay. Go on
+   * with the token of the answer.
+   *
+   * `PUT /api/v1/clients/{client_id}/members/me/password`
+   */
+  changePassword(body: PasswordChange, options?: CallOptions): Promise<LoggedIn> {
+    return answer(this.#c, { operation: "changePassword", method: "PUT", path: `/api/v1/clients/${clientInPath}/members/me/password`, body }, options);
+  }
+
+  /**
    * Remove a dashboard user.
    *
    * Ends the member's tokens within a second, and revokes the API keys that the member made, but
@@ -308,6 +352,48 @@ export class MembersAPI {
    */
   remove(memberId: string, params: RemoveMemberParams = {}, options?: CallOptions): Promise<void> {
     return done(this.#c, { operation: "removeMember", method: "DELETE", path: `/api/v1/clients/${clientInPath}/members/${segment(memberId)}`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the sessions.
+   *
+   * Your own that last, in the order in which they were opened; to those who are `admin`, the
+   * sessions of all dashboard users.
+   *
+   * It fetches a page at a time.
+   *
+   * `GET /api/v1/clients/{client_id}/sessions`
+   */
+  listSessions(params: ListSessionsParams = {}, options?: CallOptions): AsyncGenerator<Session, void, undefined> {
+    return items<Session>(this.#c, { operation: "listSessions", method: "GET", path: `/api/v1/clients/${clientInPath}/sessions`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the sessions.
+   *
+   * Your own that last, in the order in which they were opened; to those who are `admin`, the
+   * sessions of all dashboard users.
+   *
+   * It fetches one page.
+   *
+   * `GET /api/v1/clients/{client_id}/sessions`
+   */
+  listSessionsPage(params: ListSessionsParams = {}, options?: CallOptions): Promise<SessionList> {
+    return answer(this.#c, { operation: "listSessions", method: "GET", path: `/api/v1/clients/${clientInPath}/sessions`, query: { ...params } }, options);
+  }
+
+  /**
+   * End a session.
+   *
+   * One of your own; those who are `admin` end those of others too, but only an owner an owner's
+   * (403 `owner_only`). Its tokens, and the streams that were opened with them, end within a
+   * second. One that has ended is answered with 404 `session_unknown`, like one that you may not
+   * see.
+   *
+   * `DELETE /api/v1/clients/{client_id}/sessions/{session_id}`
+   */
+  revokeSession(sessionId: string, options?: CallOptions): Promise<void> {
+    return done(this.#c, { operation: "revokeSession", method: "DELETE", path: `/api/v1/clients/${clientInPath}/sessions/${segment(sessionId)}` }, options);
   }
 }
 
@@ -1686,6 +1772,14 @@ export interface RemoveMemberParams {
    * is not is refused (404 `api_key_unknown`), and nobody removed.
    */
   keep_api_keys?: Array<string>;
+}
+
+/** Narrows what `listSessions` answers; what is left out is not sent. */
+export interface ListSessionsParams {
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /** The `next_cursor` of the page before. */
+  cursor?: string;
 }
 
 /** Narrows what `listAPIKeys` answers; what is left out is not sent. */
@@ -3480,6 +3574,18 @@ export interface Pacing {
   ratio: number;
 }
 
+/** Your password, and another one. */
+export interface PasswordChange {
+  /** The password that you have. */
+  current: string;
+  /**
+   * At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
+   * address, its part before the @ or the company's name, in whatever case and with whatever digits
+   * and signs behind.
+   */
+  new: string;
+}
+
 /** The best matches of a user, by what is decided now and by what would be. */
 export interface PreviewedTraits {
   /** The best first, without percentiles. */
@@ -3632,6 +3738,41 @@ export interface RunQuality {
 /** `failed` left no clusters: `error_code` says why. */
 export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled";
 
+/** A session of a dashboard user. Neither where it was opened nor with what is kept. */
+export interface Session {
+  /** A time in UTC with microseconds (RFC 3339). */
+  created_at: string;
+  /** Whether the token of this request was got with it. */
+  current: boolean;
+  /** When it ends at the latest. */
+  expires_at: string;
+  /** The session's id, `ses_…`. */
+  id: string;
+  /** When a token was last got with it, to 5 minutes. */
+  last_seen_at: string;
+  /** The dashboard user's id, `mem_…`. */
+  member_id: string;
+}
+
+export interface SessionList {
+  /** The sessions of this page. */
+  data: Array<Session>;
+  /** Where the next page starts; null after the last. */
+  next_cursor: string | null;
+}
+
+/** A new session, its secret, and whose it is. */
+export interface SessionOpened {
+  /** A client, in short. */
+  client: ClientName;
+  /** Shown this once. */
+  secret: string;
+  /** A session of a dashboard user. Neither where it was opened nor with what is kept. */
+  session: Session;
+  /** A dashboard user. */
+  user: ClientUser;
+}
+
 /** A token for an API key. */
 export interface SessionToken {
   /** Seconds. */
@@ -3640,6 +3781,12 @@ export interface SessionToken {
   scopes: Array<"read" | "write" | "read:user" | "admin" | "erase" | "webhooks" | "audit">;
   /** A JWT. `sub` is the user, `aud` the client. */
   token: string;
+}
+
+/** The secret of a session. */
+export interface SessionTokenRequest {
+  /** The `secret` that the opening of the session answered. */
+  secret: string;
 }
 
 /** A new client, its owner and a token. */

@@ -56,6 +56,30 @@ class AuthenticationAPI:
         """
         return self._c.answer(Request("exchangeAPIKey", "POST", "/auth/exchange", body=body, open=True), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def create_session(self, body: t.TokenRequest, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SessionOpened:
+        """Open a session.
+
+        Takes what `POST /auth/token` takes, and counts with it: 429 `too_many_attempts`. The
+        session's `secret` is in this answer only; keep it as you would keep a password. A session
+        lasts for 7 days, and ends when no token was got with it for 12 hours, when the password is
+        changed elsewhere and when the member is removed. A member has at most 20: another ends the
+        oldest.
+
+        ``POST /auth/sessions``
+        """
+        return self._c.answer(Request("createSession", "POST", "/auth/sessions", body=body, open=True), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def get_session_token(self, body: t.SessionTokenRequest, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.LoggedIn:
+        """Get a token with a session.
+
+        The token is like that of a login, bears the session in its claim `sid`, and ends within a
+        second of the session. A secret that is not that of a session which lasts is answered with
+        401 `invalid_session`.
+
+        ``POST /auth/sessions/token``
+        """
+        return self._c.answer(Request("getSessionToken", "POST", "/auth/sessions/token", body=body, open=True), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     def sign_up(self, body: t.SignupRequest, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SignedUp:
         """Sign a company up.
 
@@ -142,6 +166,18 @@ class MembersAPI:
         """
         return self._c.answer(Request("addMember", "POST", f"/api/v1/clients/{CLIENT}/members", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def change_password(self, body: t.PasswordChange, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.LoggedIn:
+        """Change your password.
+
+        For whoever the token is of. A wrong `current` is answered with 403 `wrong_password` and
+        counts like a failed login: 429 `too_many_attempts`. All your tokens end within a second,
+        this one too, and so do your sessions but for that of this token; API keys that you made
+        stay. Go on with the token of the answer.
+
+        ``PUT /api/v1/clients/{client_id}/members/me/password``
+        """
+        return self._c.answer(Request("changePassword", "PUT", f"/api/v1/clients/{CLIENT}/members/me/password", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     def remove(self, member_id: str, *, keep_api_keys: Sequence[str] | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
         """Remove a dashboard user.
 
@@ -152,6 +188,42 @@ class MembersAPI:
         ``DELETE /api/v1/clients/{client_id}/members/{member_id}``
         """
         self._c.done(Request("removeMember", "DELETE", f"/api/v1/clients/{CLIENT}/members/{segment(member_id)}", query={"keep_api_keys": keep_api_keys}), Call(timeout=timeout, on_answer=on_answer))
+
+    def list_sessions(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Session]:
+        """List the sessions.
+
+        Your own that last, in the order in which they were opened; to those who are `admin`, the
+        sessions of all dashboard users.
+
+        It fetches a page at a time.
+
+        ``GET /api/v1/clients/{client_id}/sessions``
+        """
+        return self._c.items(Request("listSessions", "GET", f"/api/v1/clients/{CLIENT}/sessions", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
+    def list_sessions_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SessionList:
+        """List the sessions.
+
+        Your own that last, in the order in which they were opened; to those who are `admin`, the
+        sessions of all dashboard users.
+
+        It fetches one page.
+
+        ``GET /api/v1/clients/{client_id}/sessions``
+        """
+        return self._c.answer(Request("listSessions", "GET", f"/api/v1/clients/{CLIENT}/sessions", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def revoke_session(self, session_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+        """End a session.
+
+        One of your own; those who are `admin` end those of others too, but only an owner an owner's
+        (403 `owner_only`). Its tokens, and the streams that were opened with them, end within a
+        second. One that has ended is answered with 404 `session_unknown`, like one that you may not
+        see.
+
+        ``DELETE /api/v1/clients/{client_id}/sessions/{session_id}``
+        """
+        self._c.done(Request("revokeSession", "DELETE", f"/api/v1/clients/{CLIENT}/sessions/{segment(session_id)}"), Call(timeout=timeout, on_answer=on_answer))
 
 
 class APIKeysAPI:

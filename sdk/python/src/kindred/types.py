@@ -45,6 +45,7 @@ ProblemCode = Literal[
     "invalid_csv",
     "invalid_json",
     "invalid_query",
+    "invalid_session",
     "invalid_token",
     "item_unknown",
     "json_too_deep",
@@ -75,6 +76,7 @@ ProblemCode = Literal[
     "run_in_progress",
     "run_not_current",
     "secret_already_shown",
+    "session_unknown",
     "sign_up_again",
     "slug_exists",
     "spend_id_reused",
@@ -106,6 +108,7 @@ ProblemCode = Literal[
     "webhook_paused",
     "webhook_unknown",
     "wrong_content_type",
+    "wrong_password",
 ]
 
 AttentionKind = Literal["api_key_expires", "budget_nearly_spent", "cluster_drifted", "clustering_run_failed", "endpoint_failing", "projection_behind", "projection_quarantined"]
@@ -1565,6 +1568,16 @@ class Pacing(TypedDict):
     ratio: float
 
 
+class PasswordChange(TypedDict):
+    """Your password, and another one."""
+    # The password that you have.
+    current: str
+    # At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
+    # address, its part before the @ or the company's name, in whatever case and with whatever
+    # digits and signs behind.
+    new: str
+
+
 class PreviewedTraits(TypedDict):
     """The best matches of a user, by what is decided now and by what would be."""
     # The best first, without percentiles.
@@ -1705,6 +1718,41 @@ class RunQuality(TypedDict):
     silhouette: float
 
 
+class Session(TypedDict):
+    """A session of a dashboard user. Neither where it was opened nor with what is kept."""
+    # A time in UTC with microseconds (RFC 3339).
+    created_at: str
+    # Whether the token of this request was got with it.
+    current: bool
+    # When it ends at the latest.
+    expires_at: str
+    # The session's id, `ses_…`.
+    id: str
+    # When a token was last got with it, to 5 minutes.
+    last_seen_at: str
+    # The dashboard user's id, `mem_…`.
+    member_id: str
+
+
+class SessionList(TypedDict):
+    # The sessions of this page.
+    data: list[Session]
+    # Where the next page starts; null after the last.
+    next_cursor: str | None
+
+
+class SessionOpened(TypedDict):
+    """A new session, its secret, and whose it is."""
+    # A client, in short.
+    client: ClientName
+    # Shown this once.
+    secret: str
+    # A session of a dashboard user. Neither where it was opened nor with what is kept.
+    session: Session
+    # A dashboard user.
+    user: ClientUser
+
+
 class SessionToken(TypedDict):
     """A token for an API key."""
     # Seconds.
@@ -1713,6 +1761,12 @@ class SessionToken(TypedDict):
     scopes: list[Literal["read", "write", "read:user", "admin", "erase", "webhooks", "audit"]]
     # A JWT. `sub` is the user, `aud` the client.
     token: str
+
+
+class SessionTokenRequest(TypedDict):
+    """The secret of a session."""
+    # The `secret` that the opening of the session answered.
+    secret: str
 
 
 class SignedUp(TypedDict):

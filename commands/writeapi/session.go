@@ -1,0 +1,29 @@
+package writeapi
+
+import (
+	"context"
+
+	"kindred/domain"
+	"kindred/domain/id"
+	"kindred/httpapi"
+)
+
+// RevokeSession ends a session and its tokens.
+func (a *API) RevokeSession(ctx context.Context, r httpapi.RevokeSessionRequestObject) (httpapi.RevokeSessionResponseObject, error) {
+	session, err := id.Parse[id.Session](r.SessionID)
+	if err != nil {
+		return nil, domain.ErrSessionUnknown()
+	}
+	c := call(ctx)
+	member, err := a.SessionOf(ctx, c.Client, session)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := a.Commands.EndSession(ctx, c, httpapi.PrincipalFrom(ctx).May("admin"), member, session)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.RevokeSession204Response{
+		Headers: httpapi.RevokeSession204ResponseHeaders{XKindredPosition: position(outcome)},
+	}, nil
+}

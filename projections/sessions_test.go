@@ -1,0 +1,120 @@
+package projections_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/projections"
+)
+
+func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.follow(projections.Sessions{})
+	model := projections.Sessions{Reader: w.reader}
+	w.signUp(w.acme, "acme")
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var standing []event.SessionStanding
+	members := []id.Member{id.Next[id.Member](w.ids), id.Next[id.Member](w.ids)}
+	for n, member := range []id.Member{members[0], members[1], members[0]} {
+		w.record(w.acme, "client-"+string(w.acme), addedMember(member, "viewer"))
+		one := event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{byte(n)}, OpenedAt: start.Add(time.Duration(n) * time.Hour)}
+		standing = append(standing, one)
+		stands := []event.SessionStanding{one}
+		if n == 2 {
+			stands = []event.SessionStanding{standing[0], one}
+		}
+		w.record(w.acme, "access-"+string(member), event.SessionOpened{Member: member, Session: one.Session, Standing: event.AccessStanding{Sessions: stands}})
+	}
+	listed := func(member id.Member, now time.Time, page projections.Page) (which []int) {
+		t.Helper()
+		for _, s := range must[[]projections.Session](t)(model.List(t.Context(), w.acme, false, page, member, now)) {
+			for n, known := range standing {
+				if known.Session == s.ID {
+					which = append(which, n)
+				}
+			}
+			page.After = s.Born
+		}
+		return which
+	}
+	wantListed := func(what string, want, got []int) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got): %s", what, diff)
+		}
+	}
+	soon := start.Add(3 * time.Hour)
+	wantListed("all", []int{0, 1, 2}, listed("", soon, everything()))
+	wantListed("of one", []int{0, 2}, listed(members[0], soon, everything()))
+	wantListed("one a page", []int{0}, listed("", soon, projections.Page{Limit: 1}))
+	if other := must[[]projections.Session](t)(model.List(t.Context(), w.bolt, false, everything(), "", soon)); len(other) != 0 {
+		t.Errorf("another client's: %v", other)
+	}
+
+	seen := func() time.Time {
+		t.Helper()
+		return must[time.Time](t)(model.SeenAt(t.Context(), w.acme, standing[0].Session, standing[0].OpenedAt))
+	}
+	use := func(now time.Time) {
+		t.Helper()
+		if err := model.NoteSeen(t.Context(), w.acme, standing[0].Session, seen(), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use(start.Add(4 * time.Minute))
+	if at := seen(); !at.Equal(start) {
+		t.Errorf("seen again within 5 minutes: %s", at)
+	}
+	use(start.Add(10 * time.Hour))
+	use(start.Add(10*time.Hour + 4*time.Minute))
+	if at := seen(); !at.Equal(start.Add(10 * time.Hour)) {
+		t.Errorf("seen at %s", at)
+	}
+	wantListed("those that were used", []int{0, 2}, listed("", start.Add(13*time.Hour+30*time.Minute), everything()))
+	wantListed("those that were used", []int{0}, listed("", start.Add(21*time.Hour), everything()))
+	for n := range 15 {
+		use(start.Add(10*time.Hour + time.Duration(n)*11*time.Hour))
+	}
+	wantListed("before 7 days", []int{0}, listed("", start.Add(7*24*time.Hour-time.Minute), everything()))
+	wantListed("after 7 days", nil, listed("", start.Add(7*24*time.Hour), everything()))
+
+	_, err := model.Find(t.Context(), w.bolt, standing[0].Session, soon)
+	wantFault(t, "session_unknown", err)
+	found := must[projections.Session](t)(model.Find(t.Context(), w.acme, standing[1].Session, soon))
+	if found.Member != members[1] {
+		t.Errorf("%+v", found)
+	}
+	w.record(w.acme, "client-"+string(w.acme), event.MemberRemoved{Member: members[1]})
+	wantListed("after a removal", []int{0, 2}, listed("", soon, everything()))
+	w.record(w.acme, "access-"+string(members[0]), event.SessionEnded{
+		Member: members[0], Session: standing[0].Session, Standing: event.AccessStanding{Sessions: standing[2:]},
+	})
+	wantListed("after the end of one", []int{2}, listed("", soon, everything()))
+}
+
+func TestUsesThatNoSessionNeedsAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.follow(projections.Sessions{})
+	model, now := projections.Sessions{Reader: w.reader}, time.Now()
+	const uses = `
+INSERT INTO session_uses (client, session, seen_at)
+SELECT 'cli_else', 'ses_' || d || '_' || n, now() - d * interval '1 day' FROM unnest(ARRAY[6, 8]) AS d, generate_series(1, 150) AS n`
+	if _, err := w.pool.Exec(t.Context(), uses); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{151 + 50, 152, 153} { // some at a time
+		if err := model.NoteSeen(t.Context(), w.acme, id.Next[id.Session](w.ids), time.Time{}, now); err != nil {
+			t.Fatal(err)
+		}
+		var left int
+		if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM session_uses`).Scan(&left); err != nil || left != want {
+			t.Errorf("%d uses are left, %v; want %d", left, err, want)
+		}
+	}
+}
