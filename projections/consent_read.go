@@ -134,7 +134,7 @@ type LayerOfUser struct {
 
 const layersSaidOf = `
 SELECT c.layer, l.name, c.granted, c.changed_at FROM consents c JOIN consent_layers l ON l.client = c.client AND l.id = c.layer
-WHERE c.client = $1 AND c.user_id = $2 AND NOT l.retired ORDER BY c.granted DESC, l.born LIMIT $3`
+WHERE c.client = $1 AND c.user_id = $2 AND NOT l.retired ORDER BY c.granted DESC, l.created_position LIMIT $3`
 
 // LayersOf returns the layers that a user has granted, and then those that it has
 // withdrawn: 200 at most.
