@@ -8,7 +8,7 @@ BUILD := go build $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 
-.PHONY: help run build test test-sdk first-webhook golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
+.PHONY: help run build test test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -31,6 +31,16 @@ test-sdk: ## test the SDKs, on a kindred of this tree; needs Node 20 and Python 
 	@scripts/install-postgres
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	scripts/test-sdk
+
+test-browser: build ## test the console in Chromium and Firefox ESR, on a kindred of this tree; needs Node 20, and both from Debian, which root gets
+	@scripts/install-postgres
+	@scripts/install-browser
+	scripts/test-browser
+
+screenshots: build ## make the pictures of docs/screenshots anew, of a console with made-up people
+	@scripts/install-postgres
+	@scripts/install-browser
+	scripts/test-browser screenshots.js
 
 first-webhook: ## follow the guide of an SDK, SDK=go, typescript or python, from nothing to a verified webhook
 	@scripts/install-postgres

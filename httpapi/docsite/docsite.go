@@ -162,17 +162,22 @@ func (s *Site) drawn(v view) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// pictures are those that pages show, with their types.
+var pictures = map[string]string{"docs/*.svg": "image/svg+xml", "docs/screenshots/*.png": "image/png"}
+
 func (s *Site) addPictures(files fs.FS) error {
-	names, err := fs.Glob(files, "docs/*.svg")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		content, err := fs.ReadFile(files, name)
+	for pattern, mediaType := range pictures {
+		names, err := fs.Glob(files, pattern)
 		if err != nil {
 			return err
 		}
-		s.files[address(name)] = File{"image/svg+xml", content}
+		for _, name := range names {
+			content, err := fs.ReadFile(files, name)
+			if err != nil {
+				return err
+			}
+			s.files[address(name)] = File{mediaType, content}
+		}
 	}
 	return nil
 }
@@ -188,7 +193,7 @@ func Paths(files fs.FS) ([]string, error) {
 	for _, one := range codes {
 		paths = append(paths, CodePath(one.code))
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*.svg", "docs/adr/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*.svg", "docs/screenshots/*.png", "docs/adr/*.md"} {
 		names, err := fs.Glob(files, pattern)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,124 @@
+// Every page: whole on narrow screens, readable by everybody, within its policy, and small.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import axe from "axe-core";
+import { Hand, chromium, signIn, watch } from "./browsers.js";
+import { Api, newAccount, patience, populated, url } from "./kindred.js";
+import { accessible, fits } from "./checks.js";
+
+let browser, full;
+before(async () => {
+  browser = await chromium();
+  full = await populated();
+});
+after(() => browser?.close());
+
+// templateOf is the route of a path, with what differs from one to the other left out.
+const templateOf = (path) => path.replace(/[?#].*/, "").replace(/\/(\w{3}_\w+|\d+)(?=\/|$)/g, "/{}");
+
+// walk opens one page of each route that links lead to, from the overview on.
+async function walk(hand, more, look) {
+  const seen = new Map(), queue = ["/console/", ...more];
+  for (let at; (at = queue.shift());) {
+    if (seen.has(templateOf(at))) continue;
+    seen.set(templateOf(at), at);
+    await hand.page.goto(url + at);
+    queue.push(...await hand.page.evaluate(() => Array.from(document.querySelectorAll('a[href^="/console/"]'), (a) => a.getAttribute("href"))));
+    await look(at);
+  }
+  return seen;
+}
+
+const widths = [360, 1440];
+
+// everyWay looks at a page as each reader has it.
+async function everyWay(page, at) {
+  const wrong = [];
+  await page.evaluate(() => { for (const d of document.querySelectorAll("details")) d.open = true; });
+  for (const width of widths) {
+    await page.setViewportSize({ width, height: 900 });
+    const wide = await fits(page);
+    if (wide.length) wrong.push(`${at} at ${width} px is wider than the screen: ${wide.join(", ")}`);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      for (const violation of await accessible(page, axe)) wrong.push(`${at} at ${width} px, ${colorScheme}: ${violation}`);
+    }
+  }
+  return wrong;
+}
+
+async function opened(account) {
+  const context = await browser.newContext();
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage(), complaints = await watch(page), hand = new Hand(page);
+  if (account) await signIn(hand, account);
+  return { page, hand, complaints, close: () => context.close() };
+}
+
+test("every page is accessible and fits, in light and dark, wide and narrow", async () => {
+  const { page, hand, complaints, close } = await opened(full.account);
+  const wrong = [], more = [`/console/imports/${full.begun.id}`, `/console/webhooks/${full.failing.id}`, `/console/users/${full.user.id}`, `/console/clusters/${full.cluster.id}`, "/console/account"];
+  const seen = await walk(hand, more, async (at) => { wrong.push(...await everyWay(page, at)); });
+  assert.deepEqual(wrong, []);
+  assert.deepEqual(complaints, []);
+
+  // None is left out: these are the pages that console/routes.go serves.
+  const routes = readFileSync(new URL("../routes.go", import.meta.url), "utf8");
+  const pages = Array.from(routes.matchAll(/\bget\("([^"]*)"/g), ([, path]) => "/console/" + path.replace("{$}", "").replace(/\{\w+\}/g, "{}")).filter((path) => path !== "/console/live");
+  assert.ok(pages.length > 15, "the routes are not read");
+  assert.deepEqual(pages.filter((path) => !seen.has(path)), [], "pages that no link leads to, or that populated() lacks something for");
+  await close();
+});
+
+test("what is empty, what was refused, and what is before signing in is accessible and fits", async () => {
+  const account = newAccount("A company whose name is so long that it cannot stand in one line of any rail");
+  await Api.signUp(account);
+  const { page, hand, complaints, close } = await opened();
+  const wrong = [], look = async () => wrong.push(...await everyWay(page, hand.path()));
+  for (const at of ["sign-up", "sign-in"]) {
+    await hand.open(at);
+    await look();
+  }
+  await signIn(hand, account);
+  for (const at of ["", "first-steps", "users", "users?find=nobody", "traits", "clusters", "campaigns", "webhooks", "developers", "history", "settings"]) {
+    await hand.open(at);
+    await look();
+  }
+  await hand.open("developers");
+  await hand.send("/developers/keys", { name: "backend" });
+  await hand.has("It is shown this once");
+  await look();
+  assert.deepEqual(complaints.splice(0), []);
+
+  await hand.open("users");
+  await hand.send("/console/users", { external_id: "ann", traits: '{"age": ' });
+  await hand.has("must be a JSON object");
+  await look();
+  await hand.open("users/usr_none");
+  await look();
+  await hand.open("nowhere");
+  await look();
+  // Chromium's console tells of each answer from 400 on.
+  assert.deepEqual(complaints.filter((c) => !/Failed to load resource.* 4\d\d/.test(c)), []);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a first view is at most 100 KB in at most 3 requests", async () => {
+  for (const at of ["sign-in", "", "users", "clusters"]) {
+    const { page, hand, close } = await opened(at !== "sign-in" && full.account);
+    const cookies = await page.context().cookies();
+    await close();
+    const context = await browser.newContext(); // whose cache is empty
+    await context.addCookies(cookies);
+    const first = await context.newPage(), answers = [];
+    first.on("response", (answer) => { if (answer.url().startsWith("http")) answers.push(answer); });
+    await first.goto(`${url}/console/${at}`, { waitUntil: "load" });
+    const bytes = (await Promise.all(answers.map((answer) => answer.body()))).reduce((sum, body) => sum + body.length, 0);
+    assert.ok(answers.length >= 2 && answers.length <= 3, `${at}: ${answers.map((answer) => answer.url())}`);
+    assert.ok(bytes > 10_000 && bytes <= 100_000, `${at}: ${bytes} bytes`);
+    await context.close();
+  }
+});
