@@ -18,11 +18,11 @@ type Sessions struct{ Reader }
 
 // Session is a session that lasts. Its secret is nowhere.
 type Session struct {
-	ID       id.Session
-	Member   id.Member
-	OpenedAt time.Time
-	SeenAt   time.Time // when it was last used, to [seenEvery]
-	Born     eventstore.Position
+	ID              id.Session
+	Member          id.Member
+	OpenedAt        time.Time
+	SeenAt          time.Time // when it was last used, to [seenEvery]
+	CreatedPosition eventstore.Position
 }
 
 // Name of the read model.
@@ -44,20 +44,20 @@ func (Sessions) Version() int { return 1 }
 func (Sessions) Schema() string {
 	return `
 CREATE TABLE sessions (
-	client    text COLLATE "C" NOT NULL,
-	id        text COLLATE "C" NOT NULL,
-	born      log_position NOT NULL,
-	member    text COLLATE "C" NOT NULL,
-	opened_at timestamptz NOT NULL,
+	client           text COLLATE "C" NOT NULL,
+	id               text COLLATE "C" NOT NULL,
+	created_position log_position NOT NULL,
+	member           text COLLATE "C" NOT NULL,
+	opened_at        timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX sessions_listed ON sessions (client, born);
-CREATE INDEX sessions_member ON sessions (client, member, born);`
+CREATE INDEX sessions_listed ON sessions (client, created_position);
+CREATE INDEX sessions_member ON sessions (client, member, created_position);`
 }
 
 const (
 	insertSession = `
-INSERT INTO sessions (client, id, born, member, opened_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (client, id) DO NOTHING`
+INSERT INTO sessions (client, id, created_position, member, opened_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (client, id) DO NOTHING`
 	// What an event says to stand are all sessions of its member.
 	keepSessions = `DELETE FROM sessions WHERE client = $1 AND member = $2 AND id <> ALL ($3)`
 )
@@ -89,12 +89,12 @@ func (Sessions) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 }
 
 const lastingSessions = `
-SELECT s.id, s.member, s.opened_at, coalesce(u.seen_at, s.opened_at), s.born
+SELECT s.id, s.member, s.opened_at, coalesce(u.seen_at, s.opened_at), s.created_position
 FROM sessions s LEFT JOIN public.session_uses u ON u.client = s.client AND u.session = s.id
 WHERE s.client = $1 AND s.opened_at > $2 AND coalesce(u.seen_at, s.opened_at) > $3`
 
 func scanSession(s *Session) []any {
-	return []any{text(&s.ID), text(&s.Member), &s.OpenedAt, &s.SeenAt, text(&s.Born)}
+	return []any{text(&s.ID), text(&s.Member), &s.OpenedAt, &s.SeenAt, text(&s.CreatedPosition)}
 }
 
 // List returns the sessions of a client, or of one member, that last at a time, in order
@@ -103,8 +103,8 @@ func scanSession(s *Session) []any {
 func (m Sessions) List(ctx context.Context, client id.Client, eventual bool, page Page, member id.Member, now time.Time) ([]Session, error) {
 	w := where{args: lastingAt(now)}
 	w.andText(` AND s.member = $%d`, string(member))
-	w.and(` AND s.born > $%d`, string(page.After))
-	w.and(` ORDER BY s.born LIMIT $%d`, page.Limit)
+	w.and(` AND s.created_position > $%d`, string(page.After))
+	w.and(` ORDER BY s.created_position LIMIT $%d`, page.Limit)
 	return query(ctx, m.Reader, m, client, eventual, lastingSessions+w.sql, w.args, scanSession)
 }
 

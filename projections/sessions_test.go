@@ -38,7 +38,7 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 					which = append(which, n)
 				}
 			}
-			page.After = s.Born
+			page.After = s.CreatedPosition
 		}
 		return which
 	}

@@ -56,7 +56,7 @@ func (a *API) ListSessions(ctx context.Context, r httpapi.ListSessionsRequestObj
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Session, error) {
 			return projections.Sessions{Reader: a.Reader}.List(ctx, client, eventual, page, member, now)
 		},
-		func(s projections.Session) eventstore.Position { return s.Born },
+		func(s projections.Session) eventstore.Position { return s.CreatedPosition },
 		func(s projections.Session) httpapi.Session {
 			return httpapi.Session{
 				ID: s.ID, MemberID: s.Member, Current: s.ID == p.Session, CreatedAt: httpapi.Time{Time: s.OpenedAt},
