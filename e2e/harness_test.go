@@ -110,6 +110,7 @@ func testConfig(t testing.TB) app.Config {
 // stories that use all that a session of Postgres is used for: prepared statements,
 // notifications, advisory locks, settings, schemas beside the live ones.
 func pooled(t testing.TB) func(*app.Config) {
+	t.Helper()
 	return func(c *app.Config) { c.DatabaseURL = pgtest.Pooled(t) }
 }
 

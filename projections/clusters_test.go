@@ -80,7 +80,7 @@ func TestClustersAreTheSameInWhateverBatches(t *testing.T) {
 	_, flows, _ := strings.Cut(tables, "cluster_flow\n")
 	flows, _, _ = strings.Cut(flows, "cluster_withdrawn\n")
 	var moved []string // of the layer that stays; u[1] had withdrawn, u[5] was erased, u[0] was never in one
-	for _, f := range strings.Split(strings.TrimSpace(flows), "\n") {
+	for f := range strings.SplitSeq(strings.TrimSpace(flows), "\n") {
 		moved = append(moved, strings.TrimPrefix(f, "("+string(h.client)+","+string(a)+","))
 	}
 	wantMoved := []string{

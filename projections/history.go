@@ -318,7 +318,7 @@ func (m History) List(ctx context.Context, client id.Client, eventual bool, f Fi
 		if r.fits {
 			found = append(found, r.Entry)
 		}
-		if r.last && len(found) < limit && !(f.Newest && r.Ordinal == 0) {
+		if r.last && len(found) < limit && (!f.Newest || r.Ordinal != 0) {
 			more = &r.Ordinal
 		}
 	}
