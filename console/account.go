@@ -5,10 +5,31 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+
+	kindred "kindred/sdk/go"
 )
 
 func (p *page) account() error {
-	return p.show("account", "Account", "Account", nil)
+	sessions, _, err := collect(p.api.Members.ListSessions(p.r.Context(), kindred.ListSessionsParams{}), allOf)
+	if err != nil {
+		return err
+	}
+	return p.show("account", "Account", "Account", map[string]any{"Sessions": sessions})
+}
+
+func (p *page) endSession() error {
+	if err := p.api.Members.RevokeSession(p.r.Context(), p.r.PathValue("id")); err != nil {
+		return p.again(err, p.account)
+	}
+	return p.done(Path+"account", "ended")
+}
+
+// changePassword ends the member's other sessions; the one of this page goes on.
+func (p *page) changePassword() error {
+	if _, err := p.api.Members.ChangePassword(p.r.Context(), kindred.PasswordChange{Current: p.r.Form.Get("current"), New: p.r.Form.Get("new")}); err != nil {
+		return p.again(err, p.account)
+	}
+	return p.done(Path+"account", "changed")
 }
 
 // live passes the client's events on as they come, for the page that shows them.

@@ -240,7 +240,7 @@ var notices = map[string]string{
 	"paused": "Paused.", "running": "Running.", "cancelled": "Cancelled.", "revoked": "Revoked. It is out everywhere within a second.",
 	"tested": "A test delivery is on its way.", "redelivered": "It is sent again.", "recovered": "What was dropped is sent again.",
 	"rebuilding": "The read model is being rebuilt; the old one answers until then.", "granted": "Consent recorded.",
-	"withdrawn": "Consent withdrawn.", "retired": "Retired.", "ended": "The session has ended.", "imported": "Imported.",
+	"withdrawn": "Consent withdrawn.", "retired": "Retired.", "ended": "The session has ended.", "changed": "Your password is changed. Your other sessions have ended.", "imported": "Imported.",
 	"active": "Active again.", "left": "You are signed out.",
 }
 

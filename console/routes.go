@@ -65,6 +65,8 @@ func (s *Console) route() {
 	post("settings/projections/{name}/rebuild", (*page).rebuild)
 
 	get("account", (*page).account)
+	post("account/password", (*page).changePassword)
+	post("account/sessions/{id}/end", (*page).endSession)
 
 	s.mux.HandleFunc("GET "+Path+"static/", s.serveAsset)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -53,46 +51,25 @@ func zoneOf(r *http.Request) *time.Location {
 	return time.UTC
 }
 
-// identify finds who asks for the page, and calls the API with their token from now on.
+// identify finds who asks for the page, and calls the API with a token of theirs from now
+// on. The cookie holds the session's secret; a token lives for one page.
 func (p *page) identify() error {
 	c, err := p.r.Cookie(p.cookie())
 	if err != nil || c.Value == "" {
 		return errSignedOut
 	}
-	p.token = c.Value
-	if p.who, err = claimsOf(p.token); err != nil {
-		return err
-	}
-	if p.api, err = p.client(p.r, p.calls, p.token); err != nil {
-		return err
-	}
-	client, err := p.api.Client.Get(p.r.Context())
+	anybody, err := p.client(p.r, p.calls, "")
 	if err != nil {
 		return err
 	}
-	p.who.ClientName = client.Name
-	return nil
-}
-
-// claimsOf reads what a token says. The API verifies it with each call.
-func claimsOf(token string) (who identity, err error) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return who, errSignedOut
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	in, err := anybody.Authentication.GetSessionToken(p.r.Context(), kindred.SessionTokenRequest{Secret: c.Value})
 	if err != nil {
-		return who, errSignedOut
+		return err
 	}
-	var claims struct {
-		Subject  string `json:"sub"`
-		Audience string `json:"aud"`
-		Scope    string `json:"scope"`
-	}
-	if json.Unmarshal(payload, &claims) != nil {
-		return who, errSignedOut
-	}
-	return identity{Client: claims.Audience, Member: claims.Subject, Scopes: strings.Fields(claims.Scope)}, nil
+	p.token = in.Token
+	p.who = identity{Client: in.Client.ID, ClientName: in.Client.Name, Email: in.User.Email, Role: string(in.User.Role), Member: in.User.ID, Scopes: in.Scopes}
+	p.api, err = p.client(p.r, p.calls, p.token)
+	return err
 }
 
 // signIn leads to the form, and back to this page afterwards.
@@ -141,33 +118,53 @@ func (p *page) showSignIn() error {
 
 func (p *page) showSignUp() error { return p.show("sign-up", "", "Sign up", nil) }
 
-func (p *page) doSignIn() error {
-	in, err := p.api.Authentication.LogIn(p.r.Context(), kindred.TokenRequest{Email: new(p.form("email")), Password: p.r.Form.Get("password")})
+// openSession opens one with the e-mail address and the password that were typed.
+func (p *page) openSession() error {
+	opened, err := p.api.Authentication.CreateSession(p.r.Context(), kindred.TokenRequest{Email: new(p.form("email")), Password: p.r.Form.Get("password")})
 	if err != nil {
+		return err
+	}
+	p.setCookie(p.w, opened.Secret, opened.Session.ExpiresAt.Sub(p.Now()))
+	return nil
+}
+
+func (p *page) doSignIn() error {
+	if err := p.openSession(); err != nil {
 		if what := problemOf(err); what.Status == http.StatusUnauthorized {
 			p.refused = &Problem{Status: http.StatusUnauthorized, Title: "E-mail address or password is wrong", Detail: "Nothing was signed in. After several wrong tries there is a pause."}
 			return p.showSignIn()
 		}
 		return p.again(err, p.showSignIn)
 	}
-	p.setCookie(p.w, in.Token, time.Duration(in.ExpiresIn)*time.Second)
 	http.Redirect(p.w, p.r, within(p.r.Form.Get("to")), http.StatusSeeOther)
 	return nil
 }
 
 func (p *page) doSignUp() error {
-	up, err := p.api.Authentication.SignUp(p.r.Context(), kindred.SignupRequest{
+	if _, err := p.api.Authentication.SignUp(p.r.Context(), kindred.SignupRequest{
 		Email: p.form("email"), Password: p.r.Form.Get("password"), CompanyName: p.form("company_name"),
-	})
-	if err != nil {
+	}); err != nil {
 		return p.again(err, p.showSignUp)
 	}
-	p.setCookie(p.w, up.Token, time.Duration(up.ExpiresIn)*time.Second)
+	if err := p.openSession(); err != nil {
+		return p.again(err, p.showSignIn)
+	}
 	http.Redirect(p.w, p.r, Path+"first-steps", http.StatusSeeOther)
 	return nil
 }
 
 func (p *page) doSignOut() error {
+	sessions, _, err := collect(p.api.Members.ListSessions(p.r.Context(), kindred.ListSessionsParams{}), allOf)
+	if err != nil {
+		return err
+	}
+	for _, one := range sessions {
+		if one.Current {
+			if err := p.api.Members.RevokeSession(p.r.Context(), one.ID); err != nil {
+				return err
+			}
+		}
+	}
 	p.signOut()
 	http.Redirect(p.w, p.r, Path+"sign-in?done=left", http.StatusSeeOther)
 	return nil

@@ -119,7 +119,11 @@ func (p *page) importUsers() error {
 		if part.FormName() != "file" || part.FileName() == "" {
 			continue
 		}
-		begun, err := p.api.Users.ImportLater(p.r.Context(), part, kindred.ImportUsersParams{})
+		var options []kindred.Option
+		if strings.HasSuffix(strings.ToLower(part.FileName()), ".csv") {
+			options = append(options, kindred.WithCSV())
+		}
+		begun, err := p.api.Users.ImportLater(p.r.Context(), part, kindred.ImportUsersParams{}, options...)
 		if err != nil {
 			return p.again(err, p.users)
 		}

@@ -83,6 +83,24 @@ func (b browser) send(path string, fields ...string) webPage {
 	return b.do("POST", "/console/"+path, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
 }
 
+// upload chooses a file to import.
+func (b browser) upload(name, content string) webPage {
+	b.Helper()
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	part, err := w.CreateFormFile("file", name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := io.WriteString(part, content); err != nil {
+		b.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+	return b.do("POST", "/console/users/import", w.FormDataContentType(), &form)
+}
+
 // wantPage fails unless a page came, and holds all of these texts.
 func (b browser) wantPage(p webPage, path string, texts ...string) webPage {
 	b.Helper()
@@ -141,23 +159,20 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Errorf("%d, and what was typed is lost: %s", refused.Status, said(refused))
 	}
 
-	var file bytes.Buffer
-	upload := multipart.NewWriter(&file)
-	part, err := upload.CreateFormFile("file", "people.ndjson")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var lines strings.Builder
 	for i := range 60 {
-		fmt.Fprintf(part, `{"external_id":"p%d","traits":{"age":%d,"plan":%q}}`+"\n", i, 20+i%2*30+i%5, []string{"free", "pro"}[i%2])
+		fmt.Fprintf(&lines, `{"external_id":"p%d","traits":{"age":%d,"plan":%q}}`+"\n", i, 20+i%2*30+i%5, []string{"free", "pro"}[i%2])
 	}
-	if err := upload.Close(); err != nil {
-		t.Fatal(err)
-	}
-	imported := b.wantPage(b.do("POST", "/console/users/import", upload.FormDataContentType(), &file), "imports/")
+	imported := b.wantPage(b.upload("people.ndjson", lines.String()), "imports/")
 	eventually(t, "the import is done", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(imported.Path, "/console/")).HTML, "60 of 60 lines")
 	})
 	b.wantPage(b.open("users?find=p7"), "users", "p7")
+	table := b.wantPage(b.upload("people.csv", "external_id,plan,age\ncsv1,pro,31\ncsv2,free,\n"), "imports/")
+	eventually(t, "the CSV file is imported", func() bool {
+		return strings.Contains(b.open(strings.TrimPrefix(table.Path, "/console/")).HTML, ">completed<")
+	})
+	b.wantPage(b.open("users?find=csv1"), "users", "csv1", "31")
 	b.wantPage(b.open("users?find=nobody"), "users", "Nobody has the id")
 	eventually(t, "who is alike is shown", func() bool { return strings.Contains(b.open("users/"+user).HTML, "What each trait adds") })
 	b.wantPage(b.send("users/"+user, "traits", `{"age": 32, "city": "Lisbon"}`), "users/"+user, "Saved.", "Lisbon")
@@ -338,6 +353,44 @@ func TestTheConsoleShowsEachRoleWhatItMay(t *testing.T) {
 	}
 }
 
+// A session is ended from another browser, and by a change of the password.
+func TestTheConsoleStandsOnSessions(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	here, there := a.signIn(), a.signIn()
+	at := regexp.MustCompile(`/console/(account/sessions/ses_[0-9a-v]+/end)`)
+	ends := at.FindAllStringSubmatch(here.wantPage(here.open("account"), "account", "this one", a.Email).HTML, -1)
+	if len(ends) != 1 {
+		t.Fatalf("%d sessions can be ended, not the other one alone", len(ends))
+	}
+	here.wantPage(here.send(ends[0][1]), "account", "The session has ended.")
+	eventually(t, "the other browser is out", func() bool { return strings.HasPrefix(there.open("users").Path, "/console/sign-in") })
+
+	third := a.signIn()
+	if p := here.send("account/password", "current", "wrong", "new", a.Password+"2"); p.Status != http.StatusForbidden || !strings.HasPrefix(p.Path, "/console/account") {
+		t.Errorf("a wrong password answers %d at %s", p.Status, p.Path)
+	}
+	here.wantPage(here.send("account/password", "current", a.Password, "new", a.Password+"2"), "account", "Your password is changed.")
+	eventually(t, "the third browser is out", func() bool { return strings.HasPrefix(third.open("users").Path, "/console/sign-in") })
+	here.wantPage(here.open("users"), "users", "Users")
+	kept := here.jar()
+	here.wantPage(here.send("sign-out"), "sign-in", "You are signed out.")
+	stolen := a.browser()
+	stolen.client.Jar.SetCookies(stolen.root(), kept)
+	eventually(t, "a cookie that was stolen is worth nothing after signing out", func() bool { return strings.HasPrefix(stolen.open("users").Path, "/console/sign-in") })
+}
+
+func (b browser) root() *url.URL {
+	b.Helper()
+	at, err := url.Parse(b.s.URL + "/console/")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return at
+}
+
+func (b browser) jar() []*http.Cookie { return b.client.Jar.Cookies(b.root()) }
+
 func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -372,8 +425,7 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 		t.Errorf("%d: %s", p.Status, said(p))
 	}
 	if answered := s.send("GET", "/api/v1/users", nil, func(r *http.Request) {
-		at, _ := url.Parse(s.URL + "/console/")
-		for _, c := range b.client.Jar.Cookies(at) {
+		for _, c := range b.jar() {
 			r.AddCookie(c)
 		}
 	}); answered.Status != http.StatusUnauthorized {

@@ -136,7 +136,7 @@ type service struct {
 func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{fixture: newFixture(t), directory: &directory{sessions: map[[32]byte]SessionRecord{}}, metrics: prometheus.NewRegistry()}
-	s.now = s.clock.Now
+	s.now = s.Now
 	passwords := NewPasswords(rand.Reader, Cost{MemoryKiB: 64, Passes: 1}) // these tests are not about guessing passwords
 	hash, err := passwords.Hash(password)
 	if err != nil {
