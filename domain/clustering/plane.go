@@ -95,7 +95,7 @@ func dominant(m [][]float64) (vector []float64, value float64) {
 	random := splitmix.Source(planeSeed)
 	vector, next := make([]float64, len(m)), make([]float64, len(m))
 	for i := range vector {
-		vector[i] = random.Float64() - 0.5
+		vector[i] = float64(random.Float64()) - 0.5 // not fused: every processor rounds alike
 	}
 	for range planeSteps {
 		for i, row := range m {
