@@ -63,12 +63,11 @@ func (c *class) during(ctx context.Context, client string, h *semaphore.Holder, 
 // tolerated is how long anything may stand still before it can have to give way.
 const tolerated = time.Second
 
-// waits is a holder that end ends once it has lasted for too long.
+// waits is a holder that end ends once it has held its place for too long.
 func waits(most time.Duration, end func()) *semaphore.Holder {
-	began := time.Now() //nolint:forbidigo // how long a wait has lasted
-	return &semaphore.Holder{End: end, Slow: func() float64 {
-		if waited := time.Since(began); waited >= most {
-			return waited.Seconds()
+	return &semaphore.Holder{End: end, Slow: func(held time.Duration) float64 {
+		if held >= most {
+			return held.Seconds()
 		}
 		return 0
 	}}

@@ -62,6 +62,39 @@ func TestAFewWaitForAMoment(t *testing.T) {
 	})
 }
 
+func TestAReadThatHadToWaitForItsPlaceMayUseIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClass(1, 1)
+		c.toleratedFor = readTolerated
+		enter := func(client string) *place {
+			p := &place{class: c, client: client, end: func() {}}
+			if !p.enter(t.Context()) {
+				t.Fatalf("%s got no place", client)
+			}
+			return p
+		}
+		first := enter("a")
+		time.AfterFunc(waitForPlace*3/4, first.leave)
+		second := enter("b")
+		third, wait := &place{class: c, client: "c", end: func() {}}, make(chan bool)
+		go func() { wait <- third.enter(t.Context()) }()
+		time.Sleep(readTolerated * 3 / 4)
+		synctest.Wait()
+		if second.ended() {
+			t.Error("what it waited for its place counts as if it had held it")
+		}
+		time.Sleep(readTolerated)
+		if !second.ended() {
+			t.Error("a read that holds its place for long gives way to nobody")
+		}
+		second.leave()
+		if !<-wait {
+			t.Error("the third one got no place")
+		}
+	})
+}
+
 // hung takes what is written when it is told to.
 type hung struct {
 	http.ResponseWriter

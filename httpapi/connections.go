@@ -77,7 +77,7 @@ func (c *boundedConn) is(state http.ConnState) {
 }
 
 // slow implements [semaphore.Holder].Slow: an active connection is closed for nobody.
-func (c *boundedConn) slow() float64 {
+func (c *boundedConn) slow(time.Duration) float64 {
 	since := c.idle.Load()
 	if since == 0 {
 		return 0

@@ -48,7 +48,7 @@ func (m *meter) sum() time.Duration {
 // holder is who waits for the caller, until end is called: slow in seconds a
 // byte where less than slowRate comes.
 func (m *meter) holder(end func()) *semaphore.Holder {
-	return &semaphore.Holder{End: end, Slow: func() float64 {
+	return &semaphore.Holder{End: end, Slow: func(time.Duration) float64 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		waited := m.sum()

@@ -9,14 +9,16 @@ import (
 // Holder is one that holds a place for long, and can be made to give it up to
 // a client that holds fewer.
 type Holder struct {
-	// Slow says how little comes of what it does: of those that may be ended, the
-	// one with the highest is. Zero: it may not. From Idle on it does nothing, and
-	// gives way to any client. It calls nothing of the semaphore.
-	Slow func() float64
+	// Slow says how little comes of what it does, given how long it has held its
+	// place: of those that may be ended, the one with the highest is. Zero: it may
+	// not. From Idle on it does nothing, and gives way to any client. It calls
+	// nothing of the semaphore.
+	Slow func(held time.Duration) float64
 	// End has it give its place back soon. It is called once at most.
 	End func()
 
 	client string
+	since  time.Time // when it got its place: what it waited before is not its doing
 	ended  atomic.Bool
 }
 
@@ -51,6 +53,7 @@ func (s *Semaphore) Hold(ctx context.Context, client string, h *Holder) bool {
 	if s.holders == nil {
 		s.holders = map[*Holder]struct{}{}
 	}
+	h.since = time.Now() //nolint:forbidigo // how long a place is held
 	s.holders[h] = struct{}{}
 	return true
 }
@@ -77,11 +80,12 @@ func (s *Semaphore) slowest(client string) (slowest *Holder) {
 		return nil
 	}
 	var most float64
+	now := time.Now() //nolint:forbidigo // how long places have been held
 	for h := range s.holders {
 		if h.client == "" || h.Ended() || alone && h.client != client {
 			continue
 		}
-		slow := h.Slow()
+		slow := h.Slow(now.Sub(h.since))
 		if slow > most && (slow >= Idle || held == 0 || s.clients[h.client].held > held+1) {
 			slowest, most = h, slow
 		}

@@ -147,7 +147,7 @@ func TestOneClientHoldsItsPlacesAndLeavesTheOthers(t *testing.T) {
 
 // holder is one whose end gives its place back.
 func holder(s *semaphore.Semaphore, slow float64) *semaphore.Holder {
-	h := &semaphore.Holder{Slow: func() float64 { return slow }}
+	h := &semaphore.Holder{Slow: func(time.Duration) float64 { return slow }}
 	h.End = func() { s.Drop(h) }
 	return h
 }

@@ -252,7 +252,7 @@ func (t *Traveller) sweep(ctx context.Context) {
 // holder is what a state holds its place as: it gives way once nobody reads it.
 func (t *Traveller) holder(k *kept) *semaphore.Holder {
 	return &semaphore.Holder{
-		Slow: func() float64 {
+		Slow: func(time.Duration) float64 {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if !k.idle() {
