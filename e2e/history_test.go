@@ -258,9 +258,14 @@ func TestEveryTamperedExportIsFound(t *testing.T) {
 func tamper(t *testing.T, random *rand.Rand, export []byte) (what string, tampered []byte) {
 	t.Helper()
 	lines := strings.SplitAfter(strings.TrimSuffix(string(export), "\n"), "\n")
-	events := len(lines) - 1
-	i := random.IntN(events)
-	j := (i + 1 + random.IntN(events-1)) % events
+	var events []int // by line; heads stand between them, as often as they were signed
+	for i, line := range lines {
+		if strings.HasPrefix(line, `{"ordinal":`) {
+			events = append(events, i)
+		}
+	}
+	at := random.IntN(len(events))
+	i, j := events[at], events[(at+1+random.IntN(len(events)-1))%len(events)]
 	renumber := random.IntN(2) == 0
 	change := func(line string) string {
 		var e map[string]any
@@ -288,7 +293,7 @@ func tamper(t *testing.T, random *rand.Rand, export []byte) (what string, tamper
 		}
 		return rehashed(t, e, renumber && field != "hash")
 	}
-	switch choice := random.IntN(7); choice {
+	switch choice := random.IntN(9); choice {
 	case 0, 1:
 		what = "a change of"
 		lines[i] = change(lines[i])
@@ -304,6 +309,17 @@ func tamper(t *testing.T, random *rand.Rand, export []byte) (what string, tamper
 	case 5:
 		what = "two events that changed places"
 		lines[i], lines[j] = lines[j], lines[i]
+	case 6:
+		what, renumber = "a forged event in the line of a head", false
+		last := &lines[len(lines)-1]
+		*last = strings.TrimSuffix(*last, "}") + "," + lines[i][1:]
+	case 7:
+		what, renumber = "forged data beside what was recorded", false
+		lines[i] = [...]string{
+			strings.Replace(lines[i], `"data":`, `"data":"{}","data":`, 1),
+			strings.Replace(lines[i], `"data":`, `"data":"{}","Data":`, 1),
+			strings.TrimSuffix(lines[i], "\n") + lines[j],
+		}[random.IntN(3)]
 	default:
 		what = "a missing end"
 		lines = lines[:i+1]

@@ -127,6 +127,16 @@ class Tree:
             root = sha(b"\1", peak, root)
         return root
 
+FIELDS = {"head", "ordinal", "position", "id", "type", "version", "stream", "revision", "recorded_at", "actor",
+          "causation_id", "correlation_id", "data", "meta", "hash", "personal", "erased", "missing"}
+
+def once(pairs):
+    """An object whose names differ: of two that are alike, readers show one or the other."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a field that is there twice")
+    return fields
+
 UNREADABLE = ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error
 
 def main(jwks, export, *kept):
@@ -151,8 +161,10 @@ def verify(keys, lines, outside):
 
     for n, text in enumerate(lines, 1):
         try:
-            line = json.loads(text.decode())
+            line = json.loads(text.decode(), object_pairs_hook=once)
             last_is_head = "head" in line
+            if last_is_head and len(line) > 1 or line.keys() - FIELDS:
+                raise ValueError("fields that no such line has")
             if last_is_head:
                 head = open_head(keys, line["head"])
                 client = client or head["client"]

@@ -2,8 +2,13 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"kindred/domain/id"
@@ -18,10 +23,52 @@ func scan(text []byte) (line, error) {
 		return l, nil
 	}
 	l = line{}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&l)
-	return l, err
+	if err := checkNames(text); err != nil {
+		return l, err
+	}
+	return l, json.Unmarshal(text, &l)
+}
+
+// names are those of the fields of a line.
+var names = func() map[string]bool {
+	all := map[string]bool{"head": true}
+	for field := range reflect.TypeFor[Event]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		all[name] = true
+	}
+	return all
+}()
+
+// checkNames fails where a field of a line is unknown or there twice: readers
+// differ in which of two they show, and the decoder takes "Data" for "data".
+func checkNames(text []byte) error {
+	fields := json.NewDecoder(bytes.NewReader(text))
+	if first, err := fields.Token(); err != nil || first != json.Delim('{') {
+		return cmp.Or(err, errors.New("it is no JSON object"))
+	}
+	seen := map[string]bool{}
+	for fields.More() {
+		token, err := fields.Token()
+		if err != nil {
+			return err
+		}
+		name := token.(string) // where an object goes on, the decoder gives nothing else
+		switch {
+		case !names[name]:
+			return fmt.Errorf("it has a field %.40q, which is not of an event", name)
+		case seen[name]:
+			return fmt.Errorf("its field %q is there twice", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := fields.Decode(&value); err != nil {
+			return err
+		}
+	}
+	if seen["head"] && len(seen) > 1 {
+		return errors.New("it is a signed head and an event")
+	}
+	return nil
 }
 
 // scanFlat reads an object of strings and integers, each named once and known;
@@ -48,7 +95,7 @@ func scanFlat(text []byte, l *line) bool {
 			return false
 		}
 		if len(rest) == 0 {
-			return true
+			return l.Head == "" || seen&(seen-1) == 0 // a head stands alone
 		}
 		if rest[0] != ',' {
 			return false
