@@ -52,16 +52,21 @@ func recovered(all []arrival, want int, patience time.Duration) time.Duration {
 	return last
 }
 
-// overloadOf is a workload that is asked for at twice the rate that can be met.
+// overloadOf is a workload that is asked for at twice the rate that can be met, and
+// how many callers its peak is looked for with: appends that wait together share a
+// commit; of reads, more than have a place wait.
 var overloadOf = []struct {
 	name     string
 	workload func(*population) workload
-}{{"GET user", getUser}, {"POST users", createUser}}
+	callers  []int
+}{
+	{"GET user", getUser, []int{connections}},
+	{"POST users", createUser, []int{connections, 8 * connections}},
+}
 
-// peak is the best that a workload is met with, by few callers or by many:
-// appends that wait together share a commit.
-func (b *bench) peak(ctx context.Context, w workload) (best outcome, err error) {
-	for _, callers := range []int{connections, 8 * connections} {
+// peak is the best that a workload is met with.
+func (b *bench) peak(ctx context.Context, w workload, of []int) (best outcome, err error) {
+	for _, callers := range of {
 		got, err := requests(ctx, b.small.addr, w, b.pace(callers))
 		if err != nil {
 			return outcome{}, err
@@ -115,7 +120,7 @@ func measureOverload(ctx context.Context, b *bench) (figures []Figure, err error
 		var peaks, good, p99s, recoveries, wrong, driver, shares []float64
 		w := of.workload(b.small)
 		for round := range b.o.rounds {
-			peak, err := b.peak(ctx, w)
+			peak, err := b.peak(ctx, w, of.callers)
 			if err != nil {
 				return figures, err
 			}
@@ -186,7 +191,7 @@ func measureGreedy(ctx context.Context, b *bench) (figures []Figure, err error) 
 	for _, o := range overloadOf {
 		var alone, beside, refused []float64
 		for round := range b.o.rounds {
-			peak, err := b.peak(ctx, o.workload(b.small))
+			peak, err := b.peak(ctx, o.workload(b.small), o.callers)
 			if err != nil {
 				return figures, err
 			}
