@@ -18,7 +18,7 @@ import (
 var rules = map[string][]string{
 	"domain/id":            {},
 	"domain/fault":         {},
-	"domain/traits":        {},
+	"domain/traits":        {"domain/splitmix"},
 	"domain/splitmix":      {},
 	"semaphore":            {},
 	"backoff":              {},

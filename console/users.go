@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -236,19 +237,27 @@ func explained(matches []kindred.ComputedMatch) (all []alike) {
 		for i, t := range terms {
 			switch {
 			case i < 5:
-				one.Terms = append(one.Terms, chart.Part{Name: t.Trait, Value: t.Contribution})
+				one.Terms = append(one.Terms, chart.Part{Name: termName(t), Value: t.Contribution})
 			case i == 5:
 				one.Terms = append(one.Terms, chart.Part{Name: "others", Value: t.Contribution})
 			default:
 				one.Terms[5].Value += t.Contribution
 			}
-			if t.Similarity < .2 && t.Weight > 0 && len(one.Apart) < 3 {
+			if !t.Missing && t.Similarity < .2 && t.Weight > 0 && len(one.Apart) < 3 {
 				one.Apart = append(one.Apart, t.Trait)
 			}
 		}
 		all = append(all, one)
 	}
 	return all
+}
+
+// termName says of a trait that one of the two lacks what is taken instead.
+func termName(t kindred.Term) string {
+	if t.Missing {
+		return fmt.Sprintf("%s (missing, taken as %.2f)", t.Trait, t.Similarity)
+	}
+	return t.Trait
 }
 
 func (p *page) changeUser() error {

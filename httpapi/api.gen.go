@@ -1997,7 +1997,7 @@ type ClusteringRunList struct {
 
 // ComputedMatch A match that was just computed. Score, percentile and explanation are for those with the scope read.
 type ComputedMatch struct {
-	// Explanation The contributions add up to the score.
+	// Explanation The contributions add up to the score. What is missing from one of the two comes last.
 	Explanation []Term `json:"explanation"`
 
 	// ExternalID The matched user's.
@@ -2934,7 +2934,7 @@ type Match struct {
 	// Example: 2026-01-31T12:00:00.123456Z
 	ComputedAt Timestamp `json:"computed_at"`
 
-	// Explanation The contributions add up to the score.
+	// Explanation The contributions add up to the score. What is missing from one of the two comes last.
 	Explanation []Term `json:"explanation"`
 
 	// ExternalID The matched user's.
@@ -3820,6 +3820,9 @@ type SweepState string
 type Term struct {
 	// Contribution What it adds to the score.
 	Contribution float64 `json:"contribution"`
+
+	// Missing One of the two has not said it, or neither has. The similarity is then what two random users of yours have who both say it.
+	Missing bool `json:"missing"`
 
 	// Similarity How alike the two are in it.
 	Similarity float64 `json:"similarity"`

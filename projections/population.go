@@ -292,7 +292,7 @@ func (p *Populations) build(ctx context.Context, client id.Client, recorded reco
 func (p *Populations) learn(ctx context.Context, client id.Client, recorded recordedSchema) (recordedSchema, int, error) {
 	for range maxSchemaRaces {
 		before, ok := recorded.schema()
-		if ok {
+		if ok && before.Edition == traits.Edition {
 			changed, err := p.Users.countChanged(ctx, client, recorded.learntAt, recorded.users/retrainShare+1)
 			if err != nil || changed*retrainShare <= recorded.users {
 				return recorded, changed, err

@@ -609,7 +609,7 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 		}
 		return lines
 	}
-	want := []string{"bob 0.75 75 [{age 1 0.75 0.75}]", "eve 0.5 50 [{age 1 0.5 0.5}]"}
+	want := []string{"bob 0.75 75 [{age 1 0.75 0.75 false}]", "eve 0.5 50 [{age 1 0.5 0.5 false}]"}
 	if diff := cmp.Diff(want, list(ada, everything())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

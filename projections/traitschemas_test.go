@@ -196,3 +196,39 @@ func TestWhatTheUsersSayStillIsNotRecordedAgain(t *testing.T) {
 		t.Errorf("version %d follows %d where all ages have changed", s.Version, version)
 	}
 }
+
+// What a release before learnt lacks what comparisons need now: it is learnt anew, so
+// that matches told before are compared by the schema of today and none is told again.
+func TestASchemaOfAnOlderEditionIsLearntAnewOnce(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 30)
+	version := c.schema().Version
+	stream := "traitschema-" + string(c.acme)
+	history, _, err := c.log.Load(t.Context(), eventstore.Stream(stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := c.log.Open(t.Context(), history[version-1], "schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema traits.Schema
+	if err := json.Unmarshal(document, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if schema.Edition != traits.Edition || schema.Traits[0].Expected <= 0 || schema.Traits[0].Expected >= 1 {
+		t.Fatalf("%+v", schema)
+	}
+	schema.Edition = 0
+	for i := range schema.Traits {
+		schema.Traits[i].Expected = 0
+	}
+	older := must[[]byte](t)(json.Marshal(schema))
+	c.record(c.acme, stream, event.TraitSchemaInferred{Client: c.acme, Users: 30, Schema: event.Private(older)})
+	for range 2 { // of two processes that begin after that
+		later := must[projections.TraitSchema](t)(c.fixture.populations().Schema(t.Context(), c.acme))
+		if later.Version != version+2 {
+			t.Errorf("version %d follows %d and one of an older edition", later.Version, version)
+		}
+	}
+}

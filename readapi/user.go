@@ -133,5 +133,5 @@ func matchBody(m projections.Match) httpapi.Match {
 }
 
 func termBody(t event.Term) httpapi.Term {
-	return httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution}
+	return httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution, Missing: t.Missing}
 }

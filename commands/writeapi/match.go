@@ -77,7 +77,7 @@ func (a *API) computed(ctx context.Context, client id.Client, matches []event.Ma
 func terms(explanation []event.Term) []httpapi.Term {
 	out := make([]httpapi.Term, len(explanation))
 	for i, t := range explanation {
-		out[i] = httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution}
+		out[i] = httpapi.Term{Trait: t.Trait, Weight: t.Weight, Similarity: t.Similarity, Contribution: t.Contribution, Missing: t.Missing}
 	}
 	return out
 }

@@ -84,7 +84,7 @@ func samples() []Event {
 		EndUserErased{User: user},
 		MatchComputed{
 			User: user, MatchedUser: "usr_0000000000000000000000000g", Score: 0.87654321, Percentile: 99.5, Coverage: 0.75, Remaining: 3, Layer: layer, Schema: 7,
-			Explanation: []Term{{Trait: "city", Weight: 2, Similarity: 0.5, Contribution: 0.25}},
+			Explanation: []Term{{Trait: "city", Weight: 2, Similarity: 0.5, Contribution: 0.25}, {Trait: "plan", Weight: 1, Similarity: 0.43, Contribution: 0.62654321, Missing: true}},
 		},
 		ConsentLayerDefined{Layer: layer, Name: "Research", TraitPaths: []string{"city", "a.b"}},
 		ConsentLayerChanged{Layer: layer, Name: "Research", TraitPaths: []string{"city"}},

@@ -29,6 +29,7 @@ type Term struct {
 	Weight       float64 `json:"weight"`
 	Similarity   float64 `json:"similarity"`
 	Contribution float64 `json:"contribution"`
+	Missing      bool    `json:"missing,omitempty"` // from one of the two, or both: the similarity is the expected one
 }
 
 // Rounded is the comparison as it is recorded, where it outlives those who
@@ -52,7 +53,15 @@ func (e MatchComputed) Rounded() MatchComputed {
 			explanation[i].Contribution = e.Score * t.Weight / sum
 		}
 	}
-	slices.SortStableFunc(explanation, func(a, b Term) int { return cmp.Compare(b.Contribution, a.Contribution) })
+	slices.SortStableFunc(explanation, func(a, b Term) int {
+		switch {
+		case a.Missing == b.Missing:
+			return cmp.Compare(b.Contribution, a.Contribution)
+		case a.Missing:
+			return 1
+		}
+		return -1
+	})
 	e.Explanation = explanation
 	return e
 }
@@ -80,5 +89,7 @@ func (MatchComputed) Example(ids *id.Source) Public {
 }
 
 var matchEvents = []definition{
-	define[MatchComputed]("match.computed", 2), // version 1 did not say which schema,
+	// Version 1 did not say which schema; to version 2 a trait that one of the two had
+	// not said did not count.
+	define[MatchComputed]("match.computed", 3),
 }

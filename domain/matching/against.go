@@ -36,24 +36,9 @@ func (g *Group) Against(one int, others []int, scores []float64) {
 		return
 	}
 	v, a := p.view(g.permit), g.rows[one]
-	var (
-		pattern uint32 // that the next two are for; 0 is nobody's
-		shared  float64
-		match   bool
-	)
 	for i, other := range others {
-		if !g.there(other) {
-			continue
-		}
-		b := g.rows[other]
-		if p.patterns[b] != pattern {
-			var either float64
-			pattern = p.patterns[b]
-			shared, either = v.weights(p.patterns[a], pattern)
-			match = covers(shared, either)
-		}
-		if match {
-			scores[i] = v.score(a, b, shared)
+		if g.there(other) {
+			scores[i], _ = v.score(a, g.rows[other])
 		}
 	}
 }

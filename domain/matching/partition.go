@@ -118,8 +118,8 @@ func (p *Population) train(sample []string, n int) {
 }
 
 // likeness is how alike the values of two classes are, by trait, class and
-// class, times the trait's share of all weights. Users who both lack a trait
-// are put together; what is missing is neither like nor unlike what is there.
+// class, times the trait's share of all weights. What is missing is as like what is
+// there as a score takes it to be; users who both lack a trait are put together.
 func (p *Population) likeness() [][]float32 {
 	var total float64
 	for _, t := range p.traits {
@@ -128,17 +128,17 @@ func (p *Population) likeness() [][]float32 {
 	var table [][]float32
 	var alike [anchorRows]int64
 	for _, t := range p.traits {
-		share := float32(t.Weight / total)
+		share, expected := float32(t.Weight/total), float32(t.Expected)
 		for class := range classCount {
 			row := make([]float32, classCount)
 			switch class {
 			case missing:
 				for i := range row {
-					row[i] = share / 2
+					row[i] = share * expected
 				}
 				row[missing] = share
 			default:
-				row[missing] = share / 2
+				row[missing] = share * expected
 				if class == unlike {
 					break
 				}

@@ -6,24 +6,15 @@ import (
 	"kindred/domain/traits"
 )
 
-const (
-	earthKm = 6371.0088 // mean radius (IUGG)
-	decayKm = 1000      // the distance at which similarity has fallen to 1/e
-)
-
-// places is a point on Earth: similarity exp(-km/1000), by the great circle
-// (haversine formula).
+// places is a point on Earth.
 //
 // A scan looks the square of the chord up in a table of similarities, whose
 // classes are narrow near 0: 64 to each doubling.
 type places struct {
-	at    []point
+	at    []traits.Point
 	chord []unit
 	table []int64
 }
-
-// point is in radians.
-type point struct{ lat, lon, cosLat float64 }
 
 // unit is a point on the unit sphere.
 type unit struct{ x, y, z float32 }
@@ -51,41 +42,32 @@ func newPlaces() *places {
 		if chord > 2 {
 			break // beyond the antipode: nowhere
 		}
-		c.table[i] = int64(math.Ceil(one * nearness(2*math.Asin(chord/2))))
+		c.table[i] = int64(math.Ceil(one * traits.NearnessAt(2*math.Asin(chord/2))))
 	}
 	return c
 }
 
-// nearness is the similarity at an angle in radians.
-func nearness(angle float64) float64 { return math.Exp(-angle * earthKm / decayKm) }
-
 func (c *places) grow(n int) {
-	c.at = grown(c.at, n, point{})
+	c.at = grown(c.at, n, traits.Point{})
 	c.chord = grown(c.chord, n, nowhere())
 }
 
 func (c *places) copy(from, to int) { c.at[to], c.chord[to] = c.at[from], c.chord[from] }
 
 func (c *places) reorder(order []int) {
-	c.at = reordered(c.at, order, point{})
+	c.at = reordered(c.at, order, traits.Point{})
 	c.chord = reordered(c.chord, order, nowhere())
 }
 
 func (c *places) put(row int, v traits.Value) {
-	lat, lon := v.Number*math.Pi/180, v.Lon*math.Pi/180
-	cos := math.Cos(lat)
-	c.at[row] = point{lat, lon, cos}
-	c.chord[row] = unit{float32(cos * math.Cos(lon)), float32(cos * math.Sin(lon)), float32(math.Sin(lat))}
+	c.at[row] = v.Point()
+	x, y, z := c.at[row].Unit()
+	c.chord[row] = unit{float32(x), float32(y), float32(z)}
 }
 
 func (c *places) clear(row int) { c.chord[row] = nowhere() }
 
-func (c *places) similarity(a, b int) float64 {
-	x, y := c.at[a], c.at[b]
-	north, east := math.Sin((x.lat-y.lat)/2), math.Sin((x.lon-y.lon)/2)
-	h := north*north + x.cosLat*y.cosLat*(east*east)
-	return nearness(2 * math.Asin(math.Sqrt(min(1, h))))
-}
+func (c *places) similarity(a, b int) float64 { return c.at[a].Nearness(c.at[b]) }
 
 func (c *places) bytes() int { return 36 * len(c.at) }
 

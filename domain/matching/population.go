@@ -1,9 +1,11 @@
 // Package matching finds the users of one client that are most like a given
 // one, and says why: every score is the sum of the terms that come with it.
 //
-// The score is the weighted similarity of Gower (1971): for each trait that
-// both users have a similarity in 0..1, and of those the weighted mean. It is
-// symmetric, lies in 0..1, and is 1 between a user and itself.
+// The score is the weighted similarity of Gower (1971): for each trait a
+// similarity in 0..1, and of those the weighted mean. A trait that one of the two
+// has not said, or neither has, counts as alike as two random users are: else who
+// says little would be like everybody. It is symmetric, lies in 0..1, and is 1
+// between a user who says everything and itself. Who shares no trait is no match.
 //
 // A [Population] first bounds every user's score from above in whole numbers,
 // column by column, and then scores the few that can still be among the best in
@@ -18,10 +20,6 @@ import (
 
 	"kindred/domain/traits"
 )
-
-// MinCoverage is the least share of their joint weight that two users must
-// have in common to be a match.
-const MinCoverage = 0.3
 
 // LeastScore is the least score of a match: a score is told with four decimals,
 // and one that would be told as 0 says that two users have nothing in common.

@@ -26,7 +26,7 @@ func TestPairExplainsItsScore(t *testing.T) {
 		{Path: "flag", Type: traits.TypeBool, Weight: 1},
 		{Path: "home", Type: traits.TypeGeo, Weight: 1},
 		{Path: "joined", Type: traits.TypeDate, Weight: 1, Numbers: traits.Numbers{P1: 20000, P99: 20100}},
-		{Path: "plan", Type: traits.TypeCategory, Weight: 4},
+		{Path: "plan", Type: traits.TypeCategory, Weight: 4, Expected: 0.3},
 		{Path: "same", Type: traits.TypeNumber, Weight: 1, Numbers: traits.Numbers{P1: 3, P99: 3}},
 		{Path: "secret", Type: traits.TypeBool, Weight: 1, Sensitive: true},
 		{Path: "tags", Type: traits.TypeSet, Weight: 2},
@@ -42,9 +42,10 @@ func TestPairExplainsItsScore(t *testing.T) {
 	}
 	geo := math.Exp(-6371.0088 * math.Pi / 20 / 1000)
 	want := Match{
-		User: "b", Score: (2*0.75 + 0 + geo + 0.75 + 2*0.5) / 7, Coverage: 7.0 / 11,
+		User: "b", Score: (2*0.75 + 0 + geo + 0.75 + 2*0.5 + 4*0.3) / 11, Coverage: 7.0 / 11,
 		Terms: []Term{
-			{"age", 2, 0.75, 1.5 / 7}, {"tags", 2, 0.5, 1.0 / 7}, {"joined", 1, 0.75, 0.75 / 7}, {"home", 1, geo, geo / 7}, {"flag", 1, 0, 0},
+			{"age", 2, 0.75, 1.5 / 11, false}, {"tags", 2, 0.5, 1.0 / 11, false}, {"joined", 1, 0.75, 0.75 / 11, false},
+			{"home", 1, geo, geo / 11, false}, {"flag", 1, 0, 0, false}, {"plan", 4, 0.3, 1.2 / 11, true},
 		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-12)); diff != "" {
@@ -58,21 +59,116 @@ func TestPairExplainsItsScore(t *testing.T) {
 	}
 }
 
-func TestCoverageBelowThreeTenthsIsNoMatch(t *testing.T) {
+func TestWhatIsMissingCountsAsItsExpectedSimilarity(t *testing.T) {
 	s := traits.Schema{Traits: []traits.Trait{
-		{Path: "a", Type: traits.TypeBool, Weight: 3}, {Path: "b", Type: traits.TypeBool, Weight: 7}, {Path: "c", Type: traits.TypeBool, Weight: 0.01},
+		{Path: "a", Type: traits.TypeBool, Weight: 1, Expected: 0.5}, {Path: "b", Type: traits.TypeBool, Weight: 9, Expected: 0.4},
 	}}
 	p := populate(s, []person{
-		{"short", flat(t, `{"a":true}`)}, {"ten", flat(t, `{"a":true,"b":true}`)}, {"more", flat(t, `{"a":true,"b":true,"c":true}`)},
+		{"little", flat(t, `{"a":true}`)}, {"all", flat(t, `{"a":true,"b":true}`)}, {"twin", flat(t, `{"a":true,"b":true}`)},
+		{"other", flat(t, `{"b":true}`)}, {"nothing", flat(t, `{}`)},
 	})
-	if m, ok, _ := p.Pair("short", "ten", nil); !ok || m.Coverage != 0.3 || m.Score != 1 {
-		t.Errorf("exactly three tenths: %+v, %v", m, ok)
+	for _, c := range []struct {
+		one, two        string
+		score, coverage float64
+	}{
+		{"little", "all", (1 + 9*0.4) / 10, 0.1}, // a tenth of the weight in common is enough
+		{"all", "twin", 1, 1},
+		{"all", "other", (0.5 + 9) / 10, 0.9},
+	} {
+		m, ok, _ := p.Pair(c.one, c.two, nil)
+		if !ok || math.Abs(m.Score-c.score) > 1e-12 || math.Abs(m.Coverage-c.coverage) > 1e-12 {
+			t.Errorf("%s and %s: %+v, %v", c.one, c.two, m, ok)
+		}
 	}
-	if _, ok, _ := p.Pair("short", "more", nil); ok {
-		t.Error("below three tenths")
+	for _, two := range []string{"other", "nothing"} {
+		if m, ok, _ := p.Pair("little", two, nil); ok {
+			t.Errorf("no shared trait is no match: %+v", m)
+		}
 	}
-	if top, _ := p.Top(Query{User: "short", Limit: 9}); len(top) != 1 || top[0].User != "ten" {
+	if top, _ := p.Top(Query{User: "all", Limit: 9}); len(top) != 3 || top[0].User != "twin" || top[1].User != "other" || top[2].User != "little" {
 		t.Errorf("got %+v", top)
+	}
+	if top, _ := p.Top(Query{User: "little", Limit: 9}); len(top) != 2 {
+		t.Errorf("who says little is compared with all who say the same: %+v", top)
+	}
+}
+
+// In a world where half say little, those are not everybody's best match.
+func TestWhoSaysLittleIsNotEverybodysMatch(t *testing.T) {
+	random := rand.New(rand.NewPCG(10, 10))
+	const all = 1500
+	people := make([]person, all)
+	for i := range people { // how much is said differs from one to the next
+		people[i] = person{fmt.Sprintf("usr_%05d", i), flat(t, document(random, random.Float64()*0.95))}
+	}
+	p := populate(learn(people, nil), people)
+	shown := make([]int, 0, all)
+	times := make(map[string]int)
+	said := 0
+	for _, someone := range people {
+		top, err := p.Top(Query{User: someone.id, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range top {
+			times[m.User]++
+		}
+		if len(someone.flat.Values) > 0 {
+			said++
+		}
+	}
+	never := 0
+	for _, someone := range people {
+		shown = append(shown, times[someone.id])
+		if times[someone.id] == 0 && len(someone.flat.Values) > 0 {
+			never++
+		}
+	}
+	if g := gini(shown); g > 0.6 {
+		t.Errorf("the Gini coefficient of being shown is %.2f", g)
+	}
+	if never*5 > said {
+		t.Errorf("%d of %d are never shown", never, said)
+	}
+	t.Logf("gini %.2f, never shown %d of %d", gini(shown), never, said)
+}
+
+// gini is 0 where all are equal and 1 where one has everything.
+func gini(counts []int) float64 {
+	slices.Sort(counts)
+	var sum, ranked float64
+	for i, n := range counts {
+		sum += float64(n)
+		ranked += float64(n) * float64(i+1)
+	}
+	n := float64(len(counts))
+	return 2*ranked/(n*sum) - (n+1)/n
+}
+
+func TestAmongEqualsNobodyIsAlwaysTheFirst(t *testing.T) {
+	people := make([]person, 400)
+	for i := range people {
+		people[i] = person{fmt.Sprintf("usr_%05d", i), flat(t, `{"a":true}`)}
+	}
+	p := populate(traits.Schema{Traits: []traits.Trait{{Path: "a", Type: traits.TypeBool, Weight: 1}}}, people)
+	times := make(map[string]int)
+	for _, someone := range people {
+		top, _ := p.Top(Query{User: someone.id, Limit: 10})
+		again, _ := p.Top(Query{User: someone.id, Limit: 10})
+		if !cmp.Equal(top, again) {
+			t.Fatal("the same question has two answers")
+		}
+		for _, m := range top {
+			times[m.User]++
+		}
+	}
+	lowest, highest := 0, 0
+	for i := range 40 {
+		lowest += times[people[i].id]
+		highest += times[people[len(people)-1-i].id]
+	}
+	if lowest*2 > highest*3 || highest*2 > lowest*3 || len(times) < 390 {
+		t.Errorf("the lowest tenth of ids is shown %d times, the highest %d, %d users at all", lowest, highest, len(times))
 	}
 }
 
@@ -108,7 +204,7 @@ func TestScoresAreSymmetricAndOneForOneself(t *testing.T) {
 		if okAB != okBA || ab.Score != ba.Score || ab.Coverage != ba.Coverage || ab.Score < 0 || ab.Score > 1 {
 			t.Fatalf("%s %s: %+v and %+v", a, b, ab, ba)
 		}
-		if own, ok, _ := p.Pair(a, a, nil); ok && own.Score != 1 {
+		if own, ok, _ := p.Pair(a, a, nil); ok && own.Score != 1 && own.Coverage == 1 && !own.Terms[len(own.Terms)-1].Missing {
 			t.Fatalf("%s with itself: %v", a, own.Score)
 		}
 	}
@@ -154,7 +250,7 @@ func TestDistributionIsThatOfThePopulation(t *testing.T) {
 	s := learn(people, nil)
 	p := populate(s, people)
 	d := p.Distribution(42, nil)
-	if len(d.scores) != Pairs {
+	if len(d.scores) != traits.Pairs {
 		t.Fatalf("%d pairs", len(d.scores))
 	}
 	random.Shuffle(len(people), func(i, j int) { people[i], people[j] = people[j], people[i] })

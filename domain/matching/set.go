@@ -48,6 +48,10 @@ func hashOf(text string) uint64 {
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 1099511628211
 	}
+	return mix(h)
+}
+
+func mix(h uint64) uint64 {
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
@@ -96,24 +100,7 @@ func (c *sets) bit(member uint64) uint64 {
 
 func (c *sets) bytes() int { return 8*c.held + 33*len(c.members) }
 
-func (c *sets) similarity(a, b int) float64 {
-	x, y := c.members[a], c.members[b]
-	if len(x)+len(y) == 0 {
-		return 1
-	}
-	common := 0
-	for i, j := 0, 0; i < len(x) && j < len(y); {
-		switch {
-		case x[i] < y[j]:
-			i++
-		case x[i] > y[j]:
-			j++
-		default:
-			common, i, j = common+1, i+1, j+1
-		}
-	}
-	return float64(common) / float64(len(x)+len(y)-common)
-}
+func (c *sets) similarity(a, b int) float64 { return traits.Jaccard(c.members[a], c.members[b]) }
 
 func (c *sets) bounds(row int, weight int64) func(int, []int64) {
 	signature := c.signatures[row]

@@ -16,8 +16,8 @@ type Query struct {
 	Keep     func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
 }
 
-// Top returns the best matches, by score and then by user id. The user itself
-// is never among them. The error is [ErrUnknownUser].
+// Top returns the best matches, by score and then by a hash of the pair, so that
+// nobody is always the first of equals. The user itself is never among them. The error is [ErrUnknownUser].
 func (p *Population) Top(q Query) ([]Match, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -38,6 +38,7 @@ func (p *Population) Top(q Query) ([]Match, error) {
 type ranked struct {
 	row   int
 	score float64
+	lot   uint64 // between rows of one score
 }
 
 const (
@@ -53,8 +54,9 @@ type search struct {
 	view
 	query   Query
 	row     int
+	own     uint64 // hash of the user's id
 	columns []func(int, []int64)
-	factor  []float64
+	rest    []float64
 	floor   float64
 	best    []ranked
 	block   [blockRows]int64
@@ -62,7 +64,8 @@ type search struct {
 
 func (v view) search(row int, q Query) *search {
 	s := &search{view: v, query: q, row: row, floor: max(q.MinScore, LeastScore) - slack}
-	s.columns, s.factor = v.prepare(row)
+	s.columns, s.rest = v.prepare(row)
+	s.own = hashOf(v.users[row])
 	s.best = make([]ranked, 0, min(q.Limit, len(v.rows))+1)
 	return s
 }
@@ -113,8 +116,8 @@ func (s *search) over(from, n int) {
 	}
 	patterns := s.patterns[from : from+n]
 	for i, sum := range sums {
-		// Where a pattern cannot match, the factor and so the bound is NaN.
-		if float64(sum)*s.factor[patterns[i]] >= s.floor && from+i != s.row {
+		// Where a pattern cannot match, the rest and so the bound is NaN.
+		if float64(sum)*(1.0/(weightUnits*one))+s.rest[patterns[i]] >= s.floor && from+i != s.row {
 			s.consider(from + i)
 		}
 	}
@@ -125,16 +128,13 @@ func (s *search) consider(row int) {
 	if s.query.Keep != nil && !s.query.Keep(s.users[row]) {
 		return
 	}
-	shared, either := s.weights(s.patterns[s.row], s.patterns[row])
-	if !covers(shared, either) {
+	score, match := s.score(s.row, row)
+	if !match || score < s.query.MinScore {
 		return
 	}
-	r := ranked{row, s.score(s.row, row, shared)}
-	if r.score == 0 || r.score < s.query.MinScore {
-		return
-	}
+	r := ranked{row, score, mix(s.own + hashOf(s.users[row]))}
 	at, _ := slices.BinarySearchFunc(s.best, r, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), strings.Compare(s.users[a.row], s.users[b.row]))
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.lot, b.lot), strings.Compare(s.users[a.row], s.users[b.row]))
 	})
 	if at == s.query.Limit {
 		return
@@ -147,41 +147,41 @@ func (s *search) consider(row int) {
 }
 
 // prepare returns a summing function for each trait that row has and may use
-// and, by pattern, what turns a sum into a bound: NaN where there is no match.
-func (v view) prepare(row int) (columns []func(int, []int64), factor []float64) {
+// and, by pattern, what the traits that are missing add: NaN where there is no match.
+func (v view) prepare(row int) (columns []func(int, []int64), rest []float64) {
 	own := v.presences.keys[v.patterns[row]]
-	weigh := v.scale()
-	total := weigh.sum(own)
+	var all float64
 	for _, i := range v.allowed {
+		t := v.traits[i]
+		all += t.Weight * t.Expected
 		if own.has(i) {
-			t := v.traits[i]
-			columns = append(columns, t.values.bounds(row, int64(math.Ceil(t.Weight/total*weightUnits))))
+			columns = append(columns, t.values.bounds(row, int64(math.Ceil(t.Weight/v.total*weightUnits))))
 		}
 	}
-	factor = make([]float64, len(v.presences.keys))
+	expect := v.expected()
+	rest = make([]float64, len(v.presences.keys))
 	for pattern, has := range v.presences.keys {
-		var both, either presence
-		for word := range own {
-			both[word], either[word] = own[word]&has[word], own[word]|has[word]
-		}
-		shared := weigh.sum(both)
-		factor[pattern] = math.NaN()
-		if shared > 0 && shared/weigh.sum(either) >= MinCoverage-slack {
-			factor[pattern] = total / (shared * weightUnits * one)
+		rest[pattern] = math.NaN()
+		if v.share(v.patterns[row], uint32(pattern)) { //nolint:gosec // G115: patterns are numbered by uint32
+			for word := range has {
+				has[word] &= own[word]
+			}
+			rest[pattern] = (all - expect.sum(has)) / v.total
 		}
 	}
-	return columns, factor
+	return columns, rest
 }
 
-// scale weighs traits eight at a time: there can be as many patterns as users,
-// and one branch for each of their traits would cost more than the scan. It
-// adds up in another order than the exact score, which differs within slack.
+// scale adds up what is expected of traits, eight at a time: there can be as many
+// patterns as users, and one branch for each of their traits would cost more than
+// the scan. It adds up in another order than the exact score, which differs within
+// slack.
 type scale [][256]float64
 
-func (v view) scale() scale {
+func (v view) expected() scale {
 	s := make(scale, (len(v.traits)+7)/8)
 	for _, i := range v.allowed {
-		s[i/8][1<<(i%8)] = v.traits[i].Weight
+		s[i/8][1<<(i%8)] = v.traits[i].Weight * v.traits[i].Expected
 	}
 	for group := range s {
 		for eight := 1; eight < 256; eight++ {

@@ -2,7 +2,10 @@
 // library can change: the same seed gives the same numbers for ever.
 package splitmix
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // Source is the generator of Steele, Lea and Flood, "Fast splittable
 // pseudorandom number generators" (2014); its value is the seed.
@@ -25,3 +28,27 @@ func (s *Source) IntN(n int) int {
 
 // Float64 returns a number in [0, 1).
 func (s *Source) Float64() float64 { return float64(s.Uint64()>>11) / (1 << 53) }
+
+// Pairs draws pairs of different numbers below n, so many of them, or yields every
+// pair once where there are no more.
+func Pairs(n, most int, seed uint64) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		if n*(n-1)/2 <= most {
+			for a := range n {
+				for b := range a {
+					if !yield(a, b) {
+						return
+					}
+				}
+			}
+			return
+		}
+		random := Source(seed)
+		for range most {
+			a := random.IntN(n)
+			if !yield(a, (a+1+random.IntN(n-1))%n) {
+				return
+			}
+		}
+	}
+}

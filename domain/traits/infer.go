@@ -67,7 +67,7 @@ func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override) 
 		return cmp.Or(cmp.Compare(len(columns[b]), len(columns[a])), strings.Compare(a, b))
 	})
 	kept := paths[:min(len(paths), MaxPaths)]
-	s := Schema{Sampled: sampled, Traits: []Trait{}, Skipped: len(paths) - len(kept)}
+	s := Schema{Edition: Edition, Sampled: sampled, Traits: []Trait{}, Skipped: len(paths) - len(kept)}
 	for _, path := range slices.Sorted(slices.Values(kept)) {
 		s.Traits = append(s.Traits, describe(path, columns[path], overrides))
 	}
@@ -146,6 +146,7 @@ func describe(path string, values []Value, overrides map[string]Override) Trait 
 	case TypeSet:
 		t.Levels, t.Distinct = t.count(values, SetLevels)
 	}
+	t.Expected = t.expect(values)
 	return t
 }
 

@@ -33,7 +33,12 @@ type Schema struct {
 	Sampled int     `json:"sampled"` // users that it was learnt from
 	Traits  []Trait `json:"traits"`  // sorted by path
 	Skipped int     `json:"skipped"` // paths beyond MaxPaths, the rarest
+	Edition int     `json:"edition,omitempty"`
 }
+
+// Edition is the form of what is learnt now. A schema of an older one lacks
+// something that comparisons need, and is learnt anew.
+const Edition = 1 // since what is to be expected of two users is learnt
 
 // Trait is one path of a schema.
 type Trait struct {
@@ -48,6 +53,7 @@ type Trait struct {
 	Series    Numbers `json:"series,omitzero"`   // of all numbers of its series together, where it is in one
 	Levels    []Level `json:"levels,omitempty"`  // of category and set: the most frequent, then by name
 	Distinct  int     `json:"distinct,omitzero"` // levels before they were cut
+	Expected  float64 `json:"expected,omitzero"` // similarity of two random users who have it
 }
 
 // Level is one value of a category, or one member of a set.

@@ -2562,7 +2562,7 @@ type ClusteringRunList struct {
 // ComputedMatch: A match that was just computed. Score, percentile and explanation are for those
 // with the scope read.
 type ComputedMatch struct {
-	// The contributions add up to the score.
+	// The contributions add up to the score. What is missing from one of the two comes last.
 	Explanation []Term `json:"explanation"`
 	// The matched user's.
 	ExternalID string `json:"external_id"`
@@ -3240,7 +3240,7 @@ type LoggedIn struct {
 type Match struct {
 	// A time in UTC with microseconds (RFC 3339).
 	ComputedAt time.Time `json:"computed_at"`
-	// The contributions add up to the score.
+	// The contributions add up to the score. What is missing from one of the two comes last.
 	Explanation []Term `json:"explanation"`
 	// The matched user's.
 	ExternalID string `json:"external_id"`
@@ -3828,6 +3828,9 @@ type Sweep struct {
 type Term struct {
 	// What it adds to the score.
 	Contribution float64 `json:"contribution"`
+	// One of the two has not said it, or neither has. The similarity is then what two random users of
+	// yours have who both say it.
+	Missing bool `json:"missing"`
 	// How alike the two are in it.
 	Similarity float64 `json:"similarity"`
 	// The trait's path.

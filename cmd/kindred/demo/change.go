@@ -54,8 +54,8 @@ func (s *story) changeTraits(ctx context.Context) error {
 // does.
 func (s *story) difference(m match, other user) (trait string, value any) {
 	for _, t := range most(m.Explanation) {
-		if t.Similarity <= 0.5 {
-			continue // there is little left to lose
+		if t.Similarity <= 0.5 || t.Missing {
+			continue // there is little left to lose, or nothing to change
 		}
 		mine, theirs := s.asker.Traits[t.Trait], other.Traits[t.Trait]
 		best := apart(mine, theirs)

@@ -23,6 +23,7 @@ type match struct {
 type term struct {
 	Trait                            string
 	Weight, Similarity, Contribution float64
+	Missing                          bool // from one of the two: Similarity is what is expected of anybody
 }
 
 // computeMatches asks who is like the first person, and looks at why.
@@ -94,19 +95,26 @@ func (s *story) expect(of user, matches []match) {
 	}
 }
 
-// alike names the three traits that add most.
+// alike names the three traits of both that add most.
 func alike(terms []term) string {
-	adding := slices.DeleteFunc(most(terms), func(t term) bool { return t.Contribution == 0 })
+	adding := slices.DeleteFunc(most(terms), func(t term) bool { return t.Contribution == 0 || t.Missing })
 	return cmp.Or(traitNames(adding[:min(3, len(adding))]), "nothing")
 }
 
-// unlike names the two traits that fall shortest of adding all they could.
+// unlike names the two traits of both that fall shortest of adding all they could.
 func unlike(terms []term) string {
-	apart := slices.DeleteFunc(slices.Clone(terms), func(t term) bool { return t.Similarity == 1 })
+	apart := slices.DeleteFunc(slices.Clone(terms), func(t term) bool { return t.Similarity == 1 || t.Missing })
 	slices.SortStableFunc(apart, func(a, b term) int {
 		return cmp.Compare(b.Weight*(1-b.Similarity), a.Weight*(1-a.Similarity))
 	})
 	return cmp.Or(traitNames(apart[:min(2, len(apart))]), "nothing")
+}
+
+func similarity(t term) string {
+	if t.Missing {
+		return "missing, taken as " + fixed(t.Similarity, 2)
+	}
+	return fixed(t.Similarity, 2)
 }
 
 func traitNames(terms []term) string {
@@ -132,7 +140,7 @@ func (s *story) sideBySide(m match, other user) {
 	for _, t := range terms[:min(shown, len(terms))] {
 		rows = append(rows, []string{
 			cut(t.Trait, width), cut(show(at(s.asker.Traits, t.Trait)), width), cut(show(at(other.Traits, t.Trait)), width),
-			fixed(t.Similarity, 2), fixed(t.Contribution, 4),
+			similarity(t), fixed(t.Contribution, 4),
 		})
 	}
 	if rest := len(terms) - len(rows); rest > 0 {

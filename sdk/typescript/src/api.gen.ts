@@ -2725,7 +2725,7 @@ export interface ClusteringRunList {
  * read.
  */
 export interface ComputedMatch {
-  /** The contributions add up to the score. */
+  /** The contributions add up to the score. What is missing from one of the two comes last. */
   explanation: Array<Term>;
   /** The matched user's. */
   external_id: string;
@@ -3336,7 +3336,7 @@ export interface LoggedIn {
 export interface Match {
   /** A time in UTC with microseconds (RFC 3339). */
   computed_at: string;
-  /** The contributions add up to the score. */
+  /** The contributions add up to the score. What is missing from one of the two comes last. */
   explanation: Array<Term>;
   /** The matched user's. */
   external_id: string;
@@ -3918,6 +3918,11 @@ export interface Sweep {
 export interface Term {
   /** What it adds to the score. */
   contribution: number;
+  /**
+   * One of the two has not said it, or neither has. The similarity is then what two random users of
+   * yours have who both say it.
+   */
+  missing: boolean;
   /** How alike the two are in it. */
   similarity: number;
   /** The trait's path. */

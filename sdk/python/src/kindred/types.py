@@ -800,7 +800,7 @@ class ComputedMatch(TypedDict):
     """A match that was just computed. Score, percentile and explanation are for those with the scope
     read.
     """
-    # The contributions add up to the score.
+    # The contributions add up to the score. What is missing from one of the two comes last.
     explanation: list[Term]
     # The matched user's.
     external_id: str
@@ -1351,7 +1351,7 @@ class Match(TypedDict):
     """A recorded match."""
     # A time in UTC with microseconds (RFC 3339).
     computed_at: str
-    # The contributions add up to the score.
+    # The contributions add up to the score. What is missing from one of the two comes last.
     explanation: list[Term]
     # The matched user's.
     external_id: str
@@ -1891,6 +1891,9 @@ class Term(TypedDict):
     """What one trait adds to the score. Once it is recorded, the similarity has two decimals."""
     # What it adds to the score.
     contribution: float
+    # One of the two has not said it, or neither has. The similarity is then what two random users
+    # of yours have who both say it.
+    missing: bool
     # How alike the two are in it.
     similarity: float
     # The trait's path.
