@@ -81,9 +81,9 @@ type tree struct {
 
 // read reads the rows of the source, and finds the limits that lack one.
 func read(dir string) (*tree, error) {
-	all, err := packages.Load(&packages.Config{
+	all, err := packages.Load(&packages.Config{ // what others wrote is not read: without NeedDeps its compiled form does
 		Dir:  dir,
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedDeps,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedExportFile,
 	}, "./...")
 	if err != nil {
 		return nil, err
