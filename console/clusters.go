@@ -1,11 +1,17 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"time"
 
+	"kindred/console/chart"
 	kindred "kindred/sdk/go"
 )
 
@@ -41,7 +47,8 @@ func (p *page) clusters() error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(c kindred.Cluster) bool { return c.Status != kindred.ClusterStatusActive })
+	known := all
+	all = slices.DeleteFunc(slices.Clone(all), func(c kindred.Cluster) bool { return c.Status != kindred.ClusterStatusActive })
 	slices.SortFunc(all, func(a, b kindred.Cluster) int { return int(b.ClusterSize - a.ClusterSize) })
 	type row struct {
 		kindred.Cluster
@@ -68,9 +75,113 @@ func (p *page) clusters() error {
 			break
 		}
 	}
-	return p.show("clusters", "Clusters", "Clusters", map[string]any{
+	data := map[string]any{
 		"Layers": layers, "Layer": layer, "Runs": runs[:min(len(runs), 10)], "Clusters": rows, "Latest": latest, "Users": people,
-	})
+	}
+	if latest != nil {
+		if err := p.drawn(data, latest, all, known); err != nil {
+			return err
+		}
+	}
+	return p.show("clusters", "Clusters", "Clusters", data)
+}
+
+// drawn adds the map of a run, whose groups have the colours of clusters, and where
+// people went with it.
+func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, known []kindred.Cluster) error {
+	ctx := p.r.Context()
+	at := map[string]int{}
+	groups := make([]chart.Group, len(clusters))
+	for i, c := range clusters {
+		at[c.ID], groups[i].Name = i, brief(c.Label)
+	}
+	plane, err := p.api.Clusters.GetClusteringMap(ctx, run.ID)
+	switch {
+	case err == nil && len(plane.Points) > 0:
+		for _, point := range plane.Points {
+			if i, ok := at[point.ClusterID]; ok {
+				groups[i].Points = append(groups[i].Points, chart.Point{X: point.X, Y: point.Y})
+			}
+		}
+		data["Sample"], data["Explained"] = len(plane.Points), plane.Explained
+		data["Map"] = chart.Map("Clusters of the latest run", fmt.Sprintf("%s groups of %s users, a sample of %s in two dimensions; near means alike.",
+			number(len(clusters)), number(plane.Users), number(len(plane.Points))), groups)
+	case err != nil:
+		if data["NoMap"], err = notNow(err); err != nil {
+			return err
+		}
+	}
+	flow, err := p.api.Clusters.GetClusteringFlow(ctx, run.ID)
+	if err != nil {
+		data["NoFlow"], err = notNow(err)
+		return err
+	}
+	if flow.PreviousRunID == nil {
+		return nil
+	}
+	before, err := p.api.Clusters.GetClusteringRun(ctx, *flow.PreviousRunID)
+	if err != nil {
+		return err
+	}
+	then, now := stamp(before.CreatedAt, zoneOf(p.r)), stamp(run.CreatedAt, zoneOf(p.r))
+	data["Flow"] = flows(flow, then, now, at, known)
+	return nil
+}
+
+// brief is a label without its figures, for beside a picture.
+func brief(label string) string { return figures.ReplaceAllString(label, "") }
+
+var figures = regexp.MustCompile(` \([^()]*%[^()]*\)`)
+
+// clusterOf is the id of a cluster; "": of none.
+func clusterOf(id *string) string { return deref(id).(string) }
+
+// flows draws where people went, the largest groups first, those in none last.
+func flows(flow *kindred.ClusteringFlow, then, now string, colours map[string]int, known []kindred.Cluster) template.HTML {
+	labels := map[string]string{}
+	for _, c := range known {
+		labels[c.ID] = brief(c.Label)
+	}
+	ends := func(of func(kindred.ClusteringMove) *string) (all []chart.End, at map[string]int) {
+		sizes := map[string]int64{}
+		for _, m := range flow.Data {
+			sizes[clusterOf(of(m))] += m.Users
+		}
+		names := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
+			switch {
+			case a == "":
+				return 1
+			case b == "":
+				return -1
+			}
+			return cmp.Or(cmp.Compare(sizes[b], sizes[a]), cmp.Compare(a, b))
+		})
+		at = map[string]int{}
+		for i, id := range names {
+			end := chart.End{Name: cmp.Or(labels[id], short(id)), Colour: -1}
+			if colour, ok := colours[id]; ok {
+				end.Colour = colour
+			}
+			if id == "" {
+				end.Name = "in none"
+			}
+			all, at[id] = append(all, end), i
+		}
+		return all, at
+	}
+	from, fromAt := ends(func(m kindred.ClusteringMove) *string { return m.FromClusterID })
+	to, toAt := ends(func(m kindred.ClusteringMove) *string { return m.ToClusterID })
+	var moves []chart.Move
+	stayed, all := int64(0), int64(0)
+	for _, m := range flow.Data {
+		a, b := clusterOf(m.FromClusterID), clusterOf(m.ToClusterID)
+		moves = append(moves, chart.Move{From: fromAt[a], To: toAt[b], Count: m.Users})
+		if all += m.Users; a == b {
+			stayed += m.Users
+		}
+	}
+	return chart.Flow("Where people went between the last two runs", fmt.Sprintf("%s of %s stayed where they were.", number(stayed), number(all)),
+		then, now, from, to, moves)
 }
 
 func (p *page) startRun() error {

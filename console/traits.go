@@ -1,8 +1,12 @@
 package console
 
 import (
+	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
+	"kindred/console/chart"
 	kindred "kindred/sdk/go"
 )
 
@@ -13,39 +17,130 @@ var traitTypes = []kindred.TraitType{
 }
 
 func (p *page) traits() error {
+	if p.r.FormValue("try") != "" {
+		return p.tryTrait()
+	}
+	return p.showTraits(map[string]any{})
+}
+
+// showTraits lists the traits, and shows the one that is asked for, or decided about.
+func (p *page) showTraits(data map[string]any) error {
 	schema, err := p.api.Traits.Get(p.r.Context())
 	if err != nil {
 		return err
 	}
-	var chosen *kindred.Trait
+	data["Schema"] = schema
 	for i, t := range schema.Traits {
-		if t.Path == p.r.URL.Query().Get("path") {
-			chosen = &schema.Traits[i]
+		if t.Path == p.r.FormValue("path") {
+			data["Chosen"] = &schema.Traits[i]
+			spread, err := p.api.Traits.GetTraitDistribution(p.r.Context(), t.Path)
+			if err != nil {
+				return err
+			}
+			data["Spread"] = spread
+			if len(spread.Bins) > 0 {
+				data["Bins"] = binned(spread)
+			}
 		}
 	}
-	return p.show("traits", "Traits", "Traits", map[string]any{"Schema": schema, "Chosen": chosen})
+	return p.show("traits", "Traits", "Traits", data)
 }
 
-func (p *page) changeTrait() error {
-	path := p.form("path")
-	change := kindred.TraitsChangeTraitsValue{
-		Ignore: kindred.Value(p.form("ignore") != ""), Sensitive: kindred.Value(p.form("sensitive") != ""),
+// binned is a distribution as a picture.
+func binned(spread *kindred.TraitDistribution) chart.Data {
+	edge := func(v *float64) string {
+		switch {
+		case v == nil:
+			return ""
+		case spread.Type == kindred.TraitTypeDate:
+			return time.Unix(int64(*v)*24*60*60, 0).UTC().Format("2 Jan 2006")
+		}
+		return number(*v)
+	}
+	shown := chart.Data{
+		Title: "Values of " + spread.Path, Description: "The share of those who have it, by value.", Label: "Value", Places: 1,
+		Series: []chart.Series{{Name: "% of those who have it"}},
+	}
+	for _, b := range spread.Bins {
+		label := edge(b.From) + " to " + edge(b.To)
+		switch {
+		case b.From == nil:
+			label = "below " + edge(b.To)
+		case b.To == nil:
+			label = edge(b.From) + " and above"
+		}
+		shown.Labels = append(shown.Labels, label)
+		shown.Series[0].Values = append(shown.Series[0].Values, 100*b.Share)
+	}
+	return shown
+}
+
+// decided is what a form says of a trait. A weight that it does not say is the default.
+func (p *page) decided() (decision kindred.TraitsPreviewTraitsValue, err error) {
+	decision = kindred.TraitsPreviewTraitsValue{
+		Weight: kindred.Null[float64](), Ignore: kindred.Value(p.form("ignore") != ""), Sensitive: kindred.Value(p.form("sensitive") != ""),
 	}
 	if text := p.form("weight"); text != "" {
 		weight, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return p.again(invalid("weight", "This must be a number."), p.traits)
+			return decision, invalid("weight", "This must be a number.")
 		}
-		change.Weight = kindred.Value(weight)
-	} else {
-		change.Weight = kindred.Null[float64]()
+		decision.Weight = kindred.Value(weight)
 	}
-	change.Type = kindred.Null[string]()
+	return decision, nil
+}
+
+func (p *page) changeTrait() error {
+	decision, err := p.decided()
+	if err != nil {
+		return p.again(err, p.traits)
+	}
+	change := kindred.TraitsChangeTraitsValue{
+		Weight: decision.Weight, Ignore: decision.Ignore, Sensitive: decision.Sensitive, Type: kindred.Null[string](),
+	}
 	if kind := p.form("type"); kind != "" {
 		change.Type = kindred.Value(kind)
 	}
-	if _, err := p.api.Traits.Change(p.r.Context(), kindred.TraitsChange{Traits: map[string]*kindred.TraitsChangeTraitsValue{path: &change}}); err != nil {
+	if _, err := p.api.Traits.Change(p.r.Context(), kindred.TraitsChange{Traits: map[string]*kindred.TraitsChangeTraitsValue{p.form("path"): &change}}); err != nil {
 		return p.again(err, p.traits)
 	}
 	return p.done(Path+"traits", "saved")
+}
+
+// tryTrait shows what a decision would do to the matches of a person. Nothing is recorded.
+func (p *page) tryTrait() error {
+	list := func() error { return p.showTraits(map[string]any{}) }
+	decision, err := p.decided()
+	if err != nil {
+		return p.again(err, list)
+	}
+	who := p.form("who")
+	if who == "" {
+		return p.again(invalid("user_id", "Whose matches? Type the user's own id."), list)
+	}
+	if !strings.HasPrefix(who, "usr_") && !strings.HasPrefix(who, "ext:") {
+		who = "ext:" + who
+	}
+	found, err := p.api.Traits.Preview(p.r.Context(), kindred.TraitsPreview{
+		UserID: who, Limit: new(int64(8)), Traits: map[string]*kindred.TraitsPreviewTraitsValue{p.form("path"): &decision},
+	})
+	if err != nil {
+		if what := problemOf(err); what.Status == http.StatusNotFound {
+			err = invalid("user_id", "There is no user with this id.")
+		}
+		return p.again(err, list)
+	}
+	place := map[string]int{}
+	for i, m := range found.Before {
+		place[m.MatchedUserID] = i + 1
+	}
+	type row struct {
+		kindred.ComputedMatch
+		Place, Before int // 0: it was not among the best
+	}
+	var after []row
+	for i, m := range found.After {
+		after = append(after, row{m, i + 1, place[m.MatchedUserID]})
+	}
+	return p.showTraits(map[string]any{"Before": found.Before, "After": after, "Tried": true})
 }

@@ -179,14 +179,30 @@ func (p *page) user() error {
 		Said  *kindred.UserConsent
 	}
 	var consents []consent
+	names := map[string]string{}
 	for _, layer := range layers {
 		said, err := p.api.Consent.Get(ctx, layer.ID, user.ID)
 		if err != nil {
 			return err
 		}
 		consents = append(consents, consent{layer, said})
+		names[layer.ID] = layer.Name
 	}
-	data["Consents"] = consents
+	data["Consents"], data["LayerNames"] = consents, names
+	member, err := p.api.Users.GetMemberships(ctx, user.ID)
+	if err != nil {
+		return err
+	}
+	data["Clusters"] = member.Clusters
+	if !p.who.Admin() {
+		return p.show("user", "Users", user.ExternalID, data)
+	}
+	happened, err := p.api.Users.GetTimelinePage(ctx, user.ID, kindred.GetTimelineParams{Limit: new(int64(20)), Cursor: p.r.URL.Query().Get("cursor")})
+	if err == nil {
+		data["Timeline"], data["Next"] = happened.Data, next("users/"+url.PathEscape(user.ID), p.r.URL.Query(), happened.NextCursor)
+	} else if data["NoTimeline"], err = notNow(err); err != nil {
+		return err
+	}
 	return p.show("user", "Users", user.ExternalID, data)
 }
 

@@ -179,6 +179,10 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	if now := b.open("users/" + user); strings.Contains(now.HTML, ">pro<") {
 		t.Error("a trait that was taken away is still there")
 	}
+	eventually(t, "it is told what happened", func() bool {
+		now := said(b.open("users/" + user))
+		return strings.Contains(now, "Traits changed: age, city, plan") && strings.Contains(now, "Added with age, plan")
+	})
 
 	b.wantPage(b.send("settings/layers", "name", "Segments", "trait_paths", "age, plan", "key", b.key(b.open("settings"))), "settings", "Segments")
 	layer := want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0]
@@ -188,9 +192,26 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	eventually(t, "the run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(run.Path, "/console/")).HTML, "To the clusters")
 	})
-	b.wantPage(b.open("clusters"), "clusters", "2 groups.")
+	b.wantPage(b.open("clusters"), "clusters", "2 groups.", "a sample of 63", "There is nothing to compare with")
+	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
+	eventually(t, "the second run has ended", func() bool {
+		return strings.Contains(b.open(strings.TrimPrefix(again.Path, "/console/")).HTML, "To the clusters")
+	})
+	if moved := b.open("clusters").HTML; strings.Count(moved, `<path class="p`) != 2 || !strings.Contains(moved, "Where people went between") {
+		t.Error("the map has not two groups, or it is not shown where people went")
+	}
 
-	b.wantPage(b.open("traits?path=age"), "traits", "Weight")
+	b.wantPage(b.open("traits?path=age"), "traits", "Weight", "Values of age")
+	eventually(t, "values that many share are shown", func() bool {
+		plan := b.open("traits?path=plan").HTML
+		return strings.Contains(plan, ">free<") && strings.Contains(plan, "As a bar")
+	})
+	b.wantPage(b.open("traits?path=plan&weight=9&who=p7&try=1"), "traits", "Matches of p7", "As it would be")
+	for query, says := range map[string]string{"&weight=9&who=nobody": "no user with this id", "&weight=9": "Whose matches?", "&who=p7&weight=11": "10", "&who=p7&weight=x": "must be a number"} {
+		if p := b.open("traits?path=plan&try=1" + query); p.Status != http.StatusUnprocessableEntity || !strings.Contains(said(p), says) {
+			t.Errorf("%s: %d %s", query, p.Status, said(p))
+		}
+	}
 	b.wantPage(b.send("traits", "path", "age", "weight", "3"), "traits", "Saved.")
 	campaigns := b.open("campaigns")
 	campaign := b.wantPage(b.send("campaigns", "name", "Spring", "budget_minor", "5,000.50", "currency", "EUR", "key", b.key(campaigns)), "campaigns/cam_", "EUR 5,000.50")

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Series is one row of figures of a picture, with a name.
@@ -27,13 +28,14 @@ type Data struct {
 }
 
 const (
-	width  = 720.0
-	height = 220.0
-	left   = 52.0
-	bottom = 196.0
-	top    = 12.0
-	widest = 40.0 // a bar
-	shown  = 7    // labels below the axis: more do not fit without smaller letters
+	width      = 720.0
+	height     = 220.0
+	left       = 52.0
+	bottom     = 196.0
+	top        = 12.0
+	widest     = 40.0 // a bar
+	letterWide = 7.0  // about
+	shown      = 7    // labels below the axis: more do not fit without smaller letters
 )
 
 // Bars draws stacked bars.
@@ -149,36 +151,6 @@ func Meter(share, expected float64, label string) template.HTML {
 		template.HTMLEscapeString(label), class, 240*min(max(share, 0), 1), mark))
 }
 
-// Point is a dot of a scatter plot.
-type Point struct {
-	X, Y  float64
-	Group int
-	Name  string
-}
-
-// Scatter draws points in two dimensions; groups are told apart by colour and by shape.
-func Scatter(title, description string, points []Point) template.HTML {
-	var b builder
-	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
-	for _, p := range points {
-		lowX, highX, lowY, highY = min(lowX, p.X), max(highX, p.X), min(lowY, p.Y), max(highY, p.Y)
-	}
-	spread := max(highX-lowX, (highY-lowY)*1.6, 1e-9)
-	for _, p := range points {
-		x := 320 + 600*(p.X-(lowX+highX)/2)/spread
-		y := 200 - 600*(p.Y-(lowY+highY)/2)/spread
-		switch p.Group / 6 % 2 {
-		case 0:
-			b.add(`<circle class="f%d dot" cx="%.1f" cy="%.1f" r="4"><title>%s</title></circle>`, p.Group%6+1, x, y, p.Name)
-		default:
-			b.add(`<rect class="f%d dot" x="%.1f" y="%.1f" width="7" height="7"><title>%s</title></rect>`, p.Group%6+1, x-3.5, y-3.5, p.Name)
-		}
-	}
-	id := ident(title + description)
-	return template.HTML(fmt.Sprintf(`<div class="wide" tabindex="0" role="group" aria-label="Chart"><svg viewBox="0 0 640 400" role="img" aria-labelledby="t%s d%s"><title id="t%s">%s</title><desc id="d%s">%s</desc>%s</svg></div>`, //nolint:gosec // escaped
-		id, id, id, template.HTMLEscapeString(title), id, template.HTMLEscapeString(description), b.String()))
-}
-
 type builder struct{ strings.Builder }
 
 // add writes a piece; texts in it are escaped.
@@ -217,11 +189,8 @@ func (b *builder) close(d Data, x func(i int) float64) template.HTML {
 	every := max((len(d.Labels)+shown-1)/shown, 1)
 	for i, label := range d.Labels {
 		if i%every == 0 {
-			anchor := "middle"
-			if x(i) > width-30 {
-				anchor = "end"
-			}
-			b.add(`<text x="%.1f" y="214" text-anchor="%s">%s</text>`, x(i), anchor, label)
+			half := letterWide * float64(utf8.RuneCountInString(label)) / 2
+			b.add(`<text x="%.1f" y="214" text-anchor="middle">%s</text>`, min(x(i), width-half), label)
 		}
 	}
 	b.add("</svg>")

@@ -107,11 +107,98 @@ func TestSmallPicturesAreWellFormed(t *testing.T) {
 	for _, picture := range []template.HTML{
 		chart.Spark(nil), chart.Spark([]float64{1, 1, 1}), chart.Spark([]float64{1, 5, 2}), chart.Meter(.5, .4, `"half"`), chart.Meter(2, -1, "<all>"),
 		chart.Terms([]chart.Part{{Name: `<"plan">`, Value: .4}, {Name: "age", Value: -.1}}),
-		chart.Scatter("Map", "Of <people>", []chart.Point{{X: 1, Y: 2, Group: 0, Name: "<ann>"}, {X: 1, Y: 2, Group: 7, Name: "bob"}}), chart.Scatter("Map", "", nil),
+		chart.Map("Map", "Of <people>", []chart.Group{{Name: "<ann>", Points: []chart.Point{{1, 2}, {-1, 2}}}, {Name: "none"}}), chart.Map("Map", "", nil),
+		chart.Map("Map", "", []chart.Group{{Name: "one", Points: []chart.Point{{1, 2}}}}),
+		chart.Flow("Flow", "From <then>", "then", "now", ends("<a>", "b"), ends("<a>", "c"), []chart.Move{{0, 0, 5}, {1, 1, 2}, {0, 1, 1}}),
+		chart.Flow("Flow", "", "then", "now", nil, nil, nil),
 	} {
 		wellFormed(t, picture)
 		if strings.Contains(string(picture), "NaN") || strings.Contains(string(picture), "Inf") {
 			t.Errorf("not a number: %s", picture)
 		}
+	}
+}
+
+func ends(names ...string) (all []chart.End) {
+	for i, name := range names {
+		all = append(all, chart.End{Name: name, Colour: i})
+	}
+	return all
+}
+
+var (
+	dot    = regexp.MustCompile(`M(-?[\d.]+) (-?[\d.]+)h0`)
+	letter = regexp.MustCompile(`<text class="strong" x="([\d.]+)" y="([\d.]+)"`)
+)
+
+// Whatever the points are, their dots and the names of their groups lie within the
+// picture, and no name lies on another.
+func TestAMapHasAllItsDotsAndNames(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		at := rapid.OneOf(rapid.Float64Range(-3, 3), rapid.Just(0.0), rapid.Float64Range(-1e9, 1e9))
+		groups := make([]chart.Group, rapid.IntRange(1, 14).Draw(r, "groups"))
+		points := 0
+		for i := range groups {
+			groups[i].Name = rapid.StringOfN(rapid.RuneFrom([]rune(`ab <>&"é漢`)), 0, 60, -1).Draw(r, "name")
+			for range rapid.IntRange(1, 5).Draw(r, "points") {
+				groups[i].Points = append(groups[i].Points, chart.Point{X: at.Draw(r, "x"), Y: at.Draw(r, "y")})
+				points++
+			}
+		}
+		picture := chart.Map("Map", "", groups)
+		wellFormed(r, picture)
+		dots := dot.FindAllStringSubmatch(string(picture), -1)
+		if len(dots) != points {
+			r.Fatalf("%d dots for %d points", len(dots), points)
+		}
+		within := func(found []string, what string) (x, y float64) {
+			x, errX := strconv.ParseFloat(found[1], 64)
+			y, errY := strconv.ParseFloat(found[2], 64)
+			if errX != nil || errY != nil || x < 0 || x > 640 || y < 0 || y > 400 {
+				r.Fatalf("%s lies outside: %v", what, found)
+			}
+			return x, y
+		}
+		for _, d := range dots {
+			within(d, "a dot")
+		}
+		names := letter.FindAllStringSubmatch(string(picture), -1)
+		if len(names) != len(groups) {
+			r.Fatalf("%d names of %d groups", len(names), len(groups))
+		}
+		var heights []float64
+		for _, n := range names {
+			_, y := within(n, "a name")
+			for _, other := range heights {
+				if math.Abs(y-other) < 14 {
+					r.Fatalf("a name at height %v lies on one at %v", y, other)
+				}
+			}
+			heights = append(heights, y)
+		}
+	})
+}
+
+var ribbon = regexp.MustCompile(`<path class="f\d flow" d="M[\d.]+ ([\d.]+)C[^V]*V([\d.]+)C[^Z]* ([\d.]+)Z"><title>([^<]*)</title>`)
+
+func TestFlowsAreAsWideAsThoseWhoWent(t *testing.T) {
+	t.Parallel()
+	picture := string(chart.Flow("Flow", "", "then", "now", ends("a", "b"), ends("a", "b"), []chart.Move{{0, 0, 30}, {0, 1, 10}, {1, 1, 20}}))
+	found := ribbon.FindAllStringSubmatch(picture, -1)
+	if len(found) != 3 {
+		t.Fatalf("%d ribbons: %s", len(found), picture)
+	}
+	var wide []float64
+	for i, said := range []string{"30 from a to a", "10 from a to b", "20 from b to b"} {
+		from, errFrom := strconv.ParseFloat(found[i][1], 64)
+		to, errTo := strconv.ParseFloat(found[i][3], 64)
+		if errFrom != nil || errTo != nil || found[i][4] != said {
+			t.Fatalf("%v, want %s", found[i], said)
+		}
+		wide = append(wide, to-from)
+	}
+	if math.Abs(wide[0]-3*wide[1]) > .3 || math.Abs(wide[2]-2*wide[1]) > .3 || wide[1] <= 0 {
+		t.Errorf("30, 10 and 20 are %v wide", wide)
 	}
 }
