@@ -23,6 +23,7 @@ type Subscribe struct {
 	URL        string
 	EventTypes []string
 	Secret     *string // nil: deliveries are not signed
+	Controls   domain.ControlsChange
 }
 
 // ChangeWebhook is a partial update; what is nil stays.
@@ -31,6 +32,7 @@ type ChangeWebhook struct {
 	EventTypes *[]string
 	Status     *string
 	Secret     *string
+	Controls   domain.ControlsChange
 }
 
 // Webhook is a subscription as it is after a command.
@@ -60,7 +62,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 			}
 			return w.Subscribe(event.WebhookSubscribed{
 				Webhook: webhook, WebhookAddress: event.At(in.URL), EventTypes: in.EventTypes, Secret: secret(in.Secret),
-			})
+			}, in.Controls)
 		})
 	if err == nil && !outcome.Repeated {
 		err = c.boundWebhooks(ctx, call, webhook)
@@ -98,10 +100,26 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
 			return w.Change(domain.WebhookChange{
-				URL: in.URL, EventTypes: in.EventTypes, Status: in.Status, Secret: secret(in.Secret),
+				URL: in.URL, EventTypes: in.EventTypes, Status: in.Status, Secret: secret(in.Secret), ControlsChange: in.Controls,
 			})
 		})
 	return c.webhookAfter(ctx, outcome, err)
+}
+
+// DisableWebhook pauses a subscription that has failed since a time for as long as its
+// owner allows. asOf is its last change that is known where that was found out: one
+// that was changed later is left alone.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+func (c *Commands) DisableWebhook(ctx context.Context, client id.Client, webhook id.Webhook, since, asOf time.Time) error {
+	call := Call{Client: client, Actor: "policy:endpoints"}
+	_, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(client, webhook), false, c.webhook(),
+		func(w *domain.Webhook, history []eventstore.Recorded) ([]event.Event, error) {
+			if n := len(history); n == 0 || history[n-1].RecordedAt.After(asOf) {
+				return nil, nil
+			}
+			return w.Disable(since), nil
+		})
+	return err
 }
 
 // RotateSecret makes a secret the one that signs: the chosen one, or a new one.

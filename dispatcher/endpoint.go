@@ -22,6 +22,8 @@ type endpoint struct {
 	EventTypes       []string
 	State            string
 	Secrets          []secret // the newest first
+	Headers          *sealed  // its own headers; nil: none
+	Controls         event.EndpointControls
 	CancelledThrough eventstore.Position
 	Skipped          int64 // what this batch adds
 
@@ -95,22 +97,26 @@ func (e *endpoint) stop(rec eventstore.Recorded, state string) {
 func (e *endpoint) wants(eventType string) bool { return slices.Contains(e.EventTypes, eventType) }
 
 const selectEndpoints = `
-SELECT webhook, client, sealed_url, url, event_types, state, secrets, cancelled_through, 0::bigint
+SELECT webhook, client, sealed_url, url, event_types, state, secrets, headers, respect_retry_after, disable_after_seconds, cancelled_through, 0::bigint
 FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
 
 func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 	e := new(endpoint)
-	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.CancelledThrough, &e.Skipped)
+	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.Headers,
+		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.CancelledThrough, &e.Skipped)
 	return e, err
 }
 
 const upsertEndpoint = `
-INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10)
+INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url,
+	headers, respect_retry_after, disable_after_seconds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13)
 ON CONFLICT (client, webhook) DO UPDATE SET
 	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
+	headers = excluded.headers, respect_retry_after = excluded.respect_retry_after, disable_after_seconds = excluded.disable_after_seconds,
+	held_until = NULL,
 	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
 	cancelled_through = excluded.cancelled_through,
 	skipped = dispatch_endpoints.skipped + excluded.skipped, changed_at = excluded.changed_at`
@@ -121,7 +127,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (client, webhook, skipped
 WHERE e.client = s.client AND e.webhook = s.webhook`
 
 // storeEndpoints writes what a batch changed. A removed one keeps neither its
-// address nor its secrets.
+// address nor its secrets or headers. A change ends what its receiver asked to wait.
 func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error {
 	var (
 		batch   pgx.Batch
@@ -137,7 +143,7 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 			continue
 		}
 		if e.State == removed {
-			e.Address, e.Secrets = address{}, nil
+			e.Address, e.Secrets, e.Headers = address{}, nil, nil
 		}
 		if e.Secrets == nil {
 			e.Secrets = []secret{}
@@ -147,7 +153,8 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 			return fmt.Errorf("write endpoint %s: %w", e.Webhook, err)
 		}
 		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.Address.Clear, e.EventTypes, e.State, secrets,
-			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed)
+			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed,
+			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter)
 	}
 	if len(idle) > 0 {
 		batch.Queue(addSkipped, clients, idle, skipped)

@@ -2,10 +2,12 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/id"
 )
@@ -41,4 +43,47 @@ func (l Log) Failing(ctx context.Context, client id.Client, limit int) ([]Failin
 		return nil, fmt.Errorf("list failing endpoints: %w", err)
 	}
 	return found, nil
+}
+
+// EndpointsLog records that endpoints were disabled.
+type EndpointsLog interface {
+	// DisableWebhook pauses a subscription that fails since a time, unless it was changed
+	// after asOf.
+	DisableWebhook(ctx context.Context, client id.Client, webhook id.Webhook, since, asOf time.Time) error
+}
+
+// limit: deliveries | endpoints that one look disables | {maxDisabled}
+const maxDisabled = 100
+
+// A failure disables, and not silence: the last one has to lie that long after the
+// first. A change of the subscription begins the time anew.
+const selectToDisable = `
+SELECT h.client, h.webhook, h.failing_since, e.changed_at
+FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
+WHERE h.failing_since IS NOT NULL AND e.state = 'active' AND e.disable_after_seconds > 0
+	AND h.last_failure_at >= greatest(h.failing_since, e.changed_at) + make_interval(secs => e.disable_after_seconds)
+ORDER BY h.failing_since LIMIT $1`
+
+// DisableFailing has endpoints paused that have failed for as long as their owners
+// allow. What fails for one keeps no other waiting.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+func DisableFailing(ctx context.Context, pool *pgxpool.Pool, log EndpointsLog) error {
+	rows, err := pool.Query(ctx, selectToDisable, maxDisabled)
+	if err != nil {
+		return fmt.Errorf("list endpoints to disable: %w", err)
+	}
+	type failing struct {
+		Client      id.Client
+		Webhook     id.Webhook
+		Since, AsOf time.Time
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[failing])
+	if err != nil {
+		return fmt.Errorf("list endpoints to disable: %w", err)
+	}
+	var errs []error
+	for _, f := range found {
+		errs = append(errs, log.DisableWebhook(ctx, f.Client, f.Webhook, f.Since, f.AsOf))
+	}
+	return errors.Join(errs...)
 }

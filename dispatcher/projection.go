@@ -114,6 +114,12 @@ func webhookOf(e event.Event) id.Webhook {
 		return e.Webhook
 	case event.WebhookSecretRotated:
 		return e.Webhook
+	case event.WebhookHeadersSet:
+		return e.Webhook
+	case event.WebhookControlsSet:
+		return e.Webhook
+	case event.WebhookDisabled:
+		return e.Webhook
 	case event.WebhookRemoved:
 		return e.Webhook
 	}
@@ -194,7 +200,14 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	switch changed := rec.Event.(type) {
 	case event.WebhookChanged:
 		e.Address, e.EventTypes = addressOf(rec, changed.WebhookAddress), changed.EventTypes
-	case event.WebhookPaused:
+	case event.WebhookHeadersSet:
+		e.Headers = nil
+		if changed.Headers != nil {
+			e.Headers = &sealed{Stream: string(rec.Stream), Event: rec.ID, Box: changed.Headers.Box}
+		}
+	case event.WebhookControlsSet:
+		e.Controls = changed.EndpointControls
+	case event.WebhookPaused, event.WebhookDisabled:
 		e.stop(rec, paused)
 		b.stopped = true
 	case event.WebhookResumed:

@@ -62,8 +62,11 @@ type job struct {
 	Address   address
 	URL       string // once its address is opened
 	Secrets   []secret
-	Age       time.Duration // since the event was recorded
-	Made      int64         // its place among all that were queued
+	Headers   *sealed           // the endpoint's own
+	Own       map[string]string // the same once they are opened
+	Waits     bool              // for as long as a receiver asks
+	Age       time.Duration     // since the event was recorded
+	Made      int64             // its place among all that were queued
 	Event     id.Event
 
 	read time.Time // when its subscription was, or a little earlier
@@ -78,7 +81,8 @@ const isCancelled = `(q.position < e.cancelled_through OR NOT q.test AND q.event
 // from another process that lives.
 const claimQueue = `
 WITH quotas AS (
-	SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[]) AS t (webhook, first, retry, made)
+	SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[], $7::text[]) AS t (webhook, first, retry, made, client)
+	WHERE NOT EXISTS (SELECT FROM dispatch_endpoints e WHERE e.client = t.client AND e.webhook = t.webhook AND e.held_until > now())
 ), first AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
@@ -96,21 +100,22 @@ UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, hold
 FROM picked p, dispatch_endpoints e
 WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
-	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, now() - q.occurred_at, q.made, q.event`
+	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, now() - q.occurred_at, q.made, q.event`
 
 const rereadQueue = `
-SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
+SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
 WHERE q.client = $1 AND q.delivery = $2 AND q.token = $3`
 
 // reread reads the state of a job's subscription again.
 func (q *queue) reread(ctx context.Context, j job) (job, error) {
-	err := q.pool.QueryRow(ctx, rereadQueue, j.Client, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets)
+	err := q.pool.QueryRow(ctx, rereadQueue, j.Client, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits)
 	return j, err
 }
 
 // quota is how many deliveries of each kind an endpoint may begin, and from where
 // on those that have never failed are to be looked for: before that all are held.
 type quota struct {
+	client  id.Client
 	webhook id.Webhook
 	n       [attemptKinds]int
 	made    int64
@@ -119,15 +124,15 @@ type quota struct {
 // claim takes what is ready, up to each quota, under a lease.
 func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 	webhooks, first, retry := make([]string, len(quotas)), make([]int32, len(quotas)), make([]int32, len(quotas))
-	made := make([]int64, len(quotas))
+	made, clients := make([]int64, len(quotas)), make([]string, len(quotas))
 	for i, t := range quotas {
 		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstAttempt]), int32(t.n[retryAttempt]) //nolint:gosec // bounded by the budgets
-		made[i] = t.made
+		made[i], clients[i] = t.made, string(t.client)
 	}
 	var jobs []job
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
-		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made, clients).Query(func(rows pgx.Rows) (err error) {
 			jobs, err = pgx.CollectRows(rows, scanJob)
 			return err
 		})
@@ -140,7 +145,7 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
 	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Age, &j.Made, &j.Event)
+		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Age, &j.Made, &j.Event)
 	return j, err
 }
 
@@ -248,6 +253,7 @@ type outcome struct {
 	job     job
 	verdict verdict
 	retryIn time.Duration // for failed and returned; negative: the schedule is exhausted
+	hold    time.Duration // how long its receiver asks for nothing; 0: it does not
 	latency time.Duration // of the attempt
 	began   time.Time     // when it was taken up
 	status  int           // 0: there was no answer
@@ -261,14 +267,14 @@ type outcome struct {
 // as recovered, so that no recovery queues it again.
 const completeQueue = `
 WITH done AS (
-	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[], $11::text[])
-		AS d (delivery, token, verdict, retry_in, attempt, began, latency_us, status, error, answer, client)
+	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[], $11::text[], $12::interval[])
+		AS d (delivery, token, verdict, retry_in, attempt, began, latency_us, status, error, answer, client, hold)
 ), attempt AS (
 	INSERT INTO dispatch_attempts (client, delivery, attempt, at, latency_us, status, error, answer)
 	SELECT client, delivery, attempt, now() - began, latency_us, status, error, answer FROM done
 	WHERE verdict IN ('delivered', 'failed')
 ), held AS (
-	SELECT q.client, q.delivery, d.retry_in, d.attempt, d.verdict = 'forgotten' AS forgotten,
+	SELECT q.client, q.delivery, q.webhook, d.hold, d.retry_in, d.attempt, d.verdict = 'forgotten' AS forgotten,
 		CASE WHEN d.verdict IN ('delivered', 'cancelled') THEN d.verdict
 			WHEN d.verdict = 'forgotten' THEN 'cancelled'
 			WHEN d.verdict = 'failed' AND d.retry_in IS NULL THEN 'dropped'
@@ -278,6 +284,13 @@ WITH done AS (
 	JOIN dispatch_queue q ON q.client = d.client AND q.delivery = d.delivery AND q.token = d.token
 	JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
 	FOR UPDATE OF q
+), holding AS (
+	SELECT e.client, e.webhook, h.hold FROM (SELECT client, webhook, max(hold) AS hold FROM held WHERE hold > '0' GROUP BY client, webhook) h
+	JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
+	ORDER BY e.client, e.webhook FOR UPDATE OF e
+), quiet AS (
+	UPDATE dispatch_endpoints e SET held_until = greatest(e.held_until, now() + h.hold) FROM holding h
+	WHERE e.client = h.client AND e.webhook = h.webhook
 ), again AS (
 	UPDATE dispatch_queue q
 	SET token = q.token + 1, failed = q.failed + (h.state = 'failed')::int, due_at = now() + h.retry_in,
@@ -324,14 +337,14 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time,
 		clients              = make([]string, n)
 		tokens, attempts     = make([]int32, n), make([]int32, n)
 		retries              = make([]*time.Duration, n)
-		began                = make([]time.Duration, n)
+		began, holds         = make([]time.Duration, n), make([]time.Duration, n)
 		latencies            = make([]int64, n)
 		statuses             = make([]pgtype.Int4, n)
 		errs                 = make([]pgtype.Text, n)
 		answers              = make([][]byte, n)
 	)
 	for i, o := range outcomes {
-		clients[i] = string(o.job.Client)
+		clients[i], holds[i] = string(o.job.Client), o.hold
 		deliveries[i], verdicts[i], tokens[i] = string(o.job.Delivery), string(o.verdict), int32(o.job.Token) //nolint:gosec // counted from 0
 		began[i], latencies[i] = min(max(0, now.Sub(o.began)), time.Hour), max(0, o.latency).Microseconds()
 		if o.verdict == delivered || o.verdict == failed {
@@ -355,7 +368,7 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time,
 			b.Queue(lockQueue, clients, deliveries)
 			b.Queue(unlogAttempt, clients, deliveries, attempts, latencies)
 		}
-		b.Queue(completeQueue, deliveries, tokens, verdicts, retries, attempts, began, latencies, statuses, errs, answers, clients).
+		b.Queue(completeQueue, deliveries, tokens, verdicts, retries, attempts, began, latencies, statuses, errs, answers, clients, holds).
 			Query(func(rows pgx.Rows) error {
 				var (
 					delivery id.Delivery

@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"net/http"
+	"strconv"
 	"time"
 
 	"kindred/domain/id"
@@ -32,4 +34,20 @@ func retryIn(delays []time.Duration, delivery id.Delivery, failed int) (time.Dur
 	sum := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(delivery), uint32(failed))) //nolint:gosec // failed is at most len(delays)
 	share := float64(binary.BigEndian.Uint32(sum[:4])) / (1 << 32)
 	return delay + time.Duration(share*float64(min(delay/jitterShare, maxJitter))), true
+}
+
+// limit: webhooks | wait that a receiver asks for by `Retry-After` | {maxRetryAfter}; what is beyond counts as that
+const maxRetryAfter = time.Hour
+
+// retryAfter reads a Retry-After header, in seconds or an HTTP date, as a duration from
+// now on; 0 where it holds neither, or lies in the past.
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(header, 10, 32); err == nil {
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter) //nolint:gosec // 32 bits
+	}
+	at, err := http.ParseTime(header)
+	if err != nil {
+		return 0
+	}
+	return min(max(0, at.Sub(now)), maxRetryAfter)
 }

@@ -216,7 +216,7 @@ func (s *scheduler) quotas(now time.Time) []quota {
 			if !found {
 				i = len(quotas)
 				index[e.webhook] = i
-				quotas = append(quotas, quota{webhook: e.webhook, made: e.made})
+				quotas = append(quotas, quota{client: e.client, webhook: e.webhook, made: e.made})
 			}
 			quotas[i].n[kind]++
 		})

@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -67,6 +69,22 @@ func (s *openedSecrets) url(ctx context.Context, j job, at time.Time) (string, e
 		return "", fmt.Errorf("open the address: %w", err)
 	}
 	return string(opened), nil
+}
+
+// headers opens the endpoint's own headers, by name.
+func (s *openedSecrets) headers(ctx context.Context, j job, at time.Time) (map[string]string, error) {
+	if j.Headers == nil {
+		return nil, nil
+	}
+	opened, err := s.open(ctx, j, "headers", *j.Headers, at)
+	if err != nil {
+		return nil, fmt.Errorf("open the headers: %w", err)
+	}
+	var headers map[string]string
+	if err := json.Unmarshal(opened, &headers); err != nil {
+		return nil, errors.New("the headers cannot be read")
+	}
+	return headers, nil
 }
 
 func (s *openedSecrets) open(ctx context.Context, j job, field string, of sealed, at time.Time) ([]byte, error) {

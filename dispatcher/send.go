@@ -85,7 +85,11 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 		o.verdict = cancelled
 		return o
 	default:
-		o.status, o.answer, err = w.post(ctx, j, started, secrets)
+		var asked string
+		o.status, o.answer, asked, err = w.post(ctx, j, started, secrets)
+		if j.Waits && (o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable) {
+			o.hold = retryAfter(asked, w.Now())
+		}
 		if private { // an answer may repeat the names, which must go with those who are erased
 			o.answer, err = nil, unquoting(err)
 		}
@@ -98,7 +102,7 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 	}
 	o.verdict, o.retryIn = failed, -1
 	if delay, again := retryIn(w.config.RetryDelays, j.Delivery, j.Failed+1); again {
-		o.retryIn = delay
+		o.retryIn = max(delay, o.hold)
 	}
 	return o
 }
@@ -110,13 +114,16 @@ func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) 
 	return o
 }
 
-// current returns a job as its subscription is now, and opens its address and the
-// secrets that sign it at a time.
+// current returns a job as its subscription is now, and opens its address, its
+// endpoint's own headers and the secrets that sign it at a time.
 func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byte, error) {
 	for range maxRereads {
 		secrets, err := w.secrets.signing(ctx, j, at)
 		if err == nil {
 			j.URL, err = w.secrets.url(ctx, j, at)
+		}
+		if err == nil {
+			j.Own, err = w.secrets.headers(ctx, j, at)
 		}
 		if err != nil {
 			return j, nil, err
@@ -142,11 +149,14 @@ var (
 )
 
 // post makes the request. It returns the status, 0 where there was no answer,
-// and the beginning of the answer's body.
-func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte) (int, []byte, error) {
+// the beginning of the answer's body, and its Retry-After.
+func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte) (status int, answer []byte, wait string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, j.URL, bytes.NewReader(j.Body))
 	if err != nil {
-		return 0, nil, errURL
+		return 0, nil, "", errURL
+	}
+	for name, value := range j.Own {
+		req.Header.Set(name, value)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "kindred-webhooks/1")
@@ -159,19 +169,20 @@ func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte
 	// Not through an http.Client: its errors quote the URL, and it follows redirects.
 	resp, err := w.transport.RoundTrip(req)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, "", err
 	}
+	wait = resp.Header.Get("Retry-After")
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return resp.StatusCode, nil, nil // the body is the bare connection, which no time-out ends
+		return resp.StatusCode, nil, wait, nil // the body is the bare connection, which no time-out ends
 	}
 	// The status has decided. Where the body does not end in time or within its
 	// bounds, the connection is not kept, and that is all.
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
 	if err == nil && len(answer) == keptAnswer {
 		_, _ = io.CopyN(io.Discard, resp.Body, drainedAnswer-keptAnswer)
 	}
-	return resp.StatusCode, answer, nil
+	return resp.StatusCode, answer, wait, nil
 }
 
 // describe puts a failure into words for the delivery log; empty is success. A

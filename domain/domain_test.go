@@ -78,6 +78,7 @@ func facts() []cmp.Option {
 			event.EndUserCreated{}, event.EndUserTraitsChanged{}, event.EndUserErased{},
 			event.WebhookSubscribed{}, event.WebhookChanged{}, event.WebhookPaused{}, event.WebhookResumed{},
 			event.WebhookSecretRotated{}, event.WebhookRemoved{},
+			event.WebhookHeadersSet{}, event.WebhookControlsSet{}, event.WebhookDisabled{},
 		),
 	}
 }
@@ -314,7 +315,7 @@ func TestWebhook(t *testing.T) {
 	removed := event.WebhookRemoved{Webhook: hook}
 	subscribe := func(secret *event.Personal, types ...string) func(*domain.Webhook) ([]event.Event, error) {
 		return func(w *domain.Webhook) ([]event.Event, error) {
-			return w.Subscribe(event.WebhookSubscribed{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: types, Secret: secret})
+			return w.Subscribe(event.WebhookSubscribed{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: types, Secret: secret}, domain.ControlsChange{})
 		}
 	}
 	change := func(c domain.WebhookChange) func(*domain.Webhook) ([]event.Event, error) {
@@ -325,6 +326,12 @@ func TestWebhook(t *testing.T) {
 	}
 	remove := func(w *domain.Webhook) ([]event.Event, error) { return w.Remove() }
 	given := func(e ...event.Event) []event.Event { return append([]event.Event{subscribed}, e...) }
+	headers := func(h map[string]string) domain.WebhookChange {
+		return domain.WebhookChange{ControlsChange: domain.ControlsChange{Headers: &h}}
+	}
+	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	disable := func(w *domain.Webhook) ([]event.Event, error) { return w.Disable(since), nil }
+	bounded := event.WebhookControlsSet{Webhook: hook, EndpointControls: event.EndpointControls{DisableAfter: 60}}
 	url, all := "https://b.example", domain.WebhookPaused
 	tell(t, map[string]story[*domain.Webhook]{
 		"a subscription is opened":                  {when: subscribe(nil, match...), then: given()},
@@ -349,6 +356,16 @@ func TestWebhook(t *testing.T) {
 		"a subscription is removed":                 {given: given(), when: remove, then: []event.Event{removed}},
 		"a subscription is removed once":            {given: given(removed), when: remove, fault: "webhook_unknown"},
 		"what is not there is not removed":          {when: remove, fault: "webhook_unknown"},
+		"headers are recorded by name, and sealed":  {given: given(), when: change(headers(map[string]string{"X-B": "b", "x-a": "a"})), then: []event.Event{event.WebhookHeadersSet{Webhook: hook, Names: []string{"X-B", "x-a"}, Headers: private(`{"X-B":"b","x-a":"a"}`)}}},
+		"headers are taken away":                    {given: given(event.WebhookHeadersSet{Webhook: hook, Names: []string{"X-A"}}), when: change(headers(nil)), then: []event.Event{event.WebhookHeadersSet{Webhook: hook}}},
+		"no headers in place of none add nothing":   {given: given(), when: change(headers(nil))},
+		"a header is named once, whatever its case": {given: given(), when: change(headers(map[string]string{"X-A": "a", "x-a": "b"})), fault: "invalid", at: "/headers/x-a"},
+		"a failing endpoint is disabled":            {given: given(bounded), when: disable, then: []event.Event{event.WebhookDisabled{Webhook: hook, FailingSince: since}}},
+		"one without a bound is not disabled":       {given: given(), when: disable},
+		"a paused one is not disabled":              {given: given(bounded, paused), when: disable},
+		"a disabled one is resumed":                 {given: given(bounded, event.WebhookDisabled{Webhook: hook}), when: status("active"), then: []event.Event{resumed}},
+		"controls that stay add nothing":            {given: given(bounded), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{DisableAfter: new(60)}})},
+		"59 seconds of failing are refused":         {given: given(), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{DisableAfter: new(59)}}), fault: "invalid", at: "/disable_after_seconds"},
 		"a change of address is told from the last": {given: given(event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(url), EventTypes: drift}), when: change(domain.WebhookChange{URL: &url, EventTypes: &drift})},
 	})
 }
@@ -360,9 +377,25 @@ func TestASecretOfStandardWebhooksIsBase64(t *testing.T) {
 	} {
 		_, err := new(domain.Webhook).Subscribe(event.WebhookSubscribed{
 			Webhook: "whk_1", WebhookAddress: event.At("https://example.com"), EventTypes: []string{"match.computed"}, Secret: event.Private([]byte(secret)),
-		})
+		}, domain.ControlsChange{})
 		if right != (err == nil) {
 			t.Errorf("%.20q: %v", secret, err)
+		}
+	}
+}
+
+func TestHeadersOfTheConnectionTheBodyAndOfDeliveriesAreRefused(t *testing.T) {
+	for name, value := range map[string]string{
+		"Connection": "x", "Keep-Alive": "x", "TE": "x", "Trailer": "x", "Transfer-Encoding": "x", "Upgrade": "x", "Expect": "x",
+		"Proxy-Authorization": "x", "Host": "x", "content-length": "1", "Content-Type": "x", "user-agent": "x", "X-Service-Event": "x",
+		"X-Kindred-Test": "x", "Webhook-Id": "x", "webhook-signature": "x",
+		"X A": "x", "X:A": "x", "X/A": "x", "": "x", strings.Repeat("x", 65): "x", "X-É": "x",
+		"X-Empty": "", "X-Break": "a\r\nHost: b", "X-Nul": "a\x00", "X-Wide": "é", "X-Space": " spaced", "X-Long": strings.Repeat("x", 1025),
+	} {
+		change := domain.ControlsChange{Headers: &map[string]string{name: value}}
+		_, err := new(domain.Webhook).Subscribe(event.WebhookSubscribed{Webhook: "whk_1", EventTypes: []string{"match.computed"}}, change)
+		if err == nil || value != "x" && value != "" && strings.Contains(err.Error(), value) {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

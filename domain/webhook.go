@@ -31,6 +31,10 @@ type Webhook struct {
 	Paused     bool
 	Signed     bool // a secret was set
 	Removed    bool
+
+	Disabled    bool     // paused because it failed for long
+	HeaderNames []string // of its own headers, sorted
+	Controls    event.EndpointControls
 }
 
 // Apply folds an event.
@@ -42,20 +46,32 @@ func (w *Webhook) Apply(e event.Event) {
 		w.URL, w.EventTypes = e.Plain(), e.EventTypes
 	case event.WebhookPaused:
 		w.Paused = true
+	case event.WebhookDisabled:
+		w.Paused, w.Disabled = true, true
 	case event.WebhookResumed:
-		w.Paused = false
+		w.Paused, w.Disabled = false, false
+	case event.WebhookHeadersSet:
+		w.HeaderNames = e.Names
+	case event.WebhookControlsSet:
+		w.Controls = e.EndpointControls
 	case event.WebhookSecretRotated:
 		w.Signed = true
 	case event.WebhookRemoved:
 		w.Removed = true
 	case event.WebhookSnapshotTaken:
-		*w = Webhook{ID: e.Webhook, URL: e.Plain(), EventTypes: e.EventTypes, Paused: e.Paused, Signed: e.Signed}
+		*w = Webhook{
+			ID: e.Webhook, URL: e.Plain(), EventTypes: e.EventTypes, Paused: e.Paused, Signed: e.Signed,
+			Disabled: e.Disabled, HeaderNames: e.Headers, Controls: e.EndpointControls,
+		}
 	}
 }
 
 // Snapshot is how the subscription stands, for the end of its stream.
 func (w *Webhook) Snapshot() event.Event {
-	return event.WebhookSnapshotTaken{Webhook: w.ID, WebhookAddress: event.At(w.URL), EventTypes: w.EventTypes, Paused: w.Paused, Signed: w.Signed}
+	return event.WebhookSnapshotTaken{
+		Webhook: w.ID, WebhookAddress: event.At(w.URL), EventTypes: w.EventTypes, Paused: w.Paused, Signed: w.Signed,
+		Disabled: w.Disabled, Headers: w.HeaderNames, EndpointControls: w.Controls,
+	}
 }
 
 // Status is "active" or "paused".
@@ -68,11 +84,15 @@ func (w *Webhook) Status() string {
 
 // Subscribe opens a subscription.
 // Faults: invalid.
-func (w *Webhook) Subscribe(e event.WebhookSubscribed) ([]event.Event, error) {
+func (w *Webhook) Subscribe(e event.WebhookSubscribed, chosen ControlsChange) ([]event.Event, error) {
 	if err := checkSubscription(e.EventTypes, e.Secret); err != nil {
 		return nil, err
 	}
-	return []event.Event{e}, nil
+	controls, err := (&Webhook{ID: e.Webhook}).control(chosen)
+	if err != nil {
+		return nil, err
+	}
+	return append([]event.Event{e}, controls...), nil
 }
 
 // CheckWebhooks refuses one more subscription to a client who has enough.
@@ -90,6 +110,7 @@ type WebhookChange struct {
 	EventTypes *[]string
 	Status     *string
 	Secret     *event.Personal
+	ControlsChange
 }
 
 // Change updates a subscription. What does not change adds nothing.
@@ -116,6 +137,11 @@ func (w *Webhook) Change(change WebhookChange) ([]event.Event, error) {
 	if change.Secret != nil {
 		events = append(events, event.WebhookSecretRotated{Webhook: w.ID, Secret: change.Secret})
 	}
+	controls, err := w.control(change.ControlsChange)
+	if err != nil {
+		return nil, err
+	}
+	events = append(events, controls...)
 	if change.Status == nil || *change.Status == w.Status() {
 		return events, nil
 	}

@@ -69,6 +69,7 @@ func TestWebhookSubscriptions(t *testing.T) {
 	s.Logs.keepOut("whsec_dmVyeS")
 	created := a.sendTo("POST", "/webhooks", `{"url":"https://example.com/a?token=tok-in-url","event_types":["match.computed","cluster.drift_detected"],"secret":"whsec_dmVyeSB3aHNlY192ZXJ5LXNlY3JldA=="}`)
 	s.Logs.keepOut("tok-in-url")
+	s.Logs.keepOut("tok-in-header")
 	hook := want[httpapi.Webhook](t, http.StatusCreated, created)
 	fields := []string{"id string", "url string", "event_types[] string", "status string", "has_secret bool", "created_at string", "updated_at string"}
 	wantShape(t, created.Body, append([]string{"secret string"}, fields...)...)
@@ -105,6 +106,11 @@ func TestWebhookSubscriptions(t *testing.T) {
 		{`{"url":"https://example.com/c"}`, func(w *httpapi.Webhook) { w.URL = "https://example.com/c" }},
 		{`{"event_types":["clustering.failed"],"status":"active"}`, func(w *httpapi.Webhook) { w.Status, w.EventTypes = "active", []httpapi.EventType{"clustering.failed"} }},
 		{`{"secret":"whsec_dmVyeSB3aHNlY192ZXJ5LW5ldw=="}`, func(*httpapi.Webhook) {}},
+		{`{"headers":{"x-b":"tok-in-header","X-A":"2"}}`, func(w *httpapi.Webhook) { w.HeaderNames = []string{"X-A", "x-b"} }},
+		{`{"respect_retry_after":true,"disable_after_seconds":3600}`, func(w *httpapi.Webhook) { w.RespectRetryAfter, w.DisableAfterSeconds = new(true), new(3600) }},
+		{`{"headers":null,"respect_retry_after":false,"disable_after_seconds":null}`, func(w *httpapi.Webhook) {
+			w.HeaderNames, w.RespectRetryAfter, w.DisableAfterSeconds = nil, nil, nil
+		}},
 	} {
 		step.apply(&hook)
 		changed := want[httpapi.Webhook](t, http.StatusOK, a.sendTo("PATCH", path, step.patch))
@@ -127,6 +133,9 @@ func TestWebhookSubscriptions(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		`{"status":"running"}`, `{"event_types":[]}`, `{"event_types":["internal.event"]}`, `{"event_types":["match.computed","match.computed"]}`,
+		`{"filter":{}}`, `{"headers":{"Host":"x"}}`, `{"headers":{"X-A":"a\r\nb"}}`, `{"headers":{"X-A":1}}`, `{"headers":[]}`, `{"respect_retry_after":null}`,
+		`{"disable_after_seconds":59}`, `{"disable_after_seconds":2592001}`, `{"disable_after_seconds":"1h"}`,
+		`{"headers":{"a":"1","b":"1","c":"1","d":"1","e":"1","f":"1","g":"1","h":"1","i":"1","j":"1","k":"1"}}`,
 		`{"url":null}`, `{"url":"x"}`, `{"secret":""}`, `{"id":"whk_x"}`, `{"event_types":"match.computed"}`,
 	} {
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.sendTo("PATCH", path, wrong))
@@ -170,4 +179,17 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 	wantDone(t, replicas[0].sendTo("DELETE", "/webhooks/"+string(hooks[0].ID), nil))
 	listed()
 	want[httpapi.Webhook](t, http.StatusCreated, subscribe(1))
+}
+
+func TestHeaderValuesAreInNoHistory(t *testing.T) {
+	t.Parallel()
+	a := sharedContract(t).signUp()
+	hook := a.subscribe("https://example.com/tok-of-url", "")
+	want[httpapi.Webhook](t, http.StatusOK, a.sendTo("PATCH", "/webhooks/"+string(hook.ID), `{"headers":{"X-Token":"tok-of-header"}}`))
+	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+		body := a.get(a.under("/history?personal=open"), header("Accept", accept)).Body
+		if !bytes.Contains(body, []byte("X-Token")) || !bytes.Contains(body, []byte("tok-of-url")) || bytes.Contains(body, []byte("tok-of-header")) {
+			t.Errorf("%s: %s", accept, body)
+		}
+	}
 }

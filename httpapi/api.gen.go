@@ -592,6 +592,21 @@ func (e Order) Valid() bool {
 	}
 }
 
+// Defines values for PausedBecause.
+const (
+	PausedBecauseFailing PausedBecause = "failing"
+)
+
+// Valid indicates whether the value is a known member of the PausedBecause enum.
+func (e PausedBecause) Valid() bool {
+	switch e {
+	case PausedBecauseFailing:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PublicEventErased.
 const (
 	PublicEventErasedTrue PublicEventErased = true
@@ -2321,6 +2336,11 @@ type DeliveryStatus string
 // Example: 2026-01-31T12:00:00.123456Z
 type DeliveryTime = time.Time
 
+// DisableAfter Pauses the subscription with the first failure that comes this many seconds after it began to fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to go on.
+//
+// Example: 86400
+type DisableAfter = int
+
 // DriftBaseline What it is compared with: the `previous` run, or the `first` that found the cluster.
 type DriftBaseline = string
 
@@ -3251,8 +3271,21 @@ type NewUser struct {
 
 // NewWebhook A subscription to make.
 type NewWebhook struct {
+	// DisableAfterSeconds Pauses the subscription with the first failure that comes this many seconds after it began to fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to go on.
+	//
+	// Example: 86400
+	DisableAfterSeconds *DisableAfter `json:"disable_after_seconds,omitempty"`
+
 	// EventTypes The events to deliver.
 	EventTypes EventTypes `json:"event_types"`
+
+	// Headers Headers that deliveries have beside those of kindred. Their values are stored encrypted and never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its case; values are printable ASCII without spaces at the ends. Refused are those of the connection (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`, `X-Service-*`, `X-Kindred-*`, `webhook-*`).
+	//
+	// Example: {"Authorization":"Bearer 6f1c2d","X-Tenant":"acme"}
+	Headers *WebhookHeaders `json:"headers,omitempty"`
+
+	// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
+	RespectRetryAfter *RespectRetryAfter `json:"respect_retry_after,omitempty"`
 
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
@@ -3292,6 +3325,9 @@ type PasswordChange struct {
 	// Example: correct horse battery staple
 	New NewPassword `json:"new"`
 }
+
+// PausedBecause Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out while it is active, and where its owner has paused it.
+type PausedBecause string
 
 // Percentile How many of 100 random pairs of your users are less alike.
 //
@@ -3492,6 +3528,9 @@ type RecoveryRequest struct {
 	// Example: 2026-01-31T12:00:00.123456Z
 	Since Timestamp `json:"since"`
 }
+
+// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
+type RespectRetryAfter = bool
 
 // Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 type Role string
@@ -4232,16 +4271,28 @@ type Webhook struct {
 	// Deliveries How deliveries go; in the answer to GET of one subscription only.
 	Deliveries *WebhookHealth `json:"deliveries,omitempty"`
 
+	// DisableAfterSeconds How long it may fail until it is paused, in seconds; left out where it is never.
+	DisableAfterSeconds *int `json:"disable_after_seconds,omitempty"`
+
 	// EventTypes The events that are delivered.
 	EventTypes []EventType `json:"event_types"`
 
 	// HasSecret Whether deliveries are signed.
 	HasSecret bool `json:"has_secret"`
 
+	// HeaderNames The names of the subscription's own headers, sorted; left out where it has none. Their values are never shown.
+	HeaderNames []string `json:"header_names,omitempty"`
+
 	// ID The subscription's id, `whk_…`.
 	//
 	// Example: whk_0123456789abcdefghijklmnop
 	ID WebhookID `json:"id"`
+
+	// PausedBecause Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out while it is active, and where its owner has paused it.
+	PausedBecause *PausedBecause `json:"paused_because,omitempty"`
+
+	// RespectRetryAfter That a receiver's `Retry-After` is respected; left out where it is not.
+	RespectRetryAfter *bool `json:"respect_retry_after,omitempty"`
 
 	// Secret In the answer to the creation, where one was given, and to a rotation only.
 	Secret *string `json:"secret,omitempty"`
@@ -4262,8 +4313,21 @@ type Webhook struct {
 
 // WebhookChange What to change of a subscription; the rest stays.
 type WebhookChange struct {
+	// DisableAfterSeconds How long it may fail until it is paused, in seconds; null: for ever.
+	//
+	// Example: 86400
+	DisableAfterSeconds Nullable[int] `json:"disable_after_seconds,omitempty"`
+
 	// EventTypes The events to deliver.
 	EventTypes *EventTypes `json:"event_types,omitempty"`
+
+	// Headers In place of all of the subscription's own headers; null takes them away. See the creation for what is refused.
+	//
+	// Example: {"Authorization":"Bearer 6f1c2d"}
+	Headers Nullable[map[string]string] `json:"headers,omitempty"`
+
+	// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
+	RespectRetryAfter *RespectRetryAfter `json:"respect_retry_after,omitempty"`
 
 	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
 	//
@@ -4278,6 +4342,11 @@ type WebhookChange struct {
 	// Example: https://example.com/hooks
 	URL *WebhookURL `json:"url,omitempty"`
 }
+
+// WebhookHeaders Headers that deliveries have beside those of kindred. Their values are stored encrypted and never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its case; values are printable ASCII without spaces at the ends. Refused are those of the connection (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`, `X-Service-*`, `X-Kindred-*`, `webhook-*`).
+//
+// Example: {"Authorization":"Bearer 6f1c2d","X-Tenant":"acme"}
+type WebhookHeaders map[string]string
 
 // WebhookHealth How deliveries go; in the answer to GET of one subscription only.
 type WebhookHealth struct {

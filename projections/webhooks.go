@@ -19,11 +19,15 @@ type Webhooks struct{ Reader }
 
 // Webhook is a subscription.
 type Webhook struct {
-	ID              id.Webhook
-	URL             string
-	EventTypes      []string
-	Paused          bool
-	Signed          bool // a secret was set
+	ID         id.Webhook
+	URL        string
+	EventTypes []string
+	Paused     bool
+	Signed     bool // a secret was set
+	Disabled   bool // paused because it failed for long
+	// HeaderNames are those of its own headers, sorted.
+	HeaderNames     []string
+	Controls        event.EndpointControls
 	Revision        eventstore.Revision
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
@@ -37,7 +41,7 @@ func (Webhooks) Name() string { return "webhooks" }
 func (Webhooks) Wants(t string) bool { return strings.HasPrefix(t, "webhook.") }
 
 // Version of the read model's tables.
-func (Webhooks) Version() int { return 3 }
+func (Webhooks) Version() int { return 4 }
 
 // Schema of the read model.
 func (Webhooks) Schema() string {
@@ -52,6 +56,10 @@ CREATE TABLE webhooks (
 	event_types text[] NOT NULL,
 	paused      boolean NOT NULL DEFAULT false,
 	signed      boolean NOT NULL,
+	disabled    boolean NOT NULL DEFAULT false, -- paused because it failed for long
+	header_names          text[] NOT NULL DEFAULT '{}',
+	respect_retry_after   boolean NOT NULL DEFAULT false,
+	disable_after_seconds integer NOT NULL DEFAULT 0,
 	revision    bigint NOT NULL,
 	created_at  timestamptz NOT NULL,
 	updated_at  timestamptz NOT NULL,
@@ -65,8 +73,10 @@ const (
 INSERT INTO webhooks (client, id, created_position, url, url_event, clear_url, event_types, signed, revision, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10) ON CONFLICT DO NOTHING`
 	changeWebhook = `UPDATE webhooks SET url = $3, url_event = $4, clear_url = $5, event_types = $6 WHERE client = $1 AND id = $2`
-	pauseWebhook  = `UPDATE webhooks SET paused = $3 WHERE client = $1 AND id = $2`
+	pauseWebhook  = `UPDATE webhooks SET paused = $3, disabled = $4 WHERE client = $1 AND id = $2`
 	signWebhook   = `UPDATE webhooks SET signed = true WHERE client = $1 AND id = $2`
+	setHeaders    = `UPDATE webhooks SET header_names = coalesce($3::text[], '{}') WHERE client = $1 AND id = $2`
+	setControls   = `UPDATE webhooks SET respect_retry_after = $3, disable_after_seconds = $4 WHERE client = $1 AND id = $2`
 	reviseWebhook = `UPDATE webhooks SET revision = $3, updated_at = $4 WHERE client = $1 AND id = $2`
 	deleteWebhook = `DELETE FROM webhooks WHERE client = $1 AND id = $2`
 )
@@ -102,10 +112,19 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 		b.Queue(changeWebhook, string(r.Client), string(webhook), url.Box, string(url.Event), e.ClearURL, e.EventTypes)
 	case event.WebhookPaused:
 		webhook = e.Webhook
-		b.Queue(pauseWebhook, string(r.Client), string(webhook), true)
+		b.Queue(pauseWebhook, string(r.Client), string(webhook), true, false)
+	case event.WebhookDisabled:
+		webhook = e.Webhook
+		b.Queue(pauseWebhook, string(r.Client), string(webhook), true, true)
 	case event.WebhookResumed:
 		webhook = e.Webhook
-		b.Queue(pauseWebhook, string(r.Client), string(webhook), false)
+		b.Queue(pauseWebhook, string(r.Client), string(webhook), false, false)
+	case event.WebhookHeadersSet:
+		webhook = e.Webhook
+		b.Queue(setHeaders, string(r.Client), string(webhook), e.Names)
+	case event.WebhookControlsSet:
+		webhook = e.Webhook
+		b.Queue(setControls, string(r.Client), string(webhook), e.RespectRetryAfter, e.DisableAfter)
 	case event.WebhookSecretRotated:
 		webhook = e.Webhook
 		b.Queue(signWebhook, string(r.Client), string(webhook))
@@ -117,7 +136,8 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 }
 
 const webhookColumns = `
-SELECT w.id, w.url, w.url_event, w.clear_url, w.event_types, w.paused, w.signed, w.revision, w.created_at, w.updated_at, w.created_position,
+SELECT w.id, w.url, w.url_event, w.clear_url, w.event_types, w.paused, w.signed, w.disabled, w.header_names, w.respect_retry_after,
+	w.disable_after_seconds, w.revision, w.created_at, w.updated_at, w.created_position,
 	k.id AS key, k.client_key, k.wrapped
 FROM webhooks w LEFT JOIN subject_keys k ON k.client = w.client AND k.subject = w.id `
 
@@ -136,7 +156,8 @@ type storedWebhook struct {
 
 func scanWebhook(w *storedWebhook) []any {
 	return []any{
-		text(&w.ID), &w.url.Box, text(&w.url.Event), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Revision,
+		text(&w.ID), &w.url.Box, text(&w.url.Event), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Disabled, &w.HeaderNames,
+		&w.Controls.RespectRetryAfter, &w.Controls.DisableAfter, &w.Revision,
 		&w.CreatedAt, &w.UpdatedAt, text(&w.CreatedPosition), text(&w.key.ID), text(&w.key.Under), &w.key.Wrapped,
 	}
 }

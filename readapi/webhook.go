@@ -51,9 +51,11 @@ func webhookBody(w projections.Webhook) httpapi.Webhook {
 	if w.Paused {
 		status = httpapi.WebhookPaused
 	}
-	return httpapi.Webhook{
+	body := httpapi.Webhook{
 		ID: w.ID, URL: w.URL, HasSecret: w.Signed, Status: status,
 		EventTypes: each(w.EventTypes, func(t string) httpapi.EventType { return httpapi.EventType(t) }),
 		CreatedAt:  httpapi.Time{Time: w.CreatedAt}, UpdatedAt: httpapi.Time{Time: w.UpdatedAt},
 	}
+	body.Control(w.HeaderNames, w.Controls.RespectRetryAfter, w.Controls.DisableAfter, w.Disabled)
+	return body
 }

@@ -47,14 +47,17 @@ type Policies struct {
 	// RecordEndings records how deliveries to webhooks ended, in batches, each again until
 	// the log has taken it. It says whether there is more.
 	RecordEndings func(context.Context) (more bool, err error)
-	Now           func() time.Time
-	Logger        *slog.Logger
-	Metrics       *Metrics // nil: nothing is counted
+	// DisableFailing pauses the webhooks that have failed for as long as their owners allow.
+	DisableFailing func(context.Context) error
+	Now            func() time.Time
+	Logger         *slog.Logger
+	Metrics        *Metrics // nil: nothing is counted
 }
 
 const (
 	closeTimeout = 5 * time.Second
 	endingsPause = time.Second // in which ends of deliveries gather for company
+	failingPause = 5 * time.Second
 )
 
 // Wants says which events a policy answers; the projector passes over the others.
@@ -85,6 +88,7 @@ func (p *Policies) Run(ctx context.Context) error {
 	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
 	sweep("matching", matchPause, p.matchAutomatically)
 	sweep("endings", endingsPause, p.RecordEndings)
+	sweep("endpoints", failingPause, func(ctx context.Context) (bool, error) { return false, p.DisableFailing(ctx) })
 	err = router.Run(ctx)
 	sweeps.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

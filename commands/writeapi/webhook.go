@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kindred/commands"
+	"kindred/domain"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
@@ -14,6 +15,9 @@ func (a *API) CreateWebhook(ctx context.Context, r httpapi.CreateWebhookRequestO
 	c := call(ctx)
 	webhook, err := a.Commands.Subscribe(ctx, c, commands.Subscribe{
 		URL: r.Body.URL, EventTypes: typeNames(r.Body.EventTypes), Secret: r.Body.Secret,
+		Controls: domain.ControlsChange{
+			Headers: (*map[string]string)(r.Body.Headers), RespectRetryAfter: r.Body.RespectRetryAfter, DisableAfter: r.Body.DisableAfterSeconds,
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -36,6 +40,9 @@ func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestO
 		return nil, err
 	}
 	change := commands.ChangeWebhook{URL: r.Body.URL, Secret: r.Body.Secret, Status: (*string)(r.Body.Status)}
+	change.Controls = domain.ControlsChange{
+		Headers: orZero(r.Body.Headers), RespectRetryAfter: r.Body.RespectRetryAfter, DisableAfter: orZero(r.Body.DisableAfterSeconds),
+	}
 	if r.Body.EventTypes != nil {
 		types := typeNames(*r.Body.EventTypes)
 		change.EventTypes = &types
@@ -87,13 +94,23 @@ func typeNames(types []httpapi.EventType) []string {
 	return names
 }
 
+// orZero is nil for a field that was left out, and the zero value for null.
+func orZero[T any](n httpapi.Nullable[T]) *T {
+	if n.Given && n.Value == nil {
+		return new(T)
+	}
+	return n.Value
+}
+
 func webhookBody(w commands.Webhook) httpapi.Webhook {
 	types := make([]httpapi.EventType, len(w.EventTypes))
 	for i, t := range w.EventTypes {
 		types[i] = httpapi.EventType(t)
 	}
-	return httpapi.Webhook{
+	body := httpapi.Webhook{
 		ID: w.ID, URL: w.URL, EventTypes: types, HasSecret: w.Signed, Status: httpapi.WebhookStatus(w.Status()),
 		CreatedAt: httpapi.Time{Time: w.CreatedAt}, UpdatedAt: httpapi.Time{Time: w.UpdatedAt},
 	}
+	body.Control(w.HeaderNames, w.Controls.RespectRetryAfter, w.Controls.DisableAfter, w.Disabled)
+	return body
 }

@@ -118,7 +118,13 @@ func samples() []Event {
 		WebhookResumed{Webhook: webhook},
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
-		WebhookSnapshotTaken{Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types, Paused: true, Signed: true},
+		WebhookHeadersSet{Webhook: webhook, Names: []string{"Authorization", "X-Tenant"}, Headers: box(1)},
+		WebhookControlsSet{Webhook: webhook, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400}},
+		WebhookDisabled{Webhook: webhook, FailingSince: at},
+		WebhookSnapshotTaken{
+			Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types, Paused: true, Signed: true,
+			Disabled: true, Headers: []string{"X-Tenant"}, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400},
+		},
 		DeliveriesEnded{Webhook: webhook, Deliveries: []Ending{{
 			Delivery: "dlv_04hk8ls48pkqs04hk8ls48pkqs", Event: "evt_04hk8ls48pkqs04hk8ls48pkqs", State: "dropped", Attempts: 6,
 		}}},

@@ -2,6 +2,7 @@ package event
 
 import (
 	"encoding/json"
+	"time"
 
 	"kindred/domain/id"
 )
@@ -27,6 +28,13 @@ func (a WebhookAddress) Plain() string {
 		return a.ClearURL
 	}
 	return string(a.URL.Plain)
+}
+
+// EndpointControls is what an owner chose about deliveries to an endpoint. Zero is
+// the contract's behaviour.
+type EndpointControls struct {
+	RespectRetryAfter bool `json:"respect_retry_after,omitempty"`
+	DisableAfter      int  `json:"disable_after_seconds,omitempty"` // of failing; 0: never
 }
 
 type (
@@ -62,6 +70,26 @@ type (
 		Webhook id.Webhook `json:"webhook_id"`
 		Secret  *Personal  `json:"secret"`
 	}
+	// WebhookHeadersSet carries the headers that deliveries have from now on, beside
+	// those that every delivery has.
+	WebhookHeadersSet struct {
+		fact
+		Webhook id.Webhook `json:"webhook_id"`
+		Names   []string   `json:"names"`             // sorted
+		Headers *Personal  `json:"headers,omitempty"` // a JSON object of names and values; nil: none
+	}
+	// WebhookControlsSet carries the controls as they are from now on.
+	WebhookControlsSet struct {
+		fact
+		Webhook id.Webhook `json:"webhook_id"`
+		EndpointControls
+	}
+	// WebhookDisabled: it has failed for as long as its owner allows, and is paused.
+	WebhookDisabled struct {
+		fact
+		Webhook      id.Webhook `json:"webhook_id"`
+		FailingSince time.Time  `json:"failing_since"`
+	}
 	// WebhookRemoved ends the subscription.
 	WebhookRemoved struct {
 		fact
@@ -76,6 +104,9 @@ type (
 		EventTypes []string `json:"event_types"`
 		Paused     bool     `json:"paused"`
 		Signed     bool     `json:"signed"` // a secret was set
+		Disabled   bool     `json:"disabled,omitempty"`
+		Headers    []string `json:"header_names,omitempty"`
+		EndpointControls
 	}
 )
 
@@ -85,6 +116,8 @@ func (e WebhookChanged) Subject() string         { return string(e.Webhook) }
 func (e WebhookChanged) Personal() []Field       { return []Field{{"url", e.URL}} }
 func (e WebhookSnapshotTaken) Subject() string   { return string(e.Webhook) }
 func (e WebhookSnapshotTaken) Personal() []Field { return []Field{{"url", e.URL}} }
+func (e WebhookHeadersSet) Subject() string      { return string(e.Webhook) }
+func (e WebhookHeadersSet) Personal() []Field    { return []Field{{"headers", e.Headers}} }
 func (e WebhookSecretRotated) Subject() string   { return string(e.Webhook) }
 func (e WebhookSecretRotated) Personal() []Field { return []Field{{"secret", e.Secret}} }
 
@@ -95,8 +128,14 @@ var webhookEvents = []definition{
 	define[WebhookResumed]("webhook.resumed", 1),
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 2, upcast(1, upcastClearURL)),
+	define[WebhookHeadersSet]("webhook.headers_set", 1),
+	define[WebhookControlsSet]("webhook.controls_set", 1),
+	define[WebhookDisabled]("webhook.disabled", 1),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 3, upcast(1, upcastClearURL), upcast(2, upcastNothing)),
 }
+
+// upcastNothing: the version brought fields that are left out where they are zero.
+func upcastNothing(data json.RawMessage) (json.RawMessage, error) { return data, nil }
 
 // upcastClearURL: version 1 kept the address in the clear.
 func upcastClearURL(data json.RawMessage) (json.RawMessage, error) {

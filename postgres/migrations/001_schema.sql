@@ -417,6 +417,10 @@ CREATE TABLE dispatch_endpoints (
 	event_types       text[] NOT NULL,
 	state             text NOT NULL CHECK (state IN ('active', 'paused', 'removed')),
 	secrets           jsonb NOT NULL DEFAULT '[]',  -- sealed; the newest first
+	headers           jsonb,                   -- its own headers: where they were sealed, and the box; null: none
+	respect_retry_after   boolean NOT NULL DEFAULT false,
+	disable_after_seconds integer NOT NULL DEFAULT 0, -- of failing, until it is paused; 0: never
+	held_until        timestamptz,             -- nothing is claimed until then: its receiver asked for it
 	-- What is queued of events before this position was cancelled: the place of
 	-- the last pause or removal in the log. Pausing costs one row, however much waits.
 	cancelled_through text COLLATE "C" NOT NULL DEFAULT '',

@@ -528,7 +528,9 @@ func (r *WebhooksAPI) Get(ctx context.Context, webhookID string, opts ...Option)
 // Change: Change, pause or resume a subscription.
 //
 // While a subscription is paused nothing is delivered and nothing is queued; pending retries are
-// cancelled. A new `secret` signs at once; the old one signs beside it for 24 hours.
+// cancelled. A new `secret` signs at once; the old one signs beside it for 24 hours. `headers`
+// replaces all of the subscription's own headers. Any change ends a wait that its receiver asked
+// for.
 //
 // PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id}
 func (r *WebhooksAPI) Change(ctx context.Context, webhookID string, body WebhookChange, opts ...Option) (*Webhook, error) {
@@ -3430,6 +3432,21 @@ type NewWebhook struct {
 	EventTypes []EventType `json:"event_types"`
 	// An http or https URL.
 	URL string `json:"url"`
+	// Pauses the subscription with the first failure that comes this many seconds after it began to
+	// fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to
+	// go on.
+	DisableAfterSeconds *int64 `json:"disable_after_seconds,omitzero"`
+	// Headers that deliveries have beside those of kindred. Their values are stored encrypted and
+	// never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its
+	// case; values are printable ASCII without spaces at the ends. Refused are those of the connection
+	// (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Expect`,
+	// `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`, `X-Service-*`,
+	// `X-Kindred-*`, `webhook-*`).
+	Headers map[string]string `json:"headers,omitzero"`
+	// Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
+	// attempted to it until then, an hour at most, and the delivery is tried again then at the
+	// earliest; it stays one of its attempts.
+	RespectRetryAfter *bool `json:"respect_retry_after,omitzero"`
 	// Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
 	// of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard
 	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without
@@ -3464,6 +3481,14 @@ type PasswordChange struct {
 	// and signs behind.
 	New string `json:"new"`
 }
+
+// PausedBecause: Why kindred has paused the subscription: it has failed for
+// `disable_after_seconds`. Left out while it is active, and where its owner has paused it.
+type PausedBecause string
+
+const (
+	PausedBecauseFailing PausedBecause = "failing"
+)
 
 // PreviewedTraits: The best matches of a user, by what is decided now and by what would be.
 type PreviewedTraits struct {
@@ -4106,14 +4131,33 @@ type Webhook struct {
 	URL string `json:"url"`
 	// How deliveries go; in the answer to GET of one subscription only.
 	Deliveries *WebhookHealth `json:"deliveries,omitzero"`
+	// How long it may fail until it is paused, in seconds; left out where it is never.
+	DisableAfterSeconds *int64 `json:"disable_after_seconds,omitzero"`
+	// The names of the subscription's own headers, sorted; left out where it has none. Their values
+	// are never shown.
+	HeaderNames []string `json:"header_names,omitzero"`
+	// Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
+	// while it is active, and where its owner has paused it.
+	PausedBecause *PausedBecause `json:"paused_because,omitzero"`
+	// That a receiver's `Retry-After` is respected; left out where it is not.
+	RespectRetryAfter *bool `json:"respect_retry_after,omitzero"`
 	// In the answer to the creation, where one was given, and to a rotation only.
 	Secret *string `json:"secret,omitzero"`
 }
 
 // WebhookChange: What to change of a subscription; the rest stays.
 type WebhookChange struct {
+	// How long it may fail until it is paused, in seconds; null: for ever.
+	DisableAfterSeconds Nullable[int64] `json:"disable_after_seconds,omitzero"`
 	// The events to deliver.
 	EventTypes []EventType `json:"event_types,omitzero"`
+	// In place of all of the subscription's own headers; null takes them away. See the creation for
+	// what is refused.
+	Headers Nullable[map[string]string] `json:"headers,omitzero"`
+	// Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
+	// attempted to it until then, an hour at most, and the delivery is tried again then at the
+	// earliest; it stays one of its attempts.
+	RespectRetryAfter *bool `json:"respect_retry_after,omitzero"`
 	// Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
 	// of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard
 	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without

@@ -530,7 +530,9 @@ export class WebhooksAPI {
    * Change, pause or resume a subscription.
    *
    * While a subscription is paused nothing is delivered and nothing is queued; pending retries are
-   * cancelled. A new `secret` signs at once; the old one signs beside it for 24 hours.
+   * cancelled. A new `secret` signs at once; the old one signs beside it for 24 hours. `headers`
+   * replaces all of the subscription's own headers. Any change ends a wait that its receiver asked
+   * for.
    *
    * `PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id}`
    */
@@ -3551,6 +3553,27 @@ export interface NewWebhook {
   /** An http or https URL. */
   url: string;
   /**
+   * Pauses the subscription with the first failure that comes this many seconds after it began to
+   * fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to
+   * go on.
+   */
+  disable_after_seconds?: number;
+  /**
+   * Headers that deliveries have beside those of kindred. Their values are stored encrypted and
+   * never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its
+   * case; values are printable ASCII without spaces at the ends. Refused are those of the
+   * connection (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
+   * `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`,
+   * `X-Service-*`, `X-Kindred-*`, `webhook-*`).
+   */
+  headers?: Record<string, string>;
+  /**
+   * Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
+   * attempted to it until then, an hour at most, and the delivery is tried again then at the
+   * earliest; it stays one of its attempts.
+   */
+  respect_retry_after?: boolean;
+  /**
    * Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
    * of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
    * (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
@@ -3585,6 +3608,12 @@ export interface PasswordChange {
    */
   new: string;
 }
+
+/**
+ * Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
+ * while it is active, and where its owner has paused it.
+ */
+export type PausedBecause = "failing";
 
 /** The best matches of a user, by what is decided now and by what would be. */
 export interface PreviewedTraits {
@@ -4189,14 +4218,41 @@ export interface Webhook {
   url: string;
   /** How deliveries go; in the answer to GET of one subscription only. */
   deliveries?: WebhookHealth;
+  /** How long it may fail until it is paused, in seconds; left out where it is never. */
+  disable_after_seconds?: number;
+  /**
+   * The names of the subscription's own headers, sorted; left out where it has none. Their values
+   * are never shown.
+   */
+  header_names?: Array<string>;
+  /**
+   * Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
+   * while it is active, and where its owner has paused it.
+   */
+  paused_because?: PausedBecause;
+  /** That a receiver's `Retry-After` is respected; left out where it is not. */
+  respect_retry_after?: boolean;
   /** In the answer to the creation, where one was given, and to a rotation only. */
   secret?: string;
 }
 
 /** What to change of a subscription; the rest stays. */
 export interface WebhookChange {
+  /** How long it may fail until it is paused, in seconds; null: for ever. */
+  disable_after_seconds?: number | null;
   /** The events to deliver. */
   event_types?: Array<EventType>;
+  /**
+   * In place of all of the subscription's own headers; null takes them away. See the creation for
+   * what is refused.
+   */
+  headers?: Record<string, string> | null;
+  /**
+   * Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
+   * attempted to it until then, an hour at most, and the delivery is tried again then at the
+   * earliest; it stays one of its attempts.
+   */
+  respect_retry_after?: boolean;
   /**
    * Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
    * of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`

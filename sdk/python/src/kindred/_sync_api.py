@@ -336,6 +336,8 @@ class WebhooksAPI:
 
         While a subscription is paused nothing is delivered and nothing is queued; pending retries
         are cancelled. A new `secret` signs at once; the old one signs beside it for 24 hours.
+        `headers` replaces all of the subscription's own headers. Any change ends a wait that its
+        receiver asked for.
 
         ``PATCH /api/v1/clients/{client_id}/webhooks/{webhook_id}``
         """

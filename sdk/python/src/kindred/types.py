@@ -149,6 +149,8 @@ KeyScope = Literal["read", "write", "read:user", "admin", "erase", "webhooks"]
 
 Order = Literal["asc", "desc"]
 
+PausedBecause = Literal["failing"]
+
 Role = Literal["owner", "admin", "viewer", "auditor"]
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -1551,6 +1553,21 @@ class NewWebhook(TypedDict):
     event_types: list[EventType]
     # An http or https URL.
     url: str
+    # Pauses the subscription with the first failure that comes this many seconds after it began to
+    # fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to
+    # go on.
+    disable_after_seconds: NotRequired[int]
+    # Headers that deliveries have beside those of kindred. Their values are stored encrypted and
+    # never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever
+    # its case; values are printable ASCII without spaces at the ends. Refused are those of the
+    # connection (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
+    # `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`,
+    # `X-Service-*`, `X-Kindred-*`, `webhook-*`).
+    headers: NotRequired[dict[str, str]]
+    # Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
+    # attempted to it until then, an hour at most, and the delivery is tried again then at the
+    # earliest; it stays one of its attempts.
+    respect_retry_after: NotRequired[bool]
     # Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
     # of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
     # (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
@@ -2157,14 +2174,33 @@ class Webhook(TypedDict):
     url: str
     # How deliveries go; in the answer to GET of one subscription only.
     deliveries: NotRequired[WebhookHealth]
+    # How long it may fail until it is paused, in seconds; left out where it is never.
+    disable_after_seconds: NotRequired[int]
+    # The names of the subscription's own headers, sorted; left out where it has none. Their values
+    # are never shown.
+    header_names: NotRequired[list[str]]
+    # Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
+    # while it is active, and where its owner has paused it.
+    paused_because: NotRequired[PausedBecause]
+    # That a receiver's `Retry-After` is respected; left out where it is not.
+    respect_retry_after: NotRequired[bool]
     # In the answer to the creation, where one was given, and to a rotation only.
     secret: NotRequired[str]
 
 
 class WebhookChange(TypedDict):
     """What to change of a subscription; the rest stays."""
+    # How long it may fail until it is paused, in seconds; null: for ever.
+    disable_after_seconds: NotRequired[int | None]
     # The events to deliver.
     event_types: NotRequired[list[EventType]]
+    # In place of all of the subscription's own headers; null takes them away. See the creation for
+    # what is refused.
+    headers: NotRequired[dict[str, str] | None]
+    # Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
+    # attempted to it until then, an hour at most, and the delivery is tried again then at the
+    # earliest; it stays one of its attempts.
+    respect_retry_after: NotRequired[bool]
     # Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
     # of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
     # (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a

@@ -1,0 +1,165 @@
+package dispatcher
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+func TestOwnHeadersStandOnEveryAttemptAndAreKeptSealed(t *testing.T) {
+	r := newFixture(t, Config{RetryDelays: shortDelays})
+	rx := newReceiver(t, answers(500, 204))
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "secret")
+	_, other := r.subscribe(r.client(), rx.URL, "")
+	headers := event.Private([]byte(`{"Authorization":"Bearer hunter2","x-tenant":"acme"}`))
+	r.apply(subscribed, other, r.recorded(client, event.WebhookHeadersSet{Webhook: webhook, Names: []string{"Authorization", "x-tenant"}, Headers: headers}))
+	r.apply(r.match(client))
+	r.start(r.Dispatcher)
+	for range 2 {
+		got := rx.next(t).header
+		if got.Get("Authorization") != "Bearer hunter2" || got.Get("X-Tenant") != "acme" || got.Get("Content-Type") != "application/json" {
+			t.Errorf("sent %v", got)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints e WHERE e::text LIKE '%hunter2%'`); n != 0 {
+		t.Error("the table shows a header")
+	}
+	r.apply(r.recorded(client, event.WebhookHeadersSet{Webhook: webhook}), r.match(client))
+	if got := rx.next(t).header; got.Get("Authorization") != "" || got.Get("X-Service-Signature") == "" {
+		t.Errorf("after they were taken away: %v", got)
+	}
+}
+
+func TestAnotherClientsHeadersAreNotSent(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	one, two := r.client(), r.client()
+	webhook, first := r.subscribe(one, rx.URL, "")
+	_, second := r.subscribe(two, rx.URL, "")
+	set := r.recorded(one, event.WebhookHeadersSet{Webhook: webhook, Names: []string{"X-A"}, Headers: event.Private([]byte(`{"X-A":"a"}`))})
+	r.apply(first, second, set, r.match(two))
+	r.start(r.Dispatcher)
+	if got := rx.next(t).header.Get("X-A"); got != "" {
+		t.Errorf("sent %q", got)
+	}
+}
+
+func TestRetryAfterIsSecondsOrADateAndAnHourAtMost(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"0": 0, "90": 90 * time.Second, "3600": time.Hour, "3601": time.Hour, "4294967295": time.Hour,
+		"Sun, 01 Mar 2026 12:01:00 GMT": time.Minute, "Sun, 01 Mar 2026 11:00:00 GMT": 0, "Mon, 02 Mar 2026 12:00:00 GMT": time.Hour,
+		"": 0, "-1": 0, "soon": 0, "1.5": 0,
+	} {
+		if got := retryAfter(header, now); got != want {
+			t.Errorf("%q: %s", header, got)
+		}
+	}
+}
+
+// asks answers everything with a status, and with a wait of ten minutes.
+func asks(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "600")
+		w.WriteHeader(status)
+	}
+}
+
+const (
+	heldEndpoints = `SELECT count(*) FROM dispatch_endpoints WHERE held_until BETWEEN now() + '500 s' AND now() + '600 s'`
+	lateRetries   = `SELECT count(*) FROM dispatch_queue WHERE failed = 1 AND leased_until IS NULL AND due_at BETWEEN now() + '500 s' AND now() + '601 s'`
+)
+
+func TestAReceiverThatAsksForAWaitIsHeldAndNoOtherIs(t *testing.T) {
+	r := newFixture(t, Config{RetryDelays: shortDelays})
+	rx, other := newReceiver(t, asks(http.StatusTooManyRequests)), newReceiver(t, nil)
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	_, beside := r.subscribe(client, other.URL, "")
+	r.apply(subscribed, beside, r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{RespectRetryAfter: true}}))
+	r.apply(r.match(client))
+	r.start(r.Dispatcher)
+	rx.next(t)
+	r.eventually("it is held", func() bool { return r.count(heldEndpoints) == 1 && r.count(lateRetries) == 1 })
+	r.apply(r.matches(client, 20)...)
+	r.start(r.replica(Config{RetryDelays: shortDelays}))
+	r.ended("delivered", 21) // all to the other endpoint
+	if n := r.count(`SELECT count(*) FROM dispatch_attempts a JOIN dispatch_queue q USING (client, delivery)`); n != 1 || len(rx.got) != 0 {
+		t.Errorf("%d attempts, and %d more requests", n, len(rx.got))
+	}
+	// Its owner changes it, and the wait is over.
+	r.apply(r.recorded(client, event.WebhookControlsSet{Webhook: webhook}))
+	rx.next(t)
+}
+
+func TestOnlyWhoeverChoseItWaitsAndOnlyFor429And503(t *testing.T) {
+	for status, chosen := range map[int]bool{http.StatusServiceUnavailable: false, http.StatusInternalServerError: true} {
+		r := newFixture(t, Config{RetryDelays: shortDelays})
+		rx := newReceiver(t, asks(status))
+		client := r.client()
+		webhook, subscribed := r.subscribe(client, rx.URL, "")
+		r.apply(subscribed, r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{RespectRetryAfter: chosen}}))
+		r.apply(r.match(client))
+		stop := r.start(r.Dispatcher)
+		r.ended("dropped", 1)
+		stop()
+		if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE held_until IS NOT NULL`); n != 0 {
+			t.Errorf("%d is held", status)
+		}
+	}
+}
+
+// disabled notes what DisableFailing asks for.
+type disabled []id.Webhook
+
+func (d *disabled) DisableWebhook(_ context.Context, _ id.Client, webhook id.Webhook, _, _ time.Time) error {
+	*d = append(*d, webhook)
+	return nil
+}
+
+func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://127.0.0.1:1", "")
+	silent, second := r.subscribe(client, "http://127.0.0.1:1", "")
+	free, third := r.subscribe(client, "http://127.0.0.1:1", "")
+	chosen := event.EndpointControls{DisableAfter: 60}
+	r.apply(subscribed, second, third,
+		r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: chosen}),
+		r.recorded(client, event.WebhookControlsSet{Webhook: silent, EndpointControls: chosen}))
+	began := r.at.Add(time.Second)
+	fail := func(of id.Webhook, since, last time.Time) {
+		r.exec(`INSERT INTO dispatch_health AS h (client, webhook, failing_since, last_failure_at) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (client, webhook) DO UPDATE SET failing_since = $3, last_failure_at = $4`, client, of, since, last)
+	}
+	look := func() (found disabled) {
+		t.Helper()
+		if err := DisableFailing(t.Context(), r.pool, &found); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	fail(silent, began, began.Add(59*time.Second))
+	fail(free, began, began.Add(time.Hour))
+	fail(webhook, began, began.Add(time.Minute))
+	if found := look(); len(found) != 1 || found[0] != webhook {
+		t.Fatalf("disabled %v", found)
+	}
+	r.apply(r.recorded(client, event.WebhookDisabled{Webhook: webhook, FailingSince: began}), r.match(client))
+	if found := look(); len(found) != 0 {
+		t.Errorf("disabled again: %v", found)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, webhook); n != 0 {
+		t.Errorf("%d deliveries to a disabled endpoint", n)
+	}
+	r.at = began.Add(2 * time.Minute)
+	r.apply(r.recorded(client, event.WebhookResumed{Webhook: webhook}))
+	if found := look(); len(found) != 0 {
+		t.Errorf("disabled by what was before it was resumed: %v", found)
+	}
+}
