@@ -211,7 +211,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	server := api{
 		writing: &writeapi.API{
 			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: resources.Imports{Spool: a.spool()}, Login: login(issuer),
-			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema,
+			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema, InferredTraits: reads.InferredTraits,
 			Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 			Rebuilds:   models,
 			LayerOf:    layerOf(projections.Clusters{Reader: reader}),

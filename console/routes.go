@@ -19,6 +19,7 @@ func (s *Console) route() {
 	get("users", (*page).users)
 	post("users", (*page).createUser)
 	post("users/import", (*page).importUsers)
+	post("users/import/preview", (*page).previewImport)
 	get("imports/{id}", (*page).showImport)
 	get("users/{id}", (*page).user)
 	post("users/{id}", (*page).changeUser)

@@ -23,7 +23,10 @@ const pageOf = 50
 // allOf bounds lists that a page shows whole, such as layers.
 const allOf = 200
 
-func (p *page) users() error {
+func (p *page) users() error { return p.showUsers(nil) }
+
+// showUsers lists users, and what is in a file that was chosen, if one was.
+func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	asked := p.r.URL.Query()
 	params := kindred.ListUsersParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")}
 	find := strings.TrimSpace(asked.Get("find"))
@@ -46,7 +49,7 @@ func (p *page) users() error {
 	}
 	return p.show("users", "Users", "Users", map[string]any{
 		"Users": found.Data, "Find": find, "Total": total, "Columns": columns(found.Data),
-		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "",
+		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview,
 	})
 }
 
@@ -108,28 +111,55 @@ func (p *page) typedTraits() (map[string]any, error) {
 
 // importUsers sends a file on while the browser still sends it.
 func (p *page) importUsers() error {
+	file, options, err := p.chosenFile()
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	begun, err := p.api.Users.ImportLater(p.r.Context(), file, kindred.ImportUsersParams{}, options...)
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	http.Redirect(p.w, p.r, Path+"imports/"+url.PathEscape(begun.ID), http.StatusSeeOther)
+	return nil
+}
+
+// previewImport shows what is in a file before anything is recorded.
+func (p *page) previewImport() error {
+	file, options, err := p.chosenFile()
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	found, err := p.api.Users.PreviewImport(p.r.Context(), file, options...)
+	_, _ = io.CopyN(io.Discard, file, largestUnread) // else the browser is cut off while it sends
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	return p.showUsers(found)
+}
+
+// largestUnread bounds what is read of a file only to answer its sender.
+// limit: edge | bytes of a file whose preview is shown that are read, without JavaScript | {largestUnread B}
+const largestUnread = 64 << 20
+
+// chosenFile is the file of a form, read while the browser still sends it.
+func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
+	none := invalid("file", "Choose a file to import.")
 	form, err := p.r.MultipartReader()
 	if err != nil {
-		return p.again(invalid("file", "Choose a file to import."), p.users)
+		return nil, nil, none
 	}
 	for {
 		part, err := form.NextPart()
 		if err != nil {
-			return p.again(invalid("file", "Choose a file to import."), p.users)
+			return nil, nil, none
 		}
 		if part.FormName() != "file" || part.FileName() == "" {
 			continue
 		}
-		var options []kindred.Option
 		if strings.HasSuffix(strings.ToLower(part.FileName()), ".csv") {
-			options = append(options, kindred.WithCSV())
+			return part, []kindred.Option{kindred.WithCSV()}, nil
 		}
-		begun, err := p.api.Users.ImportLater(p.r.Context(), part, kindred.ImportUsersParams{}, options...)
-		if err != nil {
-			return p.again(err, p.users)
-		}
-		http.Redirect(p.w, p.r, Path+"imports/"+url.PathEscape(begun.ID), http.StatusSeeOther)
-		return nil
+		return part, nil, nil
 	}
 }
 

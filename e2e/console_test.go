@@ -85,6 +85,10 @@ func (b browser) send(path string, fields ...string) webPage {
 
 // upload chooses a file to import.
 func (b browser) upload(name, content string) webPage {
+	return b.uploadTo("users/import", name, content)
+}
+
+func (b browser) uploadTo(path, name, content string) webPage {
 	b.Helper()
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
@@ -98,7 +102,7 @@ func (b browser) upload(name, content string) webPage {
 	if err := w.Close(); err != nil {
 		b.Fatal(err)
 	}
-	return b.do("POST", "/console/users/import", w.FormDataContentType(), &form)
+	return b.do("POST", "/console/"+path, w.FormDataContentType(), &form)
 }
 
 // wantPage fails unless a page came, and holds all of these texts.
@@ -162,6 +166,10 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	var lines strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&lines, `{"external_id":"p%d","traits":{"age":%d,"plan":%q}}`+"\n", i, 20+i%2*30+i%5, []string{"free", "pro"}[i%2])
+	}
+	b.wantPage(b.uploadTo("users/import/preview", "people.ndjson", lines.String()+"nonsense\n"), "users/import/preview", "60 users in 61 lines", "1 line would be refused", "line 61", "category")
+	if b.uploadTo("users/import/preview", "people.csv", "plan\npro\n").Status != http.StatusBadRequest {
+		t.Error("a file without ids is looked into")
 	}
 	imported := b.wantPage(b.upload("people.ndjson", lines.String()), "imports/")
 	eventually(t, "the import is done", func() bool {

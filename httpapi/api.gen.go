@@ -2816,6 +2816,30 @@ type ImportError struct {
 	Line int64 `json:"line"`
 }
 
+// ImportPreview What an import would be made of.
+type ImportPreview struct {
+	// Errors The first 1,000.
+	Errors []ImportError `json:"errors"`
+
+	// Failed Lines that would be refused.
+	Failed int64 `json:"failed"`
+
+	// Lines Lines that were looked at.
+	Lines int64 `json:"lines"`
+
+	// Skipped Paths beyond the first 256, the rarest.
+	Skipped int64 `json:"skipped"`
+
+	// Traits As they would be read if these were all users; by path.
+	Traits []Trait `json:"traits"`
+
+	// Users Users in these lines.
+	Users int64 `json:"users"`
+
+	// Whole These are all lines; else only the first were looked at.
+	Whole bool `json:"whole"`
+}
+
 // ImportResult What came of an import.
 type ImportResult struct {
 	// Created Users that were created.
@@ -5381,6 +5405,9 @@ type ServerInterface interface {
 	// ImportUsers Create or change many end users
 	// (POST /api/v1/users/import)
 	ImportUsers(w http.ResponseWriter, r *http.Request, params ImportUsersParams)
+	// PreviewImport See what an import would be made of
+	// (POST /api/v1/users/import/preview)
+	PreviewImport(w http.ResponseWriter, r *http.Request)
 	// GetImport See how far an import has come
 	// (GET /api/v1/users/imports/{import_id})
 	GetImport(w http.ResponseWriter, r *http.Request, importID string)
@@ -8198,6 +8225,20 @@ func (siw *ServerInterfaceWrapper) ImportUsers(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// PreviewImport operation middleware
+func (siw *ServerInterfaceWrapper) PreviewImport(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PreviewImport(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetImport operation middleware
 func (siw *ServerInterfaceWrapper) GetImport(w http.ResponseWriter, r *http.Request) {
 
@@ -8834,6 +8875,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users", wrapper.ListUsers).Methods(http.MethodGet).Name("GET /api/v1/users")
 	r.HandleFunc("/api/v1/users", wrapper.CreateUser).Methods(http.MethodPost).Name("POST /api/v1/users")
 	r.HandleFunc("/api/v1/users/import", wrapper.ImportUsers).Methods(http.MethodPost).Name("POST /api/v1/users/import")
+	r.HandleFunc("/api/v1/users/import/preview", wrapper.PreviewImport).Methods(http.MethodPost).Name("POST /api/v1/users/import/preview")
 	r.HandleFunc("/api/v1/users/imports/{import_id}", wrapper.GetImport).Methods(http.MethodGet).Name("GET /api/v1/users/imports/{import_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.EraseUser).Methods(http.MethodDelete).Name("DELETE /api/v1/users/{user_id}")
 	r.HandleFunc("/api/v1/users/{user_id}", wrapper.GetUser).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}")
@@ -10868,6 +10910,28 @@ func (response ImportUsers202JSONResponse) VisitImportUsersResponse(w http.Respo
 	return err
 }
 
+type PreviewImportRequestObject struct {
+	Body io.Reader
+}
+
+type PreviewImportResponseObject interface {
+	VisitPreviewImportResponse(w http.ResponseWriter) error
+}
+
+type PreviewImport200JSONResponse ImportPreview
+
+func (response PreviewImport200JSONResponse) VisitPreviewImportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetImportRequestObject struct {
 	ImportID string `json:"import_id"`
 }
@@ -11534,6 +11598,9 @@ type StrictServerInterface interface {
 	// ImportUsers Create or change many end users
 	// (POST /api/v1/users/import)
 	ImportUsers(ctx context.Context, request ImportUsersRequestObject) (ImportUsersResponseObject, error)
+	// PreviewImport See what an import would be made of
+	// (POST /api/v1/users/import/preview)
+	PreviewImport(ctx context.Context, request PreviewImportRequestObject) (PreviewImportResponseObject, error)
 	// GetImport See how far an import has come
 	// (GET /api/v1/users/imports/{import_id})
 	GetImport(ctx context.Context, request GetImportRequestObject) (GetImportResponseObject, error)
@@ -13604,6 +13671,32 @@ func (sh *strictHandler) ImportUsers(w http.ResponseWriter, r *http.Request, par
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ImportUsersResponseObject); ok {
 		if err := validResponse.VisitImportUsersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PreviewImport operation middleware
+func (sh *strictHandler) PreviewImport(w http.ResponseWriter, r *http.Request) {
+	var request PreviewImportRequestObject
+
+	request.Body = r.Body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewImport(ctx, request.(PreviewImportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewImport")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PreviewImportResponseObject); ok {
+		if err := validResponse.VisitPreviewImportResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -185,19 +186,43 @@ func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema
 	for path, o := range now.overrides {
 		s.Overrides[path] = event.TraitOverride{Type: string(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
 	}
-	for _, t := range now.schema.Traits {
+	s.Traits = shown(now.schema)
+	return s, nil
+}
+
+// Inferred returns the schema that users would give by themselves, by distinct ids, under
+// what the client has decided. Their traits are valid. Nothing is recorded.
+// Faults: building, busy, population_too_large, quarantined, stale.
+func (p *Populations) Inferred(ctx context.Context, client id.Client, users map[string]json.RawMessage) (TraitSchema, error) {
+	now, err := p.current(ctx, client)
+	if err != nil {
+		return TraitSchema{}, err
+	}
+	flat := make(map[string]traits.Flat, len(users))
+	for name, document := range users {
+		if flat[name], err = traits.Flatten(document); err != nil {
+			return TraitSchema{}, fmt.Errorf("read the traits of an import: %w", err)
+		}
+	}
+	schema := traits.Infer(maps.All(flat), now.overrides)
+	return TraitSchema{Users: schema.Sampled, Skipped: schema.Skipped, Traits: shown(schema)}, nil
+}
+
+// shown is what may be shown of the traits of a schema.
+func shown(schema traits.Schema) (all []Trait) {
+	for _, t := range schema.Traits {
 		seen := Trait{
 			Path: t.Path, Type: string(t.Type), Declared: t.Declared, Weight: t.Weight, Ignored: t.Ignored, Sensitive: t.Sensitive,
-			Coverage: float64(t.Known) / float64(max(now.schema.Sampled, 1)), Why: whyNot(t),
+			Coverage: float64(t.Known) / float64(max(schema.Sampled, 1)), Why: whyNot(t),
 		}
 		if !t.Sensitive {
 			for _, level := range t.Shared() {
 				seen.Levels = append(seen.Levels, level.Name)
 			}
 		}
-		s.Traits = append(s.Traits, seen)
+		all = append(all, seen)
 	}
-	return s, nil
+	return all
 }
 
 // overridesOf are decisions as they are recorded, for those who infer and decide.

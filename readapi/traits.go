@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"encoding/json"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -52,6 +53,14 @@ func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitS
 		body.Overrides[path] = overrideBody(o)
 	}
 	return body, httpapi.ETag(int64(s.Version) - 1), nil // versions count from 1, revisions from 0
+}
+
+// InferredTraits are those that users would give by themselves, and how many paths too
+// many they have.
+// Faults: building, busy, population_too_large, quarantined, stale.
+func (a *API) InferredTraits(ctx context.Context, client id.Client, users map[string]json.RawMessage) ([]httpapi.Trait, int, error) {
+	s, err := a.Populations.Inferred(ctx, client, users)
+	return each(s.Traits, traitBody), s.Skipped, err
 }
 
 func traitBody(t projections.Trait) httpapi.Trait {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +58,51 @@ func LineErrors(refused []commands.LineError) []httpapi.ImportError {
 		}
 	}
 	return out
+}
+
+const (
+	// limit: imports | lines of a preview that are looked at | {previewedLines} | `whole` is false
+	previewedLines = 10_000
+	// limit: imports | bytes of traits of a preview that are looked at | {previewedBytes B} | `whole` is false
+	previewedBytes = 8 << 20
+)
+
+// PreviewImport says what an import would be made of, from the beginning of its body.
+// Who stands in several lines counts as the last of them says.
+func (a *API) PreviewImport(ctx context.Context, r httpapi.PreviewImportRequestObject) (httpapi.PreviewImportResponseObject, error) {
+	body := httpapi.PreviewImport200JSONResponse{Errors: []httpapi.ImportError{}, Whole: true}
+	var refused []commands.LineError
+	users := map[string]json.RawMessage{}
+	lines := &lines{from: bufio.NewReaderSize(r.Body, maxLine), rules: a.Lines}
+	for size := 0; ; {
+		some, err := lines.next()
+		if err != nil {
+			return nil, err
+		}
+		if len(some) == 0 {
+			break
+		}
+		if body.Lines >= previewedLines || size >= previewedBytes {
+			body.Whole = false
+			break
+		}
+		body.Lines += int64(len(some))
+		for _, line := range some {
+			size += len(line.Traits)
+			if line.Refused == nil {
+				users[line.ExternalID] = line.Traits
+			} else if body.Failed++; len(refused) < commands.MaxLineErrors {
+				refused = append(refused, commands.LineError{Line: line.Line, Fault: line.Refused})
+			}
+		}
+	}
+	body.Errors, body.Users = LineErrors(refused), int64(len(users))
+	err := fault.Await(ctx, func(ctx context.Context) error { // the edge cannot read the body anew
+		found, skipped, err := a.InferredTraits(ctx, call(ctx).Client, users)
+		body.Traits, body.Skipped = found, int64(skipped)
+		return err
+	})
+	return body, err
 }
 
 // Imports takes in what is applied behind the request.

@@ -5,6 +5,7 @@ package writeapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -27,8 +28,11 @@ type API struct {
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
 	// TraitSchema is a client's trait schema as it is now, and its entity tag.
 	TraitSchema func(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error)
-	Deliveries  Deliveries
-	Rebuilds    Rebuilds
+	// InferredTraits are those that users would give by themselves, and how many paths too
+	// many they have. Nothing is recorded.
+	InferredTraits func(ctx context.Context, client id.Client, users map[string]json.RawMessage) ([]httpapi.Trait, int, error)
+	Deliveries     Deliveries
+	Rebuilds       Rebuilds
 	// LayerOf finds the consent layer of a clustering run, or fails with a
 	// fault of kind Missing.
 	LayerOf func(ctx context.Context, client id.Client, run id.Run) (id.ConsentLayer, error)

@@ -26,6 +26,22 @@ for (const form of document.querySelectorAll("form[method=post]")) form.addEvent
 });
 addEventListener("pageshow", () => { for (const b of document.querySelectorAll("form button")) b.disabled = false; });
 
+// A file is looked into before it is imported: its beginning goes, and it stays chosen.
+for (const button of document.querySelectorAll("button[data-shows]")) button.addEventListener("click", async (e) => {
+  const file = button.form.querySelector("[type=file]").files[0], part = document.getElementById(button.dataset.shows);
+  if (!file) return;
+  e.preventDefault();
+  button.disabled = true;
+  part.textContent = "Reading …";
+  const body = new FormData();
+  body.append("file", file.slice(0, 16 << 20), file.name);
+  const answer = await fetch(button.formAction, { method: "POST", body }).catch(() => null);
+  const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
+  part.replaceChildren(...(answer?.ok ? page.getElementById(part.id).childNodes : page?.querySelectorAll("[role=alert]") ?? []));
+  if (!part.childNodes.length) part.textContent = "The file could not be sent. Try again.";
+  button.disabled = false;
+});
+
 // A part that changes by itself is read again while it is looked at and nothing is typed.
 for (const part of document.querySelectorAll("[data-refresh]")) {
   setInterval(async () => {

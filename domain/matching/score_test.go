@@ -44,8 +44,12 @@ func TestPairExplainsItsScore(t *testing.T) {
 	want := Match{
 		User: "b", Score: (2*0.75 + 0 + geo + 0.75 + 2*0.5 + 4*0.3) / 11, Coverage: 7.0 / 11,
 		Terms: []Term{
-			{"age", 2, 0.75, 1.5 / 11, false}, {"tags", 2, 0.5, 1.0 / 11, false}, {"joined", 1, 0.75, 0.75 / 11, false},
-			{"home", 1, geo, geo / 11, false}, {"flag", 1, 0, 0, false}, {"plan", 4, 0.3, 1.2 / 11, true},
+			{"age", 2, 0.75, 1.5 / 11, false},
+			{"tags", 2, 0.5, 1.0 / 11, false},
+			{"joined", 1, 0.75, 0.75 / 11, false},
+			{"home", 1, geo, geo / 11, false},
+			{"flag", 1, 0, 0, false},
+			{"plan", 4, 0.3, 1.2 / 11, true},
 		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-12)); diff != "" {
@@ -64,8 +68,11 @@ func TestWhatIsMissingCountsAsItsExpectedSimilarity(t *testing.T) {
 		{Path: "a", Type: traits.TypeBool, Weight: 1, Expected: 0.5}, {Path: "b", Type: traits.TypeBool, Weight: 9, Expected: 0.4},
 	}}
 	p := populate(s, []person{
-		{"little", flat(t, `{"a":true}`)}, {"all", flat(t, `{"a":true,"b":true}`)}, {"twin", flat(t, `{"a":true,"b":true}`)},
-		{"other", flat(t, `{"b":true}`)}, {"nothing", flat(t, `{}`)},
+		{"little", flat(t, `{"a":true}`)},
+		{"all", flat(t, `{"a":true,"b":true}`)},
+		{"twin", flat(t, `{"a":true,"b":true}`)},
+		{"other", flat(t, `{"b":true}`)},
+		{"nothing", flat(t, `{}`)},
 	})
 	for _, c := range []struct {
 		one, two        string

@@ -833,6 +833,17 @@ func (r *UsersAPI) ImportLater(ctx context.Context, lines io.Reader, params Impo
 	return answer[Import](ctx, r.c, request{operation: "importUsers", method: http.MethodPost, path: "/api/v1/users/import", lines: lines, query: params.query()}.with("async", "true"), opts)
 }
 
+// PreviewImport: See what an import would be made of.
+//
+// The traits that are found in a file for `users/import`, with the types that they would have by
+// themselves under what you have decided, and the lines that would be refused. Nothing is recorded.
+// The first 10,000 lines are looked at, or the first with 8 MiB of traits: send no more.
+//
+// POST /api/v1/users/import/preview
+func (r *UsersAPI) PreviewImport(ctx context.Context, lines io.Reader, opts ...Option) (*ImportPreview, error) {
+	return answer[ImportPreview](ctx, r.c, request{operation: "previewImport", method: http.MethodPost, path: "/api/v1/users/import/preview", lines: lines}, opts)
+}
+
 // GetImport: See how far an import has come.
 //
 // Known for 30 days after its end.
@@ -3137,6 +3148,24 @@ type ImportError struct {
 	Line int64 `json:"line"`
 	// The fields that are wrong, where `code` is `invalid`.
 	Errors []FieldError `json:"errors,omitzero"`
+}
+
+// ImportPreview: What an import would be made of.
+type ImportPreview struct {
+	// The first 1,000.
+	Errors []ImportError `json:"errors"`
+	// Lines that would be refused.
+	Failed int64 `json:"failed"`
+	// Lines that were looked at.
+	Lines int64 `json:"lines"`
+	// Paths beyond the first 256, the rarest.
+	Skipped int64 `json:"skipped"`
+	// As they would be read if these were all users; by path.
+	Traits []Trait `json:"traits"`
+	// Users in these lines.
+	Users int64 `json:"users"`
+	// These are all lines; else only the first were looked at.
+	Whole bool `json:"whole"`
 }
 
 // ImportResult: What came of an import.

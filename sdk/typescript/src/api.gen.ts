@@ -785,6 +785,20 @@ export class UsersAPI {
   }
 
   /**
+   * See what an import would be made of.
+   *
+   * The traits that are found in a file for `users/import`, with the types that they would have by
+   * themselves under what you have decided, and the lines that would be refused. Nothing is
+   * recorded. The first 10,000 lines are looked at, or the first with 8 MiB of traits: send no
+   * more.
+   *
+   * `POST /api/v1/users/import/preview`
+   */
+  previewImport(lines: Lines<NewUser>, options?: CallOptions): Promise<ImportPreview> {
+    return answer(this.#c, { operation: "previewImport", method: "POST", path: `/api/v1/users/import/preview`, lines }, options);
+  }
+
+  /**
    * See how far an import has come.
    *
    * Known for 30 days after its end.
@@ -3247,6 +3261,24 @@ export interface ImportError {
   line: number;
   /** The fields that are wrong, where `code` is `invalid`. */
   errors?: Array<FieldError>;
+}
+
+/** What an import would be made of. */
+export interface ImportPreview {
+  /** The first 1,000. */
+  errors: Array<ImportError>;
+  /** Lines that would be refused. */
+  failed: number;
+  /** Lines that were looked at. */
+  lines: number;
+  /** Paths beyond the first 256, the rarest. */
+  skipped: number;
+  /** As they would be read if these were all users; by path. */
+  traits: Array<Trait>;
+  /** Users in these lines. */
+  users: number;
+  /** These are all lines; else only the first were looked at. */
+  whole: boolean;
 }
 
 /** What came of an import. */

@@ -554,6 +554,18 @@ class AsyncUsersAPI:
         """
         return await self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, query={"async": True, "mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    async def preview_import(self, lines: AsyncLines, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportPreview:
+        """See what an import would be made of.
+
+        The traits that are found in a file for `users/import`, with the types that they would have
+        by themselves under what you have decided, and the lines that would be refused. Nothing is
+        recorded. The first 10,000 lines are looked at, or the first with 8 MiB of traits: send no
+        more.
+
+        ``POST /api/v1/users/import/preview``
+        """
+        return await self._c.answer(Request("previewImport", "POST", "/api/v1/users/import/preview", lines=lines), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     async def get_import(self, import_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
         """See how far an import has come.
 

@@ -1272,6 +1272,24 @@ class ImportError(TypedDict):
     errors: NotRequired[list[FieldError]]
 
 
+class ImportPreview(TypedDict):
+    """What an import would be made of."""
+    # The first 1,000.
+    errors: list[ImportError]
+    # Lines that would be refused.
+    failed: int
+    # Lines that were looked at.
+    lines: int
+    # Paths beyond the first 256, the rarest.
+    skipped: int
+    # As they would be read if these were all users; by path.
+    traits: list[Trait]
+    # Users in these lines.
+    users: int
+    # These are all lines; else only the first were looked at.
+    whole: bool
+
+
 class ImportResult(TypedDict):
     """What came of an import."""
     # Users that were created.
