@@ -140,7 +140,7 @@ func Flow(title, description, then, now string, from, to []End, moves []Move) te
 			fill(to[m.To].Colour), block, at, middle, at, middle, end, flowWide-block, end, end+wide, middle, end+wide, middle, at+wide, block, at+wide,
 			figure(float64(m.Count), 0), from[m.From].Name, to[m.To].Name)
 	}
-	b.WriteString(names) // above the ribbons
+	fmt.Fprint(&b, names) // above the ribbons
 	out := picture(title, description, flowWide, tall+26, b.String())
 	var table builder
 	table.add(`<details><summary>As a table</summary><div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th scope="col">%s</th><th scope="col">%s</th><th scope="col" class="num">Users</th></tr></thead><tbody>`, then, now)
@@ -182,7 +182,6 @@ func picture(title, description string, wide, tall float64, drawn string) templa
 	id := ident(title + description)
 	b.add(`<div class="wide" tabindex="0" role="group" aria-label="Chart"><svg viewBox="0 0 %.0f %.0f" role="img" aria-labelledby="t%s d%s"><title id="t%s">%s</title><desc id="d%s">%s</desc>`,
 		wide, tall, id, id, id, title, id, description)
-	b.WriteString(drawn)
-	b.WriteString("</svg></div>")
+	fmt.Fprintf(&b, "%s</svg></div>", drawn)
 	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped
 }
