@@ -10,7 +10,7 @@ LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 # What is compiled does not depend on where the clone lies: a new one finds it in the build cache.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-.PHONY: help run build test test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
+.PHONY: help run build test test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -28,6 +28,10 @@ test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATAB
 	@scripts/install-pgbouncer
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -ldflags=-w -timeout 30m ./...
+
+test-arm64: ## test under QEMU, from Debian, that clusters have the same bits on an arm64 as here
+	@scripts/install-qemu
+	PATH="$(CURDIR)/.tools/bin:$$PATH" GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -exec qemu-aarch64 -run SameBits ./domain/clustering
 
 test-sdk: ## test the SDKs, on a kindred of this tree; needs Node 20 and Python 3.11, and installs their packages under sdk and .tools
 	@scripts/install-postgres
