@@ -203,7 +203,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Deliveries: resources.Deliveries{Log: dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
 		RunMaps: projections.NewRunMaps(projections.RunMaps{
-			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, DecisionsAt: c.DecisionsAt,
+			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,
 		}),
 		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),

@@ -478,7 +478,10 @@ func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 			_, err := c.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Limit: 1, Layer: layer.ID, Record: true})
 			return err
 		},
-		"decisions": func() error { _, err := c.DecisionsAt(t.Context(), call.Client, "99999999999999999999"); return err },
+		"decisions": func() error {
+			_, _, err := c.TraitSchemaAt(t.Context(), call.Client, "99999999999999999999")
+			return err
+		},
 		"a rotation": func() error {
 			_, _, err := c.RotateSecret(t.Context(), seeded(call, "k1", "b1"), hook.ID, new("chosen"))
 			return err

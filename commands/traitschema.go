@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 )
 
 // OverrideTraits merges a patch (RFC 7396) into what the client has decided
@@ -129,26 +131,51 @@ func (c *Commands) schemaBackward(ctx context.Context, client id.Client, from ev
 	}
 }
 
-// DecisionsAt returns what a client had decided about its traits at a position
-// of the log, by path.
-func (c *Commands) DecisionsAt(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error) {
+// learntWithin is how many decisions are passed over to find what was learnt before.
+// limit: commands | decisions about traits that are looked through for what was learnt before | {learntWithin}
+const learntWithin = 64
+
+// TraitSchemaAt returns what a client had decided about its traits at a position
+// of the log, by path, and the JSON of what was learnt last; nil where nothing was.
+func (c *Commands) TraitSchemaAt(ctx context.Context, client id.Client, at eventstore.Position) (
+	decided map[string]event.TraitOverride, learnt json.RawMessage, err error,
+) {
 	newest, err := c.Log.ReadBack(ctx, eventstore.TraitSchemaStream(client), eventstore.End, 1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	then, err := c.userAt(ctx, newest, at)
 	if err != nil || then.Event == nil {
-		return nil, err
+		return nil, nil, err
 	}
+	var last *eventstore.Recorded
+	found, passed := false, 0
 	for r, err := range c.schemaBackward(ctx, client, then.Revision) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if e, ok := r.Event.(event.TraitSchemaOverridden); ok {
-			return e.Overrides, nil
+		switch e := r.Event.(type) {
+		case event.TraitSchemaOverridden:
+			if !found {
+				decided, found = e.Overrides, true
+			}
+		case event.TraitSchemaInferred:
+			if last == nil {
+				last = &r
+			}
+		}
+		if passed++; found && (last != nil || passed == learntWithin) {
+			break
 		}
 	}
-	return nil, nil
+	if last == nil {
+		return decided, nil, nil
+	}
+	learnt, err = c.Log.Open(ctx, *last, "schema")
+	if errors.Is(err, seal.ErrErased) {
+		return decided, nil, nil
+	}
+	return decided, learnt, err
 }
 
 func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (map[string]event.TraitOverride, error) {

@@ -186,7 +186,7 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	} {
 		// What is known is the newest, behind that, nothing, or of another log.
 		for _, w.decided = range [][2]int{{704, 1_300}, {704, 704}, {652, 700}, {0, 600}, {0, 0}, {9_000, 9_999}} {
-			got, err := w.DecisionsAt(t.Context(), call.Client, c.at)
+			got, _, err := w.TraitSchemaAt(t.Context(), call.Client, c.at)
 			if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
 				t.Errorf("at %q: %v %s", c.at, err, diff)
 			}

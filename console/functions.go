@@ -45,7 +45,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
+		"because": because, "types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
 			if c, ok := c.(*kindred.Campaign); ok {
 				return c.ClusterIDs
 			}

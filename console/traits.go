@@ -144,3 +144,21 @@ func (p *page) tryTrait() error {
 	}
 	return p.showTraits(map[string]any{"Before": found.Before, "After": after, "Tried": true})
 }
+
+// because says why a trait is read as it is.
+func because(why kindred.TraitBecause) string {
+	return map[kindred.TraitBecause]string{
+		kindred.TraitBecauseDeclared:          "You decided about the type.",
+		kindred.TraitBecauseKind:              "At least 95 % of the values are of this kind.",
+		kindred.TraitBecauseFormat:            "At least 95 % of the values spell it.",
+		kindred.TraitBecauseFewLevels:         "Texts that many users share.",
+		kindred.TraitBecauseCode:              "The path names a code or a key: one is no more than another.",
+		kindred.TraitBecauseIdentifier:        "Nearly all values differ, and path or length is that of an identifier.",
+		kindred.TraitBecauseEmbedding:         "Arrays of many decimals are no sets.",
+		kindred.TraitBecauseFreeText:          "Texts that few users share.",
+		kindred.TraitBecauseMixed:             "No kind holds 95 % of the values.",
+		kindred.TraitBecauseAmbiguousDates:    "Dates of which day and month cannot be told apart.",
+		kindred.TraitBecauseNothingButMissing: "All that is there stands for nothing.",
+		kindred.TraitBecauseKept:              "It was learnt by a release before, and stays until you decide.",
+	}[why]
+}

@@ -790,6 +790,54 @@ func (e TraitReason) Valid() bool {
 	}
 }
 
+// Defines values for TraitBecause.
+const (
+	BecauseAmbiguous  TraitBecause = "ambiguous_dates"
+	BecauseCode       TraitBecause = "code"
+	BecauseDeclared   TraitBecause = "declared"
+	BecauseEmbedding  TraitBecause = "embedding"
+	BecauseFewLevels  TraitBecause = "few_levels"
+	BecauseFormat     TraitBecause = "format"
+	BecauseFreeText   TraitBecause = "free_text"
+	BecauseIdentifier TraitBecause = "identifier"
+	BecauseKept       TraitBecause = "kept"
+	BecauseKind       TraitBecause = "kind"
+	BecauseMixed      TraitBecause = "mixed"
+	BecauseNothing    TraitBecause = "nothing_but_missing"
+)
+
+// Valid indicates whether the value is a known member of the TraitBecause enum.
+func (e TraitBecause) Valid() bool {
+	switch e {
+	case BecauseAmbiguous:
+		return true
+	case BecauseCode:
+		return true
+	case BecauseDeclared:
+		return true
+	case BecauseEmbedding:
+		return true
+	case BecauseFewLevels:
+		return true
+	case BecauseFormat:
+		return true
+	case BecauseFreeText:
+		return true
+	case BecauseIdentifier:
+		return true
+	case BecauseKept:
+		return true
+	case BecauseKind:
+		return true
+	case BecauseMixed:
+		return true
+	case BecauseNothing:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TraitType.
 const (
 	TraitBool     TraitType = "bool"
@@ -3132,6 +3180,9 @@ type Memberships struct {
 // Example: 500000
 type Minor = int64
 
+// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+type MissingValues = []float64
+
 // Name A name without control characters.
 //
 // Example: Acme
@@ -4002,17 +4053,30 @@ type TokenRequest struct {
 
 // Trait A trait that users have.
 type Trait struct {
+	// Because Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
+	//
+	// Example: format
+	Because TraitBecause `json:"because"`
+
 	// Coverage The share of the users who have it.
 	Coverage float64 `json:"coverage"`
 
 	// Declared Whether you have decided about the type.
 	Declared bool `json:"declared"`
 
+	// Format How the values spell the type; absent where they do as JSON does.
+	//
+	// Example: DD.MM.YYYY
+	Format *TraitFormat `json:"format,omitempty"`
+
 	// Ignored You have decided that it takes part in nothing.
 	Ignored bool `json:"ignored"`
 
 	// Levels The values of a category or set that at least ten users share, the most frequent first; none of a sensitive path, nor to whom has not the scope read.
 	Levels []string `json:"levels"`
+
+	// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	MissingValues MissingValues `json:"missing_values"`
 
 	// Participates Whether matches look at it.
 	Participates bool `json:"participates"`
@@ -4028,6 +4092,9 @@ type Trait struct {
 	// Sensitive Takes part in nothing. Paths whose name suggests data of a special category (health, religion, ethnicity, …) are flagged until you say otherwise.
 	Sensitive bool `json:"sensitive"`
 
+	// Suggestion How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the type, or `sensitive`, to take it.
+	Suggestion *TraitSuggestion `json:"suggestion,omitempty"`
+
 	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.
 	Type TraitType `json:"type"`
 
@@ -4039,6 +4106,11 @@ type Trait struct {
 
 // TraitReason Why it takes no part.
 type TraitReason string
+
+// TraitBecause Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
+//
+// Example: format
+type TraitBecause string
 
 // TraitBin The share of the values from an edge up to, but without, another.
 type TraitBin struct {
@@ -4095,6 +4167,11 @@ type TraitDrift struct {
 	Psi float64 `json:"psi"`
 }
 
+// TraitFormat How the values spell the type; absent where they do as JSON does.
+//
+// Example: DD.MM.YYYY
+type TraitFormat = string
+
 // TraitOverride A decision about a trait.
 type TraitOverride struct {
 	// Ignore It takes part in nothing.
@@ -4133,6 +4210,28 @@ type TraitSchema struct {
 
 	// Version Grows with all that is learnt and decided.
 	Version int `json:"version"`
+}
+
+// TraitSuggestion How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the type, or `sensitive`, to take it.
+type TraitSuggestion struct {
+	// Because Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
+	//
+	// Example: format
+	Because TraitBecause `json:"because"`
+
+	// Format How the values spell the type; absent where they do as JSON does.
+	//
+	// Example: DD.MM.YYYY
+	Format *TraitFormat `json:"format,omitempty"`
+
+	// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	MissingValues MissingValues `json:"missing_values"`
+
+	// Sensitive Its name suggests data of a special category.
+	Sensitive bool `json:"sensitive"`
+
+	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.
+	Type TraitType `json:"type"`
 }
 
 // TraitType `excluded` is what cannot be compared: free text, identifiers, mixed types.

@@ -64,6 +64,7 @@ var closedLists = map[string]string{
 	"StatisticMetric":                "projections:MetricUsers",
 	"Sweep.state":                    "",
 	"Trait.reason":                   "projections:whyNot",
+	"TraitBecause":                   "domain/traits:BecauseDeclared",
 	"TraitType":                      "domain/traits:TypeBool",
 	"TraitsChange.traits{}.type":     "domain/traits:TypeBool =<nil>",
 	"WebhookStatus":                  "domain:WebhookActive",

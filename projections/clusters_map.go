@@ -109,8 +109,9 @@ type RunMaps struct {
 	// TraitsAt returns what a user said at a position, nil where there was no such user
 	// or is none any more.
 	TraitsAt func(ctx context.Context, client id.Client, user id.User, at eventstore.Position) (json.RawMessage, error)
-	// DecisionsAt returns what was decided about traits then, by path.
-	DecisionsAt func(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, error)
+	// TraitSchemaAt returns what was decided about traits then, by path, and the JSON of
+	// what was learnt last.
+	TraitSchemaAt func(ctx context.Context, client id.Client, at eventstore.Position) (map[string]event.TraitOverride, json.RawMessage, error)
 
 	places *semaphore.Semaphore
 }
@@ -146,7 +147,11 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 	if err != nil {
 		return RunMap{}, err
 	}
-	decided, err := m.DecisionsAt(ctx, client, run.CreatedPosition)
+	decided, learnt, err := m.TraitSchemaAt(ctx, client, run.CreatedPosition)
+	if err != nil {
+		return RunMap{}, err
+	}
+	before, err := traits.Decode(learnt)
 	if err != nil {
 		return RunMap{}, err
 	}
@@ -156,7 +161,7 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 				return
 			}
 		}
-	}, overridesOf(decided))
+	}, overridesOf(decided), before)
 	encoder := schema.Encoder(run.CreatedAt)
 	points := clustering.Points{Dims: len(encoder.Dimensions())}
 	drawn = slices.DeleteFunc(drawn, func(d drawnMember) bool { _, there := flats[d.User]; return !there })

@@ -298,7 +298,7 @@ func (p *Populations) learn(ctx context.Context, client id.Client, recorded reco
 				return recorded, changed, err
 			}
 		}
-		schema, users, err := p.infer(ctx, client, recorded.overrides)
+		schema, users, err := p.infer(ctx, client, recorded)
 		if err != nil || users == 0 {
 			recorded.users = 0
 			return recorded, 0, err
@@ -323,7 +323,7 @@ func (p *Populations) learn(ctx context.Context, client id.Client, recorded reco
 }
 
 // infer learns the schema of the users that are there now, and counts them.
-func (p *Populations) infer(ctx context.Context, client id.Client, overrides map[string]traits.Override) (traits.Schema, int, error) {
+func (p *Populations) infer(ctx context.Context, client id.Client, recorded recordedSchema) (traits.Schema, int, error) {
 	var sample traits.Sample
 	users := 0
 	for after := eventstore.Start; ; {
@@ -341,7 +341,7 @@ func (p *Populations) infer(ctx context.Context, client id.Client, overrides map
 		}
 	}
 	var failed error
-	schema := traits.InferSampled(p.flats(ctx, client, sample.IDs(), &failed), overrides)
+	schema := traits.InferSampled(p.flats(ctx, client, sample.IDs(), &failed), recorded.overrides, recorded.inferred)
 	return schema, users, failed
 }
 

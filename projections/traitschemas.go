@@ -120,10 +120,8 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) 
 	if err != nil || schema == nil {
 		return found, err
 	}
-	if err := json.Unmarshal(schema, &found.inferred); err != nil {
-		return found, fmt.Errorf("decode a trait schema: %w", err)
-	}
-	return found, nil
+	found.inferred, err = traits.Decode(schema)
+	return found, err
 }
 
 const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE s.client = $1`
@@ -167,9 +165,13 @@ type Trait struct {
 	Weight    float64
 	Ignored   bool
 	Sensitive bool
-	Coverage  float64  // the share of the users who have it
-	Why       string   // it takes no part; empty where it does
-	Levels    []string // the values that at least ten users share, the most frequent first
+	Coverage  float64 // the share of the users who have it
+	Why       string  // it takes no part; empty where it does
+	Format    string  // how values spell the type; empty: as JSON does
+	Because   string  // the type and the format are these
+	Missing   []float64
+	Suggested *traits.Suggestion // how it would be read, were it learnt now
+	Levels    []string           // the values that at least ten users share, the most frequent first
 }
 
 // Schema returns a client's schema as matches use it now.
@@ -214,6 +216,10 @@ func shown(schema traits.Schema) (all []Trait) {
 		seen := Trait{
 			Path: t.Path, Type: string(t.Type), Declared: t.Declared, Weight: t.Weight, Ignored: t.Ignored, Sensitive: t.Sensitive,
 			Coverage: float64(t.Known) / float64(max(schema.Sampled, 1)), Why: whyNot(t),
+			Format: string(t.Format), Because: string(t.Because), Missing: t.Sentinels,
+		}
+		if s := t.Suggested; s != nil && (s.Type != t.Type || s.Format != t.Format || !slices.Equal(s.Sentinels, t.Sentinels) || s.Sensitive && !t.Sensitive) {
+			seen.Suggested = s
 		}
 		if !t.Sensitive {
 			for _, level := range t.Shared() {

@@ -64,11 +64,19 @@ func (a *API) InferredTraits(ctx context.Context, client id.Client, users map[st
 }
 
 func traitBody(t projections.Trait) httpapi.Trait {
-	return httpapi.Trait{
+	body := httpapi.Trait{
 		Path: t.Path, Type: httpapi.TraitType(t.Type), Declared: t.Declared, Weight: t.Weight,
 		Ignored: t.Ignored, Sensitive: t.Sensitive, Coverage: t.Coverage, Participates: t.Why == "",
 		Reason: httpapi.OrNull(httpapi.TraitReason(t.Why)), Levels: append([]string{}, t.Levels...),
+		Because: httpapi.TraitBecause(t.Because), Format: httpapi.OrNull(t.Format), MissingValues: append([]float64{}, t.Missing...),
 	}
+	if s := t.Suggested; s != nil {
+		body.Suggestion = &httpapi.TraitSuggestion{
+			Type: httpapi.TraitType(s.Type), Format: httpapi.OrNull(string(s.Format)), MissingValues: append([]float64{}, s.Sentinels...),
+			Because: httpapi.TraitBecause(s.Because), Sensitive: s.Sensitive,
+		}
+	}
+	return body
 }
 
 func overrideBody(o event.TraitOverride) httpapi.TraitOverride {

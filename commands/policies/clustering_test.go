@@ -610,7 +610,7 @@ func TestTenThousandKeysAreOneGroup(t *testing.T) {
 		var b bytes.Buffer
 		b.WriteString(`{"x":{`)
 		for n := range 250 {
-			fmt.Fprintf(&b, `"k%d_%d":"%d",`, i, n, i)
+			fmt.Fprintf(&b, `"k%d_%d":"v%d",`, i, n, i)
 		}
 		return strings.TrimSuffix(b.String(), ",") + `}}`
 	}

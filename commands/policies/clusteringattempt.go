@@ -153,13 +153,17 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 	for _, u := range sample.IDs() {
 		drawn = append(drawn, id.User(u))
 	}
-	decided, err := a.Commands.DecisionsAt(ctx, a.run.Client, a.run.Position)
+	decided, learnt, err := a.Commands.TraitSchemaAt(ctx, a.run.Client, a.run.Position)
 	if err != nil {
 		return traits.Schema{}, err
 	}
 	overrides := make(map[string]traits.Override, len(decided))
 	for path, o := range decided {
 		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
+	}
+	before, err := traits.Decode(learnt)
+	if err != nil {
+		return traits.Schema{}, err
 	}
 	var failed error
 	schema := traits.InferSampled(func(yield func(string, traits.Flat) bool) {
@@ -168,7 +172,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 				return
 			}
 		}
-	}, overrides)
+	}, overrides, before)
 	if failed != nil {
 		return schema, failed
 	}

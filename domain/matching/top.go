@@ -162,7 +162,7 @@ func (v view) prepare(row int) (columns []func(int, []int64), rest []float64) {
 	rest = make([]float64, len(v.presences.keys))
 	for pattern, has := range v.presences.keys {
 		rest[pattern] = math.NaN()
-		if v.share(v.patterns[row], uint32(pattern)) { //nolint:gosec // G115: patterns are numbered by uint32
+		if v.share(v.patterns[row], uint32(pattern)) {
 			for word := range has {
 				has[word] &= own[word]
 			}

@@ -299,12 +299,15 @@ func (r *reader) set() (Kind, []string) {
 		}
 	}
 	r.at++ // ]
-	slices.Sort(members)
-	members = slices.Compact(members)
-	if len(members) > MaxMembers {
+	if members = sortedSet(members); len(members) > MaxMembers {
 		return Other, nil
 	}
 	return Set, members
+}
+
+func sortedSet(members []string) []string {
+	slices.Sort(members)
+	return slices.Compact(members)
 }
 
 // number reads the number that starts here.

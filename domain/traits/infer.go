@@ -46,13 +46,14 @@ func Infer(users iter.Seq2[string, Flat], overrides map[string]Override) Schema 
 				return
 			}
 		}
-	}, overrides)
+	}, overrides, Schema{})
 }
 
 // InferSampled is Infer of the users that a Sample has picked, in the order of
 // its IDs. It asks for no more of them than it looks at, and holds no more than
-// SampleBytes and one user.
-func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override) Schema {
+// SampleBytes and one user. What was learnt before is kept where it was learnt from
+// enough users or by other rules; the zero value is nothing.
+func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override, before Schema) Schema {
 	columns, sampled, size := make(map[string][]Value), 0, 0
 	for _, flat := range users {
 		for _, v := range flat.Values {
@@ -69,7 +70,7 @@ func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override) 
 	kept := paths[:min(len(paths), MaxPaths)]
 	s := Schema{Edition: Edition, Sampled: sampled, Traits: []Trait{}, Skipped: len(paths) - len(kept)}
 	for _, path := range slices.Sorted(slices.Values(kept)) {
-		s.Traits = append(s.Traits, describe(path, columns[path], overrides))
+		s.Traits = append(s.Traits, describe(path, columns[path], overrides, before.trait(path)))
 	}
 	findSeries(s.Traits, columns)
 	return s
@@ -132,12 +133,24 @@ func (s *Sample) offer(id string, flat Flat) {
 	}
 }
 
-func describe(path string, values []Value, overrides map[string]Override) Trait {
-	t := Trait{Path: path, Known: len(values)}
-	t.decide(overrides)
-	if !t.Declared {
-		t.Type = typeOf(values)
+// trait finds a path; nil where it is not there.
+func (s Schema) trait(path string) *Trait {
+	i, found := slices.BinarySearchFunc(s.Traits, path, func(t Trait, p string) int { return strings.Compare(t.Path, p) })
+	if !found {
+		return nil
 	}
+	return &s.Traits[i]
+}
+
+func describe(path string, values []Value, overrides map[string]Override, prior *Trait) Trait {
+	t := Trait{Path: path, Rules: Rules}
+	if prior != nil {
+		t.Rules = prior.Rules // by which its name is judged
+	}
+	t.decide(overrides)
+	t.guess(values, prior)
+	t.decide(overrides)
+	t.Known = t.have(values)
 	switch t.Type {
 	case TypeNumber, TypeDate:
 		t.Numbers = t.measure(values)
@@ -162,7 +175,7 @@ func (t *Trait) decide(overrides map[string]Override) {
 		t.Weight = min(max(*decided.Weight, 0), MaxWeight)
 	}
 	t.Ignored = decided.Ignore != nil && *decided.Ignore
-	t.Sensitive = likelySensitive(t.Path)
+	t.Sensitive = likelySensitive(t.Path, t.Rules)
 	if decided.Sensitive != nil {
 		t.Sensitive = *decided.Sensitive
 	}
@@ -187,48 +200,6 @@ func overrideOf(path string, overrides map[string]Override) Override {
 		}
 	}
 	return decided
-}
-
-// typeOf is the type of at least 95 % of the values.
-func typeOf(values []Value) Type {
-	var count [Other + 1]int
-	dates := 0
-	for _, v := range values {
-		count[v.Kind]++
-		if _, ok := v.days(); ok {
-			dates++
-		}
-	}
-	most := func(n int) bool { return n*100 >= len(values)*95 }
-	switch {
-	case most(count[Bool]):
-		return TypeBool
-	case most(count[Number]):
-		return TypeNumber
-	case most(count[Geo]):
-		return TypeGeo
-	case most(count[Set]):
-		return TypeSet
-	case most(dates):
-		return TypeDate
-	case most(count[Text]) && categorical(values, count[Text]):
-		return TypeCategory
-	}
-	return TypeExcluded
-}
-
-// categorical tells few levels from free text, given n strings among values.
-func categorical(values []Value, n int) bool {
-	levels := make(map[string]struct{})
-	for _, v := range values {
-		if v.Kind == Text {
-			levels[v.Text] = struct{}{}
-		}
-	}
-	distinct := len(levels)
-	few := distinct <= 50 || distinct*5 <= n
-	repeated := n < 50 || distinct*2 <= n
-	return few && repeated
 }
 
 // count returns the most frequent levels, ties by name, and how many there are.

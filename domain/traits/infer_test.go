@@ -225,7 +225,7 @@ func TestSensitiveNames(t *testing.T) {
 		"politicalViews": true, "race": true, "profile.Race": true, "tradeUnion.member": true, "HIV": true, "health.steps": true, "beliefs": true,
 		"embrace": false, "wealth": false, "age": false, "hours_per_week": false, "trace_id": false, "union_square": false, "devotee": false,
 	} {
-		if got := likelySensitive(path); got != want {
+		if got := likelySensitive(path, Rules); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 	}

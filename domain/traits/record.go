@@ -2,6 +2,7 @@ package traits
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 )
 
@@ -33,6 +34,17 @@ func (s Schema) Recorded() Schema {
 		}
 	}
 	return s
+}
+
+// Decode reads a schema that was recorded; the zero value of no document.
+func Decode(recorded []byte) (s Schema, err error) {
+	if len(recorded) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(recorded, &s); err != nil {
+		return Schema{}, fmt.Errorf("decode a trait schema: %w", err)
+	}
+	return s, nil
 }
 
 // Shared are the levels that at least MinHolders sampled users hold.

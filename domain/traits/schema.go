@@ -2,6 +2,7 @@ package traits
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -38,7 +39,7 @@ type Schema struct {
 
 // Edition is the form of what is learnt now. A schema of an older one lacks
 // something that comparisons need, and is learnt anew.
-const Edition = 1 // since what is to be expected of two users is learnt
+const Edition = 2 // 1 told what is to be expected of two users, 2 how values are read
 
 // Trait is one path of a schema.
 type Trait struct {
@@ -48,12 +49,20 @@ type Trait struct {
 	Weight    float64 `json:"weight"`
 	Ignored   bool    `json:"ignored,omitempty"`
 	Sensitive bool    `json:"sensitive,omitempty"`
-	Known     int     `json:"known"`             // sampled users with a value of any kind
+	Known     int     `json:"known"`             // sampled users with a value of any kind that does not stand for nothing
 	Numbers   Numbers `json:"numbers,omitzero"`  // of number and date
 	Series    Numbers `json:"series,omitzero"`   // of all numbers of its series together, where it is in one
 	Levels    []Level `json:"levels,omitempty"`  // of category and set: the most frequent, then by name
 	Distinct  int     `json:"distinct,omitzero"` // levels before they were cut
 	Expected  float64 `json:"expected,omitzero"` // similarity of two random users who have it
+
+	Rules     int         `json:"rules,omitempty"`     // by which its values are read; 0 before there were formats
+	Format    Format      `json:"format,omitempty"`    // how they spell the type
+	Sentinels []float64   `json:"sentinels,omitempty"` // numbers that stand for nothing
+	Countries bool        `json:"countries,omitempty"` // codes of two letters: NA is one
+	Because   Because     `json:"because,omitempty"`   // the type and the format are these
+	Firm      bool        `json:"firm,omitempty"`      // they stay, whatever is learnt
+	Suggested *Suggestion `json:"suggested,omitempty"` // what would be, had it not been kept
 }
 
 // Level is one value of a category, or one member of a set.
@@ -129,6 +138,15 @@ func (t Trait) Read(f Flat) (Value, bool) {
 }
 
 func (t Trait) convert(v Value) (Value, bool) {
+	if t.Rules >= Rules {
+		if v.Kind == Text && standsForNothing(v.Text, t.Countries) {
+			return Value{}, false
+		}
+		if v.Kind == Set && slices.ContainsFunc(v.Set, func(m string) bool { return standsForNothing(m, t.Countries) }) {
+			v.Set = slices.DeleteFunc(slices.Clone(v.Set), func(m string) bool { return standsForNothing(m, t.Countries) })
+		}
+		v = t.Format.read(v)
+	}
 	if t.Declared {
 		v = v.declaredAs(t.Type)
 	}
@@ -136,7 +154,7 @@ func (t Trait) convert(v Value) (Value, bool) {
 	case TypeBool:
 		return v, v.Kind == Bool
 	case TypeNumber:
-		return v, v.Kind == Number
+		return v, v.Kind == Number && !slices.Contains(t.Sentinels, v.Number)
 	case TypeGeo:
 		return v, v.Kind == Geo
 	case TypeSet:
@@ -144,7 +162,7 @@ func (t Trait) convert(v Value) (Value, bool) {
 	case TypeCategory:
 		return v, v.Kind == Text
 	case TypeDate:
-		days, ok := v.days()
+		days, ok := t.Format.days(v)
 		return Value{Path: v.Path, Kind: Number, Number: days}, ok
 	}
 	return Value{}, false

@@ -9,27 +9,27 @@ import (
 func TestWhatIsExpectedOfTwoUsers(t *testing.T) {
 	var values []Value
 	for i := range 3000 {
-		values = append(values, Value{Path: "plan", Kind: Text, Text: fmt.Sprint(i % 4)})
+		values = append(values, Value{Path: "plan", Kind: Text, Text: fmt.Sprint("p", i%4)})
 	}
 	values = append(values, Value{Path: "plan", Kind: Other}) // is no plan
-	plan := describe("plan", values, nil)
+	plan := describe("plan", values, nil, nil)
 	if math.Abs(plan.Expected-0.25) > 0.02 {
 		t.Errorf("of four levels that are as frequent, %v", plan.Expected)
 	}
-	if again := describe("plan", values, nil); again.Expected != plan.Expected {
+	if again := describe("plan", values, nil, nil); again.Expected != plan.Expected {
 		t.Error("the same values, another expectation")
 	}
 	var few []Value // all three pairs are looked at
 	for _, x := range []float64{0, 1, 2} {
 		few = append(few, Value{Path: "age", Kind: Number, Number: x})
 	}
-	age := describe("age", few, nil)
+	age := describe("age", few, nil, nil)
 	span := age.Numbers.Span()
 	if want := (2*(1-1/span) + 0) / 3; math.Abs(age.Expected-want) > 1e-12 {
 		t.Errorf("of three numbers %v, not %v", age.Expected, want)
 	}
 	for _, one := range []Value{{Kind: Number, Number: 1}, {Kind: Text, Text: "x"}, {Kind: Set}, {Kind: Geo}} {
-		if d := describe("x", []Value{one}, nil); d.Expected != 0 {
+		if d := describe("x", []Value{one}, nil, nil); d.Expected != 0 {
 			t.Errorf("nobody can be compared: %+v", d)
 		}
 	}

@@ -3941,6 +3941,14 @@ type TokenRequest struct {
 
 // Trait: A trait that users have.
 type Trait struct {
+	// Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
+	// are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
+	// path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
+	// that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
+	// `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
+	// apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
+	// release before, and stays until you decide. `declared`: you decided.
+	Because TraitBecause `json:"because"`
 	// The share of the users who have it.
 	Coverage float64 `json:"coverage"`
 	// Whether you have decided about the type.
@@ -3950,6 +3958,9 @@ type Trait struct {
 	// The values of a category or set that at least ten users share, the most frequent first; none of
 	// a sensitive path, nor to whom has not the scope read.
 	Levels []string `json:"levels"`
+	// Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
+	// number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	MissingValues []float64 `json:"missing_values"`
 	// Whether matches look at it.
 	Participates bool `json:"participates"`
 	// Keys from the root, joined by dots.
@@ -3961,9 +3972,38 @@ type Trait struct {
 	Type TraitType `json:"type"`
 	// How much it counts; 1 by default.
 	Weight float64 `json:"weight"`
+	// How the values spell the type; absent where they do as JSON does.
+	Format *string `json:"format,omitzero"`
 	// Why it takes no part.
 	Reason *string `json:"reason,omitzero"`
+	// How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the
+	// type, or `sensitive`, to take it.
+	Suggestion *TraitSuggestion `json:"suggestion,omitzero"`
 }
+
+// TraitBecause: Why the type is this one. `kind`: 95 % of the values are of that kind in JSON.
+// `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`:
+// numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or
+// the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts
+// that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month
+// cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was
+// learnt by a release before, and stays until you decide. `declared`: you decided.
+type TraitBecause string
+
+const (
+	TraitBecauseDeclared          TraitBecause = "declared"
+	TraitBecauseKind              TraitBecause = "kind"
+	TraitBecauseFormat            TraitBecause = "format"
+	TraitBecauseFewLevels         TraitBecause = "few_levels"
+	TraitBecauseCode              TraitBecause = "code"
+	TraitBecauseIdentifier        TraitBecause = "identifier"
+	TraitBecauseEmbedding         TraitBecause = "embedding"
+	TraitBecauseFreeText          TraitBecause = "free_text"
+	TraitBecauseMixed             TraitBecause = "mixed"
+	TraitBecauseAmbiguousDates    TraitBecause = "ambiguous_dates"
+	TraitBecauseNothingButMissing TraitBecause = "nothing_but_missing"
+	TraitBecauseKept              TraitBecause = "kept"
+)
 
 // TraitBin: The share of the values from an edge up to, but without, another.
 type TraitBin struct {
@@ -4025,6 +4065,28 @@ type TraitSchema struct {
 	Users int64 `json:"users"`
 	// Grows with all that is learnt and decided.
 	Version int64 `json:"version"`
+}
+
+// TraitSuggestion: How the trait would be read, were it learnt anew. Nothing changes its type
+// unasked; declare the type, or `sensitive`, to take it.
+type TraitSuggestion struct {
+	// Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
+	// are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
+	// path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
+	// that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
+	// `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
+	// apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
+	// release before, and stays until you decide. `declared`: you decided.
+	Because TraitBecause `json:"because"`
+	// Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
+	// number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	MissingValues []float64 `json:"missing_values"`
+	// Its name suggests data of a special category.
+	Sensitive bool `json:"sensitive"`
+	// `excluded` is what cannot be compared: free text, identifiers, mixed types.
+	Type TraitType `json:"type"`
+	// How the values spell the type; absent where they do as JSON does.
+	Format *string `json:"format,omitzero"`
 }
 
 // TraitType: `excluded` is what cannot be compared: free text, identifiers, mixed types.

@@ -4040,6 +4040,16 @@ export interface TokenRequest {
 
 /** A trait that users have. */
 export interface Trait {
+  /**
+   * Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
+   * are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
+   * path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
+   * that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
+   * `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
+   * apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
+   * release before, and stays until you decide. `declared`: you decided.
+   */
+  because: TraitBecause;
   /** The share of the users who have it. */
   coverage: number;
   /** Whether you have decided about the type. */
@@ -4051,6 +4061,11 @@ export interface Trait {
    * a sensitive path, nor to whom has not the scope read.
    */
   levels: Array<string>;
+  /**
+   * Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
+   * number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+   */
+  missing_values: Array<number>;
   /** Whether matches look at it. */
   participates: boolean;
   /** Keys from the root, joined by dots. */
@@ -4064,9 +4079,27 @@ export interface Trait {
   type: TraitType;
   /** How much it counts; 1 by default. */
   weight: number;
+  /** How the values spell the type; absent where they do as JSON does. */
+  format?: string;
   /** Why it takes no part. */
   reason?: "ignored" | "sensitive" | "not_comparable" | "no_weight" | "always_the_same";
+  /**
+   * How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the
+   * type, or `sensitive`, to take it.
+   */
+  suggestion?: TraitSuggestion;
 }
+
+/**
+ * Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are
+ * texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path
+ * is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that
+ * of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
+ * `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart.
+ * `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release
+ * before, and stays until you decide. `declared`: you decided.
+ */
+export type TraitBecause = "declared" | "kind" | "format" | "few_levels" | "code" | "identifier" | "embedding" | "free_text" | "mixed" | "ambiguous_dates" | "nothing_but_missing" | "kept";
 
 /** The share of the values from an edge up to, but without, another. */
 export interface TraitBin {
@@ -4128,6 +4161,34 @@ export interface TraitSchema {
   users: number;
   /** Grows with all that is learnt and decided. */
   version: number;
+}
+
+/**
+ * How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the
+ * type, or `sensitive`, to take it.
+ */
+export interface TraitSuggestion {
+  /**
+   * Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
+   * are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
+   * path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
+   * that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
+   * `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
+   * apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
+   * release before, and stays until you decide. `declared`: you decided.
+   */
+  because: TraitBecause;
+  /**
+   * Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
+   * number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+   */
+  missing_values: Array<number>;
+  /** Its name suggests data of a special category. */
+  sensitive: boolean;
+  /** `excluded` is what cannot be compared: free text, identifiers, mixed types. */
+  type: TraitType;
+  /** How the values spell the type; absent where they do as JSON does. */
+  format?: string;
 }
 
 /** `excluded` is what cannot be compared: free text, identifiers, mixed types. */

@@ -161,6 +161,8 @@ StatisticInterval = Literal["hour", "day"]
 
 StatisticMetric = Literal["users", "matches", "deliveries", "spend"]
 
+TraitBecause = Literal["declared", "kind", "format", "few_levels", "code", "identifier", "embedding", "free_text", "mixed", "ambiguous_dates", "nothing_but_missing", "kept"]
+
 TraitType = Literal["bool", "number", "date", "geo", "set", "category", "excluded"]
 
 WebhookStatus = Literal["active", "paused"]
@@ -1985,6 +1987,14 @@ class TokenRequest(TypedDict):
 
 class Trait(TypedDict):
     """A trait that users have."""
+    # Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
+    # are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
+    # path is that of a code or a key. `identifier`: nearly all differ, and the path or the length
+    # is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few
+    # share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be
+    # told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt
+    # by a release before, and stays until you decide. `declared`: you decided.
+    because: TraitBecause
     # The share of the users who have it.
     coverage: float
     # Whether you have decided about the type.
@@ -1994,6 +2004,9 @@ class Trait(TypedDict):
     # The values of a category or set that at least ten users share, the most frequent first; none
     # of a sensitive path, nor to whom has not the scope read.
     levels: list[str]
+    # Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
+    # number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+    missing_values: list[float]
     # Whether matches look at it.
     participates: bool
     # Keys from the root, joined by dots.
@@ -2005,8 +2018,13 @@ class Trait(TypedDict):
     type: TraitType
     # How much it counts; 1 by default.
     weight: float
+    # How the values spell the type; absent where they do as JSON does.
+    format: NotRequired[str]
     # Why it takes no part.
     reason: NotRequired[Literal["ignored", "sensitive", "not_comparable", "no_weight", "always_the_same"]]
+    # How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare
+    # the type, or `sensitive`, to take it.
+    suggestion: NotRequired[TraitSuggestion]
 
 
 # The share of the values from an edge up to, but without, another.
@@ -2073,6 +2091,29 @@ class TraitSchema(TypedDict):
     users: int
     # Grows with all that is learnt and decided.
     version: int
+
+
+class TraitSuggestion(TypedDict):
+    """How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the
+    type, or `sensitive`, to take it.
+    """
+    # Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
+    # are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
+    # path is that of a code or a key. `identifier`: nearly all differ, and the path or the length
+    # is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few
+    # share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be
+    # told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt
+    # by a release before, and stays until you decide. `declared`: you decided.
+    because: TraitBecause
+    # Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
+    # number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+    missing_values: list[float]
+    # Its name suggests data of a special category.
+    sensitive: bool
+    # `excluded` is what cannot be compared: free text, identifiers, mixed types.
+    type: TraitType
+    # How the values spell the type; absent where they do as JSON does.
+    format: NotRequired[str]
 
 
 class TraitValue(TypedDict):

@@ -1,0 +1,301 @@
+package traits
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// exported is a column as a database or a spreadsheet exports it, and how it has to
+// be read.
+type exported struct {
+	path  string
+	value func(r *rand.Rand, i int) string // JSON; "" leaves it out
+	want  Type
+	holds func(t Trait) bool // nil: the type is all
+}
+
+func text(s string) string { return fmt.Sprintf("%q", s) }
+
+func sometimes(r *rand.Rand, share float64, rare, usual string) string {
+	if r.Float64() < share {
+		return rare
+	}
+	return usual
+}
+
+func exports() []exported {
+	day := func(r *rand.Rand) (y, m, d int) { return 1950 + r.IntN(70), 1 + r.IntN(12), 1 + r.IntN(28) }
+	months := []string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
+	date := func(format func(y, m, d int) string) func(*rand.Rand, int) string {
+		return func(r *rand.Rand, _ int) string { return text(format(day(r))) }
+	}
+	some := func(r *rand.Rand, all []string, separator string) string {
+		held := make([]string, 1+r.IntN(3))
+		for i := range held {
+			held[i] = all[r.IntN(len(all))]
+		}
+		return text(strings.Join(held, separator))
+	}
+	hobbies := []string{"chess", "hiking", "go", "films", "wine tasting", "travel"}
+	max100 := func(t Trait) bool { return t.Numbers.Max <= 120 && t.Numbers.Min >= 0 }
+	return []exported{
+		// ids and codes
+		{"user_id", func(_ *rand.Rand, i int) string { return fmt.Sprint(100_000 + i*7) }, TypeExcluded, nil},
+		{"customerId", func(_ *rand.Rand, i int) string { return fmt.Sprint(i + 1) }, TypeExcluded, nil},
+		{"row", func(_ *rand.Rand, i int) string { return fmt.Sprint(i) }, TypeExcluded, nil},
+		{"phone", func(r *rand.Rand, _ int) string { return fmt.Sprint(4_917_000_000_000 + r.Int64N(1e10)) }, TypeExcluded, nil},
+		{"contract", func(r *rand.Rand, _ int) string { return fmt.Sprint(3_000_000_000 + r.Int64N(6e9)) }, TypeExcluded, nil},
+		{"uuid", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%016x", r.Uint64())) }, TypeExcluded, nil},
+		{"email", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("p%x@example.com", r.Uint64())) }, TypeExcluded, nil},
+		{"store_id", func(r *rand.Rand, _ int) string { return fmt.Sprint(100 + r.IntN(12)) }, TypeCategory, nil},
+		{"zip", func(r *rand.Rand, _ int) string { return fmt.Sprint(8000 + r.IntN(30)) }, TypeCategory, nil},
+		{"postcode", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%05d", 1000+r.IntN(30))) }, TypeCategory, nil},
+		{"industryCode", func(r *rand.Rand, _ int) string { return fmt.Sprint(62 + r.IntN(9)) }, TypeCategory, nil},
+		{"area_code", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%03d", 30+r.IntN(20))) }, TypeCategory, nil},
+		// sentinels
+		{"age", func(r *rand.Rand, _ int) string { return sometimes(r, 0.05, "-1", fmt.Sprint(18+r.IntN(70))) }, TypeNumber, max100},
+		{"height_cm", func(r *rand.Rand, _ int) string { return sometimes(r, 0.05, "999", fmt.Sprint(150+r.IntN(50))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max < 250 }},
+		{"children", func(r *rand.Rand, _ int) string { return sometimes(r, 0.08, "99", fmt.Sprint(r.IntN(6))) }, TypeNumber, max100},
+		{"visits", func(r *rand.Rand, _ int) string {
+			return sometimes(r, 0.05, "-9999", sometimes(r, 0.1, "-999", fmt.Sprint(r.IntN(80))))
+		}, TypeNumber, max100},
+		{"days_since", func(r *rand.Rand, _ int) string { return sometimes(r, 0.5, "-1", fmt.Sprint(1+r.IntN(100))) }, TypeNumber, max100},
+		{"score_9999", func(r *rand.Rand, _ int) string { return sometimes(r, 0.03, "9999", fmt.Sprint(r.Float64()*100)) }, TypeNumber, max100},
+		// what only looks like a sentinel
+		{"sentiment", func(r *rand.Rand, _ int) string { return fmt.Sprint(r.IntN(3) - 1) }, TypeNumber, func(t Trait) bool { return t.Numbers.Min == -1 }},
+		{"balance", func(r *rand.Rand, _ int) string { return fmt.Sprint(r.IntN(2000) - 1000) }, TypeNumber, func(t Trait) bool { return len(t.Sentinels) == 0 }},
+		{"percent", func(r *rand.Rand, _ int) string { return fmt.Sprint(r.IntN(101)) }, TypeNumber, func(t Trait) bool { return len(t.Sentinels) == 0 }},
+		{"price", func(r *rand.Rand, _ int) string { return []string{"9", "19", "49", "99"}[r.IntN(4)] }, TypeNumber, func(t Trait) bool { return len(t.Sentinels) == 0 }},
+		// what stands for nothing
+		{"income", func(r *rand.Rand, _ int) string {
+			return sometimes(r, 0.2, text("N/A"), fmt.Sprint(20_000+r.IntN(90_000)))
+		}, TypeNumber, nil},
+		{"city", func(r *rand.Rand, _ int) string {
+			return sometimes(r, 0.3, text(""), text([]string{"Rome", "Oslo", "Bern"}[r.IntN(3)]))
+		}, TypeCategory, func(t Trait) bool { return t.Distinct == 3 }},
+		{"segment", func(r *rand.Rand, _ int) string {
+			return sometimes(r, 0.3, text([]string{"?", "NULL", "n/a", "-", "unknown"}[r.IntN(5)]), text([]string{"a", "b"}[r.IntN(2)]))
+		}, TypeCategory, func(t Trait) bool { return t.Distinct == 2 }},
+		{"country", func(r *rand.Rand, _ int) string { return text([]string{"DE", "FR", "NA", "US"}[r.IntN(4)]) }, TypeCategory, func(t Trait) bool { return t.Distinct == 4 }},
+		{"drinks", func(r *rand.Rand, _ int) string { return text([]string{"none", "some", "many"}[r.IntN(3)]) }, TypeCategory, func(t Trait) bool { return t.Distinct == 3 }},
+		{"empty", func(*rand.Rand, int) string { return text("") }, TypeExcluded, nil},
+		{"born_late", func(r *rand.Rand, _ int) string {
+			y, m, d := day(r)
+			return sometimes(r, 0.2, text("-"), text(fmt.Sprintf("%d-%02d-%02d", y, m, d)))
+		}, TypeDate, nil},
+		// dates
+		{"d1", date(func(y, m, d int) string { return fmt.Sprintf("%d-%02d-%02d", y, m, d) }), TypeDate, nil},
+		{"d2", date(func(y, m, d int) string { return fmt.Sprintf("%d-%02d-%02d 12:30:00", y, m, d) }), TypeDate, nil},
+		{"d3", date(func(y, m, d int) string { return fmt.Sprintf("%02d.%02d.%d", d, m, y) }), TypeDate, nil},
+		{"d4", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d", d, m, y) }), TypeDate, func(t Trait) bool { return t.Format == FormatDayMonth }},
+		{"d5", date(func(y, m, d int) string { return fmt.Sprintf("%d/%d/%d", m, d, y) }), TypeDate, func(t Trait) bool { return t.Format == FormatMonthDay }},
+		{"d6", date(func(y, m, d int) string { return fmt.Sprintf("%d/%02d/%02d", y, m, d) }), TypeDate, nil},
+		{"d7", date(func(y, m, d int) string { return fmt.Sprintf("%d %s %d", d, months[m-1], y) }), TypeDate, nil},
+		{"d8", date(func(y, m, d int) string { return fmt.Sprintf("%s %d, %d", months[m-1], d, y) }), TypeDate, nil},
+		{"d9", func(r *rand.Rand, _ int) string { y, m, d := day(r); return fmt.Sprintf("%d%02d%02d", y, m, d) }, TypeDate, nil},
+		{"created_at", func(r *rand.Rand, _ int) string { return fmt.Sprint(1_500_000_000 + r.IntN(200_000_000)) }, TypeDate, nil},
+		{"last_seen", func(r *rand.Rand, _ int) string { return fmt.Sprint(1_500_000_000_000 + r.Int64N(200_000_000_000)) }, TypeDate, nil},
+		{"signup", date(func(y, m, _ int) string { return fmt.Sprintf("%d-%02d", y, m) }), TypeDate, nil},
+		{"doubtful", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d", 1+d%12, m, y) }), TypeExcluded, func(t Trait) bool { return t.Because == BecauseAmbiguous }},
+		{"year", func(r *rand.Rand, _ int) string { return fmt.Sprint(1950 + r.IntN(70)) }, TypeNumber, nil},
+		// numbers as texts
+		{"spend", func(r *rand.Rand, _ int) string {
+			return text(fmt.Sprintf("$%d,%03d.%02d", 1+r.IntN(9), r.IntN(1000), r.IntN(100)))
+		}, TypeNumber, func(t Trait) bool { return t.Numbers.Min >= 1000 }},
+		{"umsatz", func(r *rand.Rand, _ int) string {
+			return text(fmt.Sprintf("%d.%03d,%02d €", 1+r.IntN(9), r.IntN(1000), r.IntN(100)))
+		}, TypeNumber, func(t Trait) bool { return t.Numbers.Min >= 1000 }},
+		{"rate", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%.1f%%", r.Float64()*100)) }, TypeNumber, max100},
+		{"years", func(r *rand.Rand, _ int) string { return text(fmt.Sprint(r.IntN(40))) }, TypeNumber, nil},
+		{"balance_text", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("(%d.50)", r.IntN(900))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max <= 0 }},
+		{"eur", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("EUR %d", 10+r.IntN(900))) }, TypeNumber, nil},
+		{"version", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("1.%d.3", r.IntN(9))) }, TypeCategory, nil},
+		{"body_mass_index", func(r *rand.Rand, _ int) string { return fmt.Sprint(18 + r.IntN(20)) }, TypeNumber, nil},
+		{"number_of_children", func(r *rand.Rand, _ int) string { return fmt.Sprint(r.IntN(6)) }, TypeNumber, nil},
+		{"salary", func(r *rand.Rand, _ int) string { return fmt.Sprint(20_000 + r.IntN(2_000_000)) }, TypeNumber, nil},
+		// lists
+		{"hobbies", func(r *rand.Rand, _ int) string { return some(r, hobbies, ", ") }, TypeSet, func(t Trait) bool { return t.Distinct == len(hobbies) }},
+		{"tags", func(r *rand.Rand, _ int) string { return some(r, hobbies, ";") }, TypeSet, nil},
+		{"genres", func(r *rand.Rand, _ int) string { return some(r, hobbies, "|") }, TypeSet, nil},
+		{"place", func(r *rand.Rand, _ int) string {
+			return text([]string{"Berlin, Germany", "Paris, France", "Rome, Italy", "Oslo, Norway"}[r.IntN(4)])
+		}, TypeCategory, nil},
+		{"bio", func(r *rand.Rand, i int) string {
+			return text(fmt.Sprintf("I am %d, like %x, and %x", i, r.Uint32(), r.Uint32()))
+		}, TypeExcluded, nil},
+		// places
+		{"latlon", func(r *rand.Rand, _ int) string {
+			return text(fmt.Sprintf("%.4f, %.4f", r.Float64()*90, r.Float64()*180))
+		}, TypeGeo, nil},
+		{"point", func(r *rand.Rand, _ int) string {
+			return text(fmt.Sprintf("POINT(%.4f %.4f)", 91+r.Float64()*80, r.Float64()*90))
+		}, TypeGeo, nil},
+		// arrays
+		{"vector", func(r *rand.Rand, _ int) string {
+			parts := make([]string, 32)
+			for i := range parts {
+				parts[i] = fmt.Sprint(r.NormFloat64())
+			}
+			return "[" + strings.Join(parts, ",") + "]"
+		}, TypeExcluded, func(t Trait) bool { return t.Because == BecauseEmbedding }},
+		{"sizes", func(r *rand.Rand, _ int) string { return fmt.Sprintf("[%d,%d]", 36+r.IntN(8), 36+r.IntN(8)) }, TypeSet, nil},
+	}
+}
+
+// readAs infers a column from so many users.
+func (e exported) readAs(t *testing.T, users int, before Schema) Schema {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, uint64(len(e.path))))
+	return InferSampled(func(yield func(string, Flat) bool) {
+		for i := range users {
+			value := e.value(random, i)
+			if !yield(fmt.Sprint("u", i), flat(t, `{"`+e.path+`":`+value+`}`)) {
+				return
+			}
+		}
+	}, nil, before)
+}
+
+func TestColumnsOfExportsAreReadAsTheyAreMeant(t *testing.T) {
+	for _, e := range exports() {
+		got := e.readAs(t, 600, Schema{}).Traits[0]
+		if got.Type != e.want || e.holds != nil && !e.holds(got) {
+			got.Levels = got.Levels[:min(3, len(got.Levels))]
+			t.Errorf("%s, such as %s: %+v, not %s", e.path, e.value(rand.New(rand.NewPCG(1, 1)), 3), got, e.want)
+		}
+		if got.Because == "" || got.Rules != Rules {
+			t.Errorf("%s: nothing says why: %+v", e.path, got)
+		}
+	}
+}
+
+// What few users made of a path stays as more come, while it is a fair reading.
+func TestTypesStayAsUsersCome(t *testing.T) {
+	changed := 0
+	for _, e := range exports() {
+		var before Schema
+		var types []Type
+		for _, users := range []int{40, 90, 300, 3000} {
+			before = e.readAs(t, users, before)
+			types = append(types, before.Traits[0].Type)
+		}
+		if len(slices.Compact(slices.Clone(types))) > 1 {
+			changed++
+			t.Logf("%s: %v", e.path, types)
+		}
+	}
+	if changed > 2 {
+		t.Errorf("%d of %d columns change their type between 40 and 3,000 users", changed, len(exports()))
+	}
+	// Levels around their bounds, which flip without any memory.
+	for n := range 40 {
+		e := exported{path: "p", value: func(r *rand.Rand, _ int) string { return text(fmt.Sprint("l", r.IntN(40+n))) }}
+		before := e.readAs(t, 220, Schema{})
+		for users := 230; users < 330; users += 20 {
+			now := e.readAs(t, users, before)
+			if now.Traits[0].Type != before.Traits[0].Type {
+				t.Errorf("%d levels: %s becomes %s at %d users", 40+n, before.Traits[0].Type, now.Traits[0].Type, users)
+			}
+			before = now
+		}
+	}
+}
+
+// A client that has data keeps how it was read, is told what else there is, and
+// takes it by deciding so.
+func TestWhatWasLearntByOtherRulesStaysUntilTheClientDecides(t *testing.T) {
+	for _, c := range []struct {
+		path, value string
+		was         Type
+		now         Suggestion
+	}{
+		{"born", `"24.12.1999"`, TypeCategory, Suggestion{Type: TypeDate, Format: FormatDots, Because: BecauseFormat}},
+		{"user_id", `17`, TypeNumber, Suggestion{Type: TypeCategory, Format: FormatCode, Because: BecauseCode}},
+		{"krankheit", `"x"`, TypeCategory, Suggestion{Type: TypeCategory, Because: BecauseFewLevels, Sensitive: true}},
+	} {
+		users := func(yield func(string, Flat) bool) {
+			for i := range 300 {
+				if !yield(fmt.Sprint("u", i), flat(t, `{"`+c.path+`":`+c.value+`}`)) {
+					return
+				}
+			}
+		}
+		before := Schema{Traits: []Trait{{Path: c.path, Type: c.was, Weight: 1}}} // of an edition before
+		kept := InferSampled(users, nil, before)
+		again := InferSampled(users, nil, kept)
+		for _, s := range []Schema{kept, again} {
+			got := s.Traits[0]
+			if got.Type != c.was || got.Format != "" || got.Sensitive || got.Because != BecauseKept || got.Rules != 0 {
+				t.Errorf("%s: %+v", c.path, got)
+			}
+			if s := got.Suggested; s == nil || s.Type != c.now.Type || s.Format != c.now.Format || s.Because != c.now.Because || s.Sensitive != c.now.Sensitive {
+				t.Errorf("%s: suggests %+v, not %+v", c.path, s, c.now)
+			}
+		}
+		decided := InferSampled(users, map[string]Override{c.path: {Type: c.now.Type}}, again).Traits[0]
+		if decided.Type != c.now.Type || decided.Rules != Rules || decided.Suggested != nil || decided.Sensitive != c.now.Sensitive || decided.Because != BecauseDeclared {
+			t.Errorf("%s: decided, %+v", c.path, decided)
+		}
+		if v, ok := decided.Read(flat(t, `{"`+c.path+`":`+c.value+`}`)); !ok || decided.Type == TypeDate && v.Number != 10949 {
+			t.Errorf("%s: reads %+v, %v", c.path, v, ok)
+		}
+	}
+}
+
+func TestNumbersAreReadAsPeopleWriteThem(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		comma bool
+		want  float64
+	}{
+		{"1,234.50", false, 1234.5},
+		{"$ 12", false, 12},
+		{"-3", false, -3},
+		{"(4.5)", false, -4.5},
+		{"7 %", false, 7},
+		{"1.234,5", true, 1234.5},
+		{"1 234,5 €", true, 1234.5},
+		{"1'234.5", false, 1234.5},
+		{"1e3", false, 1000},
+		{"CHF 20", false, 20},
+		{"-$5", false, -5},
+		{"", false, math.NaN()},
+		{"x", false, math.NaN()},
+		{"007", false, math.NaN()},
+		{"1,23,4", false, math.NaN()},
+		{"0x10", false, math.NaN()},
+		{"inf", false, math.NaN()},
+		{"1.2.3", false, math.NaN()},
+		{"12 kg", false, math.NaN()},
+		{"1e999", false, math.NaN()},
+	} {
+		got, ok := spelledNumber(c.text, c.comma)
+		if ok == math.IsNaN(c.want) || ok && math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%q: %v, %v", c.text, got, ok)
+		}
+	}
+}
+
+func TestSpecialCategoriesAreKnownInTheLanguagesOfTheUnion(t *testing.T) {
+	flagged := strings.Fields(`gesundheitszustand krankheiten Schwangerschaft religionszugehörigkeit konfession politischeEinstellung gewerkschaft
+		ethnischeHerkunft sexuelleOrientierung vorstrafen santé maladies appartenance_syndicale.syndicat opinionsPolitiques origine_ethnique enfermedad salud discapacidad religión
+		orientaciónSexual malattie salute.stato origine_etnica saúde doenças convicções_políticas gezondheid geloofsovertuiging vakbond choroby wyznanie pochodzenie_etniczne hälsa sjukdomar
+		religiøs_overbevisning sygdom terveydentila uskonto sairaudet zdravotní_stav náboženství odborová zdravie egészség vallás betegségek sănătate dizabilitate здраве религия zdravlje vjeroispovijest bolezen
+		tervis haigused veselība ticība sveikata tikėjimas_tikyba υγεία θρησκεία πολιτικά_φρονήματα sláinte saħħa genetikai biometrische_daten`)
+	missed := 0
+	for _, path := range flagged {
+		if !likelySensitive(path, Rules) {
+			missed++
+			t.Errorf("%s is not flagged", path)
+		}
+	}
+	for path := range strings.FieldsSeq("age city metropolitan policy_number partition verified heritage sextant rasterize company.sector interests spend favourite_colour created_at") {
+		if likelySensitive(path, Rules) {
+			t.Errorf("%s is flagged", path)
+		}
+	}
+}
