@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"kindred/coalesce"
 	"kindred/domain/event"
 	"kindred/domain/id"
 )
@@ -416,16 +415,12 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 		Guard: NewGuard(), Metrics: NewMetrics(prometheus.NewRegistry()), Now: func() time.Time { return now },
 		Logger: slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}, Config{}.withDefaults())
-	var last outcome
-	w.outcomes = &coalesce.Coalescer[outcome, struct{}]{Most: 1, Timeout: time.Minute, Answer: func(_ context.Context, batch []outcome) ([]struct{}, error) {
-		last = batch[0]
-		return make([]struct{}, 1), nil
-	}}
 	fail := func() outcome {
 		w.scheduler.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, now)
 		w.scheduler.claimed(w.scheduler.quotas(now), []job{{Webhook: "w"}})
-		w.deliver(t.Context(), job{Webhook: "w", Client: "c", Address: address{Clear: "http://user:hunter2@127.0.0.1/hunter2?hunter2"}, Body: []byte("hunter2"), read: now})
-		return last
+		j := job{Webhook: "w", Client: "c", Address: address{Clear: "http://user:hunter2@127.0.0.1/hunter2?hunter2"}, Body: []byte("hunter2"), read: now}
+		defer w.free(j)
+		return w.deliver(t.Context(), j)
 	}
 	fail()
 	now = now.Add(failingLong - time.Second)

@@ -97,7 +97,8 @@ func (e *endpoint) stop(rec eventstore.Recorded, state string) {
 func (e *endpoint) wants(eventType string) bool { return slices.Contains(e.EventTypes, eventType) }
 
 const selectEndpoints = `
-SELECT webhook, client, sealed_url, url, event_types, state, secrets, headers, respect_retry_after, disable_after_seconds, cancelled_through, 0::bigint
+SELECT webhook, client, sealed_url, url, event_types, state, secrets, headers, respect_retry_after, disable_after_seconds,
+	max_per_second, ordered, cancelled_through, 0::bigint
 FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
@@ -105,18 +106,18 @@ ORDER BY client, webhook`
 func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 	e := new(endpoint)
 	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.Headers,
-		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.CancelledThrough, &e.Skipped)
+		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.CancelledThrough, &e.Skipped)
 	return e, err
 }
 
 const upsertEndpoint = `
 INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url,
-	headers, respect_retry_after, disable_after_seconds)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13)
+	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15)
 ON CONFLICT (client, webhook) DO UPDATE SET
 	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
 	headers = excluded.headers, respect_retry_after = excluded.respect_retry_after, disable_after_seconds = excluded.disable_after_seconds,
-	held_until = NULL,
+	max_per_second = excluded.max_per_second, ordered = excluded.ordered, held_until = NULL,
 	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
 	cancelled_through = excluded.cancelled_through,
 	skipped = dispatch_endpoints.skipped + excluded.skipped, changed_at = excluded.changed_at`
@@ -154,7 +155,7 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 		}
 		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.Address.Clear, e.EventTypes, e.State, secrets,
 			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed,
-			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter)
+			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered)
 	}
 	if len(idle) > 0 {
 		batch.Queue(addSkipped, clients, idle, skipped)

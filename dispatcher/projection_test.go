@@ -32,7 +32,7 @@ func (r *fixture) claimBy(q *queue, n int) []job {
 	var quotas []quota
 	for kind := range attemptKinds {
 		for _, e := range found[kind] {
-			quotas = append(quotas, quota{webhook: e.Webhook})
+			quotas = append(quotas, quota{client: e.Client, webhook: e.Webhook})
 			quotas[len(quotas)-1].n[kind] = n
 		}
 	}

@@ -65,6 +65,8 @@ type job struct {
 	Headers   *sealed           // the endpoint's own
 	Own       map[string]string // the same once they are opened
 	Waits     bool              // for as long as a receiver asks
+	Ordered   bool              // it is not attempted before its predecessor has ended
+	Most      int               // attempts a second to its endpoint; 0: no bound
 	Age       time.Duration     // since the event was recorded
 	Made      int64             // its place among all that were queued
 	Event     id.Event
@@ -76,31 +78,62 @@ type job struct {
 // its event, or its type is not subscribed to any more.
 const isCancelled = `(q.position < e.cancelled_through OR NOT q.test AND q.event_type <> ALL (e.event_types))`
 
+// An endpoint that is ordered or has a rate belongs to one worker, until that is dead.
+// The rows are locked until the claim is made, so that what it reads is what the
+// owner before has left.
+const ownEndpoints = `
+WITH mine AS (
+	SELECT e.client, e.webhook, e.owner FROM unnest($1::text[], $2::text[]) AS t (webhook, client)
+	JOIN dispatch_endpoints e ON e.client = t.client AND e.webhook = t.webhook
+	WHERE (e.ordered OR e.max_per_second > 0) AND (e.owner IS NULL OR e.owner = $3 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = e.owner))
+	ORDER BY e.client, e.webhook FOR NO KEY UPDATE OF e
+)
+UPDATE dispatch_endpoints e SET owner = $3 FROM mine m WHERE e.client = m.client AND e.webhook = m.webhook AND m.owner IS DISTINCT FROM $3`
+
+// isFree, of a delivery: nobody holds it, or its lease has ended and its holder is this
+// worker or dead.
+const isFree = `(leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))`
+
+// maxChain is how many deliveries an ordered endpoint is claimed at a time: they are
+// attempted one after the other.
+// limit: deliveries | deliveries of an ordered endpoint that are claimed at a time | {maxChain}
+const maxChain = 200
+
 // claimQueue reads the state of the subscription in the statement that takes the
 // delivery, right before it is sent. Whatever the clock says, it takes nothing
 // from another process that lives.
 const claimQueue = `
 WITH quotas AS (
-	SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[], $7::text[]) AS t (webhook, first, retry, made, client)
-	WHERE NOT EXISTS (SELECT FROM dispatch_endpoints e WHERE e.client = t.client AND e.webhook = t.webhook AND e.held_until > now())
+	SELECT t.*, e.ordered, CASE WHEN e.max_per_second > 0 THEN least(e.max_per_second, $8) ELSE $8 END AS chain
+	FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[], $7::text[]) AS t (webhook, first, retry, made, client)
+	JOIN dispatch_endpoints e ON e.client = t.client AND e.webhook = t.webhook
+	WHERE (e.held_until IS NULL OR e.held_until <= now()) AND (e.owner = $5 OR NOT e.ordered AND e.max_per_second = 0)
 ), first AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND failed = 0 AND made >= t.made AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
+		WHERE webhook = t.webhook AND failed = 0 AND made >= t.made AND ` + isFree + `
 		ORDER BY made LIMIT t.first FOR UPDATE SKIP LOCKED) q
+	WHERE NOT t.ordered
 ), retry AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND (leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))
-		ORDER BY due_at LIMIT t.retry FOR UPDATE SKIP LOCKED) q
+		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND ` + isFree + `
+		ORDER BY due_at LIMIT CASE WHEN t.ordered THEN least(t.retry, 1) ELSE t.retry END FOR UPDATE SKIP LOCKED) q
+), chain AS ( -- of an ordered endpoint, up to the first that is held; nothing while one waits for its retry
+	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
+		SELECT client, delivery, bool_and(free) OVER (ORDER BY made) AS reached FROM (
+			SELECT client, delivery, made, ` + isFree + ` AS free FROM dispatch_queue
+			WHERE webhook = t.webhook AND failed = 0 ORDER BY made LIMIT t.chain) head) q
+	WHERE t.ordered AND t.first > 0 AND q.reached AND NOT EXISTS (SELECT FROM dispatch_queue f WHERE f.webhook = t.webhook AND f.failed > 0)
 ), picked AS (
-	SELECT client, delivery, 0 AS kind FROM first UNION ALL SELECT client, delivery, 1 FROM retry
+	SELECT client, delivery, 0 AS kind FROM first UNION ALL SELECT client, delivery, 1 FROM retry UNION ALL SELECT client, delivery, 0 FROM chain
 )
 UPDATE dispatch_queue q SET token = q.token + 1, leased_until = now() + $4, holder = $5
 FROM picked p, dispatch_endpoints e
 WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
-	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, now() - q.occurred_at, q.made, q.event`
+	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, e.ordered, e.max_per_second,
+	now() - q.occurred_at, q.made, q.event`
 
 const rereadQueue = `
 SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
@@ -132,7 +165,8 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 	var jobs []job
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
-		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made, clients).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(ownEndpoints, webhooks, clients, q.holder.Load())
+		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made, clients, maxChain).Query(func(rows pgx.Rows) (err error) {
 			jobs, err = pgx.CollectRows(rows, scanJob)
 			return err
 		})
@@ -145,7 +179,7 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
 	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Age, &j.Made, &j.Event)
+		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Made, &j.Event)
 	return j, err
 }
 

@@ -39,6 +39,11 @@ type endpointState struct {
 	cap     int
 	served  uint64 // when it last had a slot
 
+	ordered bool      // one slot at a time
+	most    int       // attempts a second; 0: no bound
+	paced   time.Time // when the next one may begin
+	offered int       // slots of this round
+
 	failingSince time.Time // zero while it accepts
 	warned       bool
 }
@@ -122,7 +127,7 @@ func (s *scheduler) allocate(kind attemptKind, now time.Time, give func(*endpoin
 	}
 	clients := map[id.Client]*clientShare{}
 	for _, e := range s.endpoints {
-		if ready := e.ready[kind]; ready.IsZero() || ready.After(now) || !s.may(kind, e) {
+		if ready := e.ready[kind]; ready.IsZero() || ready.After(now) || !s.may(kind, e) || e.wait(now) > 0 {
 			continue
 		}
 		t := clients[e.client]
@@ -154,7 +159,7 @@ func (s *scheduler) allocate(kind attemptKind, now time.Time, give func(*endpoin
 			give(e)
 			free--
 			t.room--
-			if e.used[kind] >= e.cap {
+			if e.full(kind) || e.wait(now) > 0 {
 				t.endpoints = slices.Delete(t.endpoints, t.next, t.next+1)
 			} else {
 				t.next++
@@ -180,12 +185,50 @@ func (s *scheduler) room(kind attemptKind, c id.Client) int {
 
 // may says whether an endpoint can have a slot just now.
 func (s *scheduler) may(kind attemptKind, e *endpointState) bool {
-	return e.used[kind] < e.cap && s.room(kind, e.client) > 0
+	return !e.full(kind) && s.room(kind, e.client) > 0
+}
+
+// full says whether an endpoint has all the slots that it may have.
+func (e *endpointState) full(kind attemptKind) bool {
+	if e.ordered {
+		return e.used != [attemptKinds]int{}
+	}
+	return e.used[kind] >= e.cap
+}
+
+// paceAhead is how long before its time an attempt has its slot, and then waits for it.
+const paceAhead = time.Second
+
+// wait is how long the endpoint's rate lets no more slots be given.
+func (e *endpointState) wait(now time.Time) time.Duration {
+	if e.most == 0 {
+		return 0
+	}
+	from := max(0, e.paced.Sub(now))
+	return max(0, from+time.Duration(e.offered+1)*e.interval()-paceAhead)
+}
+
+func (e *endpointState) interval() time.Duration { return time.Second / time.Duration(e.most) }
+
+// pace takes the next place in the rate of a job's endpoint, and says in how long that
+// is. False: in so long that the job is to go back meanwhile.
+func (s *scheduler) pace(j job, now time.Time) (time.Duration, bool) {
+	e := s.endpoints[j.Webhook]
+	if e.most = j.Most; j.Most == 0 {
+		return 0, true
+	}
+	wait := max(0, e.paced.Sub(now))
+	if wait >= paceAhead {
+		return paceAhead, false
+	}
+	e.paced = now.Add(wait + e.interval())
+	return wait, true
 }
 
 func (s *scheduler) take(kind attemptKind, e *endpointState) {
 	s.served++
 	e.served = s.served
+	e.offered++
 	e.used[kind]++
 	s.used[kind]++
 	used := s.byClient[e.client]
@@ -233,18 +276,28 @@ func (s *scheduler) claimed(quotas []quota, jobs []job) {
 			got[j.Webhook] = new([attemptKinds]int)
 		}
 		got[j.Webhook][j.Kind]++
-		if e := s.endpoints[j.Webhook]; j.Kind == firstAttempt {
+		e := s.endpoints[j.Webhook]
+		e.ordered, e.most = j.Ordered, j.Most
+		if j.Kind == firstAttempt && !j.Ordered {
 			e.made = max(e.made, j.Made+1)
 		}
 	}
 	for _, t := range quotas {
+		e := s.endpoints[t.webhook]
+		e.offered = 0
 		for kind, n := range t.n {
-			if have := got[t.webhook]; have != nil {
-				n -= have[kind]
+			have := 0
+			if got[t.webhook] != nil {
+				have = got[t.webhook][kind]
 			}
-			if n > 0 {
-				s.release(attemptKind(kind), t.webhook, n)
-				s.endpoints[t.webhook].ready[kind] = time.Time{}
+			if e.ordered { // all that is claimed goes by one slot, and there may be more
+				have = min(have, 1)
+			}
+			if n > have {
+				s.release(attemptKind(kind), t.webhook, n-have)
+			}
+			if n > have && (!e.ordered || have == 0) {
+				e.ready[kind] = time.Time{}
 			}
 		}
 	}
@@ -275,7 +328,7 @@ func (s *scheduler) next(now time.Time, limit time.Duration) time.Duration {
 	for _, e := range s.endpoints {
 		for kind, ready := range e.ready {
 			if !ready.IsZero() && s.may(attemptKind(kind), e) {
-				limit = min(limit, ready.Sub(now))
+				limit = min(limit, max(ready.Sub(now), e.wait(now)))
 			}
 		}
 	}
@@ -289,7 +342,7 @@ func (s *scheduler) evict(now time.Time) {
 	var waiting []*endpointState
 	for webhook, e := range s.endpoints {
 		switch {
-		case e.used != [attemptKinds]int{}:
+		case e.used != [attemptKinds]int{} || e.paced.After(now):
 		case e.ready != [attemptKinds]time.Time{}:
 			waiting = append(waiting, e)
 		case e.failingSince.IsZero() || len(s.endpoints) > maxEndpoints/2:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -181,14 +182,62 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	if err != nil {
 		return true, err
 	}
+	chains := map[id.Webhook][]job{}
 	for _, j := range jobs {
 		j.read = began
 		if j.Kind == retryAttempt {
 			signal(w.look) // to learn when the next one is due
 		}
-		w.inFlight.Go(func() { w.deliver(ctx, j) })
+		if j.Ordered {
+			chains[j.Webhook] = append(chains[j.Webhook], j)
+			continue
+		}
+		w.inFlight.Go(func() {
+			o := w.deliver(ctx, j)
+			w.free(j)
+			w.noted(ctx, o)
+		})
+	}
+	for _, chain := range chains {
+		w.inFlight.Go(func() { w.deliverInOrder(ctx, chain) })
 	}
 	return true, nil
+}
+
+// chainFor bounds how long deliveries are attempted one after the other before what
+// is left goes back to the queue.
+// limit: deliveries | time for which deliveries of an ordered endpoint are attempted before more is claimed | {chainFor}
+const chainFor = time.Second
+
+// deliverInOrder makes one attempt after the other, as long as each ends its delivery.
+// What is left goes back, and the slot is free once all of it is noted.
+func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
+	slices.SortFunc(chain, func(x, y job) int { return cmp.Compare(x.Made, y.Made) })
+	var (
+		noting  sync.WaitGroup
+		broken  bool
+		started = w.Now()
+	)
+	for _, j := range chain {
+		o := outcome{job: j, began: w.Now(), verdict: returned}
+		if !broken && o.began.Sub(started).Abs() < chainFor {
+			o = w.deliver(ctx, j)
+			broken = o.verdict == returned || o.verdict == failed && o.retryIn >= 0
+		} else {
+			o = w.landed(o)
+		}
+		noting.Go(func() { w.noted(ctx, o) })
+	}
+	noting.Wait()
+	w.free(chain[0])
+}
+
+// free gives a slot back.
+func (w *worker) free(j job) {
+	w.mu.Lock()
+	w.scheduler.release(j.Kind, j.Webhook, 1)
+	w.mu.Unlock()
+	signal(w.wake)
 }
 
 // take returns the jobs that are to be begun. What is in flight here already, its
@@ -196,41 +245,70 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 // holds the lock.
 func (w *worker) take(jobs []job) []job {
 	fresh := jobs[:0]
+	// An ordered endpoint has one slot for all of its jobs, which goes where none is begun.
+	chained, idle := map[id.Webhook]bool{}, map[id.Webhook]attemptKind{}
 	for _, j := range jobs {
 		_, flies := w.flying[j.Delivery]
 		w.flying[j.Delivery] = j.Token
-		if flies {
+		switch {
+		case flies && j.Ordered:
+			idle[j.Webhook] = j.Kind
+		case flies:
 			w.scheduler.release(j.Kind, j.Webhook, 1)
-			continue
+		default:
+			chained[j.Webhook] = j.Ordered
+			fresh = append(fresh, j)
 		}
-		fresh = append(fresh, j)
+	}
+	for webhook, kind := range idle {
+		if !chained[webhook] {
+			w.scheduler.release(kind, webhook, 1)
+		}
 	}
 	return fresh
 }
 
-// deliver makes one attempt, frees the slot, and notes with others how it ended.
-func (w *worker) deliver(ctx context.Context, j job) {
+// landed ends a claim in this process. A claim that was renewed meanwhile ends as it was renewed.
+func (w *worker) landed(o outcome) outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if token, flies := w.flying[o.job.Delivery]; flies {
+		o.job.Token = token
+	}
+	delete(w.flying, o.job.Delivery)
+	return o
+}
+
+// deliver makes one attempt, as soon as the rate of its endpoint allows.
+func (w *worker) deliver(ctx context.Context, j job) outcome {
+	w.mu.Lock()
+	wait, soon := w.scheduler.pace(j, w.Now())
+	w.mu.Unlock()
+	if !soon {
+		return w.landed(outcome{job: j, began: w.Now(), verdict: returned, retryIn: wait})
+	}
+	_ = backoff.Sleep(ctx, wait) // ctx does not end
 	done := w.Metrics.started(j)
 	o := w.attempt(ctx, j)
 	done(o)
 	now := w.Now()
+	o = w.landed(o)
 	w.mu.Lock()
-	if token, flies := w.flying[j.Delivery]; flies {
-		o.job.Token = token
-	}
-	delete(w.flying, j.Delivery)
-	w.scheduler.release(j.Kind, j.Webhook, 1)
 	warn := false
 	if o.verdict == delivered || o.verdict == failed {
 		warn = w.scheduler.observe(j.Webhook, o.verdict == delivered, o.latency, now)
 		w.health.observe(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
-	signal(w.wake)
 	if warn {
 		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
 			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
 	}
+	return o
+}
+
+// noted notes, with others, how a claim ended.
+func (w *worker) noted(ctx context.Context, o outcome) {
 	if _, err := w.outcomes.Ask(ctx, o); err != nil { // its lease ends, and it is sent again
 		w.Logger.ErrorContext(ctx, "webhook outcome cannot be noted", "error", err)
 	}

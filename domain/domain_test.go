@@ -366,6 +366,7 @@ func TestWebhook(t *testing.T) {
 		"a disabled one is resumed":                 {given: given(bounded, event.WebhookDisabled{Webhook: hook}), when: status("active"), then: []event.Event{resumed}},
 		"controls that stay add nothing":            {given: given(bounded), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{DisableAfter: new(60)}})},
 		"59 seconds of failing are refused":         {given: given(), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{DisableAfter: new(59)}}), fault: "invalid", at: "/disable_after_seconds"},
+		"1,001 attempts a second are refused":       {given: given(), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{MaxPerSecond: new(1_001)}}), fault: "invalid", at: "/max_per_second"},
 		"a change of address is told from the last": {given: given(event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(url), EventTypes: drift}), when: change(domain.WebhookChange{URL: &url, EventTypes: &drift})},
 	})
 }

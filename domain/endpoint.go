@@ -18,6 +18,8 @@ type ControlsChange struct {
 	Headers           *map[string]string // all of them, by name; empty: none
 	RespectRetryAfter *bool
 	DisableAfter      *int // seconds; 0: never
+	MaxPerSecond      *int // attempts; 0: no bound
+	Ordered           *bool
 }
 
 const (
@@ -31,6 +33,8 @@ const (
 	// limit: client | `disable_after_seconds` | {minDisableAfter} to {maxDisableAfter} | 422 `invalid`
 	minDisableAfter = 60
 	maxDisableAfter = 2_592_000
+	// limit: client | `max_per_second` | 1 to {maxPerSecond} | 422 `invalid`
+	maxPerSecond = 1_000
 )
 
 // control records what changes of the controls. Headers that were given are recorded
@@ -56,6 +60,15 @@ func (w *Webhook) control(change ControlsChange) ([]event.Event, error) {
 			})
 		}
 		controls.DisableAfter = *after
+	}
+	if most := change.MaxPerSecond; most != nil {
+		if *most < 0 || *most > maxPerSecond {
+			return nil, fault.NewInvalid(fault.Field{Pointer: "/max_per_second", Detail: fmt.Sprintf("must be 1 to %d", maxPerSecond)})
+		}
+		controls.MaxPerSecond = *most
+	}
+	if change.Ordered != nil {
+		controls.Ordered = *change.Ordered
 	}
 	if controls != w.Controls {
 		events = append(events, event.WebhookControlsSet{Webhook: w.ID, EndpointControls: controls})

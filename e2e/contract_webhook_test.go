@@ -108,8 +108,9 @@ func TestWebhookSubscriptions(t *testing.T) {
 		{`{"secret":"whsec_dmVyeSB3aHNlY192ZXJ5LW5ldw=="}`, func(*httpapi.Webhook) {}},
 		{`{"headers":{"x-b":"tok-in-header","X-A":"2"}}`, func(w *httpapi.Webhook) { w.HeaderNames = []string{"X-A", "x-b"} }},
 		{`{"respect_retry_after":true,"disable_after_seconds":3600}`, func(w *httpapi.Webhook) { w.RespectRetryAfter, w.DisableAfterSeconds = new(true), new(3600) }},
-		{`{"headers":null,"respect_retry_after":false,"disable_after_seconds":null}`, func(w *httpapi.Webhook) {
-			w.HeaderNames, w.RespectRetryAfter, w.DisableAfterSeconds = nil, nil, nil
+		{`{"max_per_second":1000,"ordered":true}`, func(w *httpapi.Webhook) { w.MaxPerSecond, w.Ordered = new(1000), new(true) }},
+		{`{"headers":null,"respect_retry_after":false,"disable_after_seconds":null,"max_per_second":null,"ordered":false}`, func(w *httpapi.Webhook) {
+			w.HeaderNames, w.RespectRetryAfter, w.DisableAfterSeconds, w.MaxPerSecond, w.Ordered = nil, nil, nil, nil, nil
 		}},
 	} {
 		step.apply(&hook)
@@ -135,6 +136,7 @@ func TestWebhookSubscriptions(t *testing.T) {
 		`{"status":"running"}`, `{"event_types":[]}`, `{"event_types":["internal.event"]}`, `{"event_types":["match.computed","match.computed"]}`,
 		`{"filter":{}}`, `{"headers":{"Host":"x"}}`, `{"headers":{"X-A":"a\r\nb"}}`, `{"headers":{"X-A":1}}`, `{"headers":[]}`, `{"respect_retry_after":null}`,
 		`{"disable_after_seconds":59}`, `{"disable_after_seconds":2592001}`, `{"disable_after_seconds":"1h"}`,
+		`{"max_per_second":0}`, `{"max_per_second":1001}`, `{"max_per_second":1.5}`, `{"ordered":null}`, `{"ordered":"yes"}`,
 		`{"headers":{"a":"1","b":"1","c":"1","d":"1","e":"1","f":"1","g":"1","h":"1","i":"1","j":"1","k":"1"}}`,
 		`{"url":null}`, `{"url":"x"}`, `{"secret":""}`, `{"id":"whk_x"}`, `{"event_types":"match.computed"}`,
 	} {

@@ -3126,6 +3126,11 @@ type MatchRequest struct {
 // MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
 type MatchingRequiresLayer = bool
 
+// MaxPerSecond How many attempts are begun in a second at most, retries and tests among them, over all processes of kindred. What waits meanwhile is kept.
+//
+// Example: 50
+type MaxPerSecond = int
+
 // Member A dashboard user.
 type Member struct {
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -3359,6 +3364,14 @@ type NewWebhook struct {
 	// Example: {"Authorization":"Bearer 6f1c2d","X-Tenant":"acme"}
 	Headers *WebhookHeaders `json:"headers,omitempty"`
 
+	// MaxPerSecond How many attempts are begun in a second at most, retries and tests among them, over all processes of kindred. What waits meanwhile is kept.
+	//
+	// Example: 50
+	MaxPerSecond *MaxPerSecond `json:"max_per_second,omitempty"`
+
+	// Ordered Nothing is attempted before its predecessor has ended: was delivered, dropped after its last retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come twice, and late; the first attempts are in order.
+	Ordered *Ordered `json:"ordered,omitempty"`
+
 	// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
 	RespectRetryAfter *RespectRetryAfter `json:"respect_retry_after,omitempty"`
 
@@ -3378,6 +3391,9 @@ type NextCursor = string
 
 // Order `asc` is the order of the log; `desc` begins with the newest.
 type Order string
+
+// Ordered Nothing is attempted before its predecessor has ended: was delivered, dropped after its last retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come twice, and late; the first attempts are in order.
+type Ordered = bool
 
 // Pacing Where `ends_at` is set, the budget is spread evenly over the time until then.
 type Pacing struct {
@@ -4411,6 +4427,12 @@ type Webhook struct {
 	// Example: whk_0123456789abcdefghijklmnop
 	ID WebhookID `json:"id"`
 
+	// MaxPerSecond Attempts that are begun in a second at most; left out where they are not bounded.
+	MaxPerSecond *int `json:"max_per_second,omitempty"`
+
+	// Ordered That nothing is attempted before what came earlier has ended; left out where it is not so.
+	Ordered *bool `json:"ordered,omitempty"`
+
 	// PausedBecause Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out while it is active, and where its owner has paused it.
 	PausedBecause *PausedBecause `json:"paused_because,omitempty"`
 
@@ -4448,6 +4470,14 @@ type WebhookChange struct {
 	//
 	// Example: {"Authorization":"Bearer 6f1c2d"}
 	Headers Nullable[map[string]string] `json:"headers,omitempty"`
+
+	// MaxPerSecond How many attempts are begun in a second at most; null: no bound.
+	//
+	// Example: 50
+	MaxPerSecond Nullable[int] `json:"max_per_second,omitempty"`
+
+	// Ordered Nothing is attempted before its predecessor has ended: was delivered, dropped after its last retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come twice, and late; the first attempts are in order.
+	Ordered *Ordered `json:"ordered,omitempty"`
 
 	// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
 	RespectRetryAfter *RespectRetryAfter `json:"respect_retry_after,omitempty"`

@@ -56,6 +56,6 @@ func webhookBody(w projections.Webhook) httpapi.Webhook {
 		EventTypes: each(w.EventTypes, func(t string) httpapi.EventType { return httpapi.EventType(t) }),
 		CreatedAt:  httpapi.Time{Time: w.CreatedAt}, UpdatedAt: httpapi.Time{Time: w.UpdatedAt},
 	}
-	body.Control(w.HeaderNames, w.Controls.RespectRetryAfter, w.Controls.DisableAfter, w.Disabled)
+	body.Control(w.HeaderNames, httpapi.Controls(w.Controls), w.Disabled)
 	return body
 }

@@ -17,6 +17,7 @@ func (a *API) CreateWebhook(ctx context.Context, r httpapi.CreateWebhookRequestO
 		URL: r.Body.URL, EventTypes: typeNames(r.Body.EventTypes), Secret: r.Body.Secret,
 		Controls: domain.ControlsChange{
 			Headers: (*map[string]string)(r.Body.Headers), RespectRetryAfter: r.Body.RespectRetryAfter, DisableAfter: r.Body.DisableAfterSeconds,
+			MaxPerSecond: r.Body.MaxPerSecond, Ordered: r.Body.Ordered,
 		},
 	})
 	if err != nil {
@@ -42,6 +43,7 @@ func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestO
 	change := commands.ChangeWebhook{URL: r.Body.URL, Secret: r.Body.Secret, Status: (*string)(r.Body.Status)}
 	change.Controls = domain.ControlsChange{
 		Headers: orZero(r.Body.Headers), RespectRetryAfter: r.Body.RespectRetryAfter, DisableAfter: orZero(r.Body.DisableAfterSeconds),
+		MaxPerSecond: orZero(r.Body.MaxPerSecond), Ordered: r.Body.Ordered,
 	}
 	if r.Body.EventTypes != nil {
 		types := typeNames(*r.Body.EventTypes)
@@ -111,6 +113,6 @@ func webhookBody(w commands.Webhook) httpapi.Webhook {
 		ID: w.ID, URL: w.URL, EventTypes: types, HasSecret: w.Signed, Status: httpapi.WebhookStatus(w.Status()),
 		CreatedAt: httpapi.Time{Time: w.CreatedAt}, UpdatedAt: httpapi.Time{Time: w.UpdatedAt},
 	}
-	body.Control(w.HeaderNames, w.Controls.RespectRetryAfter, w.Controls.DisableAfter, w.Disabled)
+	body.Control(w.HeaderNames, httpapi.Controls(w.Controls), w.Disabled)
 	return body
 }

@@ -35,6 +35,8 @@ func (a WebhookAddress) Plain() string {
 type EndpointControls struct {
 	RespectRetryAfter bool `json:"respect_retry_after,omitempty"`
 	DisableAfter      int  `json:"disable_after_seconds,omitempty"` // of failing; 0: never
+	MaxPerSecond      int  `json:"max_per_second,omitempty"`        // attempts; 0: no bound
+	Ordered           bool `json:"ordered,omitempty"`               // nothing is attempted before its predecessor has ended
 }
 
 type (
@@ -129,9 +131,9 @@ var webhookEvents = []definition{
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
 	define[WebhookHeadersSet]("webhook.headers_set", 1),
-	define[WebhookControlsSet]("webhook.controls_set", 1),
+	define[WebhookControlsSet]("webhook.controls_set", 2, upcast(1, upcastNothing)),
 	define[WebhookDisabled]("webhook.disabled", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 3, upcast(1, upcastClearURL), upcast(2, upcastNothing)),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 4, upcast(1, upcastClearURL), upcast(2, upcastNothing), upcast(3, upcastNothing)),
 }
 
 // upcastNothing: the version brought fields that are left out where they are zero.

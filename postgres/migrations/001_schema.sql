@@ -420,6 +420,9 @@ CREATE TABLE dispatch_endpoints (
 	headers           jsonb,                   -- its own headers: where they were sealed, and the box; null: none
 	respect_retry_after   boolean NOT NULL DEFAULT false,
 	disable_after_seconds integer NOT NULL DEFAULT 0, -- of failing, until it is paused; 0: never
+	max_per_second    integer NOT NULL DEFAULT 0, -- attempts; 0: no bound
+	ordered           boolean NOT NULL DEFAULT false,
+	owner             bigint,                  -- the worker that alone claims, where either of those two is chosen
 	held_until        timestamptz,             -- nothing is claimed until then: its receiver asked for it
 	-- What is queued of events before this position was cancelled: the place of
 	-- the last pause or removal in the log. Pausing costs one row, however much waits.

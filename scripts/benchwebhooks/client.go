@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,11 @@ func (s *stack) signUp(ctx context.Context, kinds ...kind) (*client, []*receiver
 
 // subscribe adds receivers of a kind, each with a webhook.
 func (c *client) subscribe(ctx context.Context, kinds ...kind) ([]*receiver, error) {
+	return c.subscribeAs(ctx, nil, kinds...)
+}
+
+// subscribeAs is subscribe with more fields of the subscription.
+func (c *client) subscribeAs(ctx context.Context, chosen map[string]any, kinds ...kind) ([]*receiver, error) {
 	all := make([]*receiver, len(kinds))
 	for i, k := range kinds {
 		r, err := c.receive(ctx, k)
@@ -80,9 +86,9 @@ func (c *client) subscribe(ctx context.Context, kinds ...kind) ([]*receiver, err
 			return nil, err
 		}
 		var hook struct{ ID string }
-		err = c.call(ctx, "POST", "/api/v1/clients/"+c.id+"/webhooks", map[string]any{
-			"url": r.url, "event_types": []string{"match.computed"}, "secret": "keep this",
-		}, &hook)
+		body := map[string]any{"url": r.url, "event_types": []string{"match.computed"}, "secret": "keep this"}
+		maps.Copy(body, chosen)
+		err = c.call(ctx, "POST", "/api/v1/clients/"+c.id+"/webhooks", body, &hook)
 		if err != nil {
 			return nil, err
 		}

@@ -57,6 +57,7 @@ func scenarios() []scenario {
 		{"burst", bursts},
 		{"isolation", isolation},
 		{"crowd", badCompany},
+		{"controls", controls},
 		{"retries", retries},
 		{"faults", faults},
 		{"pending", pending},

@@ -19,6 +19,7 @@ const (
 	slow          // answers after 200 ms
 	hanging       // never answers
 	failing       // answers 500
+	holding       // answers 503, and asks for a wait of an hour
 	closing       // closes the connection
 	garbage       // answers what is not HTTP
 	huge          // answers without an end
@@ -137,6 +138,9 @@ func (r *receiver) answer(w http.ResponseWriter, q *http.Request, changed <-chan
 		wait(time.Hour)
 	case failing:
 		w.WriteHeader(http.StatusInternalServerError)
+	case holding:
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case closing, down:
 		panic(http.ErrAbortHandler)
 	case garbage:

@@ -3472,6 +3472,13 @@ type NewWebhook struct {
 	// `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`, `X-Service-*`,
 	// `X-Kindred-*`, `webhook-*`).
 	Headers map[string]string `json:"headers,omitzero"`
+	// How many attempts are begun in a second at most, retries and tests among them, over all
+	// processes of kindred. What waits meanwhile is kept.
+	MaxPerSecond *int64 `json:"max_per_second,omitzero"`
+	// Nothing is attempted before its predecessor has ended: was delivered, dropped after its last
+	// retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come
+	// twice, and late; the first attempts are in order.
+	Ordered *bool `json:"ordered,omitzero"`
 	// Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
 	// attempted to it until then, an hour at most, and the delivery is tried again then at the
 	// earliest; it stays one of its attempts.
@@ -4227,6 +4234,10 @@ type Webhook struct {
 	// The names of the subscription's own headers, sorted; left out where it has none. Their values
 	// are never shown.
 	HeaderNames []string `json:"header_names,omitzero"`
+	// Attempts that are begun in a second at most; left out where they are not bounded.
+	MaxPerSecond *int64 `json:"max_per_second,omitzero"`
+	// That nothing is attempted before what came earlier has ended; left out where it is not so.
+	Ordered *bool `json:"ordered,omitzero"`
 	// Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
 	// while it is active, and where its owner has paused it.
 	PausedBecause *PausedBecause `json:"paused_because,omitzero"`
@@ -4245,6 +4256,12 @@ type WebhookChange struct {
 	// In place of all of the subscription's own headers; null takes them away. See the creation for
 	// what is refused.
 	Headers Nullable[map[string]string] `json:"headers,omitzero"`
+	// How many attempts are begun in a second at most; null: no bound.
+	MaxPerSecond Nullable[int64] `json:"max_per_second,omitzero"`
+	// Nothing is attempted before its predecessor has ended: was delivered, dropped after its last
+	// retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come
+	// twice, and late; the first attempts are in order.
+	Ordered *bool `json:"ordered,omitzero"`
 	// Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
 	// attempted to it until then, an hour at most, and the delivery is tried again then at the
 	// earliest; it stays one of its attempts.

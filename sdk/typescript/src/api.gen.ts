@@ -3600,6 +3600,17 @@ export interface NewWebhook {
    */
   headers?: Record<string, string>;
   /**
+   * How many attempts are begun in a second at most, retries and tests among them, over all
+   * processes of kindred. What waits meanwhile is kept.
+   */
+  max_per_second?: number;
+  /**
+   * Nothing is attempted before its predecessor has ended: was delivered, dropped after its last
+   * retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come
+   * twice, and late; the first attempts are in order.
+   */
+  ordered?: boolean;
+  /**
    * Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
    * attempted to it until then, an hour at most, and the delivery is tried again then at the
    * earliest; it stays one of its attempts.
@@ -4318,6 +4329,10 @@ export interface Webhook {
    * are never shown.
    */
   header_names?: Array<string>;
+  /** Attempts that are begun in a second at most; left out where they are not bounded. */
+  max_per_second?: number;
+  /** That nothing is attempted before what came earlier has ended; left out where it is not so. */
+  ordered?: boolean;
   /**
    * Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
    * while it is active, and where its owner has paused it.
@@ -4340,6 +4355,14 @@ export interface WebhookChange {
    * what is refused.
    */
   headers?: Record<string, string> | null;
+  /** How many attempts are begun in a second at most; null: no bound. */
+  max_per_second?: number | null;
+  /**
+   * Nothing is attempted before its predecessor has ended: was delivered, dropped after its last
+   * retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come
+   * twice, and late; the first attempts are in order.
+   */
+  ordered?: boolean;
   /**
    * Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
    * attempted to it until then, an hour at most, and the delivery is tried again then at the

@@ -1584,6 +1584,13 @@ class NewWebhook(TypedDict):
     # `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`,
     # `X-Service-*`, `X-Kindred-*`, `webhook-*`).
     headers: NotRequired[dict[str, str]]
+    # How many attempts are begun in a second at most, retries and tests among them, over all
+    # processes of kindred. What waits meanwhile is kept.
+    max_per_second: NotRequired[int]
+    # Nothing is attempted before its predecessor has ended: was delivered, dropped after its last
+    # retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come
+    # twice, and late; the first attempts are in order.
+    ordered: NotRequired[bool]
     # Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
     # attempted to it until then, an hour at most, and the delivery is tried again then at the
     # earliest; it stays one of its attempts.
@@ -2238,6 +2245,10 @@ class Webhook(TypedDict):
     # The names of the subscription's own headers, sorted; left out where it has none. Their values
     # are never shown.
     header_names: NotRequired[list[str]]
+    # Attempts that are begun in a second at most; left out where they are not bounded.
+    max_per_second: NotRequired[int]
+    # That nothing is attempted before what came earlier has ended; left out where it is not so.
+    ordered: NotRequired[bool]
     # Why kindred has paused the subscription: it has failed for `disable_after_seconds`. Left out
     # while it is active, and where its owner has paused it.
     paused_because: NotRequired[PausedBecause]
@@ -2256,6 +2267,12 @@ class WebhookChange(TypedDict):
     # In place of all of the subscription's own headers; null takes them away. See the creation for
     # what is refused.
     headers: NotRequired[dict[str, str] | None]
+    # How many attempts are begun in a second at most; null: no bound.
+    max_per_second: NotRequired[int | None]
+    # Nothing is attempted before its predecessor has ended: was delivered, dropped after its last
+    # retry, or cancelled. So a receiver that fails holds up all that follows. A repetition may come
+    # twice, and late; the first attempts are in order.
+    ordered: NotRequired[bool]
     # Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is
     # attempted to it until then, an hour at most, and the delivery is tried again then at the
     # earliest; it stays one of its attempts.

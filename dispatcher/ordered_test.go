@@ -1,0 +1,183 @@
+package dispatcher
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// controlled is the facts of a subscription with controls.
+func (r *fixture) controlled(client id.Client, url string, c event.EndpointControls) (id.Webhook, []eventstore.Recorded) {
+	webhook, subscribed := r.subscribe(client, url, "")
+	return webhook, []eventstore.Recorded{subscribed, r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: c})}
+}
+
+// firsts notes the first attempt of each event, in the order in which they came.
+type firsts struct {
+	mu   sync.Mutex
+	seen map[string]int
+	ids  []string
+}
+
+// attempted notes an attempt, and says which of its event it is, from 1.
+func (f *firsts) attempted(event string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen == nil {
+		f.seen = map[string]int{}
+	}
+	f.seen[event]++
+	if f.seen[event] == 1 {
+		f.ids = append(f.ids, event)
+	}
+	return f.seen[event]
+}
+
+func (f *firsts) all() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.ids)
+}
+
+func idsOf(events []eventstore.Recorded) []string {
+	ids := make([]string, len(events))
+	for i, e := range events {
+		ids[i] = string(e.ID)
+	}
+	return ids
+}
+
+// Every 17th is refused once, two processes work the queue, one of them dies on the
+// way, and events come meanwhile.
+func TestAnOrderedEndpointIsAttemptedInOrder(t *testing.T) {
+	config := Config{RetryDelays: shortDelays}
+	r := newFixture(t, config)
+	var (
+		got firsts
+		n   int
+	)
+	rx := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
+		if tries := got.attempted(req.Header.Get("Webhook-Id")); tries == 1 {
+			if n++; n%17 == 0 { // nothing is attempted beside another
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}
+	})
+	client := r.client()
+	_, set := r.controlled(client, rx.URL, event.EndpointControls{Ordered: true})
+	r.apply(set...)
+	var want []string
+	more := func() {
+		events := r.matches(client, 100)
+		want = append(want, idsOf(events)...)
+		r.apply(events...)
+	}
+	more()
+	stop := r.start(r.Dispatcher)
+	r.start(r.replica(config))
+	more()
+	r.ended("delivered", 60)
+	stop()
+	more()
+	r.ended("delivered", 300)
+	if all := got.all(); !slices.Equal(all, want) {
+		t.Errorf("came as\n%s\nnot\n%s", strings.Join(all, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, set := r.controlled(client, "http://a.example", event.EndpointControls{Ordered: true})
+	_, other := r.subscribe(r.client(), "http://a.example", "")
+	r.apply(append(set, other)...)
+	r.apply(r.matches(client, 3)...)
+	jobs := r.claim(1)
+	if len(jobs) != 3 || len(r.claim(9)) != 0 {
+		t.Fatalf("%d are claimed at first", len(jobs))
+	}
+	slices.SortFunc(jobs, func(x, y job) int { return int(x.Made - y.Made) })
+	r.note(failed, jobs[0])
+	r.note(returned, jobs[1:]...)
+	r.endLeases()
+	if n := len(r.claim(9)); n != 0 {
+		t.Errorf("%d are claimed while one waits for its retry", n)
+	}
+	r.exec(`UPDATE dispatch_queue SET due_at = now()`)
+	again := r.claim(9)
+	if len(again) != 1 || again[0].Delivery != jobs[0].Delivery || len(r.claim(9)) != 0 {
+		t.Fatalf("claimed for its retry: %v", again)
+	}
+	r.note(delivered, again...)
+	rest := r.claim(9)
+	if len(rest) != 2 {
+		t.Fatalf("%d follow", len(rest))
+	}
+	slices.SortFunc(rest, func(x, y job) int { return int(x.Made - y.Made) })
+	r.exec(`UPDATE dispatch_queue SET leased_until = NULL WHERE delivery = $1`, rest[1].Delivery)
+	if n := len(r.claim(9)); n != 0 {
+		t.Errorf("%d are claimed past one that is held", n)
+	}
+}
+
+func TestAnOrderedOrPacedEndpointBelongsToOneProcessUntilItIsDead(t *testing.T) {
+	for name, c := range map[string]event.EndpointControls{"ordered": {Ordered: true}, "paced": {MaxPerSecond: 100}} {
+		t.Run(name, func(t *testing.T) {
+			r := newFixture(t, Config{})
+			client := r.client()
+			_, set := r.controlled(client, "http://a.example", c)
+			r.apply(set...)
+			r.apply(r.matches(client, 2)...)
+			one, two := r.queue(time.Minute), r.queue(time.Minute)
+			for _, q := range []*queue{one, two} {
+				if err := (&registry{queue: q}).register(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := r.claimBy(one, 1)
+			if len(first) == 0 {
+				t.Fatal("nothing is claimed")
+			}
+			r.note(delivered, first...)
+			r.apply(r.matches(client, 2)...)
+			if n := len(r.claimBy(two, 1)); n != 0 {
+				t.Errorf("another claims %d", n)
+			}
+			r.exec(`DELETE FROM dispatch_workers WHERE id = $1`, one.holder.Load())
+			if n := len(r.claimBy(two, 1)); n == 0 {
+				t.Error("nobody takes over")
+			}
+			if n := len(r.claimBy(one, 1)); n != 0 {
+				t.Errorf("the former owner claims %d", n)
+			}
+		})
+	}
+}
+
+func TestNoMoreAttemptsBeginInASecondThanARateAllows(t *testing.T) {
+	for name, c := range map[string]event.EndpointControls{"alone": {MaxPerSecond: 40}, "and in order": {MaxPerSecond: 40, Ordered: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newFixture(t, Config{})
+			rx := newReceiver(t, nil)
+			client := r.client()
+			_, set := r.controlled(client, rx.URL, c)
+			r.apply(set...)
+			r.apply(r.matches(client, 60)...)
+			r.start(r.Dispatcher)
+			r.start(r.replica(Config{}))
+			r.ended("delivered", 60)
+			// By the time at which each was begun: a request may be late, and bunch with the next.
+			n := r.count(`SELECT max(n) FROM (SELECT count(*) OVER (ORDER BY at RANGE BETWEEN '900 ms' PRECEDING AND CURRENT ROW) AS n FROM dispatch_attempts) a`)
+			if n > 40 {
+				t.Errorf("%d begin within 0.9 s", n)
+			}
+		})
+	}
+}
