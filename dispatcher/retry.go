@@ -43,7 +43,7 @@ const maxRetryAfter = time.Hour
 // now on; 0 where it holds neither, or lies in the past.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(header, 10, 32); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter) //nolint:gosec // 32 bits
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	at, err := http.ParseTime(header)
 	if err != nil {

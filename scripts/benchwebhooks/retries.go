@@ -68,8 +68,8 @@ func retries(ctx context.Context, b *bench) error {
 			late[i] = math.Max(late[i], ms(over))
 		}
 	}
-	b.must("10k retries at once: attempts that came early", early, 0)
-	b.must(fmt.Sprintf("  deliveries with other than 1 + %d attempts", len(delays)), wrong, 0)
+	b.none("10k retries at once: attempts that came early", early)
+	b.none(fmt.Sprintf("  deliveries with other than 1 + %d attempts", len(delays)), wrong)
 	for i, delay := range delays {
 		b.add(row{What: fmt.Sprintf("  the latest of 10k retries after %s", delay), Unit: "ms late", Figures: []float64{late[i]}, AtMost: 1000})
 	}
