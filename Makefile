@@ -79,8 +79,8 @@ vet:
 
 lint: $(LINT) ## check formats and run the linters
 	$(LINT) fmt --diff
-	$(LINT) run
-	cd sdk/go && $(CURDIR)/$(LINT) run
+	$(LINT) run --allow-parallel-runners
+	cd sdk/go && $(CURDIR)/$(LINT) run --allow-parallel-runners
 
 generate: ## generate the server and the SDKs from httpapi/openapi.yaml, and from the code the faults in comments and docs/limits.md
 	cd httpapi && go generate ./...

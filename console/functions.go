@@ -38,7 +38,13 @@ func (s *Console) functions() template.FuncMap {
 		"amount": func(minor int64, currency string) string {
 			return strings.TrimPrefix(money(minor, currency), currency+" ")
 		},
-		"days": func(seconds *int64) int64 { return *seconds / 86400 }, "plus": func(a, b int) int { return a + b },
+		"days": func(seconds *int64) int64 { return *seconds / 86400 },
+		"hours": func(seconds *int64) string {
+			if seconds == nil {
+				return "some"
+			}
+			return strconv.FormatFloat(float64(*seconds)/3600, 'f', -1, 64)
+		}, "plus": func(a, b int) int { return a + b },
 		"list": func(all ...string) []string { return all }, "last": func(all []kindred.DeliveryAttempt) *kindred.DeliveryAttempt {
 			if len(all) == 0 {
 				return nil

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	kindred "kindred/sdk/go"
@@ -76,6 +77,10 @@ func (p *page) changeWebhook() error {
 		if notices[notice] == "" {
 			return p.again(invalid("status", "An endpoint can be paused or made active."), p.webhook)
 		}
+	} else if p.form("controls") != "" {
+		if err := p.controls(&change); err != nil {
+			return p.again(err, p.webhook)
+		}
 	} else {
 		change.URL = new(p.form("url"))
 		change.EventTypes = []kindred.EventType{}
@@ -87,6 +92,41 @@ func (p *page) changeWebhook() error {
 		return p.again(err, p.webhook)
 	}
 	return p.done(Path+"webhooks/"+url.PathEscape(id), notice)
+}
+
+// controls reads how deliveries are to go. Headers that are not typed stay as they are.
+func (p *page) controls(change *kindred.WebhookChange) error {
+	most, err := p.whole("max_per_second")
+	if err != nil {
+		return err
+	}
+	hours, err := p.whole("disable_after_hours")
+	if err != nil {
+		return err
+	}
+	change.MaxPerSecond, change.DisableAfterSeconds = kindred.Null[int64](), kindred.Null[int64]()
+	if most != nil {
+		change.MaxPerSecond = kindred.Value(*most)
+	}
+	if hours != nil {
+		change.DisableAfterSeconds = kindred.Value(*hours * int64(time.Hour/time.Second))
+	}
+	change.Ordered, change.RespectRetryAfter = new(p.form("ordered") != ""), new(p.form("respect_retry_after") != "")
+	headers := map[string]string{}
+	for line := range strings.Lines(p.form("headers")) {
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return invalid("headers", "Each line is a name, a colon and a value.")
+		}
+		headers[name] = strings.TrimSpace(value)
+	}
+	switch {
+	case len(headers) > 0:
+		change.Headers = kindred.Value(headers)
+	case p.form("no_headers") != "":
+		change.Headers = kindred.Null[map[string]string]()
+	}
+	return nil
 }
 
 // actOnWebhook tests an endpoint, rotates its secret, sends again what was dropped, or

@@ -228,6 +228,22 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	receiver := receive(t, 200)
 	hook := b.send("webhooks", "url", receiver.URL, "event_types", "match.computed", "secret", "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==", "key", b.key(b.open("webhooks")))
 	at := regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)`).FindStringSubmatch(b.wantPage(hook, "webhooks", "It is shown this once").HTML)[1]
+	b.wantPage(b.send(at, "controls", "1", "max_per_second", "50", "ordered", "on", "disable_after_hours", "24", "headers", "X-Tenant: forty-two\nX-Zone: eu"), at, "Saved.")
+	set := b.wantPage(b.open(at), at, "It has X-Tenant, X-Zone").HTML
+	for _, field := range []string{`value="50"`, `value="24"`, `name="ordered" checked`} {
+		if !strings.Contains(set, field) {
+			t.Errorf("the form lacks %s", field)
+		}
+	}
+	if strings.Contains(set, "forty-two") {
+		t.Error("the value of a header is shown")
+	}
+	for _, refused := range [][]string{{"max_per_second", "0"}, {"disable_after_hours", "0"}, {"headers", "nonsense"}, {"headers", "Host: x"}} {
+		if p := b.send(at, append(refused, "controls", "1")...); p.Status != http.StatusUnprocessableEntity || !strings.Contains(p.HTML, `class="wrong"`) && !strings.Contains(p.HTML, "/headers/Host") {
+			t.Errorf("%v: %d %s", refused, p.Status, said(p))
+		}
+	}
+	b.wantPage(b.send(at, "controls", "1", "no_headers", "on"), at, "Saved.", "Values are sealed")
 	b.wantPage(b.send(at+"/test", "event_type", "match.computed", "key", b.key(b.open(at))), at, "test delivery")
 	receiver.next(t)
 	eventually(t, "the delivery is shown", func() bool { return strings.Contains(b.open(at).HTML, "/deliveries/dlv_") })
