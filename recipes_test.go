@@ -34,9 +34,9 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 	}
 	in("", "go", "test", "-vet=off", "-run=Stay$|NewestSample$", "./domain/event", "-args", "-update") // a part of make golden
 	in("", "go", "vet", "./domain", "./domain/event", "./commands", "./projections")
-	in("", "go", "build", "-o", os.DevNull, "./cmd/kindred")
-	in("", "go", "test", "-vet=off", "./domain", "./domain/event")
-	in("", "go", "test", "-vet=off", "-run=TestAKeyHasHadTheseNames|TestAnyBatchesMakeTheSameTables", "./projections")
+	in("", "go", "build", "./app", "./cmd/kindred/cli") // all that the binary is linked from
+	in("", "go", "test", "-vet=off", "-ldflags=-w", "./domain", "./domain/event")
+	in("", "go", "test", "-vet=off", "-ldflags=-w", "-run=TestAKeyHasHadTheseNames|TestAnyBatchesMakeTheSameTables", "./projections")
 }
 
 // copyTree copies the sources into a folder: all but what is made from them.

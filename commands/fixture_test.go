@@ -104,6 +104,9 @@ func (w *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Comm
 	}, always(0))
 }
 
+// allEvents is made once: a test may decode thousands.
+var allEvents = event.All()
+
 // keysInLog finds API keys by reading the log.
 type keysInLog struct{ store eventstore.Store }
 
@@ -113,7 +116,7 @@ func (k keysInLog) inForce(ctx context.Context, client id.Client) (issued []even
 		if r.Client != client || r.Type != "api_key.issued" && r.Type != "api_key.revoked" {
 			continue
 		}
-		e, err := event.All().Decode(r.Type, r.Version, r.Data)
+		e, err := allEvents.Decode(r.Type, r.Version, r.Data)
 		if err != nil {
 			return nil, err
 		}

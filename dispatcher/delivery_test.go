@@ -22,6 +22,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 var shortDelays = []time.Duration{40 * time.Millisecond, 80 * time.Millisecond, 160 * time.Millisecond, 320 * time.Millisecond, 640 * time.Millisecond}
@@ -104,7 +105,7 @@ func TestTheFirstRetryIsDueThirtySecondsAfterTheFailure(t *testing.T) {
 	r.apply(subscribed, r.match(client))
 	r.start(r.Dispatcher)
 	rx.next(t)
-	r.eventually("the failure is noted", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 1 })
+	testkit.Eventually(r.TB, "the failure is noted", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 1 })
 	if n := r.count(`
 SELECT count(*) FROM dispatch_queue q JOIN dispatch_attempts a USING (delivery)
 WHERE due_at - a.at - a.latency_us * interval '1 us' BETWEEN interval '30 s' AND interval '30.9 s' AND leased_until IS NULL`); n != 1 {
@@ -238,7 +239,7 @@ func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
 	r.apply(subscribed)
 	r.apply(r.matches(client, 20)...)
 	r.start(r.Dispatcher)
-	r.eventually("20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
+	testkit.Eventually(r.TB, "20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
 	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
 	r.ended("cancelled", 20)
 	if n := r.count(`SELECT count(*) FROM dispatch_queue`); n != 0 {
@@ -257,7 +258,7 @@ func TestATypeThatIsNotSubscribedAnyMoreIsNotTriedAgain(t *testing.T) {
 	r.apply(subscribed)
 	r.apply(r.matches(client, 20)...)
 	r.start(r.Dispatcher)
-	r.eventually("20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
+	testkit.Eventually(r.TB, "20 wait for their retry", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 1`) == 20 })
 	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At(rx.URL), EventTypes: []string{"clustering.failed"}}))
 	r.ended("cancelled", 20)
 	if n := len(rx.got); n != 20 {
@@ -333,8 +334,15 @@ func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
 }
 
 func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
-	r := newFixture(t, Config{Timeout: time.Minute, RetryDelays: []time.Duration{50 * time.Millisecond}})
-	hanging := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
+	r := newFixture(t, Config{Timeout: time.Hour, RetryDelays: []time.Duration{50 * time.Millisecond}})
+	over := make(chan struct{})
+	defer close(over) // or the dispatcher, which ends after this, waits for its attempts
+	hanging := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) {
+		select {
+		case <-q.Context().Done():
+		case <-over:
+		}
+	})
 	client := r.client()
 	_, h := r.subscribe(client, hanging.URL, "")
 	r.apply(h)
@@ -455,7 +463,7 @@ func TestCutConnectionsToTheDatabaseLoseNothing(t *testing.T) {
 		}
 		cutConnections(t, r.pool)
 	}
-	r.eventually("everything is delivered", func() bool {
+	testkit.Eventually(r.TB, "everything is delivered", func() bool {
 		var left int
 		err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM dispatch_queue`).Scan(&left)
 		if err == nil && left > 0 { // leases of claims whose answer was lost

@@ -24,10 +24,13 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
-// patience bounds every wait of a test for something that is bound to happen.
-const patience = 50 * time.Second
+var (
+	patience  = testkit.Patience()
+	allEvents = event.All()
+)
 
 // fixture is a dispatcher on a database of its own, and a log to apply.
 type fixture struct {
@@ -94,7 +97,7 @@ func (r *fixture) start(d *Dispatcher) (stop func()) {
 // recorded is the next event of the log.
 func (r *fixture) recorded(client id.Client, e event.Event) eventstore.Recorded {
 	r.Helper()
-	name, version, err := event.All().Name(e)
+	name, version, err := allEvents.Name(e)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -178,25 +181,10 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// eventually waits until a condition on the database holds.
-func (r *fixture) eventually(what string, holds func() bool) {
-	r.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			r.Fatalf("not within %s: %s", patience, what)
-		case <-tick.C:
-		}
-	}
-}
-
 // drained waits until n deliveries have ended in a state.
 func (r *fixture) ended(state string, n int) {
 	r.Helper()
-	r.eventually(fmt.Sprintf("%d deliveries end as %s", n, state), func() bool {
+	testkit.Eventually(r.TB, fmt.Sprintf("%d deliveries end as %s", n, state), func() bool {
 		return r.count(`SELECT count(*) FROM dispatch_deliveries WHERE state = $1`, state) >= n
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"kindred/domain/id"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // queuedIDs are the deliveries that wait.
@@ -65,7 +66,7 @@ func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 	r.apply(r.matches(client, 300)...)
 	want := r.queuedIDs()
 	r.start(r.Dispatcher)
-	r.eventually("all have failed", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed > 0`) == len(want) })
+	testkit.Eventually(r.TB, "all have failed", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed > 0`) == len(want) })
 
 	back, err := net.Listen("tcp", listener.Addr().String())
 	if err != nil {
@@ -324,7 +325,7 @@ func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
 			t.Fatalf("another process took %d of a living one", len(jobs))
 		}
 		r.exec(notifyQueue)
-		r.eventually("its leases are renewed", func() bool {
+		testkit.Eventually(r.TB, "its leases are renewed", func() bool {
 			return r.count(`SELECT count(*) FROM dispatch_queue WHERE leased_until > now()`) == 5
 		})
 	}
@@ -346,7 +347,7 @@ func TestDeliveriesAreNotedOnADayThatNobodyExpected(t *testing.T) {
 	rx.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-arrived })
 	r.apply(r.match(client))
 	r.start(r.Dispatcher)
-	r.eventually("it is under way", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE token > 0`) == 1 })
+	testkit.Eventually(r.TB, "it is under way", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE token > 0`) == 1 })
 	for _, table := range partitioned() { // the same as if they were of other days
 		r.exec(`DROP TABLE ` + table + `_` + time.Now().UTC().Format(partitionDay))
 	}

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 var errCrashed = errors.New("the process died")
@@ -188,7 +189,7 @@ func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
 		if got, err := r.manual().recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != want {
 			t.Fatalf("recovered %+v, not %d, %v", got, want, err)
 		}
-		r.eventually("all have ended", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue`) == 0 })
+		testkit.Eventually(r.TB, "all have ended", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue`) == 0 })
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_deliveries WHERE state = 'cancelled'`); n != 20 || len(rx.got) != 1 {
 		t.Errorf("%d were cancelled and %d arrived, not 20 and 1", n, len(rx.got))

@@ -14,6 +14,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 // outcomes end jobs with one verdict.
@@ -136,7 +137,7 @@ func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		r.eventually("it waits", func() bool {
+		testkit.Eventually(r.TB, "it waits", func() bool {
 			return r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == n+1
 		})
 	}

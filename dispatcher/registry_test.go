@@ -9,6 +9,7 @@ import (
 
 	"kindred/eventstore"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // worker registers a process that delivers, as far as others can tell.
@@ -144,7 +145,7 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 	}
 	for range 3 { // of which one may have been on its way before
 		last := counted()
-		r.eventually("it gives a sign of life", func() bool { return counted() > last })
+		testkit.Eventually(r.TB, "it gives a sign of life", func() bool { return counted() > last })
 		for range deadAfter {
 			if freed := r.heartbeat(other); freed != 0 {
 				t.Fatalf("%d deliveries of a stopping process were set free", freed)
@@ -176,10 +177,10 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 	waiting := func() int {
 		return r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
-	r.eventually("it waits", func() bool { return waiting() == 1 })
+	testkit.Eventually(r.TB, "it waits", func() bool { return waiting() == 1 })
 	timeOut()
 	reaping.Wait()
-	r.eventually("it waits no more", func() bool { return waiting() == 0 })
+	testkit.Eventually(r.TB, "it waits no more", func() bool { return waiting() == 0 })
 	release()
 	if n := len(r.claimBy(lives.queue, 2)); n != 0 {
 		t.Errorf("%d are claimed before their leases have ended", n)

@@ -12,6 +12,7 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // attention is what needs somebody, by its subject.
@@ -54,7 +55,7 @@ func TestAttentionNamesWhatNeedsSomebody(t *testing.T) {
 	run := a.ended(a.cluster(layer)) // the one before is not told any more
 
 	var got map[string]httpapi.AttentionItem
-	eventually(t, "the endpoint is seen to fail", func() bool {
+	testkit.Eventually(t, "the endpoint is seen to fail", func() bool {
 		got = a.attention()
 		return got[string(hook.ID)].DeliveriesWaiting != nil
 	})

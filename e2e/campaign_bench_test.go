@@ -16,6 +16,7 @@ import (
 	"kindred/domain/id"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // BenchmarkSpends records spends on PostgreSQL while all read models follow:
@@ -71,7 +72,7 @@ func followed(b *testing.B, c *commands.Commands, call commands.Call, campaign i
 	if err != nil {
 		b.Fatal(err)
 	}
-	eventually(b, "the read models follow", func() bool {
+	testkit.Eventually(b, "the read models follow", func() bool {
 		_, reached, err := c.Spends.Recorded(b.Context(), call.Client, campaign, nil)
 		return err == nil && reached >= head
 	})

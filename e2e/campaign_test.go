@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // draft makes a campaign of 1,000 cents with what changes say.
@@ -162,9 +163,9 @@ func TestACampaignStartsAndEndsByItself(t *testing.T) {
 	if c.Status != "scheduled" {
 		t.Fatalf("before its time it is %s", c.Status)
 	}
-	eventually(t, "it runs", func() bool { return a.campaign(c).Status == "running" })
+	testkit.Eventually(t, "it runs", func() bool { return a.campaign(c).Status == "running" })
 	want[httpapi.Spend](t, http.StatusCreated, a.spend(c, "s", 1))
-	eventually(t, "it is completed", func() bool { return a.campaign(c).Status == "completed" })
+	testkit.Eventually(t, "it is completed", func() bool { return a.campaign(c).Status == "completed" })
 	wantProblem(t, http.StatusConflict, "campaign_not_running", a.spend(c, "late", 1))
 }
 

@@ -13,6 +13,7 @@ import (
 	"kindred/app"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // crowded is a client whose users have all granted a layer.
@@ -96,7 +97,7 @@ func TestALargeClientLeavesRoomForSmallOnes(t *testing.T) {
 	if got := s.counted(`kindred_clustering_run_seconds_count`); got != 6 {
 		t.Errorf("%v runs were measured", got)
 	}
-	eventually(t, "no run is in progress", func() bool { return s.counted(`kindred_clustering_runs_in_progress`) == 0 })
+	testkit.Eventually(t, "no run is in progress", func() bool { return s.counted(`kindred_clustering_runs_in_progress`) == 0 })
 }
 
 func TestAnotherReplicaFinishesTheRunOfOneThatIsKilled(t *testing.T) {
@@ -104,7 +105,7 @@ func TestAnotherReplicaFinishesTheRunOfOneThatIsKilled(t *testing.T) {
 	p := startProcess(t, impatient, func(c *app.Config) { c.DatabaseURL = pgtest.URL(t) })
 	a, layer := p.crowded(3_000, groups)
 	run := a.cluster(layer, "seed", 5)
-	eventually(t, "the run is under way", func() bool {
+	testkit.Eventually(t, "the run is under way", func() bool {
 		run = want[httpapi.ClusteringRun](t, http.StatusOK, a.get(runsPath+"/"+string(run.ID)))
 		return run.Status == httpapi.RunRunning || run.EndedAt != nil
 	})

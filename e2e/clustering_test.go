@@ -13,6 +13,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 const runsPath = "/api/v1/clustering_runs"
@@ -43,7 +44,7 @@ func (a account) cluster(layer httpapi.ConsentLayer, options ...any) httpapi.Clu
 // ended waits until a run has ended.
 func (a account) ended(run httpapi.ClusteringRun) httpapi.ClusteringRun {
 	a.Helper()
-	eventually(a, "the run ends", func() bool {
+	testkit.Eventually(a, "the run ends", func() bool {
 		got := a.get(runsPath + "/" + string(run.ID))
 		if got.Status == http.StatusServiceUnavailable {
 			return false // nobody leads the read model since a replica was killed

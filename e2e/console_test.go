@@ -17,6 +17,7 @@ import (
 
 	"kindred/console"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // browser is somebody who looks at the console, without JavaScript.
@@ -172,17 +173,17 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Error("a file without ids is looked into")
 	}
 	imported := b.wantPage(b.upload("people.ndjson", lines.String()), "imports/")
-	eventually(t, "the import is done", func() bool {
+	testkit.Eventually(t, "the import is done", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(imported.Path, "/console/")).HTML, "60 of 60 lines")
 	})
 	b.wantPage(b.open("users?find=p7"), "users", "p7")
 	table := b.wantPage(b.upload("people.csv", "external_id,plan,age\ncsv1,pro,31\ncsv2,free,\n"), "imports/")
-	eventually(t, "the CSV file is imported", func() bool {
+	testkit.Eventually(t, "the CSV file is imported", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(table.Path, "/console/")).HTML, ">completed<")
 	})
 	b.wantPage(b.open("users?find=csv1"), "users", "csv1", "31")
 	b.wantPage(b.open("users?find=nobody"), "users", "Nobody has the id")
-	eventually(t, "who is alike is shown", func() bool { return strings.Contains(b.open("users/"+user).HTML, "What each trait adds") })
+	testkit.Eventually(t, "who is alike is shown", func() bool { return strings.Contains(b.open("users/"+user).HTML, "What each trait adds") })
 	b.wantPage(b.send("users/"+user, "traits", `{"age": 32, "city": "Lisbon"}`), "users/"+user, "Saved.", "Lisbon")
 	if now := b.open("users/" + user); strings.Contains(now.HTML, ">pro<") {
 		t.Error("a trait that was taken away is still there")
@@ -197,7 +198,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	b.wantPage(b.send("users/"+user+"/consent", "layer", string(layer.ID), "said", "granted"), "users/"+user, "granted")
 	a.grantAll(layer)
 	run := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
-	eventually(t, "the run has ended", func() bool {
+	testkit.Eventually(t, "the run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(run.Path, "/console/")).HTML, "To the clusters")
 	})
 	b.wantPage(b.open("clusters"), "clusters", "2 groups.", "a sample of 63", "There is nothing to compare with")
@@ -246,7 +247,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	b.wantPage(b.send(at, "controls", "1", "no_headers", "on"), at, "Saved.", "Values are sealed")
 	b.wantPage(b.send(at+"/test", "event_type", "match.computed", "key", b.key(b.open(at))), at, "test delivery")
 	receiver.next(t)
-	eventually(t, "the delivery is shown", func() bool { return strings.Contains(b.open(at).HTML, "/deliveries/dlv_") })
+	testkit.Eventually(t, "the delivery is shown", func() bool { return strings.Contains(b.open(at).HTML, "/deliveries/dlv_") })
 
 	key := b.send("developers/keys", "name", "backend", "scopes", "read", "key", b.key(b.open("developers")))
 	if key.Status != http.StatusOK || !strings.Contains(key.HTML, "kin_live_") {
@@ -394,7 +395,7 @@ func TestTheConsoleShowsEachRoleWhatItMay(t *testing.T) {
 			}
 		}
 		wantDone(t, a.sendTo("DELETE", "/members/"+string(added.ID), nil))
-		eventually(t, "who was removed is out", func() bool { return strings.HasPrefix(b.open("users").Path, "/console/sign-in") })
+		testkit.Eventually(t, "who was removed is out", func() bool { return strings.HasPrefix(b.open("users").Path, "/console/sign-in") })
 	}
 }
 
@@ -409,20 +410,20 @@ func TestTheConsoleStandsOnSessions(t *testing.T) {
 		t.Fatalf("%d sessions can be ended, not the other one alone", len(ends))
 	}
 	here.wantPage(here.send(ends[0][1]), "account", "The session has ended.")
-	eventually(t, "the other browser is out", func() bool { return strings.HasPrefix(there.open("users").Path, "/console/sign-in") })
+	testkit.Eventually(t, "the other browser is out", func() bool { return strings.HasPrefix(there.open("users").Path, "/console/sign-in") })
 
 	third := a.signIn()
 	if p := here.send("account/password", "current", "wrong", "new", a.Password+"2"); p.Status != http.StatusForbidden || !strings.HasPrefix(p.Path, "/console/account") {
 		t.Errorf("a wrong password answers %d at %s", p.Status, p.Path)
 	}
 	here.wantPage(here.send("account/password", "current", a.Password, "new", a.Password+"2"), "account", "Your password is changed.")
-	eventually(t, "the third browser is out", func() bool { return strings.HasPrefix(third.open("users").Path, "/console/sign-in") })
+	testkit.Eventually(t, "the third browser is out", func() bool { return strings.HasPrefix(third.open("users").Path, "/console/sign-in") })
 	here.wantPage(here.open("users"), "users", "Users")
 	kept := here.jar()
 	here.wantPage(here.send("sign-out"), "sign-in", "You are signed out.")
 	stolen := a.browser()
 	stolen.client.Jar.SetCookies(stolen.root(), kept)
-	eventually(t, "a cookie that was stolen is worth nothing after signing out", func() bool { return strings.HasPrefix(stolen.open("users").Path, "/console/sign-in") })
+	testkit.Eventually(t, "a cookie that was stolen is worth nothing after signing out", func() bool { return strings.HasPrefix(stolen.open("users").Path, "/console/sign-in") })
 }
 
 func (b browser) root() *url.URL {

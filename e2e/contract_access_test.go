@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // Any one of the words opens an operation. Requests are such that those who
@@ -204,7 +205,7 @@ func TestRevocationBitesWithinASecondOnEveryReplica(t *testing.T) {
 		acknowledged := time.Now()
 		for _, s := range []*service{first, second} {
 			var got answer
-			eventually(t, name+" opens nothing", func() bool {
+			testkit.Eventually(t, name+" opens nothing", func() bool {
 				got = owner.at(s).with(token).get("/api/v1/users", eventual())
 				return got.Status != http.StatusOK
 			})
@@ -248,7 +249,7 @@ func TestARevokedKeyStaysListedAndExchangesNothing(t *testing.T) {
 	wantProblem(t, http.StatusNotFound, "api_key_unknown", owner.sendTo("DELETE", member+"?keep_api_keys="+string(key.Record.ID), nil))
 	wantDone(t, owner.sendTo("DELETE", member+"?keep_api_keys="+string(orphan.Record.ID), nil))
 	wantProblem(t, http.StatusUnauthorized, "invalid_api_key", second.send("POST", "/auth/exchange", map[string]string{"api_key": lost.RawKey}))
-	eventually(t, "its tokens open nothing", func() bool {
+	testkit.Eventually(t, "its tokens open nothing", func() bool {
 		return owner.at(second).with(lostToken).get("/api/v1/users").Status == http.StatusUnauthorized
 	})
 	token := second.exchange(orphan.RawKey)
@@ -277,11 +278,11 @@ func TestAKeyExpiresWithItsTokensAndTellsItsLastUse(t *testing.T) {
 		t.Errorf("last used at %v", used)
 	}
 	token := a.with(session.Token)
-	eventually(t, "its token expires", func() bool { return token.get("/api/v1/users", eventual()).Status == http.StatusUnauthorized })
+	testkit.Eventually(t, "its token expires", func() bool { return token.get("/api/v1/users", eventual()).Status == http.StatusUnauthorized })
 	if past := time.Since(expiry); past > time.Second {
 		t.Errorf("its token outlived it by %s", past)
 	}
-	eventually(t, "it is exchanged no more", func() bool {
+	testkit.Eventually(t, "it is exchanged no more", func() bool {
 		return s.send("POST", "/auth/exchange", map[string]string{"api_key": key.RawKey}).Status == http.StatusUnauthorized
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"kindred/app"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // delivery is a request that a receiver got.
@@ -144,7 +145,7 @@ func counted(t *testing.T, conn *pgx.Conn, query string, args ...any) (n int) {
 func (p pairs) states(t *testing.T, hook httpapi.Webhook) []string {
 	t.Helper()
 	conn := p.database()
-	eventually(t, "the queue is empty", func() bool {
+	testkit.Eventually(t, "the queue is empty", func() bool {
 		return counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1`, hook.ID) == 0
 	})
 	rows, err := conn.Query(t.Context(), `SELECT state || ' after ' || attempts FROM dispatch_deliveries WHERE webhook = $1 ORDER BY 1`, hook.ID)
@@ -335,7 +336,7 @@ func TestDeliveries(t *testing.T) {
 			p.match("ann", "bob")
 			r.next(t)
 			conn := p.database()
-			eventually(t, "it waits for its retry", func() bool {
+			testkit.Eventually(t, "it waits for its retry", func() bool {
 				return counted(t, conn, `SELECT count(*) FROM dispatch_queue WHERE webhook = $1 AND failed > 0 AND leased_until IS NULL`, hook.ID) == 1
 			})
 			tt.stop(p, "/webhooks/"+string(hook.ID))
@@ -402,7 +403,7 @@ func TestDeliveriesReachNoPrivateAddress(t *testing.T) {
 	hook := p.subscribe(r.URL, "")
 	p.match("ann", "bob")
 	conn := s.database()
-	eventually(t, "the attempt fails", func() bool {
+	testkit.Eventually(t, "the attempt fails", func() bool {
 		var reason string
 		err := conn.QueryRow(t.Context(), `
 SELECT a.error FROM dispatch_attempts a JOIN dispatch_queue q USING (delivery) WHERE q.webhook = $1`, hook.ID).Scan(&reason)

@@ -22,6 +22,7 @@ import (
 
 	"kindred/app"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func TestIdentity(t *testing.T) {
@@ -333,7 +334,7 @@ func TestTokensExpire(t *testing.T) {
 		t.Errorf("expires_in %d", a.ExpiresIn)
 	}
 	began := time.Now()
-	eventually(t, "the token expires", func() bool { return a.get("/api/v1/users", eventual()).Status == http.StatusUnauthorized })
+	testkit.Eventually(t, "the token expires", func() bool { return a.get("/api/v1/users", eventual()).Status == http.StatusUnauthorized })
 	if lived := time.Since(began); lived > 4*time.Second {
 		t.Errorf("it lived %s", lived)
 	}
@@ -379,7 +380,7 @@ func TestWhoKeepsFailingHasToWait(t *testing.T) {
 	if got := logIn(b.Email, b.Password); got.Status != http.StatusOK {
 		t.Errorf("another account: %d", got.Status)
 	}
-	eventually(t, "the pause ends", func() bool { return logIn(a.Email, a.Password).Status == http.StatusOK })
+	testkit.Eventually(t, "the pause ends", func() bool { return logIn(a.Email, a.Password).Status == http.StatusOK })
 
 	for range 11 {
 		wantProblem(t, http.StatusUnauthorized, "invalid_api_key", s.send("POST", "/auth/exchange", map[string]string{"api_key": key}))

@@ -12,6 +12,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 var ndjson = header("Content-Type", "application/x-ndjson")
@@ -41,7 +42,7 @@ func TestImports(t *testing.T) {
 				}
 			} else {
 				began := want[httpapi.Import](t, http.StatusAccepted, answered)
-				eventually(t, "the import ends", func() bool {
+				testkit.Eventually(t, "the import ends", func() bool {
 					got := want[httpapi.Import](t, http.StatusOK, a.get("/api/v1/users/imports/"+string(began.ID)))
 					refused = got.Errors
 					return got.EndedAt != nil
@@ -173,7 +174,7 @@ func TestImports(t *testing.T) {
 		if result := run(t, a, "", reader); result.Created != lines || result.Failed != 0 {
 			t.Errorf("%d created, %d failed", result.Created, result.Failed)
 		}
-		eventually(t, "the last line is applied whole", func() bool {
+		testkit.Eventually(t, "the last line is applied whole", func() bool {
 			got := a.get(fmt.Sprint("/api/v1/users/ext:bulk-", lines-1), eventual())
 			return got.Status == http.StatusOK && len(got.Body) > size
 		})
@@ -187,7 +188,7 @@ func TestImports(t *testing.T) {
 		if _, err := io.WriteString(writer, `{"external_id":"early"}`+"\n"+`{"external_id":"late"`); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the first line is applied", func() bool { return a.get("/api/v1/users/ext:early").Status == http.StatusOK })
+		testkit.Eventually(t, "the first line is applied", func() bool { return a.get("/api/v1/users/ext:early").Status == http.StatusOK })
 		if _, err := io.WriteString(writer, "}\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +212,7 @@ func TestImports(t *testing.T) {
 // imported waits until an import in the background has ended.
 func (a account) imported(named id.Import) (i httpapi.Import) {
 	a.Helper()
-	eventually(a, "the import has ended", func() bool {
+	testkit.Eventually(a, "the import has ended", func() bool {
 		i = want[httpapi.Import](a, http.StatusOK, a.get("/api/v1/users/imports/"+string(named)))
 		return i.EndedAt != nil
 	})

@@ -15,6 +15,7 @@ import (
 	"kindred/app"
 	"kindred/domain/event"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // deliveries lists the deliveries to a webhook.
@@ -27,7 +28,7 @@ func (a account) deliveries(hook httpapi.Webhook, query string) httpapi.Delivery
 func (a account) settled(t *testing.T, hook httpapi.Webhook, status string, n int) []httpapi.Delivery {
 	t.Helper()
 	var found []httpapi.Delivery
-	eventually(t, "deliveries are "+status, func() bool {
+	testkit.Eventually(t, "deliveries are "+status, func() bool {
 		found = a.deliveries(hook, "?status="+status).Data
 		return len(found) == n
 	})
@@ -106,7 +107,7 @@ func TestDeliveryLog(t *testing.T) {
 		if health.Pending != 0 || health.Skipped != 0 {
 			t.Errorf("%+v", health)
 		}
-		eventually(t, "the last answers are told", func() bool {
+		testkit.Eventually(t, "the last answers are told", func() bool {
 			health := want[httpapi.Webhook](t, http.StatusOK, p.get(p.under(path))).Deliveries
 			return health.LastSuccessAt != nil && health.LastFailureAt != nil && health.FailingSince == nil
 		})
@@ -311,7 +312,7 @@ func TestEndsOfDeliveriesAreRecorded(t *testing.T) {
 		}
 		return told
 	}
-	eventually(t, "all ends are recorded", func() bool { return len(recorded()) >= 6 })
+	testkit.Eventually(t, "all ends are recorded", func() bool { return len(recorded()) >= 6 })
 	told := recorded()
 	slices.Sort(told)
 	if len(slices.Compact(told)) != 6 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kindred"
+	"kindred/testkit"
 )
 
 // notRun says why a block of commands that is marked "sh norun" cannot be run by
@@ -152,6 +153,6 @@ func runCommands(t *testing.T, commands string) {
 		t.Fatalf("%v\n%s", err, out[max(0, len(out)-3000):])
 	}
 	if strings.Contains(commands, `/test"`) {
-		eventually(t, "the receiver has told the test", func() bool { return strings.HasPrefix(told(), "match.computed\n") })
+		testkit.Eventually(t, "the receiver has told the test", func() bool { return strings.HasPrefix(told(), "match.computed\n") })
 	}
 }

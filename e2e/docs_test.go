@@ -17,6 +17,7 @@ import (
 
 	"kindred"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // block is a fenced block of a page.
@@ -70,7 +71,7 @@ func TestTheReceiversOfTheDocumentationVerify(t *testing.T) {
 			path := a.under("/webhooks/" + string(hook.ID))
 			want[httpapi.Delivery](t, http.StatusAccepted, a.send("POST", path+"/test", `{"event_type":"match.computed"}`))
 			a.settled(t, hook, "delivered", 1)
-			eventually(t, "the receiver has told the event", func() bool { return printed() == "match.computed\n" })
+			testkit.Eventually(t, "the receiver has told the event", func() bool { return printed() == "match.computed\n" })
 
 			now := time.Now().Unix()
 			for _, tt := range []struct {
@@ -156,7 +157,7 @@ func runReceiver(t *testing.T, b block, secret string) (url string, printed func
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	})
-	eventually(t, "the receiver listens", func() bool {
+	testkit.Eventually(t, "the receiver listens", func() bool {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			_ = conn.Close()

@@ -20,6 +20,7 @@ import (
 
 	"kindred/app"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // traces are the forms in which a word may have been kept: as it is, hashed
@@ -107,7 +108,7 @@ func TestNothingReadableStaysOfAnErasedUser(t *testing.T) {
 	}
 	before := a.export()
 	f := openApp(t, s.Config)
-	eventually(t, "the matches are delivered", func() bool {
+	testkit.Eventually(t, "the matches are delivered", func() bool {
 		var delivered int
 		err := f.Pool.QueryRow(t.Context(), `SELECT count(*) FROM dispatch_deliveries WHERE state = 'delivered'`).Scan(&delivered)
 		return err == nil && delivered >= 4 && names.Load() >= 2

@@ -14,6 +14,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // pulled is a page of events, each as the bytes that were answered.
@@ -222,7 +223,7 @@ func TestALongPollAnswersAsSoonAsThereIsSomething(t *testing.T) {
 	waiting := make(chan pulled, 1)
 	go func() { waiting <- p.pull("?wait=30&after=" + last) }()
 	began := time.Now()
-	eventually(t, "the request waits", func() bool { return follows(p.service) == 1 })
+	testkit.Eventually(t, "the request waits", func() bool { return follows(p.service) == 1 })
 	p.match("ann", "cat")
 	got := <-waiting
 	if took := time.Since(began); len(got.Data) != 1 || took > 20*time.Second {
@@ -380,7 +381,7 @@ func TestStreamsEndWithTheirTokens(t *testing.T) {
 	kept, ended := p.stream(""), reader.stream("")
 	waiting := make(chan answer, 1)
 	go func() { waiting <- reader.get("/api/v1/events?wait=30") }()
-	eventually(t, "all of them wait", func() bool { return follows(p.service) == 3 })
+	testkit.Eventually(t, "all of them wait", func() bool { return follows(p.service) == 3 })
 	began := time.Now()
 	wantDone(t, p.sendTo("DELETE", "/api_keys/"+string(key.Record.ID), nil))
 	ended.wantEnd()
@@ -421,7 +422,7 @@ func TestStreamsAreBoundedByClientAndTakeNoPlaceFromOthers(t *testing.T) {
 		}
 	}
 	_ = streams[0].Response.Body.Close()
-	eventually(t, "a place is free again", func() bool { return p.get("/api/v1/events?wait=1").Status == http.StatusOK })
+	testkit.Eventually(t, "a place is free again", func() bool { return p.get("/api/v1/events?wait=1").Status == http.StatusOK })
 	if _, err := id.Parse[id.Event](first.id); err != nil {
 		t.Error(err)
 	}

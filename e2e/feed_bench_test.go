@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"kindred/testkit"
 )
 
 // BenchmarkFeed reads first pages, and those that follow, of feeds out of
@@ -13,7 +15,7 @@ import (
 func BenchmarkFeed(b *testing.B) {
 	a := startService(b).signUp()
 	a.populate(100_000)
-	eventually(b, "the population is in memory", func() bool { return a.get("/api/v1/users/ext:e0/feed").Status == http.StatusOK })
+	testkit.Eventually(b, "the population is in memory", func() bool { return a.get("/api/v1/users/ext:e0/feed").Status == http.StatusOK })
 	for _, limit := range []int{20, 50} {
 		first := fmt.Sprintf("/feed?limit=%d", limit)
 		b.Run(fmt.Sprintf("first page of %d", limit), func(b *testing.B) {

@@ -19,15 +19,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/app"
-	"kindred/eventstore/eventstoretest"
 	"kindred/eventstore/seal"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/httpapi/httpapitest"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
-var patience = eventstoretest.Patience() // until something that takes moments counts as never
+var patience = testkit.Patience() // until something that takes moments counts as never
 
 // service is a whole kindred that serves in this process. What it answers is
 // held against the contract.
@@ -283,16 +283,6 @@ func wantProblem(t testing.TB, status int, code string, a answer) httpapi.Proble
 		t.Errorf("an incomplete problem: %s", a.Body)
 	}
 	return p
-}
-
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // together runs work n times at once and returns what each returned.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"kindred/testkit"
 )
 
 // BenchmarkMatches asks for the 20 best of 100,000 through the API, with and
@@ -17,7 +19,7 @@ func BenchmarkMatches(b *testing.B) {
 	ask := func(i int, record bool) answer {
 		return a.send("POST", fmt.Sprintf("/api/v1/users/ext:e%d/matches", i*997%100_000), fmt.Sprintf(`{"limit":20,"record":%t}`, record))
 	}
-	eventually(b, "the population is in memory", func() bool { return ask(0, false).Status == http.StatusOK })
+	testkit.Eventually(b, "the population is in memory", func() bool { return ask(0, false).Status == http.StatusOK })
 	cold := time.Since(began)
 	for _, record := range []bool{false, true} {
 		b.Run(fmt.Sprintf("record=%t", record), func(b *testing.B) {

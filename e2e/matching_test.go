@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // recordedFor is whom a user was matched with, and how well.
@@ -23,7 +24,7 @@ func (a account) recordedFor(user string) map[string]float64 {
 func (a account) swept() httpapi.Sweep {
 	a.Helper()
 	var s httpapi.Sweep
-	eventually(a, "the sweep ends", func() bool {
+	testkit.Eventually(a, "the sweep ends", func() bool {
 		s = want[httpapi.Sweep](a, http.StatusOK, a.get("/api/v1/matching/sweep"))
 		return s.State == "idle"
 	})

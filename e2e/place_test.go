@@ -13,6 +13,7 @@ import (
 	"kindred/app"
 	"kindred/domain/id"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func TestAToolMakesNoKindredWhereNothingWasServed(t *testing.T) {
@@ -54,7 +55,7 @@ func TestClientsAreListed(t *testing.T) {
 		ID, Slug  string
 		CreatedAt time.Time `json:"created_at"`
 	}
-	eventually(t, "both are listed", func() bool {
+	testkit.Eventually(t, "both are listed", func() bool {
 		said, err := tool(t, s.Config, "clients", "--json")
 		if err != nil {
 			t.Fatal(err)

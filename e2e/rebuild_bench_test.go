@@ -89,7 +89,7 @@ func BenchmarkRebuildUsersLarge(b *testing.B) { benchmarkRebuild(b, 1_000_000) }
 func benchmarkRebuild(b *testing.B, events int) {
 	b.Helper()
 	config := testConfig(b)
-	config.DatabaseURL = pgtest.Durable(b).URL()
+	config.DatabaseURL = pgtest.OnDisk(b).URL()
 	f := openApp(b, config)
 	fillWithUsers(b, f, events)
 	users := projections.Users{}

@@ -13,6 +13,7 @@ import (
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // spoilUsers changes each row of a client's users behind the service's back.
@@ -38,7 +39,7 @@ const usersRebuild = "/api/v1/projections/users/rebuild"
 // rebuiltUsers waits until the newest rebuild of a client's users has ended.
 func (a account) rebuiltUsers() (ended httpapi.Rebuild) {
 	a.Helper()
-	eventually(a, "the rebuild has ended", func() bool {
+	testkit.Eventually(a, "the rebuild has ended", func() bool {
 		ended = want[httpapi.Rebuild](a, http.StatusOK, a.get(usersRebuild))
 		return ended.EndedAt != nil
 	})
@@ -135,7 +136,7 @@ func TestARebuildOverTheAPISurvivesKill9(t *testing.T) {
 	spoilUsers(t, f, a)
 	release := pgtest.Lock(t, f.Pool, `users IN SHARE MODE`)
 	first := want[httpapi.Rebuild](t, http.StatusAccepted, a.send("POST", usersRebuild, nil))
-	eventually(t, "the client is paused", func() bool {
+	testkit.Eventually(t, "the client is paused", func() bool {
 		var paused bool
 		err := f.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM quarantine WHERE paused AND client = $1)`, a.Client.ID).Scan(&paused)
 		return err == nil && paused

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -14,11 +15,12 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 func TestARebuildDisturbsNobody(t *testing.T) {
 	t.Parallel()
-	s := startService(t, impatient)
+	s := startService(t, impatient, func(c *app.Config) { c.WebhookTimeout = 30 * time.Second }) // an attempt that is given up is made again
 	f := openApp(t, s.Config)
 	storm := newStorm(t, s, 2)
 	storm.blow()
@@ -43,7 +45,7 @@ func TestARebuildDisturbsNobody(t *testing.T) {
 			t.Errorf("delivered %d times: %+v", times, what)
 		}
 	}
-	eventually(t, "the delivery log has each delivery", func() bool {
+	testkit.Eventually(t, "the delivery log has each delivery", func() bool {
 		var logged int
 		err := f.Pool.QueryRow(t.Context(), `SELECT count(*) FROM dispatch_deliveries WHERE state = 'delivered'`).Scan(&logged)
 		return err == nil && logged == len(made)

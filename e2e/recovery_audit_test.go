@@ -18,6 +18,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // openApp opens what a service stands on, beside it or after it.
@@ -134,7 +135,7 @@ func (s *storm) checkHeads(f *app.App, all []eventstore.Recorded) {
 		if r.Client == "" || strings.HasPrefix(r.Type, "claim.") || now[r.Client] >= r.Position {
 			continue
 		}
-		eventually(s, fmt.Sprintf("%s is no more behind its %s at %s", r.Client, r.Type, r.Position), func() bool {
+		testkit.Eventually(s, fmt.Sprintf("%s is no more behind its %s at %s", r.Client, r.Type, r.Position), func() bool {
 			now = heads()
 			return now[r.Client] >= r.Position
 		})
@@ -170,7 +171,7 @@ func checkErased(t testing.TB, f *app.App, all []eventstore.Recorded) {
 			erased[string(e.User)] = true
 		}
 	}
-	eventually(t, "the keys of erased users, and of nobody else, are destroyed", func() bool {
+	testkit.Eventually(t, "the keys of erased users, and of nobody else, are destroyed", func() bool {
 		rows, err := f.Pool.Query(t.Context(), `SELECT subject FROM subject_keys WHERE wrapped IS NOT NULL`)
 		if err != nil {
 			t.Fatal(err)
@@ -239,7 +240,7 @@ func (s *storm) checkDeliveries(all []eventstore.Recorded) {
 	for _, sub := range subscriptions {
 		owed += len(sub.pending)
 		for _, d := range sub.pending {
-			eventually(s, "delivered: "+d.timestamp+" "+d.path, func() bool { return s.inbox.all()[d] > 0 })
+			testkit.Eventually(s, "delivered: "+d.timestamp+" "+d.path, func() bool { return s.inbox.all()[d] > 0 })
 		}
 	}
 	taken, duplicates := s.inbox.all(), 0

@@ -14,6 +14,7 @@ import (
 	"kindred/app"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // impatient makes failed deliveries be tried again soon, and those that died
@@ -93,7 +94,7 @@ func TestAServiceOutlivesItsDatabase(t *testing.T) {
 			t.Errorf("it is not alive: %d %s", a.Status, a.Body)
 		}
 		database.Restart()
-		eventually(t, "it is ready again", func() bool { return s.send("GET", "/readyz", nil).Status == http.StatusOK })
+		testkit.Eventually(t, "it is ready again", func() bool { return s.send("GET", "/readyz", nil).Status == http.StatusOK })
 		callersGone(t, openApp(t, s.Config))
 	}
 	storm.acknowledged(20)
@@ -155,7 +156,7 @@ func TestAnAcceptedImportOutlivesAKill(t *testing.T) {
 		fmt.Fprintf(&body, `{"external_id":"u%d","traits":{"about":"%s"}}`+"\n", n, strings.Repeat("x", 600))
 	}
 	accepted := want[httpapi.Import](t, http.StatusAccepted, a.send("POST", "/api/v1/users/import?async=true", body.String(), ndjson))
-	eventually(t, "a part of it is applied", func() bool {
+	testkit.Eventually(t, "a part of it is applied", func() bool {
 		i := want[httpapi.Import](t, http.StatusOK, a.get("/api/v1/users/imports/"+string(accepted.ID)))
 		return i.LinesDone > 0
 	})

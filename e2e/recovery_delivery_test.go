@@ -19,6 +19,7 @@ import (
 	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // Every acknowledged match arrives, and the log hears once how each delivery
@@ -77,7 +78,7 @@ func TestABurstOfDeliveriesOutlivesAKill(t *testing.T) {
 		ended = `SELECT delivery FROM dispatch_deliveries WHERE state = 'delivered' ORDER BY 1`
 		made  = `SELECT encode(uuid_send(event_id), 'hex') FROM events WHERE type = 'match.computed'`
 	)
-	eventually(t, "every match is delivered", func() bool { return len(column(ended)) >= callers*each })
+	testkit.Eventually(t, "every match is delivered", func() bool { return len(column(ended)) >= callers*each })
 	delivered := column(ended)
 	var acknowledged []string
 	for _, text := range column(made) {
@@ -114,7 +115,7 @@ func TestABurstOfDeliveriesOutlivesAKill(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	eventually(t, "every end is recorded", func() bool { return len(told()) >= callers*each })
+	testkit.Eventually(t, "every end is recorded", func() bool { return len(told()) >= callers*each })
 	if diff := cmp.Diff(delivered, told()); diff != "" {
 		t.Errorf("recorded ends: %s", diff)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"kindred/app"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // Pull, stream and webhooks tell the same events, under the same ids: none is
@@ -75,7 +76,7 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 	var all []string
 	for after := ""; ; {
 		var page pulled
-		eventually(t, "a page can be read", func() bool {
+		testkit.Eventually(t, "a page can be read", func() bool {
 			got, err := p.try("GET", "/api/v1/events?limit=7"+after, nil, bearer(p.Token))
 			if err != nil || got.Status != http.StatusOK {
 				return false

@@ -14,6 +14,7 @@ import (
 
 	"kindred/app"
 	"kindred/httpapi/httpapitest"
+	"kindred/testkit"
 )
 
 // asKindred makes this very binary, race detector and all, be the program.
@@ -102,7 +103,7 @@ var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
 // serving waits until the process serves. From then on its address is fixed.
 func (p *process) serving() {
 	p.Helper()
-	eventually(p, "the process serves", func() bool {
+	testkit.Eventually(p, "the process serves", func() bool {
 		select {
 		case <-p.ended:
 			p.Fatalf("it ended instead: %s\n%s", p.cmd.ProcessState, p.said())

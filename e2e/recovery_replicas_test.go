@@ -11,6 +11,7 @@ import (
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 func TestAReplicaTakesOverFromOneThatIsKilled(t *testing.T) {
@@ -52,7 +53,7 @@ func TestAReplicaTakesOverFromOneThatIsKilled(t *testing.T) {
 func waitForLeaders(t testing.TB, f *app.App, p *process) (n int) {
 	t.Helper()
 	pid := fmt.Sprintf("/%d", p.cmd.Process.Pid)
-	eventually(t, "process "+pid+" leads everything", func() bool {
+	testkit.Eventually(t, "process "+pid+" leads everything", func() bool {
 		statuses, err := projector.List(t.Context(), f.Pool)
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"kindred/app"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // TestItStartsSoonAndStaysSmall measures the program as it is shipped, without
@@ -32,7 +33,7 @@ func TestItStartsSoonAndStaysSmall(t *testing.T) {
 
 	began := time.Now()
 	p.start()
-	eventually(t, "it is ready", func() bool {
+	testkit.Eventually(t, "it is ready", func() bool {
 		a, err := p.try("GET", "/readyz", nil)
 		return err == nil && a.Status == 200
 	})
@@ -56,7 +57,7 @@ func TestItStartsSoonAndStaysSmall(t *testing.T) {
 func TestAFreshStartWarnsOfNothing(t *testing.T) {
 	t.Parallel()
 	s := startService(t, func(c *app.Config) { c.Roles = []string{app.RoleAPI, app.RolePolicies} }) // nobody makes them
-	eventually(t, "the policies lead", func() bool {
+	testkit.Eventually(t, "the policies lead", func() bool {
 		return strings.Contains(s.Logs.String(), "projection=policy_clustering")
 	})
 	replica := startService(t, replicaOf(s))

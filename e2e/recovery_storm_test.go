@@ -24,9 +24,10 @@ import (
 
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
-// storm is a few clients that change things without a pause, one change after
+// storm is a few clients that change things all the time, one change after
 // the other each, and repeat what was not answered, as good callers do. Every
 // now and then they read, and must find all that was acknowledged.
 type storm struct {
@@ -71,11 +72,18 @@ func newStorm(t testing.TB, s *service, clients int) *storm {
 	return out
 }
 
+// stormPace is how often a client changes something at most: what it waits for
+// takes so much longer where the storm takes all processors.
+const stormPace = 40 * time.Millisecond
+
 // blow lets the clients begin.
 func (s *storm) blow() {
 	for _, c := range s.clients {
 		s.all.Go(func() {
+			pace := time.NewTicker(stormPace)
+			defer pace.Stop()
 			for !s.over.Load() && c.step() {
+				<-pace.C
 			}
 		})
 	}
@@ -85,7 +93,7 @@ func (s *storm) blow() {
 func (s *storm) acknowledged(n int) {
 	s.Helper()
 	until := s.acks.Load() + int64(n)
-	eventually(s, "so many changes are acknowledged", func() bool { return s.acks.Load() >= until || s.Failed() })
+	testkit.Eventually(s, "so many changes are acknowledged", func() bool { return s.acks.Load() >= until || s.Failed() })
 	if s.Failed() {
 		s.FailNow()
 	}
@@ -186,7 +194,7 @@ func passing(a answer) bool {
 func insist(t testing.TB, ask func() answer) answer {
 	t.Helper()
 	var a answer
-	eventually(t, "it answers", func() bool {
+	testkit.Eventually(t, "it answers", func() bool {
 		a = ask()
 		return !passing(a)
 	})

@@ -23,6 +23,7 @@ import (
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // replayed runs kindred history replay in the environment of a kindred.
@@ -129,7 +130,7 @@ func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
 	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/"+string(one.ID)+"/matches", nil))
 	a.spend(a.run(nil), "s", 10)
 	wantDone(t, a.send("DELETE", "/api/v1/users/"+string(gone.ID), nil))
-	eventually(t, "it is delivered, and the log says so", func() bool {
+	testkit.Eventually(t, "it is delivered, and the log says so", func() bool {
 		return bytes.Count(a.get(a.under("/history?type=deliveries.ended")).Body, []byte("delivery_id")) == 2
 	})
 	jwks := s.send("GET", "/.well-known/audit-jwks.json", nil).Body
@@ -158,7 +159,7 @@ func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
 	}
 	three := b.createUser("three", map[string]any{"town": "Ghent"})
 	want[httpapi.ComputedMatches](t, http.StatusOK, b.send("POST", "/api/v1/users/"+string(three.ID)+"/matches", nil))
-	eventually(t, "what is new is delivered", func() bool { return len(inbox.all()) == 4 })
+	testkit.Eventually(t, "what is new is delivered", func() bool { return len(inbox.all()) == 4 })
 	for what, times := range inbox.all() {
 		if times > 1 {
 			t.Errorf("delivered %d times: %+v", times, what)
@@ -431,7 +432,7 @@ func TestAReplayThatIsKilledGoesOn(t *testing.T) {
 		if err := tool.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it is as far as that: "+stage.reached, func() (reached bool) {
+		testkit.Eventually(t, "it is as far as that: "+stage.reached, func() (reached bool) {
 			err := conn.QueryRow(t.Context(), stage.reached, stage.arg).Scan(&reached)
 			return err == nil && reached
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 // TestAClientGetsWhatWasLeftOut lets the queue of deliveries refuse events for a
@@ -36,7 +37,7 @@ func TestAClientGetsWhatWasLeftOut(t *testing.T) {
 	}
 	p.match("bob", "cat")
 	path := p.under("/webhooks/" + string(hook.ID) + "/deliveries")
-	eventually(t, "an event is left out", func() bool {
+	testkit.Eventually(t, "an event is left out", func() bool {
 		said, err := tool(t, s.Config, "projections", "list")
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func (a account) openSession() httpapi.SessionOpened {
@@ -35,7 +36,7 @@ func (a account) by(opened httpapi.SessionOpened) account {
 func (a account) wantOut(what string) {
 	a.Helper()
 	ended := time.Now()
-	eventually(a, what+" opens nothing", func() bool {
+	testkit.Eventually(a, what+" opens nothing", func() bool {
 		asked := time.Now()
 		got := a.get("/api/v1/users", eventual())
 		if got.Status != http.StatusOK {

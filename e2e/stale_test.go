@@ -10,6 +10,7 @@ import (
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 func TestAModelThatStandsStillHoldsNobodyElseUp(t *testing.T) {
@@ -34,7 +35,7 @@ func TestAModelThatStandsStillHoldsNobodyElseUp(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all wait", func() bool { return s.counted("kindred_http_requests_in_flight") > more })
+	testkit.Eventually(t, "all wait", func() bool { return s.counted("kindred_http_requests_in_flight") > more })
 	for range 5 {
 		want[httpapi.WebhookList](t, http.StatusOK, other.sendTo("GET", "/webhooks", nil))
 	}
@@ -70,7 +71,7 @@ func TestReadsThatHangHoldNobodyElseUp(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "they hang", func() bool { return stuck() >= 10 })
+	testkit.Eventually(t, "they hang", func() bool { return stuck() >= 10 })
 	for range 20 {
 		want[httpapi.WebhookList](t, http.StatusOK, other.sendTo("GET", "/webhooks", nil))
 		if n := stuck(); n < 10 || n > 11 {

@@ -8,6 +8,7 @@ import (
 
 	"kindred/app"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func TestReadsNeverGoToAStandby(t *testing.T) {
@@ -45,7 +46,7 @@ func TestReadsNeverGoToAStandby(t *testing.T) {
 	}
 	primary.Restart()
 	streak := 0
-	eventually(t, "it writes and reads as before", func() bool {
+	testkit.Eventually(t, "it writes and reads as before", func() bool {
 		wrote, read := create()
 		if streak++; wrote != http.StatusCreated || read != http.StatusOK {
 			streak = 0
@@ -90,7 +91,7 @@ func TestASpendIsNotAcknowledgedThatTheStandbyLacks(t *testing.T) {
 		}
 	}
 	standby.Start()
-	eventually(t, "the spend is acknowledged with the standby back", func() bool { return <-spend(s) == http.StatusCreated })
+	testkit.Eventually(t, "the spend is acknowledged with the standby back", func() bool { return <-spend(s) == http.StatusCreated })
 }
 
 func TestNothingIsDerivedUnderAKeyThatWasLost(t *testing.T) {
@@ -105,7 +106,7 @@ func TestNothingIsDerivedUnderAKeyThatWasLost(t *testing.T) {
 	primary.Kill()
 	standby.Start()
 	standby.Promote()
-	eventually(t, "users are created on the promoted standby", func() bool {
+	testkit.Eventually(t, "users are created on the promoted standby", func() bool {
 		answer, err := a.try("POST", "/api/v1/users", map[string]any{"external_id": "kept"})
 		return err == nil && answer.Status == http.StatusCreated
 	})

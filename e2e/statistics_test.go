@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func (a account) statistics(query string) httpapi.Statistics {
@@ -48,7 +49,7 @@ func TestStatisticsOfAClientAreItsOwnAndOutliveErasure(t *testing.T) {
 	if spent == nil || len(*spent) != 1 || (*spent)[0] != (httpapi.SpentAmount{Currency: "EUR", AmountMinor: 450}) {
 		t.Errorf("spend: %+v", spent)
 	}
-	eventually(t, "both deliveries are counted", func() bool {
+	testkit.Eventually(t, "both deliveries are counted", func() bool {
 		got := a.statistics("metric=deliveries").Total.Deliveries
 		return got != nil && *got == httpapi.DeliveryCounts{FirstTry: 2}
 	})

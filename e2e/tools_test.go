@@ -12,6 +12,7 @@ import (
 	"kindred/cmd/kindred/cli"
 	"kindred/eventstore/seal"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // tool runs a command in the environment of a kindred, and returns what it
@@ -38,7 +39,7 @@ func TestKeysAreRotatedAndRewrapped(t *testing.T) {
 	if said, err := tool(t, s.Config, "keys", "rotate"); err != nil || strings.Count(said, "\n") != 1+2*before {
 		t.Errorf("%v\n%s", err, said)
 	}
-	eventually(t, "the new keys are published", func() bool { return published() == 2*before })
+	testkit.Eventually(t, "the new keys are published", func() bool { return published() == 2*before })
 	want[httpapi.User](t, http.StatusOK, a.get("/api/v1/users/ext:ann"))
 
 	fresh, err := seal.GenerateMasterKey(rand.Reader)

@@ -6,15 +6,10 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-
-	"kindred/httpapi"
 )
 
 func TestTheContractIsValid(t *testing.T) {
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := loadContract(t)
 	if err := doc.Validate(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -41,10 +36,7 @@ func TestTheContractIsValid(t *testing.T) {
 
 func TestPages(t *testing.T) {
 	e := serve(t, nil)
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := loadContract(t)
 	answer, page := e.send("GET", "/docs/api", nil)
 	if answer.StatusCode != 200 || !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
 		t.Fatalf("%d %s", answer.StatusCode, answer.Header.Get("Content-Type"))

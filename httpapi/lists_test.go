@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -266,14 +267,19 @@ func walkContract(t *testing.T, visit func(where string, schema *openapi3.Schema
 	}
 }
 
+// loadContract is the contract, read once for all tests, which do not change it.
 func loadContract(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	doc, err := contract()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return doc
 }
+
+var contract = sync.OnceValues(func() (*openapi3.T, error) {
+	return openapi3.NewLoader().LoadFromData(httpapi.Contract())
+})
 
 // contractOperation is an operation and where it stands.
 type contractOperation struct {

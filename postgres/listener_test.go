@@ -10,9 +10,10 @@ import (
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
-const patience = 20 * time.Second
+var patience = testkit.Patience()
 
 // hearing follows a channel and keeps what it is told.
 type hearing struct {
@@ -93,11 +94,7 @@ func TestAllThatListenShareOneConnection(t *testing.T) {
 	}
 	one.leave()
 	two.leave()
-	for end := time.Now().Add(patience); listeners(t, pool) != 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a connection listens to nothing")
-		}
-	}
+	testkit.Eventually(t, "no connection listens to nothing", func() bool { return listeners(t, pool) == 0 })
 	anew := hear(t, l, "one")
 	anew.want(t, "begin")
 	say(t, pool, "one", "4")

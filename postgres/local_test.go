@@ -25,6 +25,7 @@ import (
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // ownerDir names, to a child process of these tests, the directory that it shall own.
@@ -132,7 +133,7 @@ func start(t *testing.T, dir string) *postgres.Local {
 
 func tryStart(t *testing.T, dir string) (*postgres.Local, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience())
 	defer cancel()
 	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler))
 	if err == nil {
@@ -143,7 +144,7 @@ func tryStart(t *testing.T, dir string) (*postgres.Local, error) {
 
 func stop(t *testing.T, local *postgres.Local) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testkit.Patience())
 	defer cancel()
 	if err := local.Stop(ctx); err != nil {
 		t.Error(err)
@@ -163,20 +164,6 @@ func ask(t *testing.T, local *postgres.Local, sql string) string {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return answer
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never happened: %s", what)
-		}
-	}
 }
 
 func TestAFreshServerIsOutOfReachOfTheNetworkAndFlushes(t *testing.T) {
@@ -279,7 +266,7 @@ func TestAServerEndsWithItsKilledOwner(t *testing.T) {
 	owner := startOwner(t, dir)
 	pid := owner.serverPID(t)
 	owner.kill()
-	eventually(t, "the server ends", func() bool { return !runs(pid) })
+	testkit.Eventually(t, "the server ends", func() bool { return !runs(pid) })
 	ask(t, start(t, dir), `SELECT 'up again'`)
 }
 
@@ -308,7 +295,7 @@ func TestAServerThatIsOnItsWayOutIsSeenOff(t *testing.T) {
 		defer close(done)
 		started, err = tryStart(t, dir)
 	}()
-	eventually(t, "the new owner holds the lock", func() bool {
+	testkit.Eventually(t, "the new owner holds the lock", func() bool {
 		owner, err := os.ReadFile(filepath.Join(dir, "owner.lock"))
 		return err == nil && strings.Contains(string(owner), strconv.Itoa(os.Getpid()))
 	})
@@ -349,7 +336,7 @@ func TestAServerThatIsNotKnownForOneIsNeverJoinedByAnother(t *testing.T) {
 	local := start(t, dir)
 	stop(t, local)
 	pid := postgres.StartOrphan(t.Context(), t, dir, true)
-	eventually(t, "it answers", func() bool {
+	testkit.Eventually(t, "it answers", func() bool {
 		conn, err := pgx.Connect(t.Context(), local.URL())
 		return err == nil && conn.Close(t.Context()) == nil
 	})
@@ -396,7 +383,7 @@ func TestAKilledServerIsNoticedAndRecovers(t *testing.T) {
 		defer close(ended)
 		_, _ = busy.Exec(t.Context(), `SELECT /* busy */ count(*) FROM generate_series(1, 5000000)`)
 	}()
-	eventually(t, "the session is busy", func() bool {
+	testkit.Eventually(t, "the session is busy", func() bool {
 		return ask(t, local, `SELECT pid::text FROM pg_stat_activity WHERE query LIKE 'SELECT /* busy */%'`) != ""
 	})
 	killed(t, local)
@@ -471,7 +458,7 @@ func TestACrashWhileTheClusterIsMadeLeavesNoHalfOfOne(t *testing.T) {
 		}
 		return found
 	}
-	eventually(t, "initdb is under way", func() bool { return len(halves()) == 1 })
+	testkit.Eventually(t, "initdb is under way", func() bool { return len(halves()) == 1 })
 	owner.kill()
 	if _, err := os.Stat(filepath.Join(dir, "data")); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("the cluster was complete before the crash: %v", err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // Without anybody's doing, the system begins to write after half a minute, and
@@ -20,7 +21,7 @@ func TestWhatTheServerAddsIsWrittenSoon(t *testing.T) {
 	ask(t, local, `CREATE TABLE added (it text)`)
 	path := filepath.Join(dir, "data", ask(t, local, `SELECT pg_relation_filepath('added')`))
 	ask(t, local, `INSERT INTO added SELECT repeat('x', 1000) FROM generate_series(1, 50000)`)
-	eventually(t, "the system has written nearly all", func() bool { return unwritten(t, path) < 100 })
+	testkit.Eventually(t, "the system has written nearly all", func() bool { return unwritten(t, path) < 100 })
 }
 
 // unwritten counts the pages of a file that the system has yet to write.

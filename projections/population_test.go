@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 // many records events of users, one each, by several writers at once.
@@ -65,11 +65,7 @@ func TestALargePopulationIsReplacedBehindItsReaders(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.populations.Run(ctx) })
-	for end := time.Now().Add(20 * time.Second); c.top(all[0], 1)[0].Schema != first.Version+2; {
-		if time.Now().After(end) {
-			t.Fatal("it was not built anew")
-		}
-	}
+	testkit.Eventually(t, "it is built anew", func() bool { return c.top(all[0], 1)[0].Schema == first.Version+2 })
 	stop()
 	running.Wait()
 	if traits := c.schema().Traits; len(traits) != 3 {

@@ -23,6 +23,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // crowd is a client's users, as the test knows them.
@@ -286,11 +287,7 @@ func TestWhatAFailoverLostIsForgotten(t *testing.T) {
 	c.exec(`DELETE FROM users WHERE id = $1`, lost)
 	c.exec(`UPDATE consents SET granted = false WHERE user_id = $1`, withdrawn)
 	c.populations.Reread(projector.NewProgress(c.pool, slog.New(slog.DiscardHandler)))
-	for end := time.Now().Add(20 * time.Second); len(others()) != 7; {
-		if time.Now().After(end) {
-			t.Fatalf("%d others", len(others()))
-		}
-	}
+	testkit.Eventually(t, "two are gone", func() bool { return len(others()) == 7 })
 	if got := others(); slices.Contains(got, lost) || slices.Contains(got, withdrawn) {
 		t.Errorf("%s or %s is among %v", lost, withdrawn, got)
 	}

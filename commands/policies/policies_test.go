@@ -20,6 +20,7 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // frailKeys cannot destroy anything: as for a process that dies just before.
@@ -222,7 +223,7 @@ func TestThePoliciesFinishWhatACrashLeft(t *testing.T) {
 	}
 	o.policies.Subscriber = &projector.Subscriber{Runner: runner, Wants: Wants}
 	run(t, o.policies)
-	until(t, func() bool {
+	testkit.Eventually(t, "both are forgotten", func() bool {
 		user, member := o.forgotten(t, left)
 		return user && member
 	})
@@ -240,20 +241,6 @@ func run(t *testing.T, p *Policies) {
 			t.Error(err)
 		}
 	})
-}
-
-// until waits until something is so.
-func until(t *testing.T, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); !so(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("it did not come about")
-		}
-	}
 }
 
 // handing is a subscriber that hands out what the test gives it.

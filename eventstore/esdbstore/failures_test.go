@@ -14,6 +14,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/esdbstore"
 	"kindred/eventstore/esdbstore/esdbtest"
+	"kindred/testkit"
 )
 
 func TestAnAppendInTroubleLandsOnceAsTheFirst(t *testing.T) {
@@ -65,7 +66,7 @@ func TestAConflictIsToldOnceItCanBeRead(t *testing.T) {
 		_, err := other.Append(t.Context(), "user-1", eventstore.NoStream, first)
 		ended <- err
 	}()
-	eventually(t, "it is taken", func() bool { return server.Unseen() > 0 })
+	testkit.Eventually(t, "it is taken", func() bool { return server.Unseen() > 0 })
 	_, err := s.Append(t.Context(), "user-1", eventstore.NoStream, events(t, 3))
 	if conflict, is := errors.AsType[*eventstore.ConflictError](err); !is || conflict.Actual != 1 {
 		t.Errorf("got %v, want a conflict with revision 1", err)
@@ -82,7 +83,7 @@ func TestAConflictIsToldOnceItCanBeRead(t *testing.T) {
 		_, err := other.Append(t.Context(), "user-1", 1, second)
 		ended <- err
 	}()
-	eventually(t, "it is taken", func() bool { return server.Unseen() > 0 })
+	testkit.Eventually(t, "it is taken", func() bool { return server.Unseen() > 0 })
 	_, err = s.Append(t.Context(), "user-1", 0, events(t, 1)) // what stands right there can be read
 	if conflict, is := errors.AsType[*eventstore.ConflictError](err); !is || conflict.Actual != 3 {
 		t.Errorf("got %v, want a conflict with revision 3", err)
@@ -205,7 +206,7 @@ func TestAnAppendThatNobodyAnswersIsUnavailableAndCanBeRepeated(t *testing.T) {
 	if !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Fatalf("got %v, want ErrUnavailable", err)
 	}
-	eventually(t, "repeating it", func() bool { // the last silent answers may still be due
+	testkit.Eventually(t, "repeating it", func() bool { // the last silent answers may still be due
 		a, err := s.Append(t.Context(), "user-1", eventstore.NoStream, e)
 		return err == nil && a.Already && a.Revision == 1
 	})
@@ -299,7 +300,7 @@ func TestADroppedSubscriptionTellsNothingTwiceAndLosesNothing(t *testing.T) {
 	}
 	other := open(t, server.URL(), options(0)) // so that only the server can signal
 	for i, e := range events(t, 5) {
-		eventually(t, "subscribe", func() bool { return server.Followers() > 0 })
+		testkit.Eventually(t, "subscribe", func() bool { return server.Followers() > 0 })
 		server.DropSubscriptions()
 		appended(t, other, "user-1", eventstore.Revision(i-1), []eventstore.Proposed{e})
 		if got := next(); len(got) != 1 || got[0].ID != e.ID {
@@ -333,7 +334,7 @@ func TestCloseEndsWhoeverWaits(t *testing.T) {
 			t.Errorf("got %v, want that the store was closed", err)
 		}
 	}
-	eventually(t, "leave", func() bool { return server.Followers() == 0 })
+	testkit.Eventually(t, "leave", func() bool { return server.Followers() == 0 })
 }
 
 func TestAReadThatBreaksOffGoesOnWhereItWas(t *testing.T) {

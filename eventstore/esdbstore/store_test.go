@@ -88,19 +88,6 @@ func wantLog(t testing.TB, s *esdbstore.Store, want ...eventstore.Proposed) []ev
 	return log
 }
 
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(10 * time.Second); !holds(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("%s: it did not come to it", what)
-		}
-	}
-}
-
 func another(url string) func(testing.TB) eventstore.Store {
 	return func(t testing.TB) eventstore.Store {
 		t.Helper()

@@ -4,28 +4,12 @@ package eventstoretest
 
 import (
 	"context"
-	"os"
 	"testing"
-	"time"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
-
-const (
-	// defaultPatience bounds each test, and so every wait in it.
-	defaultPatience = 60 * time.Second
-	// patienceName gives slow servers more, such as 5m.
-	patienceName = "KINDRED_TEST_PATIENCE"
-)
-
-// Patience is how long tests of an event store wait for what takes moments.
-func Patience() time.Duration {
-	if given, err := time.ParseDuration(os.Getenv(patienceName)); err == nil {
-		return given
-	}
-	return defaultPatience
-}
 
 // Harness is one log, as a test may use and maltreat it. Cut and Restart are
 // called while stores are at work.
@@ -51,7 +35,7 @@ type Harness struct {
 // with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Harness) {
 	t.Helper()
-	patience := Patience()
+	patience := testkit.Patience()
 	for _, test := range []struct {
 		name string
 		run  func(*fixture)

@@ -15,7 +15,7 @@ import (
 
 const (
 	writers     = 12
-	appendsEach = 40
+	appendsEach = 24
 	retryPause  = 10 * time.Millisecond
 	cutPause    = 50 * time.Millisecond
 	cuts        = 60 // then there is peace, so that a slow machine gets somewhere

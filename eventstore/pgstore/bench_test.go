@@ -32,7 +32,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 // a table of the same shape on the same durable server. What counts is the
 // ratio, "of_bare": to as many writers up to 32, and to 32 beyond.
 func BenchmarkAppend(b *testing.B) {
-	server := pgtest.Durable(b)
+	server := pgtest.OnDisk(b)
 	pool, err := postgres.Open(b.Context(), server.URL(), postgres.Options{MaxConns: 32})
 	if err != nil {
 		b.Fatal(err)

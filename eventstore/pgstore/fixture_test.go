@@ -15,6 +15,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/pgstore"
+	"kindred/testkit"
 )
 
 // client owns every event of these tests.
@@ -71,25 +72,12 @@ func together(t *testing.T, pool *pgxpool.Pool, store *pgstore.Store, n int, cha
 			awaitLockWaiters(t, pool, 1)
 		}
 	}
-	await(t, "the appends wait", func() bool { return store.Waiting() == n-1 })
+	testkit.Eventually(t, "the appends wait", func() bool { return store.Waiting() == n-1 })
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	group.Wait()
 	return outcomes
-}
-
-// await polls until something is so.
-func await(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	timeout := time.After(30 * time.Second)
-	for !so() {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-timeout:
-			t.Fatalf("it took too long until %s", what)
-		}
-	}
 }
 
 // awaitLockWaiters waits until so many appends are held back by the log's lock.
@@ -98,7 +86,7 @@ func awaitLockWaiters(t *testing.T, pool *pgxpool.Pool, want int) {
 	const waiters = `
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-	await(t, "an append waits for the lock", func() bool {
+	testkit.Eventually(t, "an append waits for the lock", func() bool {
 		var n int
 		if err := pool.QueryRow(t.Context(), waiters).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -113,7 +101,7 @@ func awaitListening(t *testing.T, pool *pgxpool.Pool, want int) {
 	const listeners = `
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 'idle'`
-	await(t, "the stores listen", func() bool {
+	testkit.Eventually(t, "the stores listen", func() bool {
 		var n int
 		if err := pool.QueryRow(t.Context(), listeners).Scan(&n); err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/pgstore"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 const (
@@ -326,7 +327,7 @@ func TestWhoAppendManyWaitForRoom(t *testing.T) {
 	for range cap(outcomes) {
 		go func() { outcomes <- many(t.Context()) }()
 	}
-	await(t, "several wait beside those being committed", func() bool { return store.Waiting() > 2*eventstore.MaxMany })
+	testkit.Eventually(t, "several wait beside those being committed", func() bool { return store.Waiting() > 2*eventstore.MaxMany })
 	one := appendLater(t, store, newStream())
 	ctx, give := context.WithCancel(t.Context())
 	gave := make(chan error, 1)
@@ -405,7 +406,7 @@ func TestClosingFinishesWhatWaits(t *testing.T) {
 // must have come back too.
 func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
 	server := pgtest.Durable(t)
-	url := database(t, server)
+	url := server.URL()
 	key := eventstore.Key{Client: client, Subject: "usr_a"}
 	key.ID, key.Under, key.Wrapped = "key", "root", []byte("wrapped")
 	if made, err := open(t, connect(t, url)).MakeKeys(t.Context(), []eventstore.Key{key}); err != nil || !made[0] {

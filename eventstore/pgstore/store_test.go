@@ -2,9 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"crypto/rand"
-	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +21,7 @@ func TestConformance(t *testing.T) {
 	server := pgtest.Durable(t)
 	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness {
 		t.Helper()
-		url := database(t, server)
+		url := server.Another(t)
 		another := func(t testing.TB) eventstore.Store {
 			t.Helper()
 			return open(t, connect(t, url))
@@ -52,25 +49,6 @@ func TestConformance(t *testing.T) {
 			},
 		}
 	})
-}
-
-// database makes a database beside the one that the server came with.
-func database(t testing.TB, server *pgtest.Crashable) string {
-	t.Helper()
-	name := "log_" + strings.ToLower(rand.Text())
-	pool := connect(t, server.URL())
-	if _, err := pool.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	if err := postgres.Migrate(t.Context(), u.String()); err != nil {
-		t.Fatal(err)
-	}
-	return u.String()
 }
 
 func connect(t testing.TB, url string) *pgxpool.Pool {

@@ -10,6 +10,7 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // TestAKilledServerLosesNoEventOfAProjection kills Postgres under a leader,
@@ -40,7 +41,7 @@ func TestAKilledServerLosesNoEventOfAProjection(t *testing.T) {
 		w.passed(t, "names_2", w.rename(t, client, "read"))
 		server.Kill()
 		server.Restart()
-		until(t, "the projection is whole again", func() bool {
+		testkit.Eventually(t, "the projection is whole again", func() bool {
 			_, err := w.newest(t.Context(), client, true)
 			if err != nil {
 				return false // the pool has to find out

@@ -13,6 +13,7 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // An asynchronous standby that is promoted lacks the last commits, and so does a
@@ -53,7 +54,7 @@ func TestFollowersGoByTheLogThatIsThereAfterAFailover(t *testing.T) {
 	w.passed(t, "policy_match", kept)
 	first := w.progress.Server()
 	server.Keep()
-	until(t, "the server is met again", func() bool { return w.progress.Server() != first })
+	testkit.Eventually(t, "the server is met again", func() bool { return w.progress.Server() != first })
 	second := w.progress.Server()
 
 	w.rename(t, acme, "lost 0", "lost 1", "lost 2")

@@ -19,6 +19,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 func TestReadersSeeWhatWasAcknowledgedBefore(t *testing.T) {
@@ -166,13 +167,13 @@ func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
 	w := newFixture(t)
 	elsewhere := projector.NewProgress(w.pool, slog.New(slog.DiscardHandler))
 	background(t, func(ctx context.Context) error { elsewhere.Run(ctx); return nil })
-	until(t, "both processes listen", func() bool {
+	testkit.Eventually(t, "both processes listen", func() bool {
 		return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 			AND query = 'LISTEN kindred_checkpoint' AND state = 'idle'`) == 2
 	})
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 	at := w.rename(t, acme, "x")
-	until(t, "the news arrives without a look at the table", func() bool {
+	testkit.Eventually(t, "the news arrives without a look at the table", func() bool {
 		known, _ := elsewhere.Look("names_2")
 		return known == at
 	})
@@ -191,10 +192,10 @@ func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
 		return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 			AND query = 'LISTEN kindred_checkpoint' AND state = 'idle'`) == 1
 	}
-	until(t, "somebody listens", listening)
+	testkit.Eventually(t, "somebody listens", listening)
 	w.one(t, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE datname = current_database() AND query = 'LISTEN kindred_checkpoint'`)
-	until(t, "somebody listens again", listening)
+	testkit.Eventually(t, "somebody listens again", listening)
 	if got := w.rename(t, acme, "x"); w.progress.Wait(t.Context(), names{}, acme, got) != nil {
 		t.Error("not reached")
 	}

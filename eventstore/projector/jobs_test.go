@@ -6,6 +6,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 // TestWhatSomebodyElseRebuildsIsAskedForNowAndThen has an operator's tool rebuild
@@ -31,7 +32,7 @@ INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme',
 	}
 	last := tried()
 	for i := range 3 {
-		until(t, "it is tried", func() bool { return tried().After(last) })
+		testkit.Eventually(t, "it is tried", func() bool { return tried().After(last) })
 		again := tried()
 		if rest := again.Sub(last); i > 0 && rest < time.Second {
 			t.Errorf("tried again after %s", rest)
@@ -41,7 +42,7 @@ INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme',
 	if _, err := w.pool.Exec(t.Context(), `UPDATE leases SET expires_at = clock_timestamp() WHERE holder = 'a tool'`); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the part is rebuilt", func() bool { return w.wrong(t, acme) == 0 })
+	testkit.Eventually(t, "the part is rebuilt", func() bool { return w.wrong(t, acme) == 0 })
 }
 
 // Whatever is rebuilt fails here, for want of read models: what counts is the order.
@@ -58,7 +59,7 @@ func TestTheRebuildsOfOneClientDelayThoseOfAnotherByOne(t *testing.T) {
 	}
 	background(t, projector.Jobs{Runner: w.builder()}.Run)
 	const tried = `SELECT count(*) FROM rebuilds WHERE client = $1 AND tried_at > requested_at`
-	until(t, "both of the other's are tried", func() bool { return w.one(t, tried, bolt) == 2 })
+	testkit.Eventually(t, "both of the other's are tried", func() bool { return w.one(t, tried, bolt) == 2 })
 	const before = `
 SELECT count(*) FROM rebuilds WHERE client = $1 AND tried_at > requested_at AND tried_at < (SELECT max(tried_at) FROM rebuilds WHERE client = $2)`
 	if n := w.one(t, before, acme, bolt); n > 2 {

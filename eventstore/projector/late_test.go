@@ -13,6 +13,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // roll is a read model of clients, which each batch of events tells keyed of:
@@ -122,7 +123,7 @@ func TestAVacuumThatDoesNotGiveWayIsWaitedFor(t *testing.T) {
 	before := w.one(t, selectRoll)
 	rebuilt := make(chan error, 1)
 	go func() { rebuilt <- w.builder().Rebuild(t.Context(), m, nil) }()
-	until(t, "the rebuild wants to drop the old tables", func() bool {
+	testkit.Eventually(t, "the rebuild wants to drop the old tables", func() bool {
 		return w.one(t, `
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'DROP SCHEMA%'`) == 1

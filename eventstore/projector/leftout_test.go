@@ -12,6 +12,7 @@ import (
 
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 // lenient is a runner that leaves out as many events of a client.
@@ -69,7 +70,7 @@ func TestAnEventThatCannotBeAppliedIsLeftOut(t *testing.T) {
 		}
 	}
 	check()
-	until(t, "it is told", func() bool { return strings.Count(logged.String(), `"event left out"`) == 1 })
+	testkit.Eventually(t, "it is told", func() bool { return strings.Count(logged.String(), `"event left out"`) == 1 })
 
 	if err := w.lenient("a", 0).RebuildClient(t.Context(), broken, acme, nil); !named(err) {
 		t.Errorf("rebuild of the part: %v", err)

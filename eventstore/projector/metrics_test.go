@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
@@ -23,7 +24,7 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 		"kindred_projection_leader": 1, "kindred_projection_events_total": 4, "kindred_projection_quarantined_clients": 1,
 		"kindred_projection_lag_events": 0, "kindred_projection_lag_seconds": 0,
 	}
-	until(t, "all are as they should be", func() bool {
+	testkit.Eventually(t, "all are as they should be", func() bool {
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -84,9 +85,9 @@ func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
 		return 0
 	}
 	w.passed(t, "ledger", w.rename(t, acme, "good", "bad", "better"))
-	until(t, "one is told", func() bool { return told() == 1 })
+	testkit.Eventually(t, "one is told", func() bool { return told() == 1 })
 	if err := w.lenient("other", 0).Resume(t.Context(), ledger{}, acme); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "none is told", func() bool { return told() == 0 })
+	testkit.Eventually(t, "none is told", func() bool { return told() == 0 })
 }

@@ -19,6 +19,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // spoilt is a fixture whose live model holds of acme what the log does not say.
@@ -258,7 +259,7 @@ func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
 	defer breakOff()
 	broken := make(chan error, 1)
 	go func() { broken <- w.builder().RebuildClient(ctx, names{}, acme, nil) }()
-	until(t, "the part is about to be replaced", waiting)
+	testkit.Eventually(t, "the part is about to be replaced", waiting)
 	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND paused`, acme); n != 1 {
 		t.Errorf("%d clients are paused", n)
 	}
@@ -342,15 +343,15 @@ func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
 	r.Leases = w.through(t, way)
 	rebuilt := make(chan error, 1)
 	go func() { rebuilt <- r.RebuildClient(t.Context(), names{}, acme, nil) }()
-	until(t, "the part is about to be replaced", waiting)
+	testkit.Eventually(t, "the part is about to be replaced", waiting)
 	way.set(true)
-	until(t, "the lease has ended", func() bool { return !waiting() })
+	testkit.Eventually(t, "the lease has ended", func() bool { return !waiting() })
 	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND paused`, acme); n != 1 {
 		t.Errorf("%d clients are paused", n)
 	}
 	release()
 	before := way.turnedAway()
-	until(t, "it tries to take the lease again", func() bool { return way.turnedAway() > before+1 || len(rebuilt) > 0 })
+	testkit.Eventually(t, "it tries to take the lease again", func() bool { return way.turnedAway() > before+1 || len(rebuilt) > 0 })
 	way.set(false)
 	if err := <-rebuilt; err != nil {
 		t.Fatal(err)
@@ -369,10 +370,10 @@ func TestARebuildThatTheDatabaseBrokeOffHoldsNobody(t *testing.T) {
 	r.Leases, r.Pool = w.pool, w.through(t, way)
 	broken := make(chan error, 1)
 	go func() { broken <- r.RebuildClient(t.Context(), names{}, acme, nil) }()
-	until(t, "the part is about to be replaced", waiting)
+	testkit.Eventually(t, "the part is about to be replaced", waiting)
 	way.set(true)
 	release()
-	until(t, "it tries to resume the client", func() bool { return way.turnedAway() > 2 || len(broken) > 0 })
+	testkit.Eventually(t, "it tries to resume the client", func() bool { return way.turnedAway() > 2 || len(broken) > 0 })
 	way.set(false)
 	if err := <-broken; err == nil {
 		t.Error("the part was replaced")

@@ -22,6 +22,7 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 const (
@@ -180,21 +181,6 @@ func background(t testing.TB, work func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// until waits for a condition, and fails the test after a time.
-func until(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("never happened: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 func (w *fixture) one(t testing.TB, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := w.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
@@ -206,7 +192,7 @@ func (w *fixture) one(t testing.TB, sql string, args ...any) (n int) {
 // passed waits until the projection has passed a position.
 func (w *fixture) passed(t testing.TB, projectionID string, at eventstore.Position) {
 	t.Helper()
-	until(t, projectionID+" passes "+string(at), func() bool {
+	testkit.Eventually(t, projectionID+" passes "+string(at), func() bool {
 		return w.one(t, `SELECT count(*) FROM checkpoints WHERE name = $1 AND position >= $2`, projectionID, at) == 1
 	})
 }

@@ -149,7 +149,7 @@ func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
 func TestARebuildTakesFewEventsAtOnceWhereTheyAreLarge(t *testing.T) {
 	w := newFixture(t)
 	long := strings.Repeat("x", 200<<10)
-	w.rename(t, acme, slices.Repeat([]string{long}, 150)...)
+	w.rename(t, acme, slices.Repeat([]string{long}, 50)...)
 	var batches []int
 	count := names{before: func(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) error {
 		batches = append(batches, len(batch))

@@ -20,6 +20,7 @@ import (
 	"kindred/eventstore/pgstore"
 	"kindred/eventstore/projector"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func killSelf(ctx context.Context, tx pgx.Tx) error {
@@ -72,7 +73,7 @@ func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
 		a := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 		b := background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, names{}) })
 		before := w.one(t, `SELECT coalesce(max(events), 0) FROM checkpoints`)
-		until(t, "progress", func() bool { return w.one(t, `SELECT coalesce(max(events), 0) FROM checkpoints`) > before })
+		testkit.Eventually(t, "progress", func() bool { return w.one(t, `SELECT coalesce(max(events), 0) FROM checkpoints`) > before })
 		a()
 		b()
 	}
@@ -150,7 +151,7 @@ func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
 	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
 	release := pgtest.Lock(t, w.pool, `leases IN ACCESS EXCLUSIVE MODE`)
 	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
-	until(t, "it waits", func() bool {
+	testkit.Eventually(t, "it waits", func() bool {
 		return w.one(t, `SELECT count(*) FROM pg_locks WHERE relation = 'leases'::regclass AND NOT granted`) == 1
 	})
 	stop()
@@ -190,7 +191,7 @@ func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
 	if err := w.pool.QueryRow(t.Context(), `SELECT expires_at FROM leases`).Scan(&ends); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the first lease would have run out twice", func() bool {
+	testkit.Eventually(t, "the first lease would have run out twice", func() bool {
 		w.passed(t, "names_2", w.rename(t, acme, "y"))
 		if n := w.one(t, `SELECT count(*) FROM leases WHERE holder = 'first'`); n != 1 {
 			t.Fatal("another leads")
@@ -261,7 +262,7 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 			stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) })
 			told := func() int { return strings.Count(logged.String(), `"client quarantined"`) }
 			w.passed(t, "names_2", w.rename(t, bolt, "on"))
-			until(t, "the quarantine is told", func() bool { return told() == 1 }) // after its commit
+			testkit.Eventually(t, "the quarantine is told", func() bool { return told() == 1 }) // after its commit
 			stop()
 			third := id.Client("cli_third")
 			w.rename(t, acme, "not reached either")
@@ -278,7 +279,7 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 				AND (SELECT count(*) FROM quarantine) = 2`, acme, poison); n != 1 {
 				t.Error("not exactly the two clients are quarantined, each at its event")
 			}
-			until(t, "the second one is told", func() bool { return told() >= 2 })
+			testkit.Eventually(t, "the second one is told", func() bool { return told() >= 2 })
 			if n := told(); n != 2 {
 				t.Errorf("logged %d times: %s", n, logged.String())
 			}
@@ -366,7 +367,7 @@ func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
 	}
 	rename("name", "nom")
 	last := w.rename(t, acme, "x")
-	until(t, "it fails a few times", func() bool { return strings.Count(logged.String(), "SQLSTATE 42703") > 2 })
+	testkit.Eventually(t, "it fails a few times", func() bool { return strings.Count(logged.String(), "SQLSTATE 42703") > 2 })
 	rename("nom", "name")
 	w.passed(t, "names_2", last)
 	w.complete(t)
@@ -384,7 +385,7 @@ func TestAnUnknownVersionEndsLeadershipOnly(t *testing.T) {
 	runner.Pause = time.Hour
 	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
 	w.passed(t, "names_2", before)
-	until(t, "the lease is given back", func() bool {
+	testkit.Eventually(t, "the lease is given back", func() bool {
 		return w.one(t, `SELECT count(*) FROM leases WHERE expires_at <= clock_timestamp()`) == 1
 	})
 	if n := w.one(t, `SELECT count(*) FROM checkpoints WHERE position = $1`, before); n != 1 {

@@ -16,6 +16,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 func subscribe(t *testing.T, s *projector.Subscriber) <-chan *message.Message {
@@ -79,7 +80,7 @@ func TestTheNextMessageWaitsForTheAnswerToTheLast(t *testing.T) {
 		}
 		m.Ack()
 	}
-	until(t, "the checkpoint is saved", func() bool {
+	testkit.Eventually(t, "the checkpoint is saved", func() bool {
 		return w.one(t, `SELECT events FROM checkpoints WHERE name = 'policy_match'`) == len(want)
 	})
 }
@@ -174,7 +175,7 @@ func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
 	messages := subscribe(t, &projector.Subscriber{Runner: runner})
 	next(t, messages).Ack()
 	w.passed(t, "policy_match", before)
-	until(t, "it is told", func() bool { return strings.Contains(logged.String(), "decode client.renamed") })
+	testkit.Eventually(t, "it is told", func() bool { return strings.Contains(logged.String(), "decode client.renamed") })
 	select {
 	case m := <-messages:
 		t.Errorf("got %q", nameOf(t, m))

@@ -23,6 +23,7 @@ import (
 
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 var _ Secrets = (*seal.Vault)(nil)
@@ -111,19 +112,6 @@ func reload(t testing.TB, k *Keyring) {
 	}
 }
 
-// eventually waits until something holds, for 20 s at most.
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatal("it did not come true within 20 s")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
 func TestReplicasThatStartAtOnceMakeOnePair(t *testing.T) {
 	pool, now := pgtest.New(t), newClock()
 	// All of them find the table empty and wait for their turn before one has it.
@@ -144,7 +132,7 @@ func TestReplicasThatStartAtOnceMakeOnePair(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, func() bool {
+	testkit.Eventually(t, "all wait for their turn", func() bool {
 		var waiting int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database
 			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`).Scan(&waiting)
@@ -428,7 +416,7 @@ func TestRunReloadsUntilItIsStopped(t *testing.T) {
 	}
 	reload(t, other)
 	want := published(other)
-	eventually(t, func() bool { return slices.Equal(published(k), want) })
+	testkit.Eventually(t, "the new keys are known", func() bool { return slices.Equal(published(k), want) })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"kindred/httpapi"
 	"kindred/httpapi/idempotency"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func repeat(key, body string) httpapi.Repeat {
@@ -118,13 +119,13 @@ func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
 		return at
 	}
 	reserved := until()
-	eventually(t, "the lease is prolonged", func() bool { return until().After(reserved) })
+	testkit.Eventually(t, "the lease is prolonged", func() bool { return until().After(reserved) })
 	refused(t, second, repeat("a", "1"), "in_flight")
 
 	die()
 	living.Wait()
 	var complete httpapi.Complete
-	eventually(t, "the key is free", func() (free bool) {
+	testkit.Eventually(t, "the key is free", func() (free bool) {
 		var err error
 		complete, err = second.Reserve(t.Context(), repeat("a", "1"))
 		if err != nil && !fault.Is(err, "in_flight") {
@@ -133,15 +134,6 @@ func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
 		return err == nil
 	})
 	completed(t, complete, true)
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // Twenty requests with one key at once: they never run side by side, and when

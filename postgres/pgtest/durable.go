@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,8 +18,8 @@ import (
 	"kindred/postgres"
 )
 
-// Crashable is a server of one test, on disk and flushing as in production, which the
-// test may kill. Its database is migrated.
+// Crashable is a server of one test, with the settings of production, which the test
+// may kill. Its database is migrated.
 type Crashable struct {
 	t     testing.TB
 	dir   string
@@ -25,14 +27,27 @@ type Crashable struct {
 	data  string // the server's directory, once a copy of it was kept
 }
 
-// Durable starts such a server. It goes with its data when the test ends.
+// Durable starts such a server. It goes with its data when the test ends. Its files
+// are in memory where there is room: what a killed process has handed to the system is
+// not lost, on disk or not.
 func Durable(t testing.TB) *Crashable {
+	t.Helper()
+	return durable(t, Dir(t))
+}
+
+// OnDisk is Durable on a disk, which flushing waits for: for measurements.
+func OnDisk(b *testing.B) *Crashable {
+	b.Helper()
+	return durable(b, DiskDir(b))
+}
+
+func durable(t testing.TB, dir string) *Crashable {
 	t.Helper()
 	made, err := sharedCluster()
 	if err != nil {
 		t.Fatalf("pgtest: make a server to copy: %v", err)
 	}
-	c := &Crashable{t: t, dir: DiskDir(t)}
+	c := &Crashable{t: t, dir: dir}
 	t.Cleanup(c.stop) // runs first
 	c.copy(made+"/.", c.dir)
 	c.start()
@@ -44,7 +59,7 @@ func Durable(t testing.TB) *Crashable {
 var sharedCluster = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	dir, err := makeDir("/var/tmp") // on disk where /tmp may not be
+	dir, err := makeDir(roomiest())
 	if err != nil {
 		return "", err
 	}
@@ -61,6 +76,18 @@ var sharedCluster = sync.OnceValues(func() (string, error) {
 
 // URL is the URL of the database. It stays the same across restarts.
 func (c *Crashable) URL() string { return c.local.URL() }
+
+// Another is the URL of a further database of the server, a copy of the first as that
+// is, which nobody may be connected to meanwhile. It goes with the test: each would
+// make every recovery longer.
+func (c *Crashable) Another(t testing.TB) string {
+	t.Helper()
+	u, err := url.Parse(c.URL())
+	if err != nil {
+		t.Fatal("pgtest: the server's URL cannot be parsed")
+	}
+	return clone(t, withDatabase(c.URL(), "postgres"), strings.TrimPrefix(u.Path, "/"), "file_copy")
+}
 
 // Kill ends the server and its sessions as kill -9 does, and returns when it has ended.
 func (c *Crashable) Kill() {

@@ -35,7 +35,7 @@ type Standby struct {
 // and starts it.
 func (c *Crashable) Standby(settings ...string) *Standby {
 	c.t.Helper()
-	s := &Standby{t: c.t, dir: DiskDir(c.t)}
+	s := &Standby{t: c.t, dir: Dir(c.t)}
 	ctx, cancel := context.WithTimeout(c.t.Context(), timeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.URL())

@@ -9,9 +9,9 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // asTestpg makes a process of these tests be testpg itself.
@@ -85,19 +85,10 @@ func TestNothingIsLeftHoweverItEnds(t *testing.T) {
 
 func goes(t *testing.T, path string) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s is left", path)
-		}
-	}
+	testkit.Eventually(t, path+" is gone", func() bool {
+		_, err := os.Stat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 func TestAServerThatIsThereIsUsed(t *testing.T) {

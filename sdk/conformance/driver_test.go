@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"kindred/eventstore/eventstoretest"
+	"kindred/testkit"
 )
 
-var patience = eventstoretest.Patience() // until something that takes moments counts as never
+var patience = testkit.Patience() // until something that takes moments counts as never
 
 // eachSDK runs a test against every SDK that is to be tested.
 func eachSDK(t *testing.T, test func(t *testing.T, d *driver)) {
@@ -272,13 +271,4 @@ func (d *driver) memory() int {
 		d.Error(err)
 	}
 	return n
-}
-
-func eventually(ctx context.Context, t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) || ctx.Err() != nil {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }

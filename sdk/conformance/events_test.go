@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"kindred/testkit"
 )
 
 func eventID(i int) string { return fmt.Sprintf("evt_%06d", i) }
@@ -304,7 +306,7 @@ func TestAFollowerCanBeCancelled(t *testing.T) {
 		})
 		d.client("c", s.URL)
 		id, answer := d.begin(command{"do": "events", "client": "c", "method": "follow"})
-		eventually(t.Context(), t, "the request arrives", func() bool { return len(s.seen()) == 1 })
+		testkit.Eventually(t, "the request arrives", func() bool { return len(s.seen()) == 1 })
 		if _, failed := d.try(command{"do": "cancel", "target": id}); failed != nil {
 			t.Fatal(failed)
 		}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"kindred/testkit"
 )
 
 // hostile is a server that answers as a test likes.
@@ -435,7 +437,7 @@ func TestACallCanBeCancelled(t *testing.T) {
 		s := play(t, func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() })
 		d.client("c", s.URL)
 		id, answer := d.begin(calling("c", "users.get", getUser))
-		eventually(t.Context(), t, "the request arrives", func() bool { return len(s.seen()) == 1 })
+		testkit.Eventually(t, "the request arrives", func() bool { return len(s.seen()) == 1 })
 		if _, failed := d.try(command{"do": "cancel", "target": id}); failed != nil {
 			t.Fatal(failed)
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 var buildKindred = sync.OnceValues(func() (string, error) {
@@ -98,7 +99,7 @@ func serve(t *testing.T, address string, environment []string) (stop func()) {
 		}
 	})
 	t.Cleanup(stop) // where it does not get ready
-	eventually(t.Context(), t, "kindred is ready", func() bool {
+	testkit.Eventually(t, "kindred is ready", func() bool {
 		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
 			return false
@@ -179,7 +180,7 @@ func TestTheStoryOfAClientOnKindred(t *testing.T) {
 		})
 		t.Run("a revoked key", func(t *testing.T) {
 			d.must("login", "api_keys.revoke", command{"path": []string{key}})
-			eventually(t.Context(), t, "the key is refused", func() bool { // within a second
+			testkit.Eventually(t, "the key is refused", func() bool { // within a second
 				_, failed := d.call("c", "users.list_page", command{})
 				return failed != nil && failed.Status == 401 && failed.Code == "invalid_api_key"
 			})
@@ -270,7 +271,7 @@ func usersOn(t *testing.T, d *driver) {
 	}
 	later := d.must("c", "users.import_later", command{"lines": `{"external_id":"u000001","traits":{"x":1}}` + "\n", "params": command{"mode": "replace"}})
 	id := field[string](t, later.Value, "id")
-	eventually(t.Context(), t, "the import ends", func() bool {
+	testkit.Eventually(t, "the import ends", func() bool {
 		one := d.must("c", "users.get_import", command{"path": []string{id}})
 		return field[string](t, one.Value, "status") == "completed"
 	})
@@ -319,7 +320,7 @@ func deliveriesOn(t *testing.T, d *driver) {
 		check("a mutation", received{after.Headers, string(mutated)}, "", "signature_wrong", oldSecret, newSecret)
 		check("a mutation, the contract's scheme", received{after.Headers, string(mutated)}, "contract", "signature_wrong", oldSecret, newSecret)
 	}
-	eventually(t.Context(), t, "both stand in the log", func() bool {
+	testkit.Eventually(t, "both stand in the log", func() bool {
 		return d.must("c", "webhooks.list_deliveries", command{"path": []string{id}, "params": command{"status": "delivered"}}).Count == 2
 	})
 }

@@ -23,7 +23,7 @@ type node struct {
 	api.UnimplementedStreamsServer
 	server  *Server
 	index   int
-	address string
+	address string // since it was first started
 
 	mu       sync.Mutex
 	listener *listener    // nil while it is dead
@@ -38,7 +38,9 @@ func (n *node) start(address string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.address = inner.Addr().String()
+	if n.address == "" { // what nodes read of one another is not written again
+		n.address = inner.Addr().String()
+	}
 	n.listener = &listener{Listener: inner, open: map[net.Conn]bool{}}
 	n.serving = grpc.NewServer(append(n.server.secure, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 		MinTime: time.Second, PermitWithoutStream: true,

@@ -26,6 +26,7 @@ import (
 	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 const acme = id.Client("cli_acme")
@@ -323,14 +324,7 @@ func TestAKeyThatComesAfterTheEndOfItsEpochIsRefused(t *testing.T) {
 		t.Error("it is stored all the same, and nobody will open it")
 	}
 	// The process learns within moments that its epoch is over.
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if err = p.vault.Prepare(t.Context(), acme, "usr_late"); err == nil || time.Now().After(end) {
-			break
-		}
-	}
-	if err != nil {
-		t.Error(err)
-	}
+	testkit.Eventually(t, "it makes keys again", func() bool { return p.vault.Prepare(t.Context(), acme, "usr_late") == nil })
 }
 
 // failing kills its process, as it were, before its statement number at.
@@ -385,15 +379,14 @@ func TestAKillBetweenAnyTwoStepsLosesNoKey(t *testing.T) {
 		w.process().check(erased)
 		next := w.process()
 		var files, rows int
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // the server learns of the death when it does
+		testkit.Eventually(t, "one epoch is left", func() bool { // the server learns of the death when it does
 			next.turn()
 			if err := next.rotation().Sweep(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
-			if files, rows = len(next.files()), w.count(`SELECT count(*) FROM epochs`); files == 1 && rows == 1 {
-				break
-			}
-		}
+			files, rows = len(next.files()), w.count(`SELECT count(*) FROM epochs`)
+			return files == 1 && rows == 1
+		})
 		if files != 1 || rows != 1 {
 			t.Fatalf("killed before statement %d: %d files and %d rows of epochs are left", at, files, rows)
 		}
@@ -449,11 +442,10 @@ func TestAServerThatForgetsAMoveLosesNoKey(t *testing.T) {
 		t.Fatal("nothing was forgotten")
 	}
 	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		if err = p.vault.Prepare(t.Context(), acme, "usr_later"); !errors.Is(err, seal.ErrEpoch) {
-			break // the places that it had are of an epoch that nobody knows
-		}
-	}
+	testkit.Eventually(t, "the places that it had, of an epoch that nobody knows, are gone", func() bool {
+		err = p.vault.Prepare(t.Context(), acme, "usr_later")
+		return !errors.Is(err, seal.ErrEpoch)
+	})
 	if err != nil {
 		t.Error(err)
 	}
@@ -619,15 +611,10 @@ func (w *fixture) copyDatabase(name string) {
 		w.Fatal(err)
 	}
 	w.pool.Reset() // nobody may be connected to it
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		if _, err = admin.Exec(w.Context(), `CREATE DATABASE `+name+` TEMPLATE `+source+` STRATEGY file_copy`); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	testkit.Eventually(w.TB, "the database is copied", func() bool {
+		_, err := admin.Exec(w.Context(), `CREATE DATABASE `+name+` TEMPLATE `+source+` STRATEGY file_copy`)
+		return err == nil
+	})
 	w.Cleanup(func() {
 		ctx := context.WithoutCancel(w.Context())
 		conn, err := pgx.ConnectConfig(ctx, admin.Config().ConnConfig)

@@ -1,0 +1,44 @@
+// Package testkit is how the tests of all packages wait: until something holds, never
+// for a fixed time.
+package testkit
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+const (
+	// defaultPatience is many times what a loaded machine needs: only what fails waits for it.
+	defaultPatience = 2 * time.Minute
+	// patienceName gives slow servers more, such as 5m.
+	patienceName = "KINDRED_TEST_PATIENCE"
+
+	// Between two looks a test rests for a part of what it has waited already, so that
+	// looking, often a request, leaves the processors to what is waited for.
+	shortestRest = 2 * time.Millisecond
+	longestRest  = 100 * time.Millisecond
+	restPart     = 8
+)
+
+// Patience is after how long what takes moments counts as never.
+func Patience() time.Duration {
+	if given, err := time.ParseDuration(os.Getenv(patienceName)); err == nil {
+		return given
+	}
+	return defaultPatience
+}
+
+// Eventually waits until a condition holds, and ends the test where it does not within
+// Patience. It is called from the goroutine of the test.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	began := time.Now()
+	for !holds() {
+		waited := time.Since(began)
+		if waited > Patience() {
+			t.Fatalf("not within %s: %s", Patience(), what)
+		}
+		time.Sleep(min(max(waited/restPart, shortestRest), longestRest))
+	}
+}
