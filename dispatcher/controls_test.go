@@ -8,6 +8,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 func TestOwnHeadersStandOnEveryAttemptAndAreKeptSealed(t *testing.T) {
@@ -85,7 +86,7 @@ func TestAReceiverThatAsksForAWaitIsHeldAndNoOtherIs(t *testing.T) {
 	r.apply(r.match(client))
 	r.start(r.Dispatcher)
 	rx.next(t)
-	r.eventually("it is held", func() bool { return r.count(heldEndpoints) == 1 && r.count(lateRetries) == 1 })
+	testkit.Eventually(r.TB, "it is held", func() bool { return r.count(heldEndpoints) == 1 && r.count(lateRetries) == 1 })
 	r.apply(r.matches(client, 20)...)
 	r.start(r.replica(Config{RetryDelays: shortDelays}))
 	r.ended("delivered", 21) // all to the other endpoint

@@ -188,7 +188,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	if now := b.open("users/" + user); strings.Contains(now.HTML, ">pro<") {
 		t.Error("a trait that was taken away is still there")
 	}
-	eventually(t, "it is told what happened", func() bool {
+	testkit.Eventually(t, "it is told what happened", func() bool {
 		now := said(b.open("users/" + user))
 		return strings.Contains(now, "Traits changed: age, city, plan") && strings.Contains(now, "Added with age, plan")
 	})
@@ -203,7 +203,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	})
 	b.wantPage(b.open("clusters"), "clusters", "2 groups.", "a sample of 63", "There is nothing to compare with")
 	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
-	eventually(t, "the second run has ended", func() bool {
+	testkit.Eventually(t, "the second run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(again.Path, "/console/")).HTML, "To the clusters")
 	})
 	if moved := b.open("clusters").HTML; strings.Count(moved, `<path class="p`) != 2 || !strings.Contains(moved, "Where people went between") {
@@ -211,7 +211,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	}
 
 	b.wantPage(b.open("traits?path=age"), "traits", "Weight", "Values of age")
-	eventually(t, "values that many share are shown", func() bool {
+	testkit.Eventually(t, "values that many share are shown", func() bool {
 		plan := b.open("traits?path=plan").HTML
 		return strings.Contains(plan, ">free<") && strings.Contains(plan, "As a bar")
 	})
