@@ -258,7 +258,7 @@ func TestUsers(t *testing.T) {
 		got := a.send("POST", "/api/v1/users/ext:ann/matches", nil)
 		computed := want[httpapi.ComputedMatches](t, http.StatusOK, got).Data
 		wantShape(t, got.Body, "data[].matched_user_id string", "data[].external_id string", "data[].score number", "data[].percentile number",
-			"data[].explanation[].trait string", "data[].explanation[].weight number", "data[].explanation[].similarity number", "data[].explanation[].contribution number")
+			"data[].explanation[].trait string", "data[].explanation[].missing bool", "data[].explanation[].weight number", "data[].explanation[].similarity number", "data[].explanation[].contribution number")
 		if len(computed) < 2 || computed[0].ExternalID != "bob" || *computed[0].Score <= *computed[1].Score {
 			t.Fatalf("%s", got.Body)
 		}
