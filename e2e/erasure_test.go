@@ -74,7 +74,8 @@ func TestNothingReadableStaysOfAnErasedUser(t *testing.T) {
 	a.subscribe(echo.URL, "another secret", "match.computed")
 	external, city, hobby := "zaphod-"+rand.Text(), "betelgeuse-"+rand.Text(), "gargle-"+rand.Text()
 	// Of two groups of users who have a number each, this one is in the middle of
-	// all, and at the edge of one.
+	// all, and at the edge of one. By itself such a number is an identifier.
+	want[httpapi.TraitSchema](t, http.StatusOK, a.send("PATCH", "/api/v1/traits", `{"traits":{"phone":{"type":"number"}}}`))
 	const number = 8_999_238_217
 	var lines strings.Builder
 	for i := range 20 {
