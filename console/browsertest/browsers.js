@@ -59,7 +59,7 @@ export class Hand {
   }
 
   // send fills the fields of the form that goes to action, a suffix of its address, and sends it.
-  async send(action, fields = {}, button = "button:not([type=button])") {
+  async send(action, fields = {}, button = "button:not([type=button]):not([formaction]):not([formmethod])") {
     const form = `form[method=post][action$="${action}"]`;
     const folded = await this.page.evaluate((s) => document.querySelector(s)?.closest("details:not([open])") !== null, form);
     if (folded) await this.page.locator(`details:not([open]):has(${form}) > summary`).click();
