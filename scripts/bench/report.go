@@ -22,6 +22,7 @@ type Report struct {
 	Clients  int       `json:"clients"`
 	Rounds   int       `json:"rounds"`
 	Seconds  float64   `json:"seconds"` // of each run
+	Grouped  bool      `json:"grouped"` // sched_autogroup_enabled: the kernel may starve Postgres, see docs/operations.md
 	Figures  []Figure  `json:"figures"`
 }
 
@@ -29,14 +30,26 @@ func newReport(ctx context.Context, o options, now time.Time) Report {
 	return Report{
 		At: now.UTC().Truncate(time.Second), Revision: revision(ctx), Go: runtime.Version(), CPU: processor(), CPUs: runtime.NumCPU(),
 		Users: o.users, Clients: o.clients, Rounds: o.rounds, Seconds: o.run.Seconds(),
+		Grouped: grouped(),
 	}
 }
 
 // Conditions is the report's first line.
 func (r Report) Conditions() string {
-	return fmt.Sprintf("%s, revision %s, %s, %d × %s; %s users of %s clients, %d connections; medians (min..max) of %d interleaved runs of %s s",
-		r.At.Format("2006-01-02 15:04"), r.Revision, r.Go, r.CPUs, r.CPU, number(float64(r.Users)), number(float64(r.Clients)),
+	scheduler := ""
+	if r.Grouped {
+		scheduler = "; sched_autogroup_enabled"
+	}
+	return fmt.Sprintf("%s, revision %s, %s, %d × %s%s; %s users of %s clients, %d connections; medians (min..max) of %d interleaved runs of %s s",
+		r.At.Format("2006-01-02 15:04"), r.Revision, r.Go, r.CPUs, r.CPU, scheduler, number(float64(r.Users)), number(float64(r.Clients)),
 		connections, r.Rounds, number(r.Seconds))
+}
+
+// grouped says whether Linux shares the processors among sessions first, of which
+// each connection to Postgres is one, and only then among processes.
+func grouped() bool {
+	content, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
+	return err == nil && strings.TrimSpace(string(content)) == "1"
 }
 
 func (r Report) write(file string) error {
