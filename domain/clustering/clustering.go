@@ -17,7 +17,7 @@ import (
 // The bounds of a run.
 const (
 	MaxK       = 256 // clusters that can be asked for
-	MaxAutoK   = 12  // clusters that are chosen without being asked for
+	MaxAutoK   = 50  // clusters that are chosen without being asked for
 	MinMembers = 20  // of a cluster, however few users there are
 )
 
@@ -54,6 +54,7 @@ type Options struct {
 	Threads  int         // at least 1; it changes nothing but the time
 	MinSize  int         // users of a cluster; 0 is max(MinMembers, 1 % of the users)
 	Warm     [][]float32 // the centroids of the last run, if it had the same dimensions
+	Keep     int         // the clusters of the last run, which stay as many unless another number is clearly better; 0: there was none
 	Progress func(Phase, int, int)
 }
 

@@ -24,6 +24,11 @@ const (
 	forBatch
 	forSilhouette
 	forProfile
+	forShuffle
+	forCopula
+	forBootstrap
+	forScores
+	forJudged
 )
 
 // sample draws size different numbers below n (Floyd's algorithm), ascending;

@@ -1,0 +1,268 @@
+package clustering
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain/traits"
+)
+
+// blobOf draws users of one cloud: numbers that share a factor, which holds so much of
+// each, flags, and categories of four levels.
+func blobOf(n, numbers, flags, categories int, shared float64, seed uint64) Trial {
+	random := draws(seed, 99)
+	t := Trial{Points: Points{Dims: numbers + flags + 4*categories}, Seed: seed, Threads: 2}
+	for d := range numbers + flags {
+		t.Traits = append(t.Traits, Span{d, 1, d < numbers})
+	}
+	for c := range categories {
+		t.Traits = append(t.Traits, Span{numbers + flags + 4*c, 4, false})
+	}
+	for range n {
+		factor, row := gauss(&random), make([]float32, t.Points.Dims)
+		for d := range numbers {
+			sign := float64(1 - 2*(d%3/2)) // each third one runs the other way
+			row[d] = float32(min(max(sign*math.Sqrt(shared)*factor+math.Sqrt(1-shared)*gauss(&random), -3), 3))
+		}
+		for d := range flags {
+			if random.Float64() < 0.3 {
+				row[numbers+d] = 0.707
+			}
+		}
+		for c := range categories {
+			row[numbers+flags+4*c+min(random.IntN(4), random.IntN(4))] = 0.5
+		}
+		t.Points.Data = append(t.Points.Data, row...)
+	}
+	return t
+}
+
+// divided has the users of a trial divided as a run would.
+func (t Trial) divided(tb testing.TB, k int) Trial {
+	tb.Helper()
+	r := mustFit(tb, t.Points, Options{K: k, Seed: t.Seed, Threads: 2})
+	t.Assigned, t.K = r.Assignments, r.K
+	return t
+}
+
+func mustJudge(tb testing.TB, t Trial) Judgement {
+	tb.Helper()
+	j, err := Judge(context.Background(), t)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return j
+}
+
+// spansMadeUp are the traits of madeUp.
+func spansMadeUp() (spans []Span) {
+	for d := range 20 {
+		spans = append(spans, Span{d, 1, true})
+	}
+	for c := range 4 {
+		spans = append(spans, Span{20 + 8*c, 8, false})
+	}
+	for d := range 8 {
+		spans = append(spans, Span{52 + d, 1, false})
+	}
+	return append(spans, Span{60, 4, false})
+}
+
+// Of each test one in twenty may be wrong.
+func TestACloudIsNoGroups(t *testing.T) {
+	t.Parallel()
+	round, long := map[Verdict]int{}, map[Verdict]int{}
+	for seed := range uint64(12) {
+		round[mustJudge(t, blobOf(250, 5, 2, 1, 0, seed).divided(t, 3)).Verdict]++
+		long[mustJudge(t, blobOf(250, 5, 2, 1, 0.6, seed).divided(t, 3)).Verdict]++
+	}
+	if round[Groups]+long[Groups] > 1 || round[None] < 10 || long[Continuum] < 10 {
+		t.Errorf("12 round clouds are %v, 12 long ones %v", round, long)
+	}
+}
+
+func TestTrueGroupsAreGroups(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		k     int
+		apart float64
+	}{{2, 0.5}, {3, 0.3}, {5, 0.5}, {20, 0.8}} {
+		set := madeUp(300+50*c.k, c.k, c.apart, 0.6, uint64(c.k))
+		j := mustJudge(t, Trial{Points: set.points, Traits: spansMadeUp(), Seed: 1, Threads: 2}.divided(t, c.k))
+		if j.Verdict != Groups || j.Cloud.Silhouette <= j.Cloud.Expected {
+			t.Errorf("%d groups %.1f apart are %s: %+v, %+v", c.k, c.apart, j.Verdict, j, j.Cloud)
+		}
+		if c.apart > 0.4 && slices.Min(j.Stability) < StableJaccard {
+			t.Errorf("%d groups %.1f apart are unstable: %.2f", c.k, c.apart, j.Stability)
+		}
+	}
+}
+
+func TestACutThroughACloudIsUnstable(t *testing.T) {
+	t.Parallel()
+	j := mustJudge(t, blobOf(400, 8, 0, 0, 0, 1).divided(t, 8))
+	if least := slices.Min(j.Stability); least >= StableJaccard {
+		t.Errorf("eight parts of one cloud are found again: %.2f", j.Stability)
+	}
+}
+
+func TestAVerdictIsTheSameOnAnyThreads(t *testing.T) {
+	t.Parallel()
+	trial := blobOf(120, 4, 1, 1, 0.3, 1).divided(t, 3)
+	trial.Threads = 1
+	want := mustJudge(t, trial)
+	trial.Threads = 3
+	if diff := cmp.Diff(want, mustJudge(t, trial)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAVerdictEndsWithItsContextAtAnyPoint(t *testing.T) {
+	t.Parallel()
+	trial := blobOf(90, 3, 0, 0, 0.3, 1).divided(t, 2)
+	judge := func(ctx context.Context) error { _, err := Judge(ctx, trial); return err }
+	count := &endingContext{Context: context.Background()}
+	count.looks.Store(math.MaxInt64)
+	if err := judge(count); err != nil {
+		t.Fatal(err)
+	}
+	all := math.MaxInt64 - count.looks.Load()
+	for part := range int64(6) {
+		c := &endingContext{Context: context.Background()}
+		c.looks.Store(part * all / 6)
+		if err := judge(c); !errors.Is(err, context.Canceled) {
+			t.Errorf("after %d/6: %v", part, err)
+		}
+	}
+}
+
+// What is drawn has each trait spread as among the users, and numbers of a cloud have
+// the correlations of theirs.
+func TestNullsKeepWhatTheyPromise(t *testing.T) {
+	trial := blobOf(2000, 4, 1, 1, 0.5, 7)
+	for i := range 2000 { // steps, and values that are missing
+		row := trial.Points.row(i)
+		row[1] = float32(math.Round(float64(row[1])))
+		if i%5 == 0 {
+			row[2] = 0
+		}
+	}
+	u := newNull(trial.Points, trial.Traits, 1)
+	column := func(p Points, d int) (of []float64) {
+		for i := range p.Len() {
+			of = append(of, float64(p.row(i)[d]))
+		}
+		return of
+	}
+	correlation := func(p Points, d, e int) float64 {
+		a, b := column(p, d), column(p, e)
+		var ma, mb, ab, aa, bb float64
+		for i := range a {
+			ma, mb = ma+a[i]/2000, mb+b[i]/2000
+		}
+		for i := range a {
+			ab, aa, bb = ab+(a[i]-ma)*(b[i]-mb), aa+(a[i]-ma)*(a[i]-ma), bb+(b[i]-mb)*(b[i]-mb)
+		}
+		return ab / math.Sqrt(aa*bb)
+	}
+	for name, drawn := range map[string]Points{"shuffled": u.shuffled(1, 0), "cloud": u.cloud(1, 0)} {
+		for d := range trial.Points.Dims {
+			want, got := column(trial.Points, d), column(drawn, d)
+			slices.Sort(want)
+			slices.Sort(got)
+			if !slices.Equal(want, got) {
+				t.Errorf("%s: dimension %d is spread otherwise", name, d)
+			}
+		}
+		for i := range drawn.Len() { // a level of the category, and one alone
+			held := 0
+			for _, x := range drawn.row(i)[5:] {
+				if x != 0 {
+					held++
+				}
+			}
+			if held != 1 {
+				t.Fatalf("%s: user %d has %d levels", name, i, held)
+			}
+		}
+		for d := range 4 {
+			for e := range d {
+				want := 0.0
+				if name == "cloud" {
+					want = correlation(trial.Points, d, e)
+				}
+				if got := correlation(drawn, d, e); math.Abs(got-want) > 0.09 { // four standard errors
+					t.Errorf("%s: the correlation of %d and %d is %.2f, not %.2f", name, d, e, got, want)
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(u.cloud(1, 3), u.cloud(1, 3)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Three columns of which each two were estimated from others can contradict one another.
+func TestContradictingCorrelationsAreDrawnTogether(t *testing.T) {
+	for i, row := range cholesky([][]float64{{1}, {0.99, 1}, {0.99, -0.99, 1}}) {
+		if length := dot(row, row); math.Abs(length-1) > 1e-9 {
+			t.Errorf("the variance of column %d is %v", i, length)
+		}
+	}
+}
+
+func TestSpansAreTheDimensionsOfTraits(t *testing.T) {
+	users := shoppers(t, 200, draws(1))
+	schema := traits.Infer(named(users), nil)
+	encoder := schema.Encoder(asOf)
+	next, numbers := 0, 0
+	for _, s := range Spans(schema, encoder) {
+		if s.First != next || s.Number && s.Width != 1 {
+			t.Errorf("%+v does not follow on %d", s, next)
+		}
+		if next += s.Width; s.Number {
+			numbers++
+		}
+	}
+	if next != len(encoder.Dimensions()) || numbers != 2 {
+		t.Errorf("%d of %d dimensions, %d numbers", next, len(encoder.Dimensions()), numbers)
+	}
+}
+
+func TestFewUsersAreJudgedWhereTheyHaveManyDimensions(t *testing.T) {
+	for _, c := range []struct{ n, dims, want int }{{100, 5, 100}, {100_000, 64, MostJudged}, {100_000, 1024, 1024}, {100_000, 16_000, leastJudged}} {
+		if got := len(DrawJudged(c.n, c.dims, 1)); got != c.want {
+			t.Errorf("of %d users of %d dimensions %d are drawn, not %d", c.n, c.dims, got, c.want)
+		}
+	}
+}
+
+// BenchmarkVerdict judges what a run of 100,000 users of 30 traits is judged by.
+func BenchmarkVerdict(b *testing.B) {
+	trial := blobOf(MostJudged, 15, 5, 10, 0.3, 1).divided(b, 20)
+	for b.Loop() {
+		forgetPeak(b)
+		mustJudge(b, trial)
+	}
+	b.ReportMetric(peakMiB(b), "peak-MiB")
+}
+
+func TestTheLastNumberOfClustersStays(t *testing.T) {
+	set := madeUp(600, 5, 0.5, 0.6, 5)
+	for keep, want := range map[int]int{0: 5, 5: 5, 12: 5} {
+		if r := mustFit(t, set.points, Options{Seed: 1, Keep: keep}); r.K != want {
+			t.Errorf("after %d clusters: %d", keep, r.K)
+		}
+	}
+	cloud := blobOf(600, 5, 0, 0, 0, 3).Points
+	for keep := 3; keep < 9; keep++ {
+		if r := mustFit(t, cloud, Options{Seed: uint64(keep), Keep: keep}); r.K != keep {
+			t.Errorf("of one cloud, where no number is clearly better than %d: %d", keep, r.K)
+		}
+	}
+}
