@@ -19,6 +19,7 @@ var rules = map[string][]string{
 	"domain/id":            {},
 	"domain/fault":         {},
 	"domain/traits":        {"domain/splitmix"},
+	"domain/rule":          {"domain/traits", "cel"},
 	"domain/splitmix":      {},
 	"semaphore":            {},
 	"backoff":              {},
@@ -56,7 +57,7 @@ var rules = map[string][]string{
 	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "semaphore"},
 	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
 	"readapi": {
-		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event",
+		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event", "domain/rule",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
@@ -119,6 +120,7 @@ var watched = map[string]string{
 	"github.com/gorilla/mux":                  "mux",
 	"github.com/go-jose/go-jose/":             "go-jose",
 	"github.com/EventStore/EventStore-Client": "esdb",
+	"cel.dev/cel-go/":                         "cel",
 }
 
 func TestEachPackageImportsOnlyWhatItMay(t *testing.T) {

@@ -99,6 +99,57 @@ func TestUsers(t *testing.T) {
 		}
 	})
 
+	t.Run("a rule filters the list", func(t *testing.T) {
+		a := s.signUp()
+		lines := ""
+		for i := range 500 {
+			traits := fmt.Sprintf(`{"n":%d,"plan":%q}`, i, []string{"free", "pro"}[i%2])
+			if i%5 == 0 {
+				traits = `{"n":null}`
+			}
+			lines += fmt.Sprintf("{\"external_id\":\"u%d\",\"traits\":%s}\n", i, traits)
+		}
+		if got := a.send("POST", "/api/v1/users/import", lines, ndjson); got.Status != http.StatusOK {
+			t.Fatal(got)
+		}
+		named := func(rule string, limit int) (found []string) {
+			for _, u := range each[httpapi.User](t, a, "/api/v1/users?filter="+url.QueryEscape(rule), limit) {
+				found = append(found, u.ExternalID)
+			}
+			return found
+		}
+		rare := named(`traits.plan == "pro" && traits.n > 490`, 7)
+		if want := []string{"u491", "u493", "u497", "u499"}; !slices.Equal(rare, want) {
+			t.Errorf("%v, not %v", rare, want)
+		}
+		some := named(`traits.plan == "pro"`, 7)
+		if len(some) != 200 || len(slices.Compact(slices.Sorted(slices.Values(some)))) != 200 || slices.Contains(some, "u5") || !slices.Contains(some, "u7") {
+			t.Errorf("%d users: %v", len(some), some)
+		}
+		if none := named(`traits.n > 1000`, 7); len(none) != 0 {
+			t.Errorf("%v", none)
+		}
+		if one := named(`user.external_id == "u3" && within(user.created_at, "1h")`, 7); !slices.Equal(one, []string{"u3"}) {
+			t.Errorf("%v", one)
+		}
+		a.send("DELETE", "/api/v1/users/ext:u491", nil)
+		if rare := named(`traits.plan == "pro" && traits.n > 490`, 2); !slices.Equal(rare, []string{"u493", "u497", "u499"}) {
+			t.Errorf("after an erasure %v", rare)
+		}
+		stranger := s.signUp()
+		if got := each[httpapi.User](t, stranger, "/api/v1/users?filter=true", 7); len(got) != 0 {
+			t.Errorf("another client lists %v", got)
+		}
+
+		page := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?limit=1&filter="+url.QueryEscape(`traits.n > 3`)))
+		wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get("/api/v1/users?limit=1&cursor="+*page.NextCursor+"&filter="+url.QueryEscape(`traits.n > 4`)))
+		wrong := a.get("/api/v1/users?filter=" + url.QueryEscape("traits.plan == nothing(1)"))
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", wrong)
+		if !strings.Contains(string(wrong.Body), `"filter"`) || !strings.Contains(string(wrong.Body), "line 1, column 23") {
+			t.Errorf("%s", wrong.Body)
+		}
+	})
+
 	t.Run("a patch merges, and null removes", func(t *testing.T) {
 		a := s.signUp()
 		user := a.createUser("patched", json.RawMessage(`{"a":1,"b":{"c":2,"d":[1,2]},"e":"x"}`))

@@ -4962,6 +4962,10 @@ type ListUsersParams struct {
 	// while you read is listed once more.
 	UpdatedSince *time.Time `form:"updated_since,omitempty" json:"updated_since,omitempty"`
 
+	// Filter Only users whom a rule names, such as `traits.plan == "pro" && traits.age > 30`: see [rules](/docs/rules). A
+	// page that finds few stops after a while and is short, or empty; `next_cursor` goes on from there.
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -8253,6 +8257,19 @@ func (siw *ServerInterfaceWrapper) ListUsers(w http.ResponseWriter, r *http.Requ
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "updated_since"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "updated_since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "filter" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", r.URL.Query(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
 		}
 		return
 	}

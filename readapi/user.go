@@ -10,6 +10,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -24,6 +25,14 @@ func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (
 	client, eventual := asked(ctx)
 	if query.Page, err = a.page(client, name, r.Params.Limit, r.Params.Cursor); err != nil {
 		return nil, err
+	}
+	if r.Params.Filter != nil {
+		filter, err := rule.Parse(*r.Params.Filter, rule.Users)
+		if err != nil {
+			return nil, wrongRule("filter", err)
+		}
+		found, next, err := a.filteredUsers(ctx, name, query, filter)
+		return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, err
 	}
 	found, err := a.Users.List(ctx, client, eventual, query)
 	if err != nil {
@@ -63,7 +72,7 @@ func (a *API) userQuery(ctx context.Context, p httpapi.ListUsersParams) (query p
 		query.UpdatedSince = *p.UpdatedSince
 		since = "in order from " + query.UpdatedSince.UTC().Format(time.RFC3339Nano)
 	}
-	return query, filtered("users", strings.Join(p.Ids, ","), external, since), nil
+	return query, filtered("users", strings.Join(p.Ids, ","), external, since, httpapi.Or(p.Filter, "")), nil
 }
 
 // GetUser shows an end user.

@@ -95,10 +95,43 @@ func (p Point) Unit() (x, y, z float64) {
 }
 
 // Nearness is exp(-km/1000), by the great circle (haversine formula).
-func (p Point) Nearness(q Point) float64 {
+func (p Point) Nearness(q Point) float64 { return NearnessAt(p.angle(q)) }
+
+// Km is the distance of two places by the great circle.
+func (p Point) Km(q Point) float64 { return p.angle(q) * earthKm }
+
+func (p Point) angle(q Point) float64 {
 	north, east := math.Sin((p.lat-q.lat)/2), math.Sin((p.lon-q.lon)/2)
 	h := float64(north*north) + float64(p.cosLat*q.cosLat*(east*east))
-	return NearnessAt(2 * math.Asin(math.Sqrt(min(1, h))))
+	return 2 * math.Asin(math.Sqrt(min(1, h)))
+}
+
+// PlaceAt is a place by its degrees; ok says whether there is such a one.
+func PlaceAt(lat, lon float64) (p Point, ok bool) {
+	return Value{Number: lat, Lon: lon}.Point(), math.Abs(lat) <= 90 && math.Abs(lon) <= 180
+}
+
+// PlaceOf reads a place as traits hold it, decoded by encoding/json: an object with
+// lat and lon or lng, or text such as "52.5,13.4" or "POINT(13.4 52.5)".
+func PlaceOf(v any) (p Point, ok bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		lat, isLat := v["lat"].(float64)
+		lon, isLon := v["lon"].(float64)
+		if !isLon {
+			lon, isLon = v["lng"].(float64)
+		}
+		if isLat && isLon {
+			return PlaceAt(lat, lon)
+		}
+	case string:
+		for _, f := range placeFormats() {
+			if lat, lon, ok := f.place(v); ok {
+				return PlaceAt(lat, lon)
+			}
+		}
+	}
+	return Point{}, false
 }
 
 // NearnessAt is the similarity of two places at an angle in radians.

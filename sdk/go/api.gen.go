@@ -741,6 +741,10 @@ type ListUsersParams struct {
 	// Only users that were created or changed at this time or later, in the order of their last
 	// change. Who changes while you read is listed once more.
 	UpdatedSince time.Time `json:"updated_since,omitzero"`
+	// Only users whom a rule names, such as `traits.plan == "pro" && traits.age > 30`: see
+	// [rules](/docs/rules). A page that finds few stops after a while and is short, or empty;
+	// `next_cursor` goes on from there.
+	Filter string `json:"filter,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -752,6 +756,7 @@ func (p ListUsersParams) query() query {
 	q.add("external_id", p.ExternalID)
 	q.add("ids", p.IDs)
 	q.add("updated_since", p.UpdatedSince)
+	q.add("filter", p.Filter)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q

@@ -1873,6 +1873,12 @@ export interface ListUsersParams {
    * change. Who changes while you read is listed once more.
    */
   updated_since?: string;
+  /**
+   * Only users whom a rule names, such as `traits.plan == "pro" && traits.age > 30`: see
+   * [rules](/docs/rules). A page that finds few stops after a while and is short, or empty;
+   * `next_cursor` goes on from there.
+   */
+  filter?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */

@@ -1,0 +1,422 @@
+package rule
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/parser"
+
+	"kindred/domain/traits"
+)
+
+// compiler makes of a checked tree what judges.
+type compiler struct {
+	scope       Scope
+	source      *ast.AST
+	comparisons []comparison
+	paths       []string
+	element     string // the name of the elements that are asked; "": none are
+}
+
+func (c *compiler) wrong(e ast.Expr, detail string, args ...any) error {
+	at := c.source.SourceInfo().GetStartLocation(e.ID())
+	return &Error{Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Detail: fmt.Sprintf(detail, args...)}
+}
+
+// logic compiles what is true or false.
+func (c *compiler) logic(e ast.Expr) (logic, error) {
+	if e.Kind() == ast.ComprehensionKind {
+		return c.quantified(e)
+	}
+	if e.Kind() == ast.CallKind {
+		args := e.AsCall().Args()
+		switch e.AsCall().FunctionName() {
+		case operators.LogicalAnd, operators.LogicalOr:
+			parts, err := each(args, c.logic)
+			return all{parts, e.AsCall().FunctionName() == operators.LogicalOr}, err
+		case operators.LogicalNot:
+			of, err := c.logic(args[0])
+			return not{of}, err
+		case operators.Conditional:
+			parts, err := each(args, c.logic)
+			if err != nil {
+				return nil, err
+			}
+			return choice{parts[0], parts[1], parts[2]}, nil
+		}
+	}
+	v, err := c.value(e)
+	if err != nil {
+		return nil, err
+	}
+	if !c.mayBeTruth(e) {
+		return nil, c.wrong(e, "A rule is true or false, which this never is.")
+	}
+	return c.explained(e, surely(v)), nil
+}
+
+// mayBeTruth says whether the type of an expression is bool, or not known before it is judged.
+func (c *compiler) mayBeTruth(e ast.Expr) bool {
+	if e.Kind() == ast.CallKind && slices.Contains(arithmetic, e.AsCall().FunctionName()) {
+		return false
+	}
+	kind := c.source.GetType(e.ID()).Kind()
+	return kind == types.BoolKind || kind == types.DynKind
+}
+
+var arithmetic = []string{operators.Add, operators.Subtract, operators.Multiply, operators.Divide, operators.Negate}
+
+// explained notes a comparison; those of a list's elements are explained together.
+func (c *compiler) explained(e ast.Expr, l logic) logic {
+	if c.element != "" {
+		return l
+	}
+	text, err := parser.Unparse(e, c.source.SourceInfo())
+	if err != nil {
+		return l
+	}
+	made := comparison{text, l}
+	c.comparisons = append(c.comparisons, made)
+	return made
+}
+
+// quantified compiles list.exists(x, …) and list.all(x, …), of which cel-go makes a fold:
+// accumulator || … from false, or accumulator && … from true.
+func (c *compiler) quantified(e ast.Expr) (logic, error) {
+	fold := e.AsComprehension()
+	if c.element != "" {
+		return nil, c.wrong(e, "exists and all may not stand in one another.")
+	}
+	if fold.HasIterVar2() || slices.Contains([]string{"traits", "user", "data", "event_type"}, fold.IterVar()) {
+		return nil, c.wrong(e, "exists and all take one name for the elements, which stands for nothing else.")
+	}
+	list, err := c.value(fold.IterRange())
+	if err != nil {
+		return nil, err
+	}
+	c.element = fold.IterVar()
+	step := fold.LoopStep().AsCall()
+	part, err := c.logic(step.Args()[1])
+	c.element = ""
+	if err != nil {
+		return nil, err
+	}
+	return c.explained(e, quantified{list, all{[]logic{part}, step.FunctionName() == operators.LogicalOr}}), nil
+}
+
+// each compiles several parts.
+func each[T any](parts []ast.Expr, compile func(ast.Expr) (T, error)) ([]T, error) {
+	made := make([]T, len(parts))
+	for i, part := range parts {
+		var err error
+		if made[i], err = compile(part); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// value compiles what has a value.
+func (c *compiler) value(e ast.Expr) (value, error) {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		v, err := c.literal(e)
+		return constant(v), err
+	case ast.IdentKind:
+		return c.name(e)
+	case ast.SelectKind:
+		return c.member(e)
+	case ast.ListKind:
+		elements, err := each(e.AsList().Elements(), c.value)
+		return of(elements, func(known []any) any { return slices.Clone(known) }), err
+	case ast.CallKind:
+		return c.call(e)
+	case ast.ComprehensionKind:
+		return c.truth(e)
+	default:
+		return nil, c.wrong(e, "A rule makes no objects.")
+	}
+}
+
+// literal reads a value that stands in the rule. Numbers are doubles, as in JSON.
+func (c *compiler) literal(e ast.Expr) (any, error) {
+	switch v := e.AsLiteral().Value().(type) {
+	case bool, string, float64:
+		return v, nil
+	case int64:
+		return float64(v), nil
+	case uint64:
+		return float64(v), nil
+	default:
+		return nil, c.wrong(e, "There are numbers, texts, true and false. What is missing or null is asked for by has(…).")
+	}
+}
+
+// names are what a rule of a scope may begin a path with.
+func (c *compiler) name(e ast.Expr) (value, error) {
+	switch name := e.AsIdent(); {
+	case name == c.element && c.element != "":
+		return func(j *judgement) any { return j.element }, nil
+	case c.scope == Users && name == "traits":
+		return func(j *judgement) any { return object(j.Traits) }, nil
+	case c.scope == Events && name == "data":
+		return func(j *judgement) any { return object(j.Data) }, nil
+	case c.scope == Events && name == "event_type":
+		return func(j *judgement) any { return j.EventType }, nil
+	default:
+		return nil, c.wrong(e, "%s stands for nothing by itself.", name)
+	}
+}
+
+func object(m map[string]any) any {
+	if m == nil {
+		return map[string]any{}
+	}
+	return m
+}
+
+// ofUser are the members of user.
+var ofUser = map[string]value{
+	"external_id": func(j *judgement) any {
+		if j.ExternalID == "" {
+			return nil
+		}
+		return j.ExternalID
+	},
+	"created_at": func(j *judgement) any { return j.CreatedAt },
+	"updated_at": func(j *judgement) any { return j.UpdatedAt },
+}
+
+// member compiles a.b, and has(a.b), which is never unknown.
+func (c *compiler) member(e ast.Expr) (value, error) {
+	selected := e.AsSelect()
+	from := selected.Operand()
+	var v value
+	if from.Kind() == ast.IdentKind && from.AsIdent() == "user" && c.element != "user" {
+		if v = ofUser[selected.FieldName()]; v == nil {
+			return nil, c.wrong(e, "user has external_id, created_at and updated_at, and no %s.", selected.FieldName())
+		}
+	} else {
+		object, err := c.value(from)
+		if err != nil {
+			return nil, err
+		}
+		c.reads(e)
+		v = of([]value{object, constant(selected.FieldName())}, member)
+	}
+	if selected.IsTestOnly() {
+		return func(j *judgement) any { return v(j) != nil }, nil
+	}
+	return v, nil
+}
+
+// reads notes a path in place of the one that it goes on from.
+func (c *compiler) reads(e ast.Expr) {
+	path, ok := pathOf(e)
+	if !ok || path == "" {
+		return
+	}
+	if up := strings.LastIndexByte(path, '.'); up >= 0 && len(c.paths) > 0 && c.paths[len(c.paths)-1] == path[:up] {
+		c.paths = c.paths[:len(c.paths)-1]
+	}
+	if !slices.Contains(c.paths, path) {
+		c.paths = append(c.paths, path)
+	}
+}
+
+// pathOf is where in the traits, or in an event's data, an expression reads.
+func pathOf(e ast.Expr) (path string, ok bool) {
+	var up ast.Expr
+	var name string
+	switch e.Kind() {
+	case ast.IdentKind:
+		return "", e.AsIdent() == "traits" || e.AsIdent() == "data"
+	case ast.SelectKind:
+		up, name = e.AsSelect().Operand(), e.AsSelect().FieldName()
+	case ast.CallKind:
+		if call := e.AsCall(); call.FunctionName() == operators.Index && call.Args()[1].Kind() == ast.LiteralKind {
+			up = call.Args()[0]
+			name, _ = call.Args()[1].AsLiteral().Value().(string)
+		}
+	}
+	if up == nil || name == "" {
+		return "", false
+	}
+	path, ok = pathOf(up)
+	if path != "" {
+		name = path + "." + name
+	}
+	return name, ok
+}
+
+// truth compiles logic that stands where a value may.
+func (c *compiler) truth(e ast.Expr) (value, error) {
+	l, err := c.logic(e)
+	return func(j *judgement) any {
+		switch l.judge(j) {
+		case True:
+			return true
+		case False:
+			return false
+		default:
+			return nil
+		}
+	}, err
+}
+
+// functions are of known values alone: what is missing makes them unknown.
+var functions = map[string]func(known []any) any{
+	operators.Equals:        func(known []any) any { return equal(known[0], known[1]) },
+	operators.NotEquals:     func(known []any) any { return !equal(known[0], known[1]) },
+	operators.Less:          ordered(func(order int) bool { return order == -1 }),
+	operators.LessEquals:    ordered(func(order int) bool { return order <= 0 }),
+	operators.Greater:       ordered(func(order int) bool { return order == 1 }),
+	operators.GreaterEquals: ordered(func(order int) bool { return order == 0 || order == 1 }),
+	operators.In:            contains,
+	operators.Index:         member,
+	operators.Add:           add,
+	operators.Subtract:      numbers(func(x, y float64) float64 { return x - y }),
+	operators.Multiply:      numbers(func(x, y float64) float64 { return x * y }),
+	operators.Divide:        numbers(func(x, y float64) float64 { return x / y }),
+	operators.Negate:        negative,
+	"dyn":                   func(known []any) any { return known[0] }, // whose type is not checked
+	"size":                  size,
+	"contains":              texts(func(s, t string) any { return strings.Contains(s, t) }),
+	"startsWith":            texts(func(s, t string) any { return strings.HasPrefix(s, t) }),
+	"endsWith":              texts(func(s, t string) any { return strings.HasSuffix(s, t) }),
+}
+
+func (c *compiler) call(e ast.Expr) (value, error) {
+	call := e.AsCall()
+	args := call.Args()
+	if call.IsMemberFunction() {
+		args = append([]ast.Expr{call.Target()}, args...)
+	}
+	switch name := call.FunctionName(); name {
+	case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot:
+		return c.truth(e)
+	case operators.Conditional:
+		return c.choice(args)
+	case "matches":
+		return c.matches(args)
+	case "timestamp":
+		at, ok := moment(c.fixed(args[0]))
+		if !ok {
+			return nil, c.wrong(args[0], "timestamp takes a time in the rule itself, such as timestamp(\"2026-01-31T12:00:00Z\").")
+		}
+		return constant(at), nil
+	case "within", "older":
+		return c.window(name, args)
+	case "distance_km":
+		return c.distance(args)
+	case "bucket":
+		salt, isText := c.fixed(args[0]).(string)
+		n, isNumber := c.fixed(args[1]).(float64)
+		if !isText || !isNumber || n < 1 || n > 1e6 {
+			return nil, c.wrong(args[1], "bucket takes a text and a whole number from 1 to 1,000,000 in the rule itself.")
+		}
+		return bucket(salt, uint64(n)), nil
+	default:
+		f := functions[name]
+		if f == nil {
+			return nil, c.wrong(e, "There is no function %s here.", strings.Trim(name, "_@"))
+		}
+		known, err := each(args, c.value)
+		if err == nil && name == operators.Index {
+			if c.fixed(args[1]) == nil {
+				return nil, c.wrong(args[1], "What stands in [ ] is a text or a number in the rule itself.")
+			}
+			c.reads(e)
+		}
+		return of(known, f), err
+	}
+}
+
+// fixed is the value of an argument that stands in the rule; nil: it does not.
+func (c *compiler) fixed(e ast.Expr) any {
+	if e.Kind() != ast.LiteralKind {
+		return nil
+	}
+	v, err := c.literal(e)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+func (c *compiler) choice(args []ast.Expr) (value, error) {
+	condition, err := c.logic(args[0])
+	if err != nil {
+		return nil, err
+	}
+	branches, err := each(args[1:], c.value)
+	return func(j *judgement) any {
+		switch condition.judge(j) {
+		case True:
+			return branches[0](j)
+		case False:
+			return branches[1](j)
+		default:
+			return nil
+		}
+	}, err
+}
+
+func (c *compiler) matches(args []ast.Expr) (value, error) {
+	text, isText := c.fixed(args[1]).(string)
+	if !isText {
+		return nil, c.wrong(args[1], "matches takes a regular expression in the rule itself.")
+	}
+	pattern, err := regexp.Compile(text)
+	if err != nil {
+		return nil, c.wrong(args[1], "This is no regular expression (RE2): %v.", err)
+	}
+	of1, err := c.value(args[0])
+	return of([]value{of1}, matching(pattern)), err
+}
+
+// windows are the units of a window.
+var windows = map[byte]time.Duration{'m': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}
+
+// longestWindow is longer than anybody lives.
+// limit: requests | a window of a rule, such as "30d" | 150 years | 422 `invalid`
+const longestWindow = 150 * 365 * 24 * time.Hour
+
+func (c *compiler) window(name string, args []ast.Expr) (value, error) {
+	wrong := func() error {
+		return c.wrong(args[1], `%s takes a window in the rule itself: a whole number of m, h, d or w, such as "30d", and 150 years at most.`, name)
+	}
+	text, _ := c.fixed(args[1]).(string)
+	if text == "" {
+		return nil, wrong()
+	}
+	unit := windows[text[len(text)-1]]
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 32)
+	if unit == 0 || err != nil || n == 0 || float64(n)*float64(unit) > float64(longestWindow) {
+		return nil, wrong()
+	}
+	when, err := c.value(args[0])
+	if name == "older" {
+		return older(when, time.Duration(n)*unit), err
+	}
+	return within(when, time.Duration(n)*unit), err
+}
+
+func (c *compiler) distance(args []ast.Expr) (value, error) {
+	lat, isLat := c.fixed(args[1]).(float64)
+	lon, isLon := c.fixed(args[2]).(float64)
+	from, ok := traits.PlaceAt(lat, lon)
+	if !isLat || !isLon || !ok || math.IsNaN(lat+lon) {
+		return nil, c.wrong(args[1], "distance_km takes a place, and a latitude and a longitude in the rule itself.")
+	}
+	place, err := c.value(args[0])
+	return of([]value{place}, distance(from)), err
+}

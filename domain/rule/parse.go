@@ -1,0 +1,71 @@
+package rule
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+)
+
+// environments declare what rules may name, by scope; making one takes milliseconds.
+var environments = map[Scope]func() (*cel.Env, error){
+	Users: sync.OnceValues(func() (*cel.Env, error) {
+		return environment(cel.Variable("traits", cel.MapType(cel.StringType, cel.DynType)), cel.Variable("user", cel.MapType(cel.StringType, cel.DynType)))
+	}),
+	Events: sync.OnceValues(func() (*cel.Env, error) {
+		return environment(cel.Variable("event_type", cel.StringType), cel.Variable("data", cel.MapType(cel.StringType, cel.DynType)))
+	}),
+}
+
+func environment(variables ...cel.EnvOption) (*cel.Env, error) {
+	function := func(name string, result *cel.Type, args ...*cel.Type) cel.EnvOption {
+		return cel.Function(name, cel.Overload("kindred_"+name, args, result))
+	}
+	return cel.NewEnv(append(variables,
+		cel.ClearMacros(), cel.EnableMacroCallTracking(), cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro),
+		cel.CrossTypeNumericComparisons(true),
+		cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(4), cel.ParserExpressionSizeLimit(MaxText),
+		cel.ExpressionNodeLimit(maxNodes), cel.ExpressionNestingDepthLimit(maxDepth),
+		function("within", cel.BoolType, cel.DynType, cel.StringType),
+		function("older", cel.BoolType, cel.DynType, cel.StringType),
+		function("distance_km", cel.DoubleType, cel.DynType, cel.DynType, cel.DynType),
+		function("bucket", cel.IntType, cel.StringType, cel.IntType),
+	)...)
+}
+
+// Parse reads and checks a rule. It fails with an *Error where the rule is wrong.
+func Parse(text string, scope Scope) (*Rule, error) {
+	switch {
+	case len(text) > MaxText:
+		return nil, &Error{Line: 1, Column: 1, Detail: "A rule has 4,096 bytes at most."}
+	case !utf8.ValidString(text):
+		return nil, &Error{Line: 1, Column: 1, Detail: "A rule is UTF-8."}
+	case strings.TrimSpace(text) == "":
+		return nil, &Error{Line: 1, Column: 1, Detail: `A rule says whom it means, for example traits.plan == "pro".`}
+	}
+	env, err := environments[scope]()
+	if err != nil {
+		return nil, err
+	}
+	checked, issues := env.Compile(text)
+	if errs := issues.Errors(); len(errs) > 0 {
+		at := errs[0].Location
+		return nil, &Error{Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Detail: sentence(errs[0].Message)}
+	}
+	if err := issues.Err(); err != nil {
+		return nil, err
+	}
+	c := compiler{scope: scope, source: checked.NativeRep()}
+	root, err := c.logic(c.source.Expr())
+	if err != nil {
+		return nil, err
+	}
+	return &Rule{root: root, comparisons: c.comparisons, paths: c.paths}, nil
+}
+
+// sentence makes one of what cel-go says, without its own names for what is ours.
+func sentence(message string) string {
+	message = strings.NewReplacer("\n", " ", "(in container '')", "", "found no matching overload for", "nothing is known of").Replace(message)
+	return strings.TrimRight(strings.TrimSpace(message), ".") + "."
+}

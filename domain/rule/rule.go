@@ -1,0 +1,220 @@
+// Package rule is the language in which clients say whom, or which events, they mean:
+//
+//	traits.plan == "pro" && traits.age > 30 && "jazz" in traits.likes
+//
+// It is CEL, the Common Expression Language (https://cel.dev). cel-go parses and checks
+// a rule; this package judges it, by a logic of three values: what is missing is unknown,
+// and so is what is compared with it.
+package rule
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// MaxText is how long a rule may be.
+	// limit: requests | a rule, such as a filter of users | {MaxText B} | 422 `invalid`
+	MaxText = 4096
+	// maxNodes and maxDepth bound what one judgement costs.
+	// limit: requests | names, values and operators of a rule | {maxNodes} | 422 `invalid`
+	// limit: requests | nesting of a rule | {maxDepth} | 422 `invalid`
+	maxNodes, maxDepth = 1024, 48
+)
+
+// Truth is what a rule says. Only who is surely in is in.
+type Truth int8
+
+// The three values of Kleene's logic.
+const (
+	Unknown Truth = iota
+	False
+	True
+)
+
+func truth(b bool) Truth {
+	if b {
+		return True
+	}
+	return False
+}
+
+func (t Truth) not() Truth {
+	switch t {
+	case True:
+		return False
+	case False:
+		return True
+	default:
+		return Unknown
+	}
+}
+
+// Scope is what a rule is about.
+type Scope int
+
+const (
+	// Users have traits, and user.external_id, user.created_at and user.updated_at.
+	Users Scope = iota
+	// Events have event_type and data, as webhooks carry them.
+	Events
+)
+
+// Facts are what a rule judges. Values of Traits and Data are as encoding/json decodes
+// them into an any.
+type Facts struct {
+	Traits               map[string]any
+	ExternalID           string // "": none
+	CreatedAt, UpdatedAt time.Time
+	Client, ID           string    // what bucket hashes
+	Now                  time.Time // of the judgement
+
+	EventType string
+	Data      map[string]any
+}
+
+// Error says what is wrong with a rule, and where.
+type Error struct {
+	Line, Column int // from 1, in characters
+	Detail       string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Detail)
+}
+
+// Rule is a rule that was checked. Any goroutine may use it.
+type Rule struct {
+	root        logic
+	comparisons []comparison
+	paths       []string
+}
+
+// Paths lists the traits that the rule reads, or the members of an event's data, each
+// once, in order: "home.city".
+func (r *Rule) Paths() []string { return slices.Clone(r.paths) }
+
+// Judge says what the rule makes of the facts.
+func (r *Rule) Judge(facts *Facts) Truth {
+	return r.root.judge(&judgement{Facts: facts})
+}
+
+// Comparison is one part of a rule, as it is of some facts.
+type Comparison struct {
+	Text    string
+	Truth   Truth
+	FlipsAt time.Time // when time alone changes it; zero: never
+}
+
+// Explain judges every comparison of the rule, in the order in which they stand.
+func (r *Rule) Explain(facts *Facts) []Comparison {
+	all := make([]Comparison, len(r.comparisons))
+	for i, c := range r.comparisons {
+		j := &judgement{Facts: facts}
+		all[i] = Comparison{Text: c.text, Truth: c.judge(j), FlipsAt: j.flipsAt}
+	}
+	return all
+}
+
+// judgement is one in progress.
+type judgement struct {
+	*Facts
+	element any       // of the list that exists or all looks at
+	flipsAt time.Time // the earliest moment at which a window ends or begins
+}
+
+// flips notes that the judgement is another one from a moment on.
+func (j *judgement) flips(at time.Time) {
+	if j.flipsAt.IsZero() || at.Before(j.flipsAt) {
+		j.flipsAt = at
+	}
+}
+
+// logic is a part of a rule that is true, false or unknown.
+type logic interface {
+	judge(j *judgement) Truth
+}
+
+type (
+	// all is a conjunction, or with any a disjunction: it ends at the part that decides.
+	all struct {
+		parts []logic
+		any   bool
+	}
+	not    struct{ of logic }
+	choice struct{ condition, yes, no logic }
+	// quantified asks each element of a list: all of them, or any.
+	quantified struct {
+		list value
+		all
+	}
+	// surely is a part without logic in it, which is true, false or else unknown.
+	surely value
+	// comparison is a part that is explained by itself.
+	comparison struct {
+		text string
+		logic
+	}
+)
+
+func (a all) judge(j *judgement) Truth {
+	decides := truth(a.any)
+	known := true
+	for _, part := range a.parts {
+		switch part.judge(j) {
+		case decides:
+			return decides
+		case Unknown:
+			known = false
+		}
+	}
+	if !known {
+		return Unknown
+	}
+	return decides.not()
+}
+
+func (n not) judge(j *judgement) Truth { return n.of.judge(j).not() }
+
+func (c choice) judge(j *judgement) Truth {
+	switch c.condition.judge(j) {
+	case True:
+		return c.yes.judge(j)
+	case False:
+		return c.no.judge(j)
+	default:
+		return Unknown
+	}
+}
+
+func (q quantified) judge(j *judgement) Truth {
+	list, ok := q.list(j).([]any)
+	if !ok {
+		return Unknown
+	}
+	defer func() { j.element = nil }()
+	known := true
+	for _, j.element = range list {
+		if j.element == nil {
+			continue // null is missing
+		}
+		switch q.all.judge(j) {
+		case truth(q.any):
+			return truth(q.any)
+		case Unknown:
+			known = false
+		}
+	}
+	if !known {
+		return Unknown
+	}
+	return truth(!q.any)
+}
+
+func (s surely) judge(j *judgement) Truth {
+	if b, ok := s(j).(bool); ok {
+		return truth(b)
+	}
+	return Unknown
+}

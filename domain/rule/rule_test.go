@@ -1,0 +1,307 @@
+package rule_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"kindred/domain/rule"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// factsOf are of a user with traits written in JSON.
+func factsOf(t testing.TB, traits string) *rule.Facts {
+	t.Helper()
+	facts := &rule.Facts{Client: "cli_1", ID: "usr_1", ExternalID: "ext-1", CreatedAt: now.AddDate(0, -2, 0), UpdatedAt: now.AddDate(0, 0, -1), Now: now}
+	if err := json.Unmarshal([]byte(traits), &facts.Traits); err != nil {
+		t.Fatal(err)
+	}
+	return facts
+}
+
+func parsed(t testing.TB, text string, scope rule.Scope) *rule.Rule {
+	t.Helper()
+	r, err := rule.Parse(text, scope)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return r
+}
+
+const someone = `{"plan": "pro", "age": 33, "likes": ["jazz", "go"], "active": true, "nothing": null, "email": "ann@example.com",
+	"home": {"lat": 52.52, "lon": 13.40, "city": "Berlin"}, "office": "48.85,2.35", "last_seen": "2026-02-10T08:00:00Z", "born": "1993-05-01",
+	"trial_ends": "2026-03-03", "odd name": 1, "pets": [{"kind": "dog", "age": 3}, {"kind": "cat"}, null], "score": 7.5}`
+
+func TestARuleJudges(t *testing.T) {
+	facts := factsOf(t, someone)
+	for text, want := range map[string]rule.Truth{
+		`traits.plan == "pro" && traits.age > 30 && "jazz" in traits.likes`: rule.True,
+		`traits.plan == "pro" && traits.age > 40`:                           rule.False,
+		`traits.plan in ["team", "pro"]`:                                    rule.True,
+		`traits.active`:                                                     rule.True,
+		`!traits.active`:                                                    rule.False,
+		`traits.age == 33 && traits.age == 33.0 && traits.age >= 33`:        rule.True,
+		`traits.age / 2 > 16.4 && traits.age - 3 == 30 && -traits.age < 0`:  rule.True,
+		`traits["odd name"] == 1`:                                           rule.True,
+		`traits.likes[0] == "jazz"`:                                         rule.True,
+		`traits.likes[7] == "jazz"`:                                         rule.Unknown,
+		`traits.email.endsWith("@example.com")`:                             rule.True,
+		`traits.email.matches("^[a-z]+@")`:                                  rule.True,
+		`traits.age.startsWith("3")`:                                        rule.Unknown,
+		`size(traits.likes) == 2 && size(traits.plan) == 3`:                 rule.True,
+		`(traits.age > 30 ? "old" : "young") == "old"`:                      rule.True,
+
+		// What is missing is unknown.
+		`traits.agee > 30`:                               rule.Unknown,
+		`traits.agee > 30 || traits.plan == "pro"`:       rule.True,
+		`traits.agee > 30 && traits.plan == "free"`:      rule.False,
+		`traits.agee > 30 && traits.plan == "pro"`:       rule.Unknown,
+		`!(traits.agee > 30)`:                            rule.Unknown,
+		`traits.nothing == 1`:                            rule.Unknown,
+		`traits.nothing != 1`:                            rule.Unknown,
+		`traits.plan > 3`:                                rule.Unknown,
+		`traits.plan == 3`:                               rule.False,
+		`traits.plan != 3`:                               rule.True,
+		`"jazz" in traits.hates`:                         rule.Unknown,
+		`"pro" in traits.plan`:                           rule.False,
+		`"city" in traits.home`:                          rule.True,
+		`has(traits.plan)`:                               rule.True,
+		`has(traits.nothing)`:                            rule.False,
+		`has(traits.home.city)`:                          rule.True,
+		`has(traits.plan.of.nothing)`:                    rule.False,
+		`has(traits.none.city) || !has(traits.none)`:     rule.True,
+		`user.external_id == "ext-1"`:                    rule.True,
+		`has(user.external_id)`:                          rule.True,
+		`user.created_at < timestamp("2026-02-01")`:      rule.True,
+		`user.created_at < "2026-02-01"`:                 rule.Unknown,
+		`traits.agee > 1 ? traits.active : traits.x`:     rule.Unknown,
+		`traits.pets.exists(p, p.kind == "dog")`:         rule.True,
+		`traits.pets.exists(p, p.age == 4)`:              rule.Unknown, // the cat's is missing
+		`traits.pets.all(p, has(p.kind))`:                rule.True,
+		`traits.pets.all(p, p.kind == "dog")`:            rule.False,
+		`traits.pets.all(p, p.age > 1)`:                  rule.Unknown,
+		`traits.pets.exists(p, p.age > 1 && p.age < 10)`: rule.True,
+		`traits.plan.exists(p, true)`:                    rule.Unknown,
+
+		`within(traits.last_seen, "30d")`:                 rule.True,
+		`within(traits.last_seen, "2w")`:                  rule.False,
+		`older(traits.last_seen, "2w")`:                   rule.True,
+		`within(traits.trial_ends, "30d")`:                rule.False, // it is to come
+		`older(traits.trial_ends, "1m")`:                  rule.False,
+		`within(traits.plan, "30d")`:                      rule.Unknown,
+		`older(user.created_at, "4w")`:                    rule.True,
+		`distance_km(traits.home, 52.52, 13.40) < 0.1`:    rule.True,
+		`distance_km(traits.office, 52.52, 13.405) < 900`: rule.True,
+		`distance_km(traits.office, 52.52, 13.405) < 850`: rule.False,
+		`distance_km(traits.plan, 52.52, 13.40) < 850`:    rule.Unknown,
+		`bucket("a", 1) == 0`:                             rule.True,
+	} {
+		if got := parsed(t, text, rule.Users).Judge(facts); got != want {
+			t.Errorf("%s: %d, not %d", text, got, want)
+		}
+	}
+}
+
+func TestARuleOfEventsKnowsTheirNamesAlone(t *testing.T) {
+	facts := &rule.Facts{EventType: "match.computed", Data: map[string]any{"score": .9}, Now: now}
+	if got := parsed(t, `event_type == "match.computed" && data.score > 0.8`, rule.Events).Judge(facts); got != rule.True {
+		t.Errorf("%d", got)
+	}
+	for _, text := range []string{`traits.plan == "pro"`, `user.external_id == "a"`} {
+		if _, err := rule.Parse(text, rule.Events); err == nil {
+			t.Errorf("%s is taken for events", text)
+		}
+	}
+}
+
+func TestWhatIsWrongIsSaidWhere(t *testing.T) {
+	for text, want := range map[string]string{
+		``:                                 "line 1, column 1: A rule says whom it means",
+		`traits.plan ==`:                   "line 1, column 15: ",
+		"traits.plan == 1 &&\n  plan == 2": "line 2, column 3: undeclared reference to 'plan'",
+		`traits.age + 1`:                   "line 1, column 12: A rule is true or false",
+		`"pro"`:                            "line 1, column 1: A rule is true or false",
+		`traits`:                           "line 1, column 1: A rule is true or false",
+		`traits.plan == null`:              "line 1, column 16: There are numbers",
+		`user.name == "x"`:                 "line 1, column 5: user has external_id",
+		`uuid(traits.x) == "a"`:            "undeclared reference to 'uuid'",
+		`traits.a % 2 == 0`:                "line 1, column 10: There is no function % here",
+		`traits.l.map(x, x) == [1]`:        "undeclared reference to",
+		`traits.l.exists(x, x.exists(y, y == 1))`:         "may not stand in one another",
+		`traits.l.exists(traits, traits == 1)`:            "stands for nothing else",
+		`within(traits.t, "30")`:                          "line 1, column 18: within takes a window",
+		`within(traits.t, traits.u)`:                      "within takes a window",
+		`within(traits.t, "200000000w")`:                  "within takes a window",
+		`distance_km(traits.p, 91, 0) < 1`:                "distance_km takes a place",
+		`traits.x.matches("(")`:                           "no regular expression",
+		`traits.x.matches(traits.y)`:                      "a regular expression in the rule itself",
+		`traits[traits.x] == 1`:                           "in the rule itself",
+		`bucket("a", 0) == 1`:                             "bucket takes a text",
+		`{"a": 1} == traits.x`:                            "A rule makes no objects",
+		`"a" > 3`:                                         "nothing is known of",
+		strings.Repeat("(", 60) + strings.Repeat(")", 60): "line 1",
+		`true` + strings.Repeat(" && true", 600):          "4,096 bytes",
+		"traits.a == \"\xff\"":                            "UTF-8",
+	} {
+		_, err := rule.Parse(text, rule.Users)
+		var wrong *rule.Error
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, not %q", text, err, want)
+		}
+	}
+}
+
+// Whatever is hostile is refused soon: each within a second here, where a machine is
+// busy, and in 10 ms at the most on an idle one (BenchmarkHostile).
+var hostile = []string{
+	strings.Repeat("(", 2000) + "true" + strings.Repeat(")", 2000),
+	strings.Repeat("!", 4000) + "true",
+	"traits.a" + strings.Repeat("[0]", 1300) + " == 1",
+	"traits" + strings.Repeat(".a", 2000) + " == 1",
+	strings.Repeat("[", 2000) + strings.Repeat("]", 2000),
+	"1" + strings.Repeat("+1", 2000) + " == 1",
+	strings.Repeat("true?", 800) + "true" + strings.Repeat(":true", 640),
+	`traits.a.matches("` + strings.Repeat("(a*)*", 700) + `")`,
+	"[" + strings.Repeat("1,", 2000) + "1] == traits.a",
+	strings.Repeat("a==", 1300) + "a",
+	strings.Repeat("\"\\", 2000),
+	strings.Repeat("{", 4096),
+	strings.Repeat("traits.a.exists(x,", 200) + "true" + strings.Repeat(")", 200),
+}
+
+func TestTheHostileIsRefused(t *testing.T) {
+	for _, text := range hostile {
+		_, err := rule.Parse(text, rule.Users)
+		var wrong *rule.Error
+		if err != nil && !errors.As(err, &wrong) {
+			t.Errorf("%.30s…: %v", text, err)
+		}
+	}
+}
+
+func BenchmarkHostile(b *testing.B) {
+	for i, text := range hostile {
+		b.Run(fmt.Sprint(i), func(b *testing.B) {
+			for b.Loop() {
+				_, _ = rule.Parse(text, rule.Users)
+			}
+		})
+	}
+}
+
+func BenchmarkJudge(b *testing.B) {
+	r, facts := parsed(b, `traits.plan == "pro" && traits.age > 30 && "jazz" in traits.likes`, rule.Users), factsOf(b, someone)
+	for b.Loop() {
+		r.Judge(facts)
+	}
+}
+
+func TestPathsAreThoseThatAreRead(t *testing.T) {
+	r := parsed(t, `traits.home.city == "x" && has(traits.age) && traits["odd"].name > 1 && traits.home.city != "y" && traits.pets.exists(p, p.kind == "dog")`, rule.Users)
+	if got := strings.Join(r.Paths(), " "); got != "home.city age odd.name pets" {
+		t.Error(got)
+	}
+}
+
+func TestAnExplanationNamesEveryComparison(t *testing.T) {
+	r := parsed(t, `traits.plan == "pro" && (within(traits.last_seen, "30d") || traits.agee > 3) && traits.pets.exists(p, p.kind == "dog")`, rule.Users)
+	var got []string
+	for _, c := range r.Explain(factsOf(t, someone)) {
+		flips := ""
+		if !c.FlipsAt.IsZero() {
+			flips = c.FlipsAt.Format(time.RFC3339)
+		}
+		got = append(got, fmt.Sprintf("%s=%d %s", c.Text, c.Truth, flips))
+	}
+	want := []string{
+		`traits.plan == "pro"=2 `, `within(traits.last_seen, "30d")=2 2026-03-12T08:00:00Z`, `traits.agee > 3=0 `,
+		`traits.pets.exists(p, p.kind == "dog")=2 `,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s\n\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A window flips when it is said to, and not before.
+func TestAWindowFlipsWhenItIsSaidTo(t *testing.T) {
+	for _, text := range []string{`within(traits.last_seen, "30d")`, `older(traits.last_seen, "30d")`, `within(traits.trial_ends, "3d")`, `older(traits.trial_ends, "2d")`} {
+		r, facts := parsed(t, text, rule.Users), factsOf(t, someone)
+		for range 3 {
+			before := r.Explain(facts)[0]
+			if before.FlipsAt.IsZero() {
+				break
+			}
+			facts.Now = before.FlipsAt.Add(-time.Nanosecond)
+			if got := r.Judge(facts); got != before.Truth {
+				t.Errorf("%s is %d a moment before it flips, not %d", text, got, before.Truth)
+			}
+			facts.Now = before.FlipsAt
+			if got := r.Judge(facts); got == before.Truth {
+				t.Errorf("%s has not flipped at %s", text, facts.Now)
+			}
+		}
+		if !r.Explain(facts)[0].FlipsAt.IsZero() {
+			t.Errorf("%s flips for ever", text)
+		}
+	}
+}
+
+// Every rule of the documentation is one, and its recipes name somebody.
+func TestTheDocumentedRulesAreRules(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := factsOf(t, `{"plan": "pro", "age": 33, "likes": ["jazz"], "last_seen": "2026-02-10", "trial_ends": "2026-03-03", "orders": 2,
+		"spent": 50, "email": "ann@example.com", "home": "52.52,13.41", "pets": [{"kind": "dog"}]}`)
+	blocks := strings.Split(string(page), "```cel\n")[1:]
+	for _, block := range blocks {
+		text, _, _ := strings.Cut(block, "\n```")
+		r := parsed(t, text, rule.Users)
+		named := 0
+		for i := range 100 { // of whom a bucket has some
+			facts.ID = fmt.Sprintf("usr_%d", i)
+			if r.Judge(facts) == rule.True {
+				named++
+			}
+		}
+		if named == 0 {
+			t.Errorf("%s names nobody", text)
+		}
+	}
+	if len(blocks) < 6 {
+		t.Errorf("%d rules were found", len(blocks))
+	}
+	inline := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(page), "")
+	for _, example := range regexp.MustCompile("`([^`|…\n]*(?:traits|user)[.\\[][^`|…\n]*)`").FindAllStringSubmatch(inline, -1) {
+		text := strings.TrimSuffix(example[1], " == 1")
+		if _, err := rule.Parse("dyn("+text+") == 1", rule.Users); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// Users fall into all buckets alike, and otherwise with another salt.
+func TestBucketsAreEven(t *testing.T) {
+	a, b := parsed(t, `bucket("a", 10) == 3`, rule.Users), parsed(t, `bucket("b", 10) == 3`, rule.Users)
+	const users = 20_000
+	var inA, inBoth int
+	for i := range users {
+		facts := &rule.Facts{Client: "cli_1", ID: fmt.Sprintf("usr_%d", i)}
+		if a.Judge(facts) == rule.True {
+			inA++
+			if b.Judge(facts) == rule.True {
+				inBoth++
+			}
+		}
+	}
+	if inA < users/10*9/10 || inA > users/10*11/10 || inBoth < users/100*7/10 || inBoth > users/100*13/10 {
+		t.Errorf("%d of %d, %d in both", inA, users, inBoth)
+	}
+}

@@ -1,0 +1,291 @@
+package rule
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"kindred/domain/traits"
+)
+
+// value computes a part of a rule: a bool, float64, string, time.Time, []any or
+// map[string]any; nil where it is unknown.
+type value func(j *judgement) any
+
+func constant(v any) value { return func(*judgement) any { return v } }
+
+// of makes a value of what is known of other values alone.
+func of(args []value, f func(known []any) any) value {
+	return func(j *judgement) any {
+		var few [3]any
+		known := few[:0]
+		for _, arg := range args {
+			v := arg(j)
+			if v == nil {
+				return nil
+			}
+			known = append(known, v)
+		}
+		return f(known)
+	}
+}
+
+// numbers makes a value of two numbers.
+func numbers(f func(x, y float64) float64) func([]any) any {
+	return func(known []any) any {
+		x, isX := known[0].(float64)
+		y, isY := known[1].(float64)
+		if !isX || !isY {
+			return nil
+		}
+		return f(x, y)
+	}
+}
+
+// texts makes a value of two texts.
+func texts(f func(s, t string) any) func([]any) any {
+	return func(known []any) any {
+		s, isS := known[0].(string)
+		t, isT := known[1].(string)
+		if !isS || !isT {
+			return nil
+		}
+		return f(s, t)
+	}
+}
+
+// ordered makes a value of how two values stand in order. Of two types, and of NaN,
+// nothing is known.
+func ordered(f func(order int) bool) func([]any) any {
+	return func(known []any) any {
+		order, ok := compare(known[0], known[1])
+		if !ok {
+			return nil
+		}
+		return f(order)
+	}
+}
+
+// unordered is how NaN stands to any number: every comparison is false.
+const unordered = 2
+
+func compare(x, y any) (order int, ok bool) {
+	switch x := x.(type) {
+	case float64:
+		y, ok := y.(float64)
+		if math.IsNaN(x) || math.IsNaN(y) {
+			return unordered, ok
+		}
+		return cmp.Compare(x, y), ok
+	case string:
+		y, ok := y.(string)
+		return strings.Compare(x, y), ok
+	case time.Time:
+		y, ok := y.(time.Time)
+		return x.Compare(y), ok
+	case bool:
+		y, ok := y.(bool)
+		switch {
+		case x == y:
+			return 0, ok
+		case x:
+			return 1, ok
+		default:
+			return -1, ok
+		}
+	default:
+		return 0, false
+	}
+}
+
+// equal says whether two values are the same; those of two types never are.
+func equal(x, y any) bool {
+	switch x := x.(type) {
+	case []any:
+		y, ok := y.([]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			if !equal(x[i], y[i]) {
+				return false
+			}
+		}
+		return true
+	case map[string]any:
+		y, ok := y.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for k, v := range x {
+			other, found := y[k]
+			if !found || !equal(v, other) {
+				return false
+			}
+		}
+		return true
+	case nil:
+		return y == nil
+	default:
+		order, ok := compare(x, y)
+		return ok && order == 0
+	}
+}
+
+// contains says whether a value stands in a list, or names a member of an object.
+// Nothing stands in anything else.
+func contains(known []any) any {
+	switch in := known[1].(type) {
+	case []any:
+		for _, v := range in {
+			if equal(known[0], v) {
+				return true
+			}
+		}
+		return false
+	case map[string]any:
+		name, ok := known[0].(string)
+		return ok && in[name] != nil
+	default:
+		return false
+	}
+}
+
+// member is a member of an object, or an element of a list.
+func member(known []any) any {
+	switch in := known[0].(type) {
+	case map[string]any:
+		if name, ok := known[1].(string); ok {
+			return in[name]
+		}
+	case []any:
+		if at, ok := known[1].(float64); ok && at >= 0 && at < float64(len(in)) && at == math.Trunc(at) {
+			return in[int(at)]
+		}
+	}
+	return nil
+}
+
+// size counts characters, elements or members.
+func size(known []any) any {
+	switch v := known[0].(type) {
+	case string:
+		return float64(utf8.RuneCountInString(v))
+	case []any:
+		return float64(len(v))
+	case map[string]any:
+		return float64(len(v))
+	default:
+		return nil
+	}
+}
+
+// add adds numbers, and joins texts and lists.
+func add(known []any) any {
+	switch x := known[0].(type) {
+	case float64:
+		if y, ok := known[1].(float64); ok {
+			return x + y
+		}
+	case string:
+		if y, ok := known[1].(string); ok {
+			return x + y
+		}
+	case []any:
+		if y, ok := known[1].([]any); ok {
+			return slices.Concat(x, y)
+		}
+	}
+	return nil
+}
+
+func negative(known []any) any {
+	if x, ok := known[0].(float64); ok {
+		return -x
+	}
+	return nil
+}
+
+func matching(pattern *regexp.Regexp) func([]any) any {
+	return func(known []any) any {
+		if s, ok := known[0].(string); ok {
+			return pattern.MatchString(s)
+		}
+		return nil
+	}
+}
+
+// within is true in the window that ends now, and older before it.
+func within(when value, window time.Duration) value {
+	return func(j *judgement) any {
+		at, ok := moment(when(j))
+		if !ok {
+			return nil
+		}
+		end := at.Add(window)
+		switch {
+		case j.Now.Before(at):
+			j.flips(at)
+			return false
+		case j.Now.Before(end):
+			j.flips(end)
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+func older(when value, window time.Duration) value {
+	return func(j *judgement) any {
+		at, ok := moment(when(j))
+		if !ok {
+			return nil
+		}
+		end := at.Add(window)
+		if j.Now.Before(end) {
+			j.flips(end)
+			return false
+		}
+		return true
+	}
+}
+
+// moment reads a time: RFC 3339, or a day, which begins at midnight UTC.
+func moment(v any) (time.Time, bool) {
+	switch v := v.(type) {
+	case time.Time:
+		return v, true
+	case string:
+		for _, layout := range []string{time.RFC3339, time.DateOnly} {
+			if at, err := time.Parse(layout, v); err == nil {
+				return at, true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+func distance(from traits.Point) func([]any) any {
+	return func(known []any) any {
+		if place, ok := traits.PlaceOf(known[0]); ok {
+			return place.Km(from)
+		}
+		return nil
+	}
+}
+
+// bucket divides users evenly, and by another salt in another way. It has one answer
+// for a user for ever.
+func bucket(salt string, n uint64) value {
+	return func(j *judgement) any {
+		sum := sha256.Sum256([]byte(j.Client + "\x00" + salt + "\x00" + j.ID))
+		return float64(binary.BigEndian.Uint64(sum[:8]) % n)
+	}
+}

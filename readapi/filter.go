@@ -1,0 +1,87 @@
+package readapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+const (
+	// lookFor is how long a page looks for users whom a filter names: a read gives way
+	// after 0.5 s, and the caller goes on where this one stopped.
+	// limit: requests | how long a page looks for users whom `filter` names | {lookFor} | a short page with `next_cursor`
+	lookFor = 250 * time.Millisecond
+	// lookAt is how many users are read at a time.
+	// limit: models | users that a filter looks at, at a time | {lookAt}
+	lookAt = 201
+)
+
+// filteredUsers reads on until a page is full of users whom a filter names, or until it
+// has looked for long enough.
+func (a *API) filteredUsers(ctx context.Context, name string, query projections.UserQuery, filter *rule.Rule) (
+	found []projections.User, next *httpapi.NextCursor, err error,
+) {
+	client, eventual := asked(ctx)
+	page, began, taken := query.Page, a.Now(), 0
+	goOn := func(place eventstore.Position) *httpapi.NextCursor {
+		cursor := a.Cursors.Encode(client, name, string(place))
+		return &cursor
+	}
+	for {
+		query.Page.Limit = lookAt
+		users, err := a.Users.List(ctx, client, eventual, query)
+		if err != nil {
+			return nil, nil, err
+		}
+		last := len(users) < lookAt && projections.Fitting(users, projections.UserSize) == len(users)
+		for i := range users {
+			u := &users[i]
+			named, err := judge(filter, client, u, began)
+			if err != nil {
+				return nil, nil, err
+			}
+			if named && (len(found) == page.Limit-1 || taken >= projections.MaxPage) {
+				return found, goOn(query.Page.After), nil // there is one more
+			}
+			if named {
+				found, taken = append(found, *u), taken+u.Size
+			}
+			query.Page.After = query.Place(*u)
+		}
+		if last {
+			return found, nil, nil
+		}
+		if a.Now().Sub(began) > lookFor {
+			return found, goOn(query.Page.After), nil
+		}
+	}
+}
+
+// judge says whether a filter surely names a user.
+func judge(filter *rule.Rule, client id.Client, u *projections.User, now time.Time) (bool, error) {
+	facts := rule.Facts{
+		ExternalID: u.ExternalID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Now: now,
+		Client: string(client), ID: string(u.ID),
+	}
+	if err := json.Unmarshal(u.Traits, &facts.Traits); err != nil {
+		return false, fmt.Errorf("read the traits of a user: %w", err)
+	}
+	return filter.Judge(&facts) == rule.True, nil
+}
+
+// wrongRule is how a rule is refused: with the line and the column of what is wrong.
+func wrongRule(pointer string, err error) error {
+	if wrong, ok := errors.AsType[*rule.Error](err); ok {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: wrong.Error()})
+	}
+	return err
+}
