@@ -35,9 +35,14 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	} else {
 		params.ExternalID = find
 	}
+	params.Filter = strings.TrimSpace(asked.Get("filter"))
 	found, err := p.api.Users.ListPage(p.r.Context(), params)
 	if err != nil {
-		return err
+		refused := problemOf(err)
+		if refused.Field("filter") == "" {
+			return err
+		}
+		p.refused, found = refused, &kindred.UserList{}
 	}
 	schema, err := p.api.Traits.Get(p.r.Context())
 	if err != nil && problemOf(err).Status != http.StatusServiceUnavailable { // learnt a moment later
@@ -48,7 +53,7 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 		total = &schema.Users
 	}
 	return p.show("users", "Users", "Users", map[string]any{
-		"Users": found.Data, "Find": find, "Total": total, "Columns": columns(found.Data),
+		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data),
 		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview,
 	})
 }

@@ -183,6 +183,13 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	})
 	b.wantPage(b.open("users?find=csv1"), "users", "csv1", "31")
 	b.wantPage(b.open("users?find=nobody"), "users", "Nobody has the id")
+	if named := b.wantPage(b.open("users?filter="+url.QueryEscape(`user.external_id == "csv1"`)), "users", "csv1"); strings.Contains(named.HTML, ">p7<") {
+		b.Error("the rule names one, and p7 is listed")
+	}
+	b.wantPage(b.open("users?filter=false"), "users", "The rule names nobody")
+	if wrong := b.open("users?filter=nothing"); wrong.Status != http.StatusUnprocessableEntity || !strings.Contains(wrong.HTML, "line 1, column 1") {
+		b.Errorf("a wrong rule: %d\n%s", wrong.Status, said(wrong))
+	}
 	testkit.Eventually(t, "who is alike is shown", func() bool { return strings.Contains(b.open("users/"+user).HTML, "What each trait adds") })
 	b.wantPage(b.send("users/"+user, "traits", `{"age": 32, "city": "Lisbon"}`), "users/"+user, "Saved.", "Lisbon")
 	if now := b.open("users/" + user); strings.Contains(now.HTML, ">pro<") {

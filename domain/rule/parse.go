@@ -66,6 +66,8 @@ func Parse(text string, scope Scope) (*Rule, error) {
 
 // sentence makes one of what cel-go says, without its own names for what is ours.
 func sentence(message string) string {
-	message = strings.NewReplacer("\n", " ", "(in container '')", "", "found no matching overload for", "nothing is known of").Replace(message)
-	return strings.TrimRight(strings.TrimSpace(message), ".") + "."
+	message = strings.NewReplacer("\n", " ", "(in container '')", "", "found no matching overload for", "there is no",
+		"undeclared reference to", "a rule knows nothing of the name").Replace(message)
+	message = strings.TrimRight(strings.TrimSpace(message), ".") + "."
+	return strings.ToUpper(message[:1]) + message[1:]
 }
