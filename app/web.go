@@ -198,9 +198,10 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	following.Pool = a.following
 	w.streams = streams.New(projections.PublicEvents{Reader: following}, a.logger)
 	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
+	shownDeliveries := dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}
 	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 	reads := &readapi.API{
-		Deliveries: resources.Deliveries{Log: dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
+		Deliveries: resources.Deliveries{Log: shownDeliveries, Checker: dispatcher.Checker{Log: shownDeliveries, Secrets: a.Vault, Now: time.Now}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
 		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
 		RunMaps: projections.NewRunMaps(projections.RunMaps{
 			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,

@@ -31,15 +31,20 @@ func sign(h http.Header, of id.Event, at time.Time, body []byte, secrets [][]byt
 		return
 	}
 	h.Set("X-Service-Signature", hex.EncodeToString(mac(secrets[0], body)))
-	signed := make([]byte, 0, len(of)+len(seconds)+len(body)+2)
-	signed = append(signed, of...)
-	signed = append(append(append(signed, '.'), seconds...), '.')
-	signed = append(signed, body...)
+	signed := standardMessage(string(of), seconds, body)
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac(standardKey(secret), signed))
 	}
 	h.Set("Webhook-Signature", strings.Join(signatures, " "))
+}
+
+// standardMessage is what Standard Webhooks signs.
+func standardMessage(of, seconds string, body []byte) []byte {
+	signed := make([]byte, 0, len(of)+len(seconds)+len(body)+2)
+	signed = append(signed, of...)
+	signed = append(append(append(signed, '.'), seconds...), '.')
+	return append(signed, body...)
 }
 
 // standardKey is the base64 after "whsec_" where a secret has that form, else

@@ -301,6 +301,54 @@ func (e ConsentsChangeAll) Valid() bool {
 	}
 }
 
+// Defines values for DeliveryCheckStepName.
+const (
+	DeliveryCheckStepNameBody             DeliveryCheckStepName = "body"
+	DeliveryCheckStepNameHeaders          DeliveryCheckStepName = "headers"
+	DeliveryCheckStepNameServiceSignature DeliveryCheckStepName = "service_signature"
+	DeliveryCheckStepNameTimestamp        DeliveryCheckStepName = "timestamp"
+	DeliveryCheckStepNameWebhookSignature DeliveryCheckStepName = "webhook_signature"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryCheckStepName enum.
+func (e DeliveryCheckStepName) Valid() bool {
+	switch e {
+	case DeliveryCheckStepNameBody:
+		return true
+	case DeliveryCheckStepNameHeaders:
+		return true
+	case DeliveryCheckStepNameServiceSignature:
+		return true
+	case DeliveryCheckStepNameTimestamp:
+		return true
+	case DeliveryCheckStepNameWebhookSignature:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryCheckStepStatus.
+const (
+	Failed  DeliveryCheckStepStatus = "failed"
+	Ok      DeliveryCheckStepStatus = "ok"
+	Skipped DeliveryCheckStepStatus = "skipped"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryCheckStepStatus enum.
+func (e DeliveryCheckStepStatus) Valid() bool {
+	switch e {
+	case Failed:
+		return true
+	case Ok:
+		return true
+	case Skipped:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DeliveryIsTest.
 const (
 	DeliveryIsTestTrue DeliveryIsTest = true
@@ -2315,6 +2363,38 @@ type DeliveryAttempt struct {
 	Status *int `json:"status"`
 }
 
+// DeliveryCheck What a verification has found.
+//
+// Example: {"steps":[{"detail":"It is by a secret of wh_0123456789abcdefghijklmnop over the body as it was sent, and yours is another.","name":"webhook_signature","status":"failed"}],"verified":false,"webhook_id":null}
+type DeliveryCheck struct {
+	// Steps What was looked at, in order.
+	Steps []DeliveryCheckStep `json:"steps"`
+
+	// Verified A signature fits, and no step has failed.
+	Verified bool `json:"verified"`
+
+	// WebhookID The subscription whose secret fits.
+	WebhookID *string `json:"webhook_id"`
+}
+
+// DeliveryCheckStep A step of a verification.
+type DeliveryCheckStep struct {
+	// Detail Why, in words.
+	Detail string `json:"detail"`
+
+	// Name What was looked at; later releases may add steps.
+	Name DeliveryCheckStepName `json:"name"`
+
+	// Status How it ended; what is not there is skipped.
+	Status DeliveryCheckStepStatus `json:"status"`
+}
+
+// DeliveryCheckStepName What was looked at; later releases may add steps.
+type DeliveryCheckStepName string
+
+// DeliveryCheckStepStatus How it ended; what is not there is skipped.
+type DeliveryCheckStepStatus string
+
 // DeliveryCluster A cluster that the run found.
 type DeliveryCluster struct {
 	// ID The cluster, `clu_…`.
@@ -3601,6 +3681,17 @@ type Rebuild struct {
 
 	// Total Events of yours that there are; 0 before it has begun.
 	Total int64 `json:"total"`
+}
+
+// ReceivedRequest A delivery as your receiver has it.
+//
+// Example: {"body":"{\"event_type\":\"match.computed\",\"data\":{},\"timestamp\":\"2026-01-31T12:00:00.123456Z\"}","headers":{"webhook-id":"evt_0123456789abcdefghijklmnop","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1769860800"}}
+type ReceivedRequest struct {
+	// Body The request's body, byte for byte as it came.
+	Body string `json:"body"`
+
+	// Headers The request's headers by their names, in any case; those that say nothing here are passed over.
+	Headers map[string]string `json:"headers"`
 }
 
 // Recovery What a recovery queued.
@@ -5102,6 +5193,9 @@ type RecordInteractionJSONRequestBody = NewInteraction
 // ComputeMatchesJSONRequestBody defines body for ComputeMatches for application/json ContentType.
 type ComputeMatchesJSONRequestBody = MatchRequest
 
+// CheckWebhookJSONRequestBody defines body for CheckWebhook for application/json ContentType.
+type CheckWebhookJSONRequestBody = ReceivedRequest
+
 // ExchangeAPIKeyJSONRequestBody defines body for ExchangeAPIKey for application/json ContentType.
 type ExchangeAPIKeyJSONRequestBody = ExchangeRequest
 
@@ -5574,6 +5668,9 @@ type ServerInterface interface {
 	// GetTimeline See what happened to a user
 	// (GET /api/v1/users/{user_id}/timeline)
 	GetTimeline(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetTimelineParams)
+	// CheckWebhook Find out why a delivery cannot be verified
+	// (POST /api/v1/webhooks/check)
+	CheckWebhook(w http.ResponseWriter, r *http.Request)
 	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
 	ExchangeAPIKey(w http.ResponseWriter, r *http.Request)
@@ -8808,6 +8905,20 @@ func (siw *ServerInterfaceWrapper) GetTimeline(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// CheckWebhook operation middleware
+func (siw *ServerInterfaceWrapper) CheckWebhook(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CheckWebhook(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ExchangeAPIKey operation middleware
 func (siw *ServerInterfaceWrapper) ExchangeAPIKey(w http.ResponseWriter, r *http.Request) {
 
@@ -9033,6 +9144,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ComputeMatches).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/memberships", wrapper.GetMemberships).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/memberships")
 	r.HandleFunc("/api/v1/users/{user_id}/timeline", wrapper.GetTimeline).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/timeline")
+	r.HandleFunc("/api/v1/webhooks/check", wrapper.CheckWebhook).Methods(http.MethodPost).Name("POST /api/v1/webhooks/check")
 	r.HandleFunc("/auth/exchange", wrapper.ExchangeAPIKey).Methods(http.MethodPost).Name("POST /auth/exchange")
 	r.HandleFunc("/auth/sessions", wrapper.CreateSession).Methods(http.MethodPost).Name("POST /auth/sessions")
 	r.HandleFunc("/auth/sessions/token", wrapper.GetSessionToken).Methods(http.MethodPost).Name("POST /auth/sessions/token")
@@ -11402,6 +11514,28 @@ func (response GetTimeline200JSONResponse) VisitGetTimelineResponse(w http.Respo
 	return err
 }
 
+type CheckWebhookRequestObject struct {
+	Body *CheckWebhookJSONRequestBody
+}
+
+type CheckWebhookResponseObject interface {
+	VisitCheckWebhookResponse(w http.ResponseWriter) error
+}
+
+type CheckWebhook200JSONResponse DeliveryCheck
+
+func (response CheckWebhook200JSONResponse) VisitCheckWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ExchangeAPIKeyRequestObject struct {
 	Body *ExchangeAPIKeyJSONRequestBody
 }
@@ -11780,6 +11914,9 @@ type StrictServerInterface interface {
 	// GetTimeline See what happened to a user
 	// (GET /api/v1/users/{user_id}/timeline)
 	GetTimeline(ctx context.Context, request GetTimelineRequestObject) (GetTimelineResponseObject, error)
+	// CheckWebhook Find out why a delivery cannot be verified
+	// (POST /api/v1/webhooks/check)
+	CheckWebhook(ctx context.Context, request CheckWebhookRequestObject) (CheckWebhookResponseObject, error)
 	// ExchangeAPIKey Exchange an API key for a token
 	// (POST /auth/exchange)
 	ExchangeAPIKey(ctx context.Context, request ExchangeAPIKeyRequestObject) (ExchangeAPIKeyResponseObject, error)
@@ -14164,6 +14301,37 @@ func (sh *strictHandler) GetTimeline(w http.ResponseWriter, r *http.Request, use
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetTimelineResponseObject); ok {
 		if err := validResponse.VisitGetTimelineResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CheckWebhook operation middleware
+func (sh *strictHandler) CheckWebhook(w http.ResponseWriter, r *http.Request) {
+	var request CheckWebhookRequestObject
+
+	var body CheckWebhookJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CheckWebhook(ctx, request.(CheckWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CheckWebhook")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CheckWebhookResponseObject); ok {
+		if err := validResponse.VisitCheckWebhookResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -38,6 +38,8 @@ var closedLists = map[string]string{
 	"ClusteringRun.error_code":       "domain/clustering:NotEnoughUsers commands/policies:excuse =internal",
 	"ConsentFilter":                  "",
 	"ConsentStatus":                  "",
+	"DeliveryCheckStep.name":         "dispatcher:StepHeaders",
+	"DeliveryCheckStep.status":       "dispatcher:StepOK",
 	"DeliveryStatus":                 "dispatcher:StatusPending",
 	"DriftBaseline":                  "domain/clustering:Previous",
 	"DriftCause.kind":                "domain/clustering:CauseTrait",

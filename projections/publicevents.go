@@ -174,6 +174,7 @@ const (
 	publicPage     = ` ORDER BY e.position LIMIT $%d`
 	publicNewest   = ` ORDER BY e.position DESC LIMIT $%d`
 	publicOfClient = `SELECT ` + publicColumns + ` FROM public_events e WHERE e.client = $1`
+	publicOfID     = ` AND e.event = $2`
 	publicAfter    = ` AND e.position > $%d`
 	publicBefore   = ` AND e.position < $%d`
 	publicSince    = ` AND e.position >= (SELECT s.position FROM public_events s
@@ -190,6 +191,18 @@ func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool
 	found, err := query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
 		func(p *eventstore.Position) []any { return []any{text(p)} })
 	return only(found, err, fault.NewInvalid(fault.Field{Pointer: "after", Detail: "is no event of yours that webhooks tell of"}))
+}
+
+// Get returns a public event of a client, with users named as the client does; ok is
+// false where there is none of that id.
+// Faults: building, quarantined, stale.
+func (m PublicEvents) Get(ctx context.Context, client id.Client, eventual bool, of id.Event) (e PublicEvent, ok bool, err error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, publicOfClient+publicOfID, []any{string(of)}, (*PublicEvent).columns)
+	if err != nil || len(found) == 0 {
+		return PublicEvent{}, false, err
+	}
+	err = m.NameUsers(ctx, client, eventual, found[:1])
+	return found[0], err == nil, err
 }
 
 // PublicQuery selects public events.

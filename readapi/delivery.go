@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"kindred/domain/fault"
@@ -21,6 +22,9 @@ type Deliveries interface {
 	Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error)
 	// Failing returns the active endpoints that fail, as far as is known by now.
 	Failing(ctx context.Context, client id.Client, limit int) ([]FailingEndpoint, error)
+	// Check verifies what a receiver got; sent is the body as it was sent, nil where
+	// that is not known.
+	Check(ctx context.Context, client id.Client, eventual bool, header http.Header, body, sent []byte) (httpapi.DeliveryCheck, error)
 }
 
 // FailingEndpoint is a webhook whose receiver did not accept the last attempt.
@@ -91,4 +95,25 @@ func parseWebhook(s string) (id.Webhook, error) {
 		return "", fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
 	}
 	return webhook, nil
+}
+
+// CheckWebhook says why a receiver cannot verify what it got.
+func (a *API) CheckWebhook(ctx context.Context, r httpapi.CheckWebhookRequestObject) (httpapi.CheckWebhookResponseObject, error) {
+	client, eventual := asked(ctx)
+	header := http.Header{}
+	for name, value := range r.Body.Headers {
+		header.Set(name, value)
+	}
+	var sent []byte
+	if of, err := id.Parse[id.Event](header.Get("Webhook-Id")); err == nil {
+		event, found, err := projections.PublicEvents{Reader: a.Reader}.Get(ctx, client, eventual, of)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			sent = event.Body
+		}
+	}
+	found, err := a.Deliveries.Check(ctx, client, eventual, header, []byte(r.Body.Body), sent)
+	return httpapi.CheckWebhook200JSONResponse(found), err
 }

@@ -5,6 +5,7 @@ package resources
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,10 @@ import (
 )
 
 // Deliveries puts the dispatcher's log into the words of the contract.
-type Deliveries struct{ Log dispatcher.Log }
+type Deliveries struct {
+	Log     dispatcher.Log
+	Checker dispatcher.Checker
+}
 
 // List implements [readapi.Deliveries].
 // Faults: building, quarantined, stale, webhook_unknown.
@@ -54,6 +58,22 @@ func (l Deliveries) Health(ctx context.Context, client id.Client, eventual bool,
 		Pending: h.Pending, Skipped: h.Skipped,
 		LastSuccessAt: httpapi.TimeOrNull(h.LastSuccessAt), LastFailureAt: httpapi.TimeOrNull(h.LastFailureAt), FailingSince: httpapi.TimeOrNull(h.FailingSince),
 	}, err
+}
+
+// Check implements [readapi.Deliveries].
+// Faults: building, quarantined, stale.
+func (l Deliveries) Check(ctx context.Context, client id.Client, eventual bool, header http.Header, body, sent []byte) (httpapi.DeliveryCheck, error) {
+	found, err := l.Checker.Check(ctx, client, eventual, dispatcher.Received{Header: header, Body: body, Sent: sent})
+	out := httpapi.DeliveryCheck{Verified: found.Verified, Steps: []httpapi.DeliveryCheckStep{}}
+	if found.Webhook != "" {
+		out.WebhookID = new(string(found.Webhook))
+	}
+	for _, s := range found.Steps {
+		out.Steps = append(out.Steps, httpapi.DeliveryCheckStep{
+			Name: httpapi.DeliveryCheckStepName(s.Name), Status: httpapi.DeliveryCheckStepStatus(s.Status), Detail: s.Detail,
+		})
+	}
+	return out, err
 }
 
 // Failing implements [readapi.Deliveries].

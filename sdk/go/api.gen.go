@@ -633,6 +633,17 @@ func (r *WebhooksAPI) Test(ctx context.Context, webhookID string, body WebhookTe
 	return answer[Delivery](ctx, r.c, request{operation: "testWebhook", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/webhooks/" + segment(webhookID) + "/test", body: body, takesKey: true}, opts)
 }
 
+// Check: Find out why a delivery cannot be verified.
+//
+// Verifies what your receiver got, as it should, and says of each step how it ended and why: the
+// headers, the time, both signatures by every secret that signs now, and whether the body is the
+// one that was sent. Nothing is recorded.
+//
+// POST /api/v1/webhooks/check
+func (r *WebhooksAPI) Check(ctx context.Context, body ReceivedRequest, opts ...Option) (*DeliveryCheck, error) {
+	return answer[DeliveryCheck](ctx, r.c, request{operation: "checkWebhook", method: http.MethodPost, path: "/api/v1/webhooks/check", body: body}, opts)
+}
+
 // EventsAPI: What webhooks tell of, to be pulled or followed.
 type EventsAPI struct{ c *caller }
 
@@ -2745,6 +2756,26 @@ type DeliveryAttempt struct {
 	Status *int64 `json:"status"`
 }
 
+// DeliveryCheck: What a verification has found.
+type DeliveryCheck struct {
+	// What was looked at, in order.
+	Steps []DeliveryCheckStep `json:"steps"`
+	// A signature fits, and no step has failed.
+	Verified bool `json:"verified"`
+	// The subscription whose secret fits.
+	WebhookID *string `json:"webhook_id"`
+}
+
+// DeliveryCheckStep: A step of a verification.
+type DeliveryCheckStep struct {
+	// Why, in words.
+	Detail string `json:"detail"`
+	// What was looked at; later releases may add steps.
+	Name string `json:"name"`
+	// How it ended; what is not there is skipped.
+	Status string `json:"status"`
+}
+
 // DeliveryCluster: A cluster that the run found.
 type DeliveryCluster struct {
 	// The cluster, `clu_…`.
@@ -3639,6 +3670,14 @@ type Rebuild struct {
 	RequestedBy string `json:"requested_by"`
 	// Events of yours that there are; 0 before it has begun.
 	Total int64 `json:"total"`
+}
+
+// ReceivedRequest: A delivery as your receiver has it.
+type ReceivedRequest struct {
+	// The request's body, byte for byte as it came.
+	Body string `json:"body"`
+	// The request's headers by their names, in any case; those that say nothing here are passed over.
+	Headers map[string]string `json:"headers"`
 }
 
 // Recovery: What a recovery queued.

@@ -631,6 +631,19 @@ export class WebhooksAPI {
   test(webhookId: string, body: WebhookTest, options?: CallOptions): Promise<Delivery> {
     return answer(this.#c, { operation: "testWebhook", method: "POST", path: `/api/v1/clients/${clientInPath}/webhooks/${segment(webhookId)}/test`, body, takesKey: true }, options);
   }
+
+  /**
+   * Find out why a delivery cannot be verified.
+   *
+   * Verifies what your receiver got, as it should, and says of each step how it ended and why: the
+   * headers, the time, both signatures by every secret that signs now, and whether the body is the
+   * one that was sent. Nothing is recorded.
+   *
+   * `POST /api/v1/webhooks/check`
+   */
+  check(body: ReceivedRequest, options?: CallOptions): Promise<DeliveryCheck> {
+    return answer(this.#c, { operation: "checkWebhook", method: "POST", path: `/api/v1/webhooks/check`, body }, options);
+  }
 }
 
 /** What webhooks tell of, to be pulled or followed. */
@@ -2902,6 +2915,26 @@ export interface DeliveryAttempt {
   status: number | null;
 }
 
+/** What a verification has found. */
+export interface DeliveryCheck {
+  /** What was looked at, in order. */
+  steps: Array<DeliveryCheckStep>;
+  /** A signature fits, and no step has failed. */
+  verified: boolean;
+  /** The subscription whose secret fits. */
+  webhook_id: string | null;
+}
+
+/** A step of a verification. */
+export interface DeliveryCheckStep {
+  /** Why, in words. */
+  detail: string;
+  /** What was looked at; later releases may add steps. */
+  name: "headers" | "timestamp" | "webhook_signature" | "service_signature" | "body";
+  /** How it ended; what is not there is skipped. */
+  status: "ok" | "failed" | "skipped";
+}
+
 /** A cluster that the run found. */
 export interface DeliveryCluster {
   /** The cluster, `clu_…`. */
@@ -3775,6 +3808,14 @@ export interface Rebuild {
   requested_by: string;
   /** Events of yours that there are; 0 before it has begun. */
   total: number;
+}
+
+/** A delivery as your receiver has it. */
+export interface ReceivedRequest {
+  /** The request's body, byte for byte as it came. */
+  body: string;
+  /** The request's headers by their names, in any case; those that say nothing here are passed over. */
+  headers: Record<string, string>;
 }
 
 /** What a recovery queued. */

@@ -422,6 +422,17 @@ class AsyncWebhooksAPI:
         """
         return await self._c.answer(Request("testWebhook", "POST", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}/test", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    async def check(self, body: t.ReceivedRequest, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.DeliveryCheck:
+        """Find out why a delivery cannot be verified.
+
+        Verifies what your receiver got, as it should, and says of each step how it ended and why:
+        the headers, the time, both signatures by every secret that signs now, and whether the body
+        is the one that was sent. Nothing is recorded.
+
+        ``POST /api/v1/webhooks/check``
+        """
+        return await self._c.answer(Request("checkWebhook", "POST", "/api/v1/webhooks/check", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
 
 class AsyncEventsAPI:
     """What webhooks tell of, to be pulled or followed."""

@@ -949,6 +949,26 @@ class DeliveryAttempt(TypedDict):
     status: int | None
 
 
+class DeliveryCheck(TypedDict):
+    """What a verification has found."""
+    # What was looked at, in order.
+    steps: list[DeliveryCheckStep]
+    # A signature fits, and no step has failed.
+    verified: bool
+    # The subscription whose secret fits.
+    webhook_id: str | None
+
+
+class DeliveryCheckStep(TypedDict):
+    """A step of a verification."""
+    # Why, in words.
+    detail: str
+    # What was looked at; later releases may add steps.
+    name: Literal["headers", "timestamp", "webhook_signature", "service_signature", "body"]
+    # How it ended; what is not there is skipped.
+    status: Literal["ok", "failed", "skipped"]
+
+
 class DeliveryCluster(TypedDict):
     """A cluster that the run found."""
     # The cluster, `clu_…`.
@@ -1730,6 +1750,15 @@ class Rebuild(TypedDict):
     requested_by: str
     # Events of yours that there are; 0 before it has begun.
     total: int
+
+
+class ReceivedRequest(TypedDict):
+    """A delivery as your receiver has it."""
+    # The request's body, byte for byte as it came.
+    body: str
+    # The request's headers by their names, in any case; those that say nothing here are passed
+    # over.
+    headers: dict[str, str]
 
 
 class Recovery(TypedDict):

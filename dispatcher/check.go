@@ -1,0 +1,273 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore/projector"
+	"kindred/eventstore/seal"
+)
+
+// Checker tells receivers why they cannot verify what they got.
+type Checker struct {
+	Log     Log
+	Secrets Secrets
+	Now     func() time.Time
+}
+
+// Received is a delivery as a receiver has it.
+type Received struct {
+	Header http.Header
+	Body   []byte
+	Sent   []byte // the body as it was sent; nil: not known
+}
+
+// Check is what was found.
+type Check struct {
+	Verified bool       // a signature fits, and nothing failed
+	Webhook  id.Webhook // whose secret fits; "": none does
+	Steps    []Step
+}
+
+// Step is one part of a verification.
+type Step struct {
+	Name, Status, Detail string
+}
+
+// Names of steps.
+const (
+	StepHeaders          = "headers"
+	StepTimestamp        = "timestamp"
+	StepSignature        = "webhook_signature"
+	StepServiceSignature = "service_signature"
+	StepBody             = "body"
+)
+
+// How a step ends.
+const (
+	StepOK      = "ok"
+	StepFailed  = "failed"
+	StepSkipped = "skipped" // what it looks at is not there
+)
+
+// tolerance is how far the time of a signature may be off, as Standard Webhooks says.
+// limit: webhooks | how far `webhook-timestamp` may be from now | {tolerance}, in the SDKs and `webhooks/check`
+const tolerance = 5 * time.Minute
+
+const selectSigners = `
+SELECT f.reached, f.head, f.quarantined, coalesce(e.webhook, ''), coalesce(e.secrets, '[]'::jsonb)
+FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.state <> 'removed'
+ORDER BY e.webhook`
+
+// signer is a secret of a subscription, open.
+type signer struct {
+	webhook id.Webhook
+	secret  []byte
+	former  bool // it was replaced, and signs for a day beside the new one
+}
+
+// signers opens the secrets of a client's subscriptions that sign now.
+func (c Checker) signers(ctx context.Context, client id.Client, eventual bool) (all []signer, err error) {
+	var found []job
+	reader := projector.Reader{Of: (*Dispatcher)(nil), Progress: c.Log.Progress, AtOnce: c.Log.AtOnce}
+	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
+		found = nil
+		rows, err := c.Log.Pool.Query(ctx, `WITH `+projector.Fresh(reader.Of)+selectSigners, client)
+		if err != nil {
+			return at, err
+		}
+		j := job{Client: client}
+		_, err = pgx.ForEachRow(rows, []any{&at.Reached, &at.Head, &at.Quarantined, &j.Webhook, &j.Secrets}, func() error {
+			found = append(found, j)
+			j.Secrets = nil
+			return nil
+		})
+		return at, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the secrets of webhooks: %w", err)
+	}
+	opened := newOpenedSecrets(c.Secrets)
+	for _, j := range found {
+		secrets, err := opened.signing(ctx, j, c.Now())
+		if errors.Is(err, seal.ErrErased) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i, secret := range secrets {
+			all = append(all, signer{j.Webhook, secret, i > 0})
+		}
+	}
+	return all, nil
+}
+
+// Check verifies what a receiver got as the receiver should, and says of each step how
+// it ended, and why.
+// Faults: building, quarantined, stale.
+func (c Checker) Check(ctx context.Context, client id.Client, eventual bool, r Received) (Check, error) {
+	signers, err := c.signers(ctx, client, eventual)
+	if err != nil {
+		return Check{}, err
+	}
+	var found Check
+	add := func(name, status, detail string, args ...any) {
+		found.Steps = append(found.Steps, Step{name, status, fmt.Sprintf(detail, args...)})
+	}
+	standard, service := r.Header.Get("Webhook-Signature"), r.Header.Get("X-Service-Signature")
+	r.headers(add)
+	r.timestamp(add, c.Now())
+	found.match(add, StepSignature, standard, signers, r, fitsStandard)
+	found.match(add, StepServiceSignature, service, signers, r, fitsService)
+	r.body(add)
+	found.Verified = found.Webhook != ""
+	for _, step := range found.Steps {
+		found.Verified = found.Verified && step.Status != StepFailed
+	}
+	return found, nil
+}
+
+type addStep func(name, status, detail string, args ...any)
+
+func (r Received) headers(add addStep) {
+	var missing []string
+	for _, name := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
+		if r.Header.Get(name) == "" {
+			missing = append(missing, name)
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		add(StepHeaders, StepOK, "All that Standard Webhooks needs is there.")
+	case r.Header.Get("X-Service-Signature") != "" && len(missing) == 3:
+		add(StepHeaders, StepOK, "X-Service-Signature is there, and nothing of Standard Webhooks.")
+	case r.Header.Get("X-Service-Signature") == "" && r.Header.Get("webhook-signature") == "":
+		add(StepHeaders, StepFailed, "There is no signature: neither webhook-signature nor X-Service-Signature. A subscription without a secret signs nothing, and a proxy may drop headers.")
+	default:
+		add(StepHeaders, StepFailed, "%s missing. Pass on every header as it came; their names are the same in any case.", strings.Join(missing, " and "))
+	}
+}
+
+func (r Received) timestamp(add addStep, now time.Time) {
+	text := r.Header.Get("Webhook-Timestamp")
+	if text == "" {
+		add(StepTimestamp, StepSkipped, "There is no webhook-timestamp.")
+		return
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	switch off := now.Sub(time.Unix(seconds, 0)); {
+	case err != nil:
+		add(StepTimestamp, StepFailed, "webhook-timestamp is no number of seconds since 1970.")
+	case off > tolerance:
+		add(StepTimestamp, StepFailed, "It was signed %s ago, and libraries refuse what is older than 5 minutes. A redelivery is signed anew.", off.Round(time.Second))
+	case off < -tolerance:
+		add(StepTimestamp, StepFailed, "It is signed %s in the future.", (-off).Round(time.Second))
+	default:
+		add(StepTimestamp, StepOK, "It was signed %s ago.", max(0, off).Round(time.Second))
+	}
+}
+
+// match looks for the secret that signs a body, as it came or as it was sent.
+func (found *Check) match(add addStep, name, signature string, signers []signer, r Received, fits func(signature string, secret []byte, r Received) error) {
+	if signature == "" {
+		add(name, StepSkipped, "There is none.")
+		return
+	}
+	wrong := errOtherSecret
+	for _, s := range signers {
+		err := fits(signature, s.secret, r)
+		if err == nil {
+			found.Webhook = s.webhook
+			which := "newest"
+			if s.former {
+				which = "former"
+			}
+			add(name, StepOK, "It is by the %s secret of %s.", which, s.webhook)
+			return
+		}
+		if !errors.Is(err, errOtherSecret) {
+			wrong = err
+		}
+	}
+	if len(signers) == 0 {
+		wrong = errors.New("no subscription of yours has a secret")
+	}
+	for _, s := range signers {
+		if as := r; r.Sent != nil && !bytes.Equal(r.Sent, r.Body) {
+			as.Body = r.Sent
+			if fits(signature, s.secret, as) == nil {
+				wrong = fmt.Errorf("it is by a secret of %s over the body as it was sent, and yours is another: verify the bytes as they came, before anything parses them", s.webhook)
+			}
+		}
+	}
+	add(name, StepFailed, "%s.", capital(wrong.Error()))
+}
+
+var errOtherSecret = errors.New("no secret that signs now fits: a secret was replaced over a day ago, the delivery is another client's, or the body, webhook-id or webhook-timestamp has changed on its way")
+
+// fitsStandard says whether one of the signatures of Standard Webhooks is by a secret.
+func fitsStandard(signatures string, secret []byte, r Received) error {
+	want := mac(standardKey(secret), standardMessage(r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), r.Body))
+	known := false
+	for one := range strings.FieldsSeq(signatures) {
+		text, v1 := strings.CutPrefix(one, "v1,")
+		if !v1 {
+			continue
+		}
+		known = true
+		got, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(got) != len(want) {
+			return errors.New("what follows v1, is not base64 of 32 bytes: the header was cut or changed")
+		}
+		if hmac.Equal(got, want) {
+			return nil
+		}
+	}
+	if !known {
+		return errors.New("webhook-signature holds no signature that begins with v1,")
+	}
+	return errOtherSecret
+}
+
+// fitsService says whether the contract's signature is by a secret.
+func fitsService(signature string, secret []byte, r Received) error {
+	got, err := hex.DecodeString(signature)
+	want := mac(secret, r.Body)
+	switch {
+	case err != nil || len(got) != len(want):
+		return errors.New("X-Service-Signature is not 64 hexadecimal digits: the header was cut or changed")
+	case !hmac.Equal(got, want):
+		return errOtherSecret
+	}
+	return nil
+}
+
+func (r Received) body(add addStep) {
+	switch {
+	case r.Sent == nil:
+		add(StepBody, StepSkipped, "webhook-id names no event of yours, as that of a test does: what was sent is not known.")
+	case bytes.Equal(r.Sent, r.Body):
+		add(StepBody, StepOK, "It is the body that was sent, byte for byte.")
+	default:
+		at := 0
+		for at < min(len(r.Sent), len(r.Body)) && r.Sent[at] == r.Body[at] {
+			at++
+		}
+		add(StepBody, StepFailed, "%d bytes were sent, and these are %d; they differ from byte %d on.", len(r.Sent), len(r.Body), at+1)
+	}
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
