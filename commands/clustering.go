@@ -20,6 +20,8 @@ type RequestRun struct {
 	Layer id.ConsentLayer
 	K     int    // 0: chosen by the run
 	Seed  *int64 // nil: follows from the run's id
+
+	MinSize int // of a cluster; 0: chosen by the run
 }
 
 // Run is a clustering run as it was requested.
@@ -39,7 +41,7 @@ func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Ru
 		return Run{}, err
 	}
 	run := id.Next[id.Run](c.ids(call, "clustering run"))
-	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, TraitPaths: layer.TraitPaths, K: in.K}
+	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, TraitPaths: layer.TraitPaths, K: in.K, MinSize: in.MinSize}
 	if in.Seed != nil {
 		requested.Seed = *in.Seed
 	} else if requested.Seed, err = seedOf(run); err != nil {
@@ -117,6 +119,37 @@ func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) e
 		return r.Complete(found.Clusters, found.Completed), nil
 	})
 	return err
+}
+
+// StartJudging takes it on to judge a completed run. It returns attempt 0 where
+// there is nothing to do any more.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+func (c *Commands) StartJudging(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (attempt int, err error) {
+	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.StartJudging(run), nil })
+	if err != nil || len(recorded) == 0 {
+		return 0, err
+	}
+	if judging, ok := recorded[0].Event.(event.ClusteringJudging); ok {
+		return judging.Attempt, nil
+	}
+	return 0, nil
+}
+
+// JudgeRun records the verdict on a completed run.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+func (c *Commands) JudgeRun(ctx context.Context, call Call, verdict event.ClusteringJudged) error {
+	_, err := c.decideRun(ctx, call, verdict.Layer, func(r *domain.Runs) ([]event.Event, error) { return r.Judge(verdict), nil })
+	return err
+}
+
+// CancelJudging leaves a completed run without a verdict.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, run_in_progress, stale.
+func (c *Commands) CancelJudging(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (eventstore.Position, error) {
+	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.CancelJudging(run) })
+	if err != nil || len(recorded) == 0 {
+		return eventstore.Start, err
+	}
+	return recorded[0].Position, nil
 }
 
 const (

@@ -17,6 +17,8 @@ type Runs struct {
 	Attempt  int // of the last run; 0: not started
 	Open     bool
 	Finished event.Event // what ended the last run
+	Judging  int         // attempts to judge it
+	Judged   event.Event // what it was judged to be; nil: not yet
 }
 
 // Apply folds an event.
@@ -28,6 +30,10 @@ func (r *Runs) Apply(e event.Event) {
 		r.Attempt = e.Attempt
 	case event.ClusteringCancelled, event.ClusteringCompleted, event.ClusteringFailed:
 		r.Open, r.Finished = false, e
+	case event.ClusteringJudging:
+		r.Judging = e.Attempt
+	case event.ClusteringJudged:
+		r.Judged = e
 	}
 }
 
@@ -81,6 +87,50 @@ func (r *Runs) Cancel(run id.Run) ([]event.Event, error) {
 		return nil, nil
 	}
 	return nil, fault.New(fault.Conflict, "run_ended", "The clustering run has ended already.")
+}
+
+// StartJudging takes it on to judge a run that has completed and is the last. After
+// too many attempts it is given up.
+func (r *Runs) StartJudging(run id.Run) []event.Event {
+	switch {
+	case !r.unjudged(run):
+		return nil
+	case r.Judging == maxAttempts:
+		return r.Judge(event.ClusteringJudged{Run: run, Layer: r.Last.Layer, Verdict: VerdictUnknown, Code: "internal"})
+	}
+	return []event.Event{event.ClusteringJudging{Run: run, Layer: r.Last.Layer, Attempt: r.Judging + 1}}
+}
+
+// VerdictUnknown is the verdict on a run that was not judged to the end.
+const VerdictUnknown = "unknown"
+
+// Judge records a verdict; nothing where the run has one, or is not the last.
+func (r *Runs) Judge(e event.ClusteringJudged) []event.Event {
+	if !r.unjudged(e.Run) {
+		return nil
+	}
+	return []event.Event{e}
+}
+
+// CancelJudging leaves a completed run without a verdict. Cancelling twice is no error.
+// Faults: run_ended, run_in_progress.
+func (r *Runs) CancelJudging(run id.Run) ([]event.Event, error) {
+	const cancelled = "cancelled"
+	if r.Open && r.Last.Run == run {
+		return nil, fault.New(fault.Conflict, "run_in_progress", "The clustering run is still under way. Cancel the run itself, or wait for its end.")
+	}
+	if r.unjudged(run) {
+		return []event.Event{event.ClusteringJudged{Run: run, Layer: r.Last.Layer, Verdict: VerdictUnknown, Code: cancelled}}, nil
+	}
+	if e, ok := r.Judged.(event.ClusteringJudged); ok && e.Run == run && e.Code == cancelled {
+		return nil, nil
+	}
+	return nil, fault.New(fault.Conflict, "run_ended", "The clustering run has its verdict already, or never gets one.")
+}
+
+func (r *Runs) unjudged(run id.Run) bool {
+	completed, ok := r.Finished.(event.ClusteringCompleted)
+	return ok && !r.Open && completed.Run == run && r.Judged == nil
 }
 
 func (r *Runs) counts(run id.Run, attempt int) bool {

@@ -1,6 +1,7 @@
 package domain_test
 
 import (
+	"slices"
 	"testing"
 
 	"kindred/domain"
@@ -22,6 +23,15 @@ func TestRunsOfALayer(t *testing.T) {
 	start := func(r *domain.Runs) ([]event.Event, error) { return r.Start(one), nil }
 	complete := func(r *domain.Runs) ([]event.Event, error) { return r.Complete(nil, completed), nil }
 	fail := func(r *domain.Runs) ([]event.Event, error) { return r.Fail(one, 1, "internal", "So it is."), nil }
+	judging := func(n int) event.Event { return event.ClusteringJudging{Run: one, Layer: layer, Attempt: n} }
+	judged := func(code string) event.Event { return event.ClusteringJudged{Run: one, Layer: layer, Code: code} }
+	startJudging := func(r *domain.Runs) ([]event.Event, error) { return r.StartJudging(one), nil }
+	judge := func(r *domain.Runs) ([]event.Event, error) {
+		return r.Judge(event.ClusteringJudged{Run: one, Layer: layer, Verdict: "groups"}), nil
+	}
+	cancelJudging := func(r *domain.Runs) ([]event.Event, error) { return r.CancelJudging(one) }
+	done := []event.Event{requested(one), started(one, 1), completed}
+	and := func(more ...event.Event) []event.Event { return append(slices.Clone(done), more...) }
 	for _, tt := range []struct {
 		name    string
 		given   []event.Event
@@ -43,6 +53,21 @@ func TestRunsOfALayer(t *testing.T) {
 		{"completing", []event.Event{requested(one), started(one, 1)}, complete, 1, ""},
 		{"completing an attempt that another has followed", []event.Event{requested(one), started(one, 1), started(one, 2)}, complete, 0, ""},
 		{"completing what was cancelled", []event.Event{requested(one), started(one, 1), cancelled}, complete, 0, ""},
+		{"judging what has completed", done, startJudging, 1, ""},
+		{"judging it again after a crash", and(judging(1)), startJudging, 1, ""},
+		{"judging what is under way", []event.Event{requested(one), started(one, 1)}, startJudging, 0, ""},
+		{"judging what has failed", []event.Event{requested(one), event.ClusteringFailed{Run: one}}, startJudging, 0, ""},
+		{"judging what is judged", and(judging(1), judged("")), startJudging, 0, ""},
+		{"judging what another run follows", and(requested(two)), startJudging, 0, ""},
+		{"a verdict", and(judging(1)), judge, 1, ""},
+		{"a second verdict", and(judging(1), judged("")), judge, 0, ""},
+		{"a verdict on what another run follows", and(judging(1), requested(two)), judge, 0, ""},
+		{"cancelling the verdict", and(judging(1)), cancelJudging, 1, ""},
+		{"cancelling the verdict before anybody judges", done, cancelJudging, 1, ""},
+		{"cancelling the verdict twice", and(judged("cancelled")), cancelJudging, 0, ""},
+		{"cancelling a verdict that is given", and(judged("")), cancelJudging, 0, "run_ended"},
+		{"cancelling the verdict on what is under way", []event.Event{requested(one)}, cancelJudging, 0, "run_in_progress"},
+		{"cancelling the verdict on an older run", and(requested(two)), cancelJudging, 0, "run_ended"},
 		{"failing", []event.Event{requested(one), started(one, 1)}, fail, 1, ""},
 		{"failing an attempt that another has followed", []event.Event{requested(one), started(one, 1), started(one, 2)}, fail, 0, ""},
 	} {
@@ -65,6 +90,20 @@ func TestRunsOfALayer(t *testing.T) {
 		}
 	}
 	if _, failed := runs.Finished.(event.ClusteringFailed); runs.Open || !failed {
+		t.Errorf("it is still %+v", runs)
+	}
+
+	// Nor is one judged for ever.
+	runs = domain.Runs{}
+	for _, e := range done {
+		runs.Apply(e)
+	}
+	for range 20 {
+		for _, e := range runs.StartJudging(one) {
+			runs.Apply(e)
+		}
+	}
+	if e, given := runs.Judged.(event.ClusteringJudged); !given || e.Verdict != domain.VerdictUnknown || e.Code != "internal" {
 		t.Errorf("it is still %+v", runs)
 	}
 }

@@ -919,6 +919,30 @@ func (e TraitType) Valid() bool {
 	}
 }
 
+// Defines values for VerdictKind.
+const (
+	VerdictContinuum VerdictKind = "continuum"
+	VerdictGroups    VerdictKind = "groups"
+	VerdictNone      VerdictKind = "none"
+	VerdictUnknown   VerdictKind = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the VerdictKind enum.
+func (e VerdictKind) Valid() bool {
+	switch e {
+	case VerdictContinuum:
+		return true
+	case VerdictGroups:
+		return true
+	case VerdictNone:
+		return true
+	case VerdictUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WebhookStatus.
 const (
 	WebhookActive WebhookStatus = "active"
@@ -1824,6 +1848,9 @@ type ClusterQuality struct {
 
 	// Spread How far its members are from their mean.
 	Spread float64 `json:"spread"`
+
+	// Stability How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index of 50 draws): stable from 0.75. Absent until the run has its verdict.
+	Stability *float64 `json:"stability,omitempty"`
 }
 
 // ClusterStatus `retired` once a run has not found it again.
@@ -2070,6 +2097,9 @@ type ClusteringRun struct {
 	// K As it was asked for; absent where the run chooses.
 	K *int `json:"k,omitempty"`
 
+	// MinSize As it was asked for; absent where the run chooses.
+	MinSize *int `json:"min_size,omitempty"`
+
 	// Progress How far the run has come; of a pending, running or completed one.
 	Progress *RunProgress `json:"progress,omitempty"`
 
@@ -2095,6 +2125,9 @@ type ClusteringRun struct {
 
 	// Users Users in the clusters of a completed run.
 	Users *int `json:"users,omitempty"`
+
+	// Verdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute after the run; absent until then.
+	Verdict *RunVerdict `json:"verdict,omitempty"`
 }
 
 // ClusteringRunList defines model for ClusteringRunList.
@@ -3336,8 +3369,11 @@ type NewClusteringRun struct {
 	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID string `json:"consent_layer_id"`
 
-	// K How many clusters; chosen by the run where it is left out. Clusters that are too small are merged into others.
+	// K How many clusters. Where it is left out, the run keeps as many as the one before, unless another number is clearly better. Clusters that are too small are merged into others.
 	K *int `json:"k,omitempty"`
+
+	// MinSize The fewest users of a cluster; 1 % of the users where it is left out, and at least 20.
+	MinSize *int `json:"min_size,omitempty"`
 
 	// Seed The same users, traits and seed give the same clusters; made up where it is left out.
 	Seed *int64 `json:"seed,omitempty"`
@@ -3746,6 +3782,31 @@ type RunQuality struct {
 
 // RunStatus `failed` left no clusters: `error_code` says why.
 type RunStatus string
+
+// RunVerdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute after the run; absent until then.
+type RunVerdict struct {
+	// Cloud The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
+	Cloud *VerdictComparison `json:"cloud,omitempty"`
+
+	// Explanation The verdict in words.
+	//
+	// Example: The users stand in groups.
+	Explanation string `json:"explanation"`
+
+	// Kind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
+	Kind VerdictKind `json:"kind"`
+
+	// Reason Of `unknown`, why; `superseded` where another run was requested meanwhile.
+	//
+	// Example: cancelled
+	Reason *string `json:"reason,omitempty"`
+
+	// Shuffled The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
+	Shuffled *VerdictComparison `json:"shuffled,omitempty"`
+
+	// Users How many users were looked at.
+	Users *int `json:"users,omitempty"`
+}
 
 // Scopes What the token or the key may do.
 //
@@ -4490,6 +4551,32 @@ type UserList struct {
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
+
+// VerdictComparison The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
+type VerdictComparison struct {
+	// Expected The mean of the made-up crowds.
+	//
+	// Example: 0.19
+	Expected float64 `json:"expected"`
+
+	// K The number of clusters.
+	//
+	// Example: 4
+	K int `json:"k"`
+
+	// P How often chance alone stands out as much, 0.025 to 1.
+	//
+	// Example: 0.025
+	P float64 `json:"p"`
+
+	// Silhouette That of the users.
+	//
+	// Example: 0.41
+	Silhouette float64 `json:"silhouette"`
+}
+
+// VerdictKind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
+type VerdictKind string
 
 // Webhook A subscription to events.
 type Webhook struct {
@@ -5545,6 +5632,9 @@ type ServerInterface interface {
 	// GetClusteringMap See the clusters of a run in two dimensions
 	// (GET /api/v1/clustering_runs/{clustering_run_id}/map)
 	GetClusteringMap(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
+	// CancelClusteringVerdict Cancel the verdict on a clustering run
+	// (DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict)
+	CancelClusteringVerdict(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath)
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(w http.ResponseWriter, r *http.Request, params ListClustersParams)
@@ -7341,6 +7431,32 @@ func (siw *ServerInterfaceWrapper) GetClusteringMap(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// CancelClusteringVerdict operation middleware
+func (siw *ServerInterfaceWrapper) CancelClusteringVerdict(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clustering_run_id" -------------
+	var clusteringRunID RunInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clustering_run_id", mux.Vars(r)["clustering_run_id"], &clusteringRunID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clustering_run_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelClusteringVerdict(w, r, clusteringRunID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListClusters operation middleware
 func (siw *ServerInterfaceWrapper) ListClusters(w http.ResponseWriter, r *http.Request) {
 
@@ -9103,6 +9219,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}", wrapper.GetClusteringRun).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}")
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/flow", wrapper.GetClusteringFlow).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}/flow")
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/map", wrapper.GetClusteringMap).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}/map")
+	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/verdict", wrapper.CancelClusteringVerdict).Methods(http.MethodDelete).Name("DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict")
 	r.HandleFunc("/api/v1/clusters", wrapper.ListClusters).Methods(http.MethodGet).Name("GET /api/v1/clusters")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}", wrapper.GetCluster).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}/drift", wrapper.ListClusterDrift).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/drift")
@@ -10357,6 +10474,30 @@ func (response GetClusteringMap200JSONResponse) VisitGetClusteringMapResponse(w 
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
+}
+
+type CancelClusteringVerdictRequestObject struct {
+	ClusteringRunID RunInPath `json:"clustering_run_id"`
+}
+
+type CancelClusteringVerdictResponseObject interface {
+	VisitCancelClusteringVerdictResponse(w http.ResponseWriter) error
+}
+
+type CancelClusteringVerdict204ResponseHeaders struct {
+	XKindredPosition *string
+}
+
+type CancelClusteringVerdict204Response struct {
+	Headers CancelClusteringVerdict204ResponseHeaders
+}
+
+func (response CancelClusteringVerdict204Response) VisitCancelClusteringVerdictResponse(w http.ResponseWriter) error {
+	if response.Headers.XKindredPosition != nil {
+		w.Header().Set("X-Kindred-Position", fmt.Sprint(*response.Headers.XKindredPosition))
+	}
+	w.WriteHeader(204)
+	return nil
 }
 
 type ListClustersRequestObject struct {
@@ -11791,6 +11932,9 @@ type StrictServerInterface interface {
 	// GetClusteringMap See the clusters of a run in two dimensions
 	// (GET /api/v1/clustering_runs/{clustering_run_id}/map)
 	GetClusteringMap(ctx context.Context, request GetClusteringMapRequestObject) (GetClusteringMapResponseObject, error)
+	// CancelClusteringVerdict Cancel the verdict on a clustering run
+	// (DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict)
+	CancelClusteringVerdict(ctx context.Context, request CancelClusteringVerdictRequestObject) (CancelClusteringVerdictResponseObject, error)
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(ctx context.Context, request ListClustersRequestObject) (ListClustersResponseObject, error)
@@ -13147,6 +13291,32 @@ func (sh *strictHandler) GetClusteringMap(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetClusteringMapResponseObject); ok {
 		if err := validResponse.VisitGetClusteringMapResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CancelClusteringVerdict operation middleware
+func (sh *strictHandler) CancelClusteringVerdict(w http.ResponseWriter, r *http.Request, clusteringRunID RunInPath) {
+	var request CancelClusteringVerdictRequestObject
+
+	request.ClusteringRunID = clusteringRunID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelClusteringVerdict(ctx, request.(CancelClusteringVerdictRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelClusteringVerdict")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CancelClusteringVerdictResponseObject); ok {
+		if err := validResponse.VisitCancelClusteringVerdictResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -30,7 +30,7 @@ func (Clusters) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Clusters) Version() int { return 2 }
+func (Clusters) Version() int { return 3 }
 
 // Schema of the read model. Members of a run that has not completed are there,
 // but no cluster shows them. Who withdrew or was erased, and which layers were
@@ -44,6 +44,7 @@ CREATE TABLE runs (
 	created_position           log_position NOT NULL, -- position of the request
 	trait_paths    text[] NOT NULL,
 	k              integer NOT NULL,
+	min_size       integer NOT NULL DEFAULT 0,
 	seed           bigint NOT NULL,
 	status         text NOT NULL DEFAULT 'pending',
 	attempt        integer NOT NULL DEFAULT 0,
@@ -56,10 +57,12 @@ CREATE TABLE runs (
 	found          text, -- JSON of event.ClusterSummary
 	error_code     text,
 	error_details  text,
+	judged         text, -- JSON of event.ClusteringJudged
 	PRIMARY KEY (client, id)
 );
 CREATE INDEX runs_listed ON runs (client, created_position);
 CREATE INDEX runs_open ON runs (client, created_position) WHERE status IN ('pending', 'running');
+CREATE INDEX runs_unjudged ON runs (client, created_position) WHERE status = 'completed' AND judged IS NULL;
 CREATE TABLE clusters (
 	client       text COLLATE "C" NOT NULL,
 	id           text COLLATE "C" NOT NULL,
@@ -70,6 +73,7 @@ CREATE TABLE clusters (
 	size         bigint NOT NULL,
 	label        text NOT NULL,
 	spread       double precision NOT NULL,
+	stability    double precision, -- NULL: the run is not judged
 	distinctions text NOT NULL, -- JSON of event.Distinction
 	ancestors    text[] NOT NULL,
 	descendants  text[] NOT NULL DEFAULT '{}',
@@ -141,8 +145,16 @@ func (Clusters) Indexes() []string {
 
 const (
 	insertRun = `
-INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, created_at, min_size) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT DO NOTHING -- it stands in the log twice`
+	// supersedeRuns gives up judging the runs before one.
+	supersedeRuns = `
+UPDATE runs SET judged = '{"verdict":"unknown","code":"superseded"}'
+WHERE client = $1 AND layer = $2 AND id <> $3 AND status = 'completed' AND judged IS NULL`
+	judgeRun     = `UPDATE runs SET judged = $3 WHERE client = $1 AND id = $2`
+	setStability = `
+UPDATE clusters c SET stability = n.stability FROM unnest($3::text[], $4::float8[]) AS n (id, stability)
+WHERE c.client = $1 AND c.run = $2 AND c.id = n.id`
 	startRun = `
 UPDATE runs SET status = 'running', attempt = $3, started_at = $4 WHERE client = $1 AND id = $2`
 	cancelRun   = `UPDATE runs SET status = 'cancelled', ended_at = $3 WHERE client = $1 AND id = $2`
@@ -182,7 +194,7 @@ SELECT $1, $2, $3, $4, $5, $6, (SELECT count(*) FROM cluster_members WHERE clien
 	$7, $8, $9, $10, $11, $12, $12
 WHERE NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = $3)
 ON CONFLICT (client, id) DO UPDATE SET run = excluded.run, size = excluded.size, label = excluded.label,
-	spread = excluded.spread, distinctions = excluded.distinctions, ancestors = excluded.ancestors,
+	spread = excluded.spread, stability = NULL, distinctions = excluded.distinctions, ancestors = excluded.ancestors,
 	revision = excluded.revision, updated_at = excluded.updated_at`
 	retireCluster = `
 UPDATE clusters SET retired = true, descendants = $3, revision = $4, updated_at = $5 WHERE client = $1 AND id = $2`
@@ -325,7 +337,8 @@ func applyRun(b *pgx.Batch, r eventstore.Recorded) error {
 	client := string(r.Client)
 	switch e := r.Event.(type) {
 	case event.ClusteringRequested:
-		b.Queue(insertRun, client, string(e.Run), string(e.Layer), string(r.Position), e.TraitPaths, e.K, e.Seed, r.RecordedAt)
+		b.Queue(insertRun, client, string(e.Run), string(e.Layer), string(r.Position), e.TraitPaths, e.K, e.Seed, r.RecordedAt, e.MinSize)
+		b.Queue(supersedeRuns, client, string(e.Layer), string(e.Run))
 	case event.ClusteringStarted:
 		b.Queue(startRun, client, string(e.Run), e.Attempt, r.RecordedAt)
 		b.Queue(dropMembers, client, string(e.Run), string(e.Layer))
@@ -343,6 +356,14 @@ func applyRun(b *pgx.Batch, r eventstore.Recorded) error {
 		b.Queue(completeRun, client, string(e.Run), r.RecordedAt, e.Users, e.SchemaVersion, e.Silhouette, string(found))
 		b.Queue(countFlow, client, string(e.Layer), string(e.Run))
 		b.Queue(dropOlder, client, string(e.Layer), string(e.Run))
+	case event.ClusteringJudged:
+		judged, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("encode the verdict on %s: %w", e.Run, err)
+		}
+		b.Queue(judgeRun, client, string(e.Run), string(judged))
+		b.Queue(setStability, client, string(e.Run), column(e.Stability, func(s event.ClusterStability) string { return string(s.Cluster) }),
+			column(e.Stability, func(s event.ClusterStability) float64 { return s.Jaccard }))
 	}
 	return nil
 }

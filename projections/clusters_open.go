@@ -22,13 +22,27 @@ type OpenRun struct {
 const maxOpenRuns = 1_000
 
 const openRuns = `
-SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position
+SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt
 FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
+
+const unjudgedRuns = `
+SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt
+FROM runs WHERE status = 'completed' AND judged IS NULL AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
 
 // OpenRuns returns, of each client, the oldest run that has not ended and is
 // not among those given; none while the read model is yet to be made.
 func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	rows, err := m.Pool.Query(ctx, openRuns, texts(except), maxOpenRuns)
+	return m.openRuns(ctx, openRuns, except)
+}
+
+// UnjudgedRuns returns, of each client, the oldest completed run that is to be judged and
+// is not among those given; none while the read model is yet to be made.
+func (m Clusters) UnjudgedRuns(ctx context.Context, except []id.Run) ([]OpenRun, error) {
+	return m.openRuns(ctx, unjudgedRuns, except)
+}
+
+func (m Clusters) openRuns(ctx context.Context, sql string, except []id.Run) ([]OpenRun, error) {
+	rows, err := m.Pool.Query(ctx, sql, texts(except), maxOpenRuns)
 	if projector.TablesMissing(err) {
 		return nil, nil
 	}
@@ -36,7 +50,7 @@ func (m Clusters) OpenRuns(ctx context.Context, except []id.Run) ([]OpenRun, err
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r OpenRun, err error) {
-		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.CreatedPosition))
+		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.CreatedPosition), &r.MinSize, &r.Attempt)
 		return r, err
 	})
 }
@@ -45,13 +59,26 @@ const endedRuns = `
 SELECT r.id FROM unnest($1::text[], $2::text[]) AS w (client, run), LATERAL (
 	SELECT id FROM runs WHERE client = w.client AND id = w.run AND status NOT IN ('pending', 'running') LIMIT 1) r`
 
+const judgedRuns = `
+SELECT r.id FROM unnest($1::text[], $2::text[]) AS w (client, run), LATERAL (
+	SELECT id FROM runs WHERE client = w.client AND id = w.run AND judged IS NOT NULL LIMIT 1) r`
+
 // EndedRuns returns those of the runs that have ended.
 func (m Clusters) EndedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+	return m.runsOf(ctx, endedRuns, runs)
+}
+
+// JudgedRuns returns those of the runs that have a verdict.
+func (m Clusters) JudgedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+	return m.runsOf(ctx, judgedRuns, runs)
+}
+
+func (m Clusters) runsOf(ctx context.Context, sql string, runs map[id.Run]id.Client) ([]id.Run, error) {
 	var clients, names []string
 	for run, client := range runs {
 		clients, names = append(clients, string(client)), append(names, string(run))
 	}
-	rows, err := m.Pool.Query(ctx, endedRuns, clients, names)
+	rows, err := m.Pool.Query(ctx, sql, clients, names)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ type Run struct {
 	Layer           id.ConsentLayer
 	TraitPaths      []string
 	K               int // 0: chosen by the run
+	MinSize         int // of a cluster; 0: chosen by the run
 	Seed            int64
 	Status          string // pending, running, completed, failed or cancelled
 	Attempt         int
@@ -28,7 +29,8 @@ type Run struct {
 	Found           []event.ClusterSummary // of a completed run
 	ErrorCode       string
 	ErrorDetails    string
-	Phase           string // of a running one
+	Judged          *event.ClusteringJudged // nil: not yet, or not completed
+	Phase           string                  // of a running one
 	Share           float64
 	ETASeconds      *int
 	CreatedPosition eventstore.Position // of the request: its input is what stands before
@@ -36,7 +38,8 @@ type Run struct {
 
 const runColumns = `
 SELECT r.id, r.layer, r.trait_paths, r.k, r.seed, r.status, r.attempt, r.created_at, r.started_at, r.ended_at, r.users,
-	r.schema_version, r.silhouette, r.found, r.error_code, r.error_details, p.phase, coalesce(p.share, 0) AS share, p.eta_seconds, r.created_position
+	r.schema_version, r.silhouette, r.found, r.error_code, r.error_details, p.phase, coalesce(p.share, 0) AS share, p.eta_seconds, r.created_position,
+	r.min_size, r.judged
 FROM runs r LEFT JOIN clustering_progress p ON p.client = r.client AND p.run = r.id AND r.status = 'running'
 WHERE r.client = $1`
 
@@ -53,6 +56,7 @@ func scanRun(r *Run) []any {
 		text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
 		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, document(&r.Found), text(&r.ErrorCode), text(&r.ErrorDetails),
 		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.CreatedPosition),
+		&r.MinSize, document(&r.Judged),
 	}
 }
 
@@ -93,7 +97,8 @@ type Cluster struct {
 	Size            int64 // members now
 	Label           string
 	Spread          float64
-	Silhouette      float64 // of the last run that found it
+	Stability       *float64 // nil: its run is not judged
+	Silhouette      float64  // of the last run that found it
 	Distinctions    []event.Distinction
 	Ancestors       []id.Cluster
 	Descendants     []id.Cluster
@@ -106,7 +111,7 @@ type Cluster struct {
 
 const clusterColumns = `
 SELECT c.id, c.layer, c.run, c.first_run, c.size, c.label, c.spread, coalesce(r.silhouette, 0) AS silhouette, c.distinctions,
-	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.created_position
+	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.created_position, c.stability
 FROM clusters c LEFT JOIN runs r ON r.client = c.client AND r.id = c.run
 WHERE c.client = $1`
 
@@ -124,6 +129,7 @@ func scanCluster(c *Cluster) []any {
 	return []any{
 		text(&c.ID), text(&c.Layer), text(&c.Run), text(&c.FirstRun), &c.Size, text(&c.Label), &c.Spread, &c.Silhouette,
 		document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.CreatedPosition),
+		&c.Stability,
 	}
 }
 

@@ -141,7 +141,7 @@ func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, err
 
 func runBody(r projections.Run) httpapi.ClusteringRun {
 	body := httpapi.ClusteringRun{
-		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: httpapi.OrNull(r.K), Seed: r.Seed, TraitPaths: r.TraitPaths,
+		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: httpapi.OrNull(r.K), MinSize: httpapi.OrNull(r.MinSize), Seed: r.Seed, TraitPaths: r.TraitPaths,
 		InputPosition: string(r.CreatedPosition), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: httpapi.OrNull(r.ErrorCode),
 		ErrorDetails: httpapi.OrNull(r.ErrorDetails), CreatedAt: httpapi.Time{Time: r.CreatedAt}, StartedAt: httpapi.TimeOrNull(r.StartedAt), EndedAt: httpapi.TimeOrNull(r.EndedAt),
 		Clusters: each(r.Found, func(c event.ClusterSummary) httpapi.ClusterSummary {
@@ -160,7 +160,35 @@ func runBody(r projections.Run) httpapi.ClusteringRun {
 	if r.Silhouette != nil {
 		body.Quality = &httpapi.RunQuality{Silhouette: *r.Silhouette}
 	}
+	if r.Judged != nil {
+		body.Verdict = verdictBody(r.Judged)
+	}
 	return body
+}
+
+// verdicts in words, for somebody who knows no statistics.
+var verdicts = map[string]string{
+	"groups": "The users stand in groups: they are closer together, and the groups farther apart, than in any crowd without " +
+		"groups that was made up from the same traits.",
+	"continuum": "Traits go together among the users, but gradually: a made-up crowd without groups, in which the same numbers go " +
+		"together, divides as well. The clusters are parts of one range; their borders could be elsewhere.",
+	"none": "Nothing speaks for groups: users whose traits were dealt out at random divide as well. The clusters cut through one " +
+		"crowd, and another run may cut otherwise.",
+	"unknown": "Whether there are groups was not found out.",
+}
+
+func verdictBody(j *event.ClusteringJudged) *httpapi.RunVerdict {
+	return &httpapi.RunVerdict{
+		Kind: httpapi.VerdictKind(j.Verdict), Explanation: verdicts[j.Verdict], Reason: httpapi.OrNull(j.Code), Users: httpapi.OrNull(j.Users),
+		Shuffled: comparisonBody(j.Shuffled), Cloud: comparisonBody(j.Cloud),
+	}
+}
+
+func comparisonBody(c *event.NullComparison) *httpapi.VerdictComparison {
+	if c == nil {
+		return nil
+	}
+	return &httpapi.VerdictComparison{P: c.P, K: c.K, Silhouette: c.Silhouette, Expected: c.Expected}
 }
 
 func clusterBody(c projections.Cluster) httpapi.Cluster {
@@ -170,7 +198,7 @@ func clusterBody(c projections.Cluster) httpapi.Cluster {
 	}
 	return httpapi.Cluster{
 		ID: c.ID, ConsentLayerID: c.Layer, Label: c.Label, ClusterSize: c.Size, Status: status,
-		Quality: httpapi.ClusterQuality{Silhouette: c.Silhouette, Spread: c.Spread},
+		Quality: httpapi.ClusterQuality{Silhouette: c.Silhouette, Spread: c.Spread, Stability: c.Stability},
 		Traits: each(c.Distinctions, func(d event.Distinction) httpapi.ClusterTrait {
 			return httpapi.ClusterTrait{
 				Path: d.Path, Type: d.Type, Level: httpapi.OrNull(d.Level), Effect: d.Effect, ClusterValue: d.Here, OverallValue: d.All,

@@ -27,6 +27,8 @@ type OpenRun struct {
 	TraitPaths []string
 	K          int
 	Seed       int64
+	MinSize    int // of a cluster; 0: chosen by the run
+	Attempt    int // that completed it, where it is to be judged
 	CreatedAt  time.Time
 	Position   eventstore.Position // of the request, and of the end of the input
 }
@@ -38,6 +40,11 @@ type Runs interface {
 	Next(ctx context.Context, except []id.Run) ([]OpenRun, error)
 	// Ended returns those of the runs given that are not open any more.
 	Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
+	// Unjudged returns, of each client, the oldest completed run that is to be
+	// judged and is not among those given.
+	Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error)
+	// Judged returns those of the runs given that have a verdict.
+	Judged(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
 	// Show notes how far a run has come; Hide forgets it.
 	Show(ctx context.Context, client id.Client, run id.Run, p RunProgress) error
 	Hide(ctx context.Context, client id.Client, run id.Run) error
@@ -99,14 +106,23 @@ func (c *Clustering) Run(ctx context.Context) error {
 	return c.Lead(ctx, "policy_clustering", c.Drive)
 }
 
-// turns is what a leader knows of its runs.
+// stage is what is done about runs: they are carried out, or judged.
+type stage struct {
+	slots    int // runs at once, half of them for one client
+	next     func(ctx context.Context, except []id.Run) ([]OpenRun, error)
+	ended    func(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
+	carryOut func(ctx context.Context, run OpenRun, memory *memory)
+}
+
+// turns is what a leader knows of the runs of a stage.
 type turns struct {
+	stage
 	active map[id.Run]turn
 	over   map[id.Run]id.Client // runs whose turn is over, until everybody can see that they have ended
 	rest   map[id.Run]rest
 	served map[id.Client]int // when a client last had its turn
 	count  int
-	ended  chan OpenRun
+	done   chan OpenRun
 	memory *memory
 }
 
@@ -120,19 +136,29 @@ type rest struct {
 	times int
 }
 
-// Drive carries out runs until ctx ends: at most Slots at once and half of them
-// for one client, the clients in turn.
+// Drive carries out runs and judges them until ctx ends, the clients in turn: it
+// carries out at most Slots at once, half of them for one client, and judges one at a
+// time on half of the processors, so that a run never waits for a verdict.
 func (c *Clustering) Drive(ctx context.Context) error {
+	var stages sync.WaitGroup
+	stages.Go(func() { c.drive(ctx, stage{1, c.Runs.Unjudged, c.Runs.Judged, c.judge}) })
+	c.drive(ctx, stage{c.Slots, c.Runs.Next, c.Runs.Ended, c.carryOut})
+	stages.Wait()
+	return nil
+}
+
+func (c *Clustering) drive(ctx context.Context, s stage) {
 	t := &turns{
+		stage:  s,
 		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
-		ended: make(chan OpenRun), memory: c.newMemory(),
+		done: make(chan OpenRun), memory: c.newMemory(),
 	}
 	var working sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
-		go func() { working.Wait(); close(t.ended) }()
-		for range t.ended { // nobody waits to tell
+		go func() { working.Wait(); close(t.done) }()
+		for range t.done { // nobody waits to tell
 		}
 	}()
 	tick := time.NewTicker(runPause)
@@ -143,8 +169,8 @@ func (c *Clustering) Drive(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case run := <-t.ended:
+			return
+		case run := <-t.done:
 			t.end(run, c.Now())
 		case <-tick.C:
 		}
@@ -168,12 +194,12 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 	if err := c.leave(ctx, t); err != nil {
 		return err
 	}
-	for len(t.active) < c.Slots {
-		waiting, err := c.Runs.Next(ctx, t.busy(c.Now()))
+	for len(t.active) < t.slots {
+		waiting, err := t.next(ctx, t.busy(c.Now()))
 		if err != nil {
 			return err
 		}
-		next, ok := t.choose(waiting, max(1, c.Slots/2))
+		next, ok := t.choose(waiting, max(1, t.slots/2))
 		if !ok {
 			return nil
 		}
@@ -183,8 +209,8 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 		t.active[next.Run] = turn{next.Client, cancel}
 		delete(t.over, next.Run)
 		working.Go(func() {
-			c.carryOut(running, next, t.memory)
-			t.ended <- next
+			t.carryOut(running, next, t.memory)
+			t.done <- next
 		})
 	}
 	return nil
@@ -200,7 +226,7 @@ func (c *Clustering) leave(ctx context.Context, t *turns) error {
 	if len(known) == 0 {
 		return nil
 	}
-	ended, err := c.Runs.Ended(ctx, known)
+	ended, err := t.ended(ctx, known)
 	if err != nil {
 		return err
 	}
@@ -272,7 +298,7 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 	if err == nil {
 		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
 		if err = errNoTurn; !tooLong {
-			err = a.make(ctx)
+			err = guarded(func() error { return a.make(ctx) })
 		}
 		if errors.Is(err, errNoRoom) {
 			status = runWaiting

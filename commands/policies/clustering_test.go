@@ -199,6 +199,43 @@ func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []Ope
 	return open, nil
 }
 
+// Unjudged implements [Runs] by reading the log.
+func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open []OpenRun, err error) {
+	last, attempts := map[id.ConsentLayer]OpenRun{}, map[id.Run]int{}
+	for _, r := range o.records() {
+		switch e := r.Event.(type) {
+		case event.ClusteringRequested:
+			last[e.Layer] = OpenRun{
+				Client: r.Client, Run: e.Run, Layer: e.Layer, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
+				CreatedAt: r.RecordedAt, Position: r.Position,
+			}
+		case event.ClusteringCompleted:
+			attempts[e.Run] = e.Attempt
+		case event.ClusteringJudged:
+			delete(attempts, e.Run)
+		}
+	}
+	for _, run := range last {
+		if run.Attempt = attempts[run.Run]; run.Attempt > 0 && !slices.Contains(except, run.Run) {
+			open = append(open, run)
+		}
+	}
+	slices.SortFunc(open, func(a, b OpenRun) int {
+		return strings.Compare(string(a.Client)+string(a.Position), string(b.Client)+string(b.Position))
+	})
+	return slices.CompactFunc(open, func(a, b OpenRun) bool { return a.Client == b.Client }), nil
+}
+
+// Judged implements [Runs].
+func (o *clusteringFixture) Judged(_ context.Context, runs map[id.Run]id.Client) (judged []id.Run, err error) {
+	for _, e := range facts[event.ClusteringJudged](o) {
+		if _, asked := runs[e.Run]; asked {
+			judged = append(judged, e.Run)
+		}
+	}
+	return judged, nil
+}
+
 func (o *clusteringFixture) endedRuns() (ended []id.Run) {
 	for _, e := range facts[event.ClusteringCompleted](o) {
 		ended = append(ended, e.Run)

@@ -68,13 +68,19 @@ func (a *attempt) itself() event.RunAttempt {
 	return event.RunAttempt{Run: a.run.Run, Attempt: a.number}
 }
 
-func (a *attempt) make(ctx context.Context) (err error) {
+// guarded turns a panic into an error.
+func guarded(part func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the attempt panicked: %v", r)
 		}
 	}()
+	return part()
+}
+
+func (a *attempt) make(ctx context.Context) error {
 	a.report = reporter{Clustering: a.Clustering, run: a.run, began: a.Now()}
+	a.report.at(ctx, phaseReading, 0)
 	if err := a.timed(ctx, a.readUsers); err != nil {
 		return err
 	}
@@ -121,7 +127,6 @@ func (a *attempt) divide(ctx context.Context) error {
 
 // readUsers finds out who is looked at, and under which schema.
 func (a *attempt) readUsers(ctx context.Context) (err error) {
-	a.report.at(ctx, phaseReading, 0)
 	if err := a.Commands.CheckConsentLayer(ctx, a.run.Client, a.run.Layer); err != nil {
 		return err
 	}
@@ -270,7 +275,7 @@ func (a *attempt) fit(ctx context.Context) error {
 		return err
 	}
 	a.result, err = clustering.Fit(ctx, a.points, clustering.Options{
-		K: a.run.K, Seed: a.seed(), Threads: runtime.NumCPU(), Warm: warm,
+		K: a.run.K, Seed: a.seed(), MinSize: a.run.MinSize, Threads: runtime.NumCPU(), Warm: warm, Keep: len(a.last.Clusters),
 		Progress: func(p clustering.Phase, done, total int) { a.report.of(ctx, phase(p), done, total) },
 	})
 	return err

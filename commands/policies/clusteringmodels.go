@@ -15,12 +15,20 @@ type ModelledRuns struct{ Model projections.Clusters }
 
 // Next implements [Runs].
 func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	found, err := r.Model.OpenRuns(ctx, except)
+	return openRuns(r.Model.OpenRuns(ctx, except))
+}
+
+// Unjudged implements [Runs].
+func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error) {
+	return openRuns(r.Model.UnjudgedRuns(ctx, except))
+}
+
+func openRuns(found []projections.OpenRun, err error) ([]OpenRun, error) {
 	open := make([]OpenRun, len(found))
 	for i, run := range found {
 		open[i] = OpenRun{
 			Client: run.Client, Run: run.ID, Layer: run.Layer, TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
-			CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
+			MinSize: run.MinSize, Attempt: run.Attempt, CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
 		}
 	}
 	return open, err
@@ -29,6 +37,11 @@ func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, err
 // Ended implements [Runs].
 func (r ModelledRuns) Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	return r.Model.EndedRuns(ctx, runs)
+}
+
+// Judged implements [Runs].
+func (r ModelledRuns) Judged(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+	return r.Model.JudgedRuns(ctx, runs)
 }
 
 // Show implements [Runs].

@@ -6,6 +6,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/httpapi"
 )
 
@@ -15,13 +16,13 @@ func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringR
 	if err != nil {
 		return nil, err
 	}
-	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{Layer: layer, K: httpapi.Or(r.Body.K, 0), Seed: r.Body.Seed})
+	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{Layer: layer, K: httpapi.Or(r.Body.K, 0), MinSize: httpapi.Or(r.Body.MinSize, 0), Seed: r.Body.Seed})
 	if err != nil {
 		return nil, err
 	}
 	return httpapi.StartClusteringRun202JSONResponse{
 		Body: httpapi.ClusteringRun{
-			ID: run.Run, ConsentLayerID: run.Layer, Status: httpapi.RunPending, K: r.Body.K, Seed: run.Seed,
+			ID: run.Run, ConsentLayerID: run.Layer, Status: httpapi.RunPending, K: r.Body.K, MinSize: r.Body.MinSize, Seed: run.Seed,
 			TraitPaths: run.TraitPaths, InputPosition: string(run.Position), CreatedAt: httpapi.Time{Time: run.CreatedAt},
 			Progress: &httpapi.RunProgress{Phase: "waiting"},
 		},
@@ -33,20 +34,37 @@ func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringR
 
 // CancelClusteringRun ends a run without a result.
 func (a *API) CancelClusteringRun(ctx context.Context, r httpapi.CancelClusteringRunRequestObject) (httpapi.CancelClusteringRunResponseObject, error) {
-	run, err := id.Parse[id.Run](r.ClusteringRunID)
-	if err != nil {
-		return nil, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
-	}
-	c := call(ctx)
-	layer, err := a.LayerOf(ctx, c.Client, run)
-	if err != nil {
-		return nil, err
-	}
-	at, err := a.Commands.CancelRun(ctx, c, layer, run)
+	at, err := a.cancel(ctx, r.ClusteringRunID, a.Commands.CancelRun)
 	if err != nil {
 		return nil, err
 	}
 	return httpapi.CancelClusteringRun204Response{
 		Headers: httpapi.CancelClusteringRun204ResponseHeaders{XKindredPosition: positionIfAny(at)},
 	}, nil
+}
+
+// CancelClusteringVerdict leaves a completed run without a verdict.
+func (a *API) CancelClusteringVerdict(ctx context.Context, r httpapi.CancelClusteringVerdictRequestObject) (httpapi.CancelClusteringVerdictResponseObject, error) {
+	at, err := a.cancel(ctx, r.ClusteringRunID, a.Commands.CancelJudging)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.CancelClusteringVerdict204Response{
+		Headers: httpapi.CancelClusteringVerdict204ResponseHeaders{XKindredPosition: positionIfAny(at)},
+	}, nil
+}
+
+func (a *API) cancel(ctx context.Context, ref string,
+	how func(context.Context, commands.Call, id.ConsentLayer, id.Run) (eventstore.Position, error),
+) (eventstore.Position, error) {
+	run, err := id.Parse[id.Run](ref)
+	if err != nil {
+		return "", fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
+	}
+	c := call(ctx)
+	layer, err := a.LayerOf(ctx, c.Client, run)
+	if err != nil {
+		return "", err
+	}
+	return how(ctx, c, layer, run)
 }

@@ -12,6 +12,7 @@ type (
 		TraitPaths []string        `json:"trait_paths"` // what the layer permitted
 		K          int             `json:"k,omitempty"` // 0: chosen by the run
 		Seed       int64           `json:"seed"`
+		MinSize    int             `json:"min_size,omitempty"` // users of a cluster; 0: chosen by the run
 	}
 	// ClusteringStarted: a process takes the run. What it finds counts if no
 	// other has started it again since.
@@ -61,6 +62,26 @@ type (
 		Silhouette    float64          `json:"silhouette"`
 		Clusters      []ClusterSummary `json:"clusters"` // the largest first
 	}
+	// ClusteringJudging: a process takes it on to judge a completed run.
+	ClusteringJudging struct {
+		fact
+		Run     id.Run          `json:"clustering_run_id"`
+		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Attempt int             `json:"attempt"` // from 1
+	}
+	// ClusteringJudged says whether the clusters of a completed run are more than
+	// a run finds where there are none.
+	ClusteringJudged struct {
+		fact
+		Run       id.Run             `json:"clustering_run_id"`
+		Layer     id.ConsentLayer    `json:"consent_layer_id"`
+		Verdict   string             `json:"verdict"`            // "groups", "continuum", "none", or "unknown"
+		Code      string             `json:"code,omitempty"`     // of "unknown", why
+		Users     int                `json:"users,omitempty"`    // that were looked at
+		Shuffled  *NullComparison    `json:"shuffled,omitempty"` // with users of whom no trait says anything of another
+		Cloud     *NullComparison    `json:"cloud,omitempty"`    // with users of one cloud; none where the verdict is "none"
+		Stability []ClusterStability `json:"stability,omitempty"`
+	}
 	// ClusteringFailed: the run has no result; that of the last good one stays.
 	ClusteringFailed struct {
 		fact
@@ -76,6 +97,22 @@ type ClusterSummary struct {
 	ID    id.Cluster `json:"id"`
 	Size  int        `json:"size"`
 	Label string     `json:"label"`
+}
+
+// NullComparison compares users with some that were drawn so that there are no
+// groups, at the number of clusters at which the users stand out most.
+type NullComparison struct {
+	P          float64 `json:"p"` // the share, among draws and users, of those that stand out as much
+	K          int     `json:"k"`
+	Silhouette float64 `json:"silhouette"` // of the users
+	Expected   float64 `json:"expected"`   // the mean of the draws
+}
+
+// ClusterStability is how much of a cluster is found again among users drawn from
+// the same.
+type ClusterStability struct {
+	Cluster id.Cluster `json:"cluster_id"`
+	Jaccard float64    `json:"jaccard"` // the mean index, 0 to 1
 }
 
 // Subject is the layer: its key is destroyed when it is retired.
@@ -115,11 +152,13 @@ func (ClusteringFailed) Example(ids *id.Source) Public {
 }
 
 var clusteringEvents = []definition{
-	define[ClusteringRequested]("clustering_run.requested", 1),
+	define[ClusteringRequested]("clustering_run.requested", 2),
 	define[ClusteringStarted]("clustering_run.started", 1),
 	define[ClusteringAssigned]("clustering_run.assigned", 1),
 	define[ClusteringProfiled]("clustering_run.profiled", 1),
 	define[ClusteringCancelled]("clustering_run.cancelled", 1),
 	define[ClusteringCompleted]("clustering.completed", 1),
 	define[ClusteringFailed]("clustering.failed", 1),
+	define[ClusteringJudging]("clustering_run.judging", 1),
+	define[ClusteringJudged]("clustering_run.judged", 1),
 }

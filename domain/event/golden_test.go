@@ -95,7 +95,7 @@ func samples() []Event {
 		ConsentChangeRequested{Layer: layer, Granted: true},
 		ConsentGranted{Layer: layer, User: user, Source: box(1)},
 		ConsentWithdrawn{Layer: layer, User: user, Source: box(1)},
-		ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"city"}, K: 3, Seed: 7},
+		ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"city"}, K: 3, Seed: 7, MinSize: 50},
 		ClusteringStarted{Run: run, Layer: layer, Attempt: 2},
 		ClusteringAssigned{Run: run, Layer: layer, Attempt: 2, Cluster: cluster, Users: []id.User{user}},
 		ClusteringProfiled{Run: run, Layer: layer, Attempt: 2, Cluster: cluster, Profile: box(1)},
@@ -105,6 +105,13 @@ func samples() []Event {
 			Clusters: []ClusterSummary{{ID: cluster, Size: 300, Label: "high age"}},
 		},
 		ClusteringFailed{Run: run, Layer: layer, Code: "not_enough_users", Details: "Clustering run x failed."},
+		ClusteringJudging{Run: run, Layer: layer, Attempt: 1},
+		ClusteringJudged{
+			Run: run, Layer: layer, Verdict: "unknown", Code: "cancelled", Users: 300,
+			Shuffled:  &NullComparison{P: 0.025, K: 3, Silhouette: 0.5, Expected: 0.25},
+			Cloud:     &NullComparison{P: 0.5, K: 4, Silhouette: 0.375, Expected: 0.25},
+			Stability: []ClusterStability{{Cluster: cluster, Jaccard: 0.875}},
+		},
 		ClusterFormed{ClusterState: state, Ancestors: []id.Cluster{cluster}},
 		ClusterKept{ClusterState: state, Ancestors: []id.Cluster{cluster}, Comparisons: []ClusterComparison{{
 			Baseline: "previous", With: run, Judged: true, Jaccard: 0.9, ShareBefore: 0.5, ShareAfter: 0.6, Shift: 1.5,

@@ -1416,6 +1416,17 @@ func (r *ClustersAPI) GetClusteringMap(ctx context.Context, clusteringRunID stri
 	return answer[ClusteringMap](ctx, r.c, request{operation: "getClusteringMap", method: http.MethodGet, path: "/api/v1/clustering_runs/" + segment(clusteringRunID) + "/map"}, opts)
 }
 
+// CancelClusteringVerdict: Cancel the verdict on a clustering run.
+//
+// The clusters stay; the verdict becomes `unknown`, for the reason `cancelled`. A run that is under
+// way is refused with 409 `run_in_progress`, one that has its verdict, or gets none, with 409
+// `run_ended`.
+//
+// DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict
+func (r *ClustersAPI) CancelClusteringVerdict(ctx context.Context, clusteringRunID string, opts ...Option) error {
+	return r.c.done(ctx, request{operation: "cancelClusteringVerdict", method: http.MethodDelete, path: "/api/v1/clustering_runs/" + segment(clusteringRunID) + "/verdict"}, opts)
+}
+
 // ListClustersParams narrows what is answered; what is left out is not sent.
 type ListClustersParams struct {
 	// Only the clusters of this layer.
@@ -2439,6 +2450,9 @@ type ClusterQuality struct {
 	Silhouette float64 `json:"silhouette"`
 	// How far its members are from their mean.
 	Spread float64 `json:"spread"`
+	// How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index of
+	// 50 draws): stable from 0.75. Absent until the run has its verdict.
+	Stability *float64 `json:"stability,omitzero"`
 }
 
 // ClusterStatus: `retired` once a run has not found it again.
@@ -2568,6 +2582,8 @@ type ClusteringRun struct {
 	ErrorDetails *string `json:"error_details,omitzero"`
 	// As it was asked for; absent where the run chooses.
 	K *int64 `json:"k,omitzero"`
+	// As it was asked for; absent where the run chooses.
+	MinSize *int64 `json:"min_size,omitzero"`
 	// How far the run has come; of a pending, running or completed one.
 	Progress *RunProgress `json:"progress,omitzero"`
 	// How well the clusters are apart; of a completed run.
@@ -2578,6 +2594,9 @@ type ClusteringRun struct {
 	StartedAt *time.Time `json:"started_at,omitzero"`
 	// Users in the clusters of a completed run.
 	Users *int64 `json:"users,omitzero"`
+	// Whether the clusters of a completed run are more than a run finds where there are none. It comes
+	// within a minute after the run; absent until then.
+	Verdict *RunVerdict `json:"verdict,omitzero"`
 }
 
 // ClusteringRunList:
@@ -3425,9 +3444,11 @@ type NewCampaign struct {
 type NewClusteringRun struct {
 	// The layer whose users and traits are looked at, `lay_…`.
 	ConsentLayerID string `json:"consent_layer_id"`
-	// How many clusters; chosen by the run where it is left out. Clusters that are too small are
-	// merged into others.
+	// How many clusters. Where it is left out, the run keeps as many as the one before, unless another
+	// number is clearly better. Clusters that are too small are merged into others.
 	K *int64 `json:"k,omitzero"`
+	// The fewest users of a cluster; 1 % of the users where it is left out, and at least 20.
+	MinSize *int64 `json:"min_size,omitzero"`
 	// The same users, traits and seed give the same clusters; made up where it is left out.
 	Seed *int64 `json:"seed,omitzero"`
 }
@@ -3731,6 +3752,30 @@ const (
 	RunStatusFailed    RunStatus = "failed"
 	RunStatusCancelled RunStatus = "cancelled"
 )
+
+// RunVerdict: Whether the clusters of a completed run are more than a run finds where there are
+// none. It comes within a minute after the run; absent until then.
+type RunVerdict struct {
+	// The verdict in words.
+	Explanation string `json:"explanation"`
+	// `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
+	// gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of
+	// another, and the clusters cut through one crowd. `unknown`: it was not found out, for the
+	// `reason`.
+	Kind VerdictKind `json:"kind"`
+	// The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
+	// trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
+	// at which the users stand out most.
+	Cloud *VerdictComparison `json:"cloud,omitzero"`
+	// Of `unknown`, why; `superseded` where another run was requested meanwhile.
+	Reason *string `json:"reason,omitzero"`
+	// The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
+	// trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
+	// at which the users stand out most.
+	Shuffled *VerdictComparison `json:"shuffled,omitzero"`
+	// How many users were looked at.
+	Users *int64 `json:"users,omitzero"`
+}
 
 // Session: A session of a dashboard user. Neither where it was opened nor with what is kept.
 type Session struct {
@@ -4254,6 +4299,33 @@ type UserList struct {
 	// Where the next page starts; null after the last.
 	NextCursor *string `json:"next_cursor"`
 }
+
+// VerdictComparison: The users beside 39 crowds that were made up so that there are no groups:
+// `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the
+// number of clusters at which the users stand out most.
+type VerdictComparison struct {
+	// The mean of the made-up crowds.
+	Expected float64 `json:"expected"`
+	// The number of clusters.
+	K int64 `json:"k"`
+	// How often chance alone stands out as much, 0.025 to 1.
+	P float64 `json:"p"`
+	// That of the users.
+	Silhouette float64 `json:"silhouette"`
+}
+
+// VerdictKind: `groups`: users stand in groups, with few between them. `continuum`: traits go
+// together, but gradually, so that the borders could as well be elsewhere. `none`: no trait says
+// anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for
+// the `reason`.
+type VerdictKind string
+
+const (
+	VerdictKindGroups    VerdictKind = "groups"
+	VerdictKindContinuum VerdictKind = "continuum"
+	VerdictKindNone      VerdictKind = "none"
+	VerdictKindUnknown   VerdictKind = "unknown"
+)
 
 // Webhook: A subscription to events.
 type Webhook struct {

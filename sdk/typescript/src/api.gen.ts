@@ -1376,6 +1376,19 @@ export class ClustersAPI {
   }
 
   /**
+   * Cancel the verdict on a clustering run.
+   *
+   * The clusters stay; the verdict becomes `unknown`, for the reason `cancelled`. A run that is
+   * under way is refused with 409 `run_in_progress`, one that has its verdict, or gets none, with
+   * 409 `run_ended`.
+   *
+   * `DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict`
+   */
+  cancelClusteringVerdict(clusteringRunId: string, options?: CallOptions): Promise<void> {
+    return done(this.#c, { operation: "cancelClusteringVerdict", method: "DELETE", path: `/api/v1/clustering_runs/${segment(clusteringRunId)}/verdict` }, options);
+  }
+
+  /**
    * List the clusters.
    *
    * Those that the last completed run of each layer has found.
@@ -2586,6 +2599,11 @@ export interface ClusterQuality {
   silhouette: number;
   /** How far its members are from their mean. */
   spread: number;
+  /**
+   * How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index
+   * of 50 draws): stable from 0.75. Absent until the run has its verdict.
+   */
+  stability?: number;
 }
 
 /** `retired` once a run has not found it again. */
@@ -2736,6 +2754,8 @@ export interface ClusteringRun {
   error_details?: string;
   /** As it was asked for; absent where the run chooses. */
   k?: number;
+  /** As it was asked for; absent where the run chooses. */
+  min_size?: number;
   /** How far the run has come; of a pending, running or completed one. */
   progress?: RunProgress;
   /** How well the clusters are apart; of a completed run. */
@@ -2746,6 +2766,11 @@ export interface ClusteringRun {
   started_at?: string;
   /** Users in the clusters of a completed run. */
   users?: number;
+  /**
+   * Whether the clusters of a completed run are more than a run finds where there are none. It
+   * comes within a minute after the run; absent until then.
+   */
+  verdict?: RunVerdict;
 }
 
 export interface ClusteringRunList {
@@ -3542,10 +3567,12 @@ export interface NewClusteringRun {
   /** The layer whose users and traits are looked at, `lay_…`. */
   consent_layer_id: string;
   /**
-   * How many clusters; chosen by the run where it is left out. Clusters that are too small are
-   * merged into others.
+   * How many clusters. Where it is left out, the run keeps as many as the one before, unless
+   * another number is clearly better. Clusters that are too small are merged into others.
    */
   k?: number;
+  /** The fewest users of a cluster; 1 % of the users where it is left out, and at least 20. */
+  min_size?: number;
   /** The same users, traits and seed give the same clusters; made up where it is left out. */
   seed?: number;
 }
@@ -3856,6 +3883,38 @@ export interface RunQuality {
 
 /** `failed` left no clusters: `error_code` says why. */
 export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled";
+
+/**
+ * Whether the clusters of a completed run are more than a run finds where there are none. It comes
+ * within a minute after the run; absent until then.
+ */
+export interface RunVerdict {
+  /** The verdict in words. */
+  explanation: string;
+  /**
+   * `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
+   * gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of
+   * another, and the clusters cut through one crowd. `unknown`: it was not found out, for the
+   * `reason`.
+   */
+  kind: VerdictKind;
+  /**
+   * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
+   * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
+   * at which the users stand out most.
+   */
+  cloud?: VerdictComparison;
+  /** Of `unknown`, why; `superseded` where another run was requested meanwhile. */
+  reason?: "cancelled" | "superseded" | "consent_layer_gone" | "not_enough_users" | "no_usable_traits" | "too_few_distinct" | "time_or_memory_limit" | "internal";
+  /**
+   * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
+   * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
+   * at which the users stand out most.
+   */
+  shuffled?: VerdictComparison;
+  /** How many users were looked at. */
+  users?: number;
+}
 
 /** A session of a dashboard user. Neither where it was opened nor with what is kept. */
 export interface Session {
@@ -4350,6 +4409,30 @@ export interface UserList {
   /** Where the next page starts; null after the last. */
   next_cursor: string | null;
 }
+
+/**
+ * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
+ * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
+ * at which the users stand out most.
+ */
+export interface VerdictComparison {
+  /** The mean of the made-up crowds. */
+  expected: number;
+  /** The number of clusters. */
+  k: number;
+  /** How often chance alone stands out as much, 0.025 to 1. */
+  p: number;
+  /** That of the users. */
+  silhouette: number;
+}
+
+/**
+ * `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
+ * gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of
+ * another, and the clusters cut through one crowd. `unknown`: it was not found out, for the
+ * `reason`.
+ */
+export type VerdictKind = "groups" | "continuum" | "none" | "unknown";
 
 /** A subscription to events. */
 export interface Webhook {

@@ -1052,6 +1052,17 @@ class ClustersAPI:
         """
         return self._c.answer(Request("getClusteringMap", "GET", f"/api/v1/clustering_runs/{segment(clustering_run_id)}/map"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def cancel_clustering_verdict(self, clustering_run_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+        """Cancel the verdict on a clustering run.
+
+        The clusters stay; the verdict becomes `unknown`, for the reason `cancelled`. A run that is
+        under way is refused with 409 `run_in_progress`, one that has its verdict, or gets none,
+        with 409 `run_ended`.
+
+        ``DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict``
+        """
+        self._c.done(Request("cancelClusteringVerdict", "DELETE", f"/api/v1/clustering_runs/{segment(clustering_run_id)}/verdict"), Call(timeout=timeout, on_answer=on_answer))
+
     def list(self, *, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Cluster]:
         """List the clusters.
 

@@ -1,0 +1,87 @@
+package policies
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+
+	"kindred/commands"
+	"kindred/domain"
+	"kindred/domain/clustering"
+	"kindred/domain/event"
+	"kindred/domain/id"
+)
+
+// judge makes one attempt to judge a completed run.
+func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
+	call := commands.Call{Client: run.Client, Actor: policyName}
+	number, err := c.Commands.StartJudging(ctx, call, run.Layer, run.Run)
+	if err != nil || number == 0 {
+		return
+	}
+	a := &attempt{Clustering: c, run: run, number: number, memory: memory}
+	verdict := event.ClusteringJudged{Run: run.Run, Layer: run.Layer}
+	err = guarded(func() error {
+		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })
+	})
+	code, _ := a.excuse(ctx, err)
+	if err != nil && code != "" {
+		verdict.Verdict, verdict.Code, err = domain.VerdictUnknown, code, nil
+	}
+	if err == nil {
+		err = c.Commands.JudgeRun(ctx, call, verdict)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.Logger.WarnContext(ctx, "verdict on a clustering run interrupted, trying again",
+			"run", run.Run, "client", run.Client, "attempt", number, "error", err)
+	}
+}
+
+// findVerdict judges by a sample of those who are in the clusters and have not
+// withdrawn since.
+func (a *attempt) findVerdict(ctx context.Context, verdict *event.ClusteringJudged) error {
+	if err := a.readUsers(ctx); err != nil || a.last.Completed.Run != a.run.Run {
+		return err
+	}
+	assigned, err := a.Commands.Assignments(ctx, a.run.Client, event.RunAttempt{Run: a.run.Run, Attempt: a.run.Attempt})
+	if err != nil {
+		return err
+	}
+	encoder := a.schema.Encoder(a.run.CreatedAt)
+	a.points.Dims = len(encoder.Dimensions())
+	of := make(map[id.User]uint16, len(a.users))
+	for j, c := range a.last.Clusters {
+		for _, u := range assigned[c.Cluster] {
+			of[u] = uint16(j)
+		}
+	}
+	members := slices.DeleteFunc(a.users, func(u id.User) bool { _, in := of[u]; return !in })
+	q := clustering.Trial{
+		K: len(a.last.Clusters), Traits: clustering.Spans(a.schema, encoder), Seed: a.seed(), Threads: max(1, runtime.NumCPU()/2),
+	}
+	drawn := make([]id.User, 0, clustering.MostJudged)
+	for _, i := range clustering.DrawJudged(len(members), a.points.Dims, a.seed()) {
+		drawn = append(drawn, members[i])
+	}
+	for i, flat := range a.flats(ctx, drawn, &err) {
+		a.points.Data = encoder.Append(a.points.Data, flat)
+		q.Assigned = append(q.Assigned, of[drawn[i]])
+	}
+	if err != nil {
+		return err
+	}
+	q.Points = a.points
+	found, err := clustering.Judge(ctx, q)
+	if err != nil {
+		return err
+	}
+	verdict.Verdict, verdict.Users = string(found.Verdict), a.points.Len()
+	verdict.Shuffled, verdict.Cloud = (*event.NullComparison)(&found.Shuffled), (*event.NullComparison)(found.Cloud)
+	for j, jaccard := range found.Stability {
+		if !math.IsNaN(jaccard) {
+			verdict.Stability = append(verdict.Stability, event.ClusterStability{Cluster: a.last.Clusters[j].Cluster, Jaccard: jaccard})
+		}
+	}
+	return nil
+}
