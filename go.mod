@@ -42,6 +42,8 @@ require golang.org/x/mod v0.41.0
 
 require golang.org/x/tools v0.51.0
 
+require golang.org/x/term v0.47.0
+
 require (
 	cel.dev/cel-go v0.33.2
 	cel.dev/expr v0.25.3 // indirect

@@ -32,7 +32,7 @@ type environ struct {
 func Commands(getenv func(string) string) []*cobra.Command {
 	e := environ{getenv}
 	return []*cobra.Command{
-		e.whoamiCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(),
+		e.loginCommand(), e.logoutCommand(), e.whoamiCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(),
 	}
 }
 
@@ -61,6 +61,9 @@ func (e environ) command(c cobra.Command, run func(context.Context, *call) error
 		err := run(cmd.Context(), &call{options: o, Command: cmd, args: args, out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()})
 		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
 			return nil // it was interrupted, which is how some of these end
+		}
+		if refused := (*kindred.Error)(nil); errors.As(err, &refused) && refused.Code == kindred.CodeInvalidSession {
+			return fmt.Errorf("the login of the profile %s has ended: kindred login", o.name())
 		}
 		return plain(err)
 	}
@@ -91,20 +94,20 @@ func (o *options) name() string {
 }
 
 // connect makes a client of the API key in the environment, or of the profile's
-// login. A stored login goes nowhere but to where it was made.
+// login.
 func (o *options) connect() (*kindred.Client, error) {
-	url := cmp.Or(o.url, o.getenv("KINDRED_URL"))
-	if key := o.getenv("KINDRED_API_KEY"); key != "" {
-		if url == "" {
-			stored, err := o.profiles()
-			if err != nil {
-				return nil, err
-			}
-			url = cmp.Or(stored.Profiles[o.name()].URL, localURL)
+	key, stored := o.getenv("KINDRED_API_KEY"), profiles{}
+	if key == "" || o.url == "" && o.getenv("KINDRED_URL") == "" {
+		var err error
+		if stored, err = o.profiles(); err != nil {
+			return nil, err
 		}
-		return kindred.New(kindred.Config{BaseURL: url, APIKey: key})
 	}
-	return nil, errors.New("set KINDRED_API_KEY")
+	p := stored.Profiles[o.name()]
+	if key != "" {
+		return kindred.New(kindred.Config{BaseURL: o.where(p), APIKey: key})
+	}
+	return o.loggedIn(p)
 }
 
 // print writes a value as a line of JSON.

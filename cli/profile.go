@@ -24,6 +24,8 @@ type profile struct {
 	Member   string `json:"member,omitzero"`  // its e-mail address
 	Session  string `json:"session,omitzero"` // the secret of a session
 
+	SessionID string `json:"session_id,omitzero"`
+
 	ListenSecret string `json:"listen_secret,omitzero"` // what `kindred listen` signs with
 }
 

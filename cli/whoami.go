@@ -39,6 +39,13 @@ func whoami(ctx context.Context, c *call) error {
 		return err
 	}
 	is := who{Profile: c.name(), Credential: "api_key", URL: k.BaseURL()}
+	if c.getenv("KINDRED_API_KEY") == "" {
+		stored, err := c.profiles()
+		if err != nil {
+			return err
+		}
+		is.Credential, is.Member = "session", stored.Profiles[c.name()].Member
+	}
 	if is.ClientID, err = k.ClientID(ctx); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ const Version = "0.1.0"
 type Config struct {
 	APIKey  string // KINDRED_API_KEY where it is empty
 	Token   string // one of a login, instead of an API key; it is not renewed
+	Session string // the secret of a session, instead of an API key; its tokens are renewed
+	Open    bool   // no credentials, nor those of the environment: for logging in and signing up
 	BaseURL string // KINDRED_URL where it is empty; https, or http to this machine
 
 	Timeout        time.Duration // of a call with all its repetitions; 60 s where it is 0, an hour for imports and exports
@@ -49,15 +51,15 @@ type Client struct {
 
 // New returns a client. It does not connect yet.
 func New(config Config) (*Client, error) {
-	if config.Token == "" {
+	if config.Token == "" && config.Session == "" && !config.Open {
 		config.APIKey = cmp.Or(config.APIKey, os.Getenv("KINDRED_API_KEY"))
 	}
 	base, err := baseURL(cmp.Or(config.BaseURL, os.Getenv("KINDRED_URL")))
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(config.APIKey+config.Token, "\r\n\x00 ") {
-		return nil, errors.New("kindred: the API key or token has a space or a line break in it")
+	if strings.ContainsAny(config.APIKey+config.Token+config.Session, "\r\n\x00 ") {
+		return nil, errors.New("kindred: the API key, token or session has a space or a line break in it")
 	}
 	own := http.Client{}
 	if config.HTTPClient != nil {
@@ -75,6 +77,9 @@ func New(config Config) (*Client, error) {
 		maxRetries:     max(0, cmp.Or(config.MaxRetries, 4)),
 	}
 	c.tokens = &tokens{key: config.APIKey, exchange: c.exchange}
+	if config.Session != "" {
+		c.tokens = &tokens{key: config.Session, exchange: c.renew}
+	}
 	if config.Token != "" {
 		c.tokens.current = &token{text: config.Token, client: audience(config.Token), fixed: true}
 	}

@@ -96,8 +96,25 @@ func (c *caller) exchange(ctx context.Context, key string) (*token, error) {
 	if err != nil {
 		return nil, err
 	}
-	life := time.Duration(out.Data.ExpiresIn) * time.Second
-	return &token{text: out.Data.Token, client: audience(out.Data.Token), until: asked.Add(life - min(renewBefore, life/2))}, nil
+	return newToken(out.Data.Token, out.Data.ExpiresIn, asked), nil
+}
+
+// renew asks for a token with the secret of a session.
+func (c *caller) renew(ctx context.Context, secret string) (*token, error) {
+	var out LoggedIn
+	r := request{operation: "getSessionToken", method: http.MethodPost, path: "/auth/sessions/token", body: SessionTokenRequest{Secret: secret}, open: true}
+	asked := time.Now()
+	err := c.send(ctx, r, call{header: http.Header{}}, func(resp *http.Response) error { return readInto(resp, &out) })
+	if err != nil {
+		return nil, err
+	}
+	return newToken(out.Token, out.ExpiresIn, asked), nil
+}
+
+// newToken is one that was asked for at a time, and is renewed before it ends.
+func newToken(text string, seconds int64, asked time.Time) *token {
+	life := time.Duration(seconds) * time.Second
+	return &token{text: text, client: audience(text), until: asked.Add(life - min(renewBefore, life/2))}
 }
 
 // audience is the client's id in a token. It is not verified: the service does
