@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -146,15 +148,19 @@ const (
 	listAll     = listEnded + ` UNION ALL ` + listPending
 )
 
+// newestFirst turns a list around.
+var newestFirst = strings.NewReplacer(`made > $3`, `made < $3`, `ORDER BY made`, `ORDER BY made DESC`)
+
 // Query selects deliveries of a webhook.
 type Query struct {
 	Status string // "" for all
-	After  int64  // Made of the last one before
+	After  int64  // Made of the last one before; 0: from the beginning, or the newest on
+	Newest bool   // first
 	Limit  int
 }
 
-// List returns deliveries in the order in which they were made, and how many
-// events were skipped while the webhook was paused.
+// List returns deliveries in the order in which they were made, or the newest first,
+// and how many events were skipped while the webhook was paused.
 // Faults: building, quarantined, stale, webhook_unknown.
 func (l Log) List(ctx context.Context, client id.Client, webhook id.Webhook, eventual bool, q Query) ([]Delivery, int64, error) {
 	s, err := l.state(ctx, client, webhook, eventual)
@@ -170,6 +176,12 @@ func (l Log) List(ctx context.Context, client id.Client, webhook id.Webhook, eve
 		sql, args = listArrived, append(args, q.Status)
 	default:
 		sql, args = listFailed, append(args, q.Status)
+	}
+	if q.Newest {
+		sql = newestFirst.Replace(sql)
+		if q.After == 0 {
+			args[2] = int64(math.MaxInt64)
+		}
 	}
 	found, err := collect(ctx, l.Pool, sql, args...)
 	if err != nil {

@@ -353,3 +353,42 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 		t.Errorf("%d endpoints have failed for long", n)
 	}
 }
+
+// Whatever became of deliveries, both orders list all of them, page by page, and one is
+// the other turned around.
+func TestListsOfDeliveriesAreReadFromBothEnds(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 20)...)
+	jobs := r.claim(20)
+	r.note(delivered, jobs[:7]...)
+	r.note(failed, jobs[7:11]...)
+	log := Log{Pool: r.pool, Progress: projector.NewProgress(r.pool, r.Logger)}
+	read := func(status string, newest bool) (ids []id.Delivery) {
+		q := Query{Status: status, Newest: newest, Limit: 3}
+		for range 10 {
+			page, _, err := log.List(t.Context(), client, webhook, true, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 0 {
+				return ids
+			}
+			for _, d := range page {
+				ids = append(ids, d.ID)
+			}
+			q.After = page[len(page)-1].Made
+		}
+		t.Fatal("the list has no end")
+		return nil
+	}
+	for status, n := range map[string]int{"": 20, StatusDelivered: 7, StatusPending: 13, StatusDropped: 0} {
+		oldest, newest := read(status, false), read(status, true)
+		slices.Reverse(newest)
+		if len(oldest) != n || !slices.Equal(oldest, newest) {
+			t.Errorf("%q: %d from the oldest on, and %d from the newest on, of %d", status, len(oldest), len(newest), n)
+		}
+	}
+}

@@ -4998,6 +4998,9 @@ type ListWebhooksParams struct {
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
+	// Order `asc` is the order of the log; `desc` begins with the newest.
+	Order *Order `form:"order,omitempty" json:"order,omitempty"`
+
 	// Status Only those of this status.
 	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
 
@@ -6997,6 +7000,19 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListDeliveriesParams
+
+	// ------------- Optional query parameter "order" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "order", r.URL.Query(), &params.Order, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "order"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "order", Err: err})
+		}
+		return
+	}
 
 	// ------------- Optional query parameter "status" -------------
 

@@ -16,8 +16,8 @@ import (
 // about is as fresh as the read models.
 type Deliveries interface {
 	// List returns deliveries of a status, or of all where that is "", in the
-	// order of their places, and how many events were skipped.
-	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]Delivery, int64, error)
+	// order of their places, or the newest first, and how many events were skipped.
+	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page projections.Page) ([]Delivery, int64, error)
 	Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error)
 	Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error)
 	// Failing returns the active endpoints that fail, as far as is known by now.
@@ -48,7 +48,8 @@ func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesReques
 		return nil, err
 	}
 	status := string(httpapi.Or(r.Params.Status, ""))
-	list := filtered("deliveries", string(webhook), status)
+	order := httpapi.Or(r.Params.Order, httpapi.OrderAsc)
+	list := filtered("deliveries", string(webhook), status, string(order))
 	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
 	if err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesReques
 	if _, err := (projections.Webhooks{Reader: a.Reader}).Get(ctx, client, eventual, webhook); err != nil {
 		return nil, err
 	}
-	found, skipped, err := a.Deliveries.List(ctx, client, eventual, webhook, status, page)
+	found, skipped, err := a.Deliveries.List(ctx, client, eventual, webhook, status, order == httpapi.OrderDesc, page)
 	if err != nil {
 		return nil, err
 	}

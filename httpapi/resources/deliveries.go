@@ -26,8 +26,8 @@ type Deliveries struct {
 
 // List implements [readapi.Deliveries].
 // Faults: building, quarantined, stale, webhook_unknown.
-func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, page projections.Page) ([]readapi.Delivery, int64, error) {
-	q := dispatcher.Query{Status: status, Limit: page.Limit}
+func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page projections.Page) ([]readapi.Delivery, int64, error) {
+	q := dispatcher.Query{Status: status, Newest: newest, Limit: page.Limit}
 	if page.After != eventstore.Start {
 		after, err := strconv.ParseInt(string(page.After), 10, 64)
 		if err != nil {

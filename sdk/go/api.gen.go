@@ -539,6 +539,8 @@ func (r *WebhooksAPI) Change(ctx context.Context, webhookID string, body Webhook
 
 // ListDeliveriesParams narrows what is answered; what is left out is not sent.
 type ListDeliveriesParams struct {
+	// `asc` is the order of the log; `desc` begins with the newest.
+	Order Order `json:"order,omitzero"`
 	// Only those of this status.
 	Status DeliveryStatus `json:"status,omitzero"`
 	// How many a page holds at most; fewer where they are large.
@@ -549,6 +551,7 @@ type ListDeliveriesParams struct {
 
 func (p ListDeliveriesParams) query() query {
 	var q query
+	q.add("order", p.Order)
 	q.add("status", p.Status)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
@@ -557,8 +560,8 @@ func (p ListDeliveriesParams) query() query {
 
 // ListDeliveries: List deliveries and their attempts.
 //
-// In the order in which they were queued. `status=pending` lists what is undelivered. Deliveries
-// that ended are kept for 30 days.
+// In the order in which they were queued, or the newest first. `status=pending` lists what is
+// undelivered. Deliveries that ended are kept for 30 days.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -569,8 +572,8 @@ func (r *WebhooksAPI) ListDeliveries(ctx context.Context, webhookID string, para
 
 // ListDeliveriesPage: List deliveries and their attempts.
 //
-// In the order in which they were queued. `status=pending` lists what is undelivered. Deliveries
-// that ended are kept for 30 days.
+// In the order in which they were queued, or the newest first. `status=pending` lists what is
+// undelivered. Deliveries that ended are kept for 30 days.
 //
 // It fetches one page.
 //

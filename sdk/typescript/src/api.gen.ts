@@ -543,8 +543,8 @@ export class WebhooksAPI {
   /**
    * List deliveries and their attempts.
    *
-   * In the order in which they were queued. `status=pending` lists what is undelivered. Deliveries
-   * that ended are kept for 30 days.
+   * In the order in which they were queued, or the newest first. `status=pending` lists what is
+   * undelivered. Deliveries that ended are kept for 30 days.
    *
    * It fetches a page at a time.
    *
@@ -557,8 +557,8 @@ export class WebhooksAPI {
   /**
    * List deliveries and their attempts.
    *
-   * In the order in which they were queued. `status=pending` lists what is undelivered. Deliveries
-   * that ended are kept for 30 days.
+   * In the order in which they were queued, or the newest first. `status=pending` lists what is
+   * undelivered. Deliveries that ended are kept for 30 days.
    *
    * It fetches one page.
    *
@@ -1844,6 +1844,8 @@ export interface ListWebhooksParams {
 
 /** Narrows what `listDeliveries` answers; what is left out is not sent. */
 export interface ListDeliveriesParams {
+  /** `asc` is the order of the log; `desc` begins with the newest. */
+  order?: Order;
   /** Only those of this status. */
   status?: DeliveryStatus;
   /** How many a page holds at most; fewer where they are large. */

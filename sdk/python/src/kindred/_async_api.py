@@ -343,29 +343,29 @@ class AsyncWebhooksAPI:
         """
         return await self._c.answer(Request("changeWebhook", "PATCH", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}", body=body), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list_deliveries(self, webhook_id: str, *, status: t.DeliveryStatus | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.Delivery]:
+    def list_deliveries(self, webhook_id: str, *, order: t.Order | None = None, status: t.DeliveryStatus | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.Delivery]:
         """List deliveries and their attempts.
 
-        In the order in which they were queued. `status=pending` lists what is undelivered.
-        Deliveries that ended are kept for 30 days.
+        In the order in which they were queued, or the newest first. `status=pending` lists what is
+        undelivered. Deliveries that ended are kept for 30 days.
 
         It fetches a page at a time.
 
         ``GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries``
         """
-        return self._c.items(Request("listDeliveries", "GET", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}/deliveries", query={"status": status, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listDeliveries", "GET", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}/deliveries", query={"order": order, "status": status, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    async def list_deliveries_page(self, webhook_id: str, *, status: t.DeliveryStatus | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.DeliveryList:
+    async def list_deliveries_page(self, webhook_id: str, *, order: t.Order | None = None, status: t.DeliveryStatus | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.DeliveryList:
         """List deliveries and their attempts.
 
-        In the order in which they were queued. `status=pending` lists what is undelivered.
-        Deliveries that ended are kept for 30 days.
+        In the order in which they were queued, or the newest first. `status=pending` lists what is
+        undelivered. Deliveries that ended are kept for 30 days.
 
         It fetches one page.
 
         ``GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries``
         """
-        return await self._c.answer(Request("listDeliveries", "GET", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}/deliveries", query={"status": status, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("listDeliveries", "GET", f"/api/v1/clients/{CLIENT}/webhooks/{segment(webhook_id)}/deliveries", query={"order": order, "status": status, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def get_delivery(self, webhook_id: str, delivery_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Delivery:
         """Get a delivery and its attempts.
