@@ -50,6 +50,9 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 	if err := c.CheckURL(in.URL); err != nil {
 		return Webhook{}, err
 	}
+	if err := c.firstWebhookKey(ctx, call, in.Controls.Ed25519); err != nil {
+		return Webhook{}, err
+	}
 	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
@@ -96,6 +99,9 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 		if err := c.CheckURL(*in.URL); err != nil {
 			return Webhook{}, err
 		}
+	}
+	if err := c.firstWebhookKey(ctx, call, in.Controls.Ed25519); err != nil {
+		return Webhook{}, err
 	}
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {

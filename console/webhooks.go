@@ -112,6 +112,7 @@ func (p *page) controls(change *kindred.WebhookChange) error {
 		change.DisableAfterSeconds = kindred.Value(*hours * int64(time.Hour/time.Second))
 	}
 	change.Ordered, change.RespectRetryAfter = new(p.form("ordered") != ""), new(p.form("respect_retry_after") != "")
+	change.Ed25519 = new(p.form("ed25519") != "")
 	headers := map[string]string{}
 	for line := range strings.Lines(p.form("headers")) {
 		name, value, ok := strings.Cut(line, ":")

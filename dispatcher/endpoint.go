@@ -43,10 +43,32 @@ type sealed struct {
 	Box    *event.Box `json:"box"`
 }
 
-// secret is a signing secret, and until when it signs.
+// secret is a signing secret, or a key pair, and until when it signs.
 type secret struct {
 	sealed
+	Key   *publicKey `json:"key,omitempty"`   // of a key pair
 	Until *time.Time `json:"until,omitempty"` // nil: it is the newest
+}
+
+// signs says whether a secret or key signs at a time. One that was replaced by a clock
+// that was ahead does not sign until that time has come.
+func (s secret) signs(at time.Time) bool {
+	return s.Until == nil || at.Before(*s.Until) && !event.Ahead(s.Until.Add(-rotation), at)
+}
+
+// rotated puts a new secret before those that still sign beside it.
+func rotated(old []secret, newest secret, at time.Time) []secret {
+	until := at.Add(rotation)
+	kept := []secret{newest}
+	for _, s := range old {
+		if s.Until == nil {
+			s.Until = &until
+		}
+		if s.Until.After(at) && len(kept) < maxSecrets {
+			kept = append(kept, s)
+		}
+	}
+	return kept
 }
 
 // address is where deliveries go: sealed, or in the clear as old events have it.
@@ -63,9 +85,9 @@ func addressOf(rec eventstore.Recorded, a event.WebhookAddress) address {
 }
 
 const (
-	// limit: kept | the old secret of a webhook | {rotation} after a rotation
+	// limit: kept | the old secret of a webhook, the old Ed25519 key of a client | {rotation} after a rotation
 	rotation = 24 * time.Hour // how long a rotated secret signs beside the new one
-	// limit: webhooks | secrets of a webhook that sign at a time | {maxSecrets}
+	// limit: webhooks | secrets of a webhook, or Ed25519 keys of a client, that sign at a time | {maxSecrets}
 	maxSecrets = 4 // that sign at a time
 )
 
@@ -75,17 +97,7 @@ func (e *endpoint) rotate(rec eventstore.Recorded, p *event.Personal) {
 		e.Secrets = nil
 		return
 	}
-	until := rec.RecordedAt.Add(rotation)
-	kept := []secret{{sealed: sealed{Stream: string(rec.Stream), Event: rec.ID, Box: p.Box}}}
-	for _, old := range e.Secrets {
-		if old.Until == nil {
-			old.Until = &until
-		}
-		if old.Until.After(rec.RecordedAt) && len(kept) < maxSecrets {
-			kept = append(kept, old)
-		}
-	}
-	e.Secrets = kept
+	e.Secrets = rotated(e.Secrets, secret{sealed: sealed{Stream: string(rec.Stream), Event: rec.ID, Box: p.Box}}, rec.RecordedAt)
 }
 
 // stop pauses or removes: nothing that follows is queued, and what waits is cancelled.
@@ -98,7 +110,7 @@ func (e *endpoint) wants(eventType string) bool { return slices.Contains(e.Event
 
 const selectEndpoints = `
 SELECT webhook, client, sealed_url, url, event_types, state, secrets, headers, respect_retry_after, disable_after_seconds,
-	max_per_second, ordered, cancelled_through, 0::bigint
+	max_per_second, ordered, ed25519, cancelled_through, 0::bigint
 FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
@@ -106,18 +118,18 @@ ORDER BY client, webhook`
 func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 	e := new(endpoint)
 	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.Headers,
-		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.CancelledThrough, &e.Skipped)
+		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.Controls.Ed25519, &e.CancelledThrough, &e.Skipped)
 	return e, err
 }
 
 const upsertEndpoint = `
 INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url,
-	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15)
+	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered, ed25519)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15, $16)
 ON CONFLICT (client, webhook) DO UPDATE SET
 	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
 	headers = excluded.headers, respect_retry_after = excluded.respect_retry_after, disable_after_seconds = excluded.disable_after_seconds,
-	max_per_second = excluded.max_per_second, ordered = excluded.ordered, held_until = NULL,
+	max_per_second = excluded.max_per_second, ordered = excluded.ordered, ed25519 = excluded.ed25519, held_until = NULL,
 	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
 	cancelled_through = excluded.cancelled_through,
 	skipped = dispatch_endpoints.skipped + excluded.skipped, changed_at = excluded.changed_at`
@@ -155,7 +167,7 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 		}
 		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.Address.Clear, e.EventTypes, e.State, secrets,
 			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed,
-			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered)
+			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered, e.Controls.Ed25519)
 	}
 	if len(idle) > 0 {
 		batch.Queue(addSkipped, clients, idle, skipped)

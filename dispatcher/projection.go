@@ -20,9 +20,9 @@ func (d *Dispatcher) Name() string { return "dispatcher" }
 func (d *Dispatcher) Version() int { return 1 }
 
 // Wants says which events concern deliveries: those that are delivered, those
-// of the subscriptions, and how a client has its users named.
+// of the subscriptions, how a client has its users named, and with which keys it signs.
 func (d *Dispatcher) Wants(eventType string) bool {
-	return strings.HasPrefix(eventType, "webhook.") || eventType == "client.settings_changed" ||
+	return strings.HasPrefix(eventType, "webhook.") || eventType == "webhook_key.made" || eventType == "client.settings_changed" ||
 		event.IsPublic(eventType)
 }
 
@@ -71,6 +71,9 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err := b.naming.store(ctx, tx); err != nil {
 		return err
 	}
+	if err := b.keys.store(ctx, tx); err != nil {
+		return err
+	}
 	if b.stopped {
 		if _, err := tx.Exec(ctx, notifyQueue); err != nil {
 			return fmt.Errorf("wake the workers: %w", err)
@@ -93,7 +96,8 @@ func concerned(batch []eventstore.Recorded) []id.Client {
 	for _, rec := range batch {
 		_, public := rec.Event.(event.Public)
 		_, settings := rec.Event.(event.ClientSettingsChanged)
-		if (public || settings || webhookOf(rec.Event) != "") && !seen[rec.Client] {
+		_, key := rec.Event.(event.WebhookKeyMade)
+		if (public || settings || key || webhookOf(rec.Event) != "") && !seen[rec.Client] {
 			seen[rec.Client] = true
 			clients = append(clients, rec.Client)
 		}
@@ -132,6 +136,7 @@ type enqueuing struct {
 	byWebhook map[id.Webhook]*endpoint
 	byClient  map[id.Client][]*endpoint
 	naming    naming
+	keys      keys
 
 	rows    []queued
 	stopped bool
@@ -150,7 +155,7 @@ type queued struct {
 
 // loadEnqueuing reads, in one round trip, what is known of some clients.
 func loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.Client) (*enqueuing, error) {
-	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming()}
+	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming(), keys: keys{}}
 	var loads pgx.Batch
 	loads.Queue(selectEndpoints, clients).Query(func(rows pgx.Rows) error {
 		endpoints, err := pgx.CollectRows(rows, scanEndpoint)
@@ -160,6 +165,7 @@ func loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.Client) (*enqueu
 		return err
 	})
 	loads.Queue(selectNaming, clients).Query(b.naming.read)
+	loads.Queue(selectKeys, clients).Query(b.keys.read)
 	if err := tx.SendBatch(ctx, &loads).Close(); err != nil {
 		return nil, fmt.Errorf("read the subscriptions: %w", err)
 	}
@@ -175,8 +181,12 @@ func (b *enqueuing) add(e *endpoint) {
 // follow keeps the subscriptions and settings up to date. It says whether rec
 // was about them.
 func (b *enqueuing) follow(rec eventstore.Recorded) bool {
-	if changed, ok := rec.Event.(event.ClientSettingsChanged); ok {
-		b.naming.change(changed)
+	switch e := rec.Event.(type) {
+	case event.ClientSettingsChanged:
+		b.naming.change(e)
+		return true
+	case event.WebhookKeyMade:
+		b.keys.rotate(rec, e)
 		return true
 	}
 	webhook := webhookOf(rec.Event)

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -62,13 +63,15 @@ type job struct {
 	Address   address
 	URL       string // once its address is opened
 	Secrets   []secret
-	Headers   *sealed           // the endpoint's own
-	Own       map[string]string // the same once they are opened
-	Waits     bool              // for as long as a receiver asks
-	Ordered   bool              // it is not attempted before its predecessor has ended
-	Most      int               // attempts a second to its endpoint; 0: no bound
-	Age       time.Duration     // since the event was recorded
-	Made      int64             // its place among all that were queued
+	Pairs     []secret             // key pairs that sign, too
+	Keys      []ed25519.PrivateKey // the same once they are opened
+	Headers   *sealed              // the endpoint's own
+	Own       map[string]string    // the same once they are opened
+	Waits     bool                 // for as long as a receiver asks
+	Ordered   bool                 // it is not attempted before its predecessor has ended
+	Most      int                  // attempts a second to its endpoint; 0: no bound
+	Age       time.Duration        // since the event was recorded
+	Made      int64                // its place among all that were queued
 	Event     id.Event
 
 	read time.Time // when its subscription was, or a little earlier
@@ -133,15 +136,19 @@ FROM picked p, dispatch_endpoints e
 WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
 	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, e.ordered, e.max_per_second,
-	now() - q.occurred_at, q.made, q.event`
+	now() - q.occurred_at, q.made, q.event, ` + pairsOf
+
+// pairsOf an endpoint e: null where it wants none.
+const pairsOf = `CASE WHEN e.ed25519 THEN (SELECT c.keys FROM dispatch_clients c WHERE c.client = e.client) END`
 
 const rereadQueue = `
-SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
+SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, ` + pairsOf + `
+FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
 WHERE q.client = $1 AND q.delivery = $2 AND q.token = $3`
 
 // reread reads the state of a job's subscription again.
 func (q *queue) reread(ctx context.Context, j job) (job, error) {
-	err := q.pool.QueryRow(ctx, rereadQueue, j.Client, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits)
+	err := q.pool.QueryRow(ctx, rereadQueue, j.Client, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Pairs)
 	return j, err
 }
 
@@ -179,7 +186,7 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
 	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Made, &j.Event)
+		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Made, &j.Event, &j.Pairs)
 	return j, err
 }
 

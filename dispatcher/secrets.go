@@ -2,13 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
 )
@@ -28,7 +28,7 @@ type openedSecrets struct {
 }
 
 type openedKey struct {
-	webhook id.Webhook
+	subject string
 	event   id.Event
 	field   string
 }
@@ -42,15 +42,14 @@ func newOpenedSecrets(vault Secrets) *openedSecrets {
 	return &openedSecrets{vault: vault, kept: map[openedKey]openedSecret{}}
 }
 
-// signing opens the secrets that sign a delivery at a time, the newest first. One that
-// was replaced by a clock that was ahead does not sign until that time has come.
+// signing opens the secrets that sign a delivery at a time, the newest first.
 func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]byte, error) {
 	var plain [][]byte
 	for _, sealed := range j.Secrets {
-		if sealed.Until != nil && (!at.Before(*sealed.Until) || event.Ahead(sealed.Until.Add(-rotation), at)) {
+		if !sealed.signs(at) {
 			continue
 		}
-		opened, err := s.open(ctx, j, "secret", sealed.sealed, at)
+		opened, err := s.open(ctx, j, string(j.Webhook), "secret", sealed.sealed, at)
 		if err != nil {
 			return nil, fmt.Errorf("open a signing secret: %w", err)
 		}
@@ -59,12 +58,28 @@ func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]b
 	return plain, nil
 }
 
+// keys opens the private keys that sign a delivery at a time, the newest first.
+func (s *openedSecrets) keys(ctx context.Context, j job, at time.Time) ([]ed25519.PrivateKey, error) {
+	var private []ed25519.PrivateKey
+	for _, pair := range j.Pairs {
+		if !pair.signs(at) {
+			continue
+		}
+		opened, err := s.open(ctx, j, string(pair.Key.ID), "private_key", pair.sealed, at)
+		if err != nil {
+			return nil, fmt.Errorf("open a signing key: %w", err)
+		}
+		private = append(private, opened)
+	}
+	return private, nil
+}
+
 // url opens the address of a delivery.
 func (s *openedSecrets) url(ctx context.Context, j job, at time.Time) (string, error) {
 	if j.Address.Sealed == nil {
 		return j.Address.Clear, nil
 	}
-	opened, err := s.open(ctx, j, "url", *j.Address.Sealed, at)
+	opened, err := s.open(ctx, j, string(j.Webhook), "url", *j.Address.Sealed, at)
 	if err != nil {
 		return "", fmt.Errorf("open the address: %w", err)
 	}
@@ -76,7 +91,7 @@ func (s *openedSecrets) headers(ctx context.Context, j job, at time.Time) (map[s
 	if j.Headers == nil {
 		return nil, nil
 	}
-	opened, err := s.open(ctx, j, "headers", *j.Headers, at)
+	opened, err := s.open(ctx, j, string(j.Webhook), "headers", *j.Headers, at)
 	if err != nil {
 		return nil, fmt.Errorf("open the headers: %w", err)
 	}
@@ -87,8 +102,8 @@ func (s *openedSecrets) headers(ctx context.Context, j job, at time.Time) (map[s
 	return headers, nil
 }
 
-func (s *openedSecrets) open(ctx context.Context, j job, field string, of sealed, at time.Time) ([]byte, error) {
-	key := openedKey{j.Webhook, of.Event, field}
+func (s *openedSecrets) open(ctx context.Context, j job, subject, field string, of sealed, at time.Time) ([]byte, error) {
+	key := openedKey{subject, of.Event, field}
 	s.mu.Lock()
 	kept, found := s.kept[key]
 	s.mu.Unlock()
@@ -96,7 +111,7 @@ func (s *openedSecrets) open(ctx context.Context, j job, field string, of sealed
 		return kept.plain, nil
 	}
 	place := seal.Place{Client: j.Client, Stream: of.Stream, Event: of.Event, Field: field}
-	plain, err := s.vault.Open(ctx, string(j.Webhook), place, of.Box)
+	plain, err := s.vault.Open(ctx, subject, place, of.Box)
 	if err != nil {
 		return nil, err
 	}

@@ -115,12 +115,15 @@ func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) 
 }
 
 // current returns a job as its subscription is now, and opens its address, its
-// endpoint's own headers and the secrets that sign it at a time.
+// endpoint's own headers and the secrets and keys that sign it at a time.
 func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byte, error) {
 	for range maxRereads {
 		secrets, err := w.secrets.signing(ctx, j, at)
 		if err == nil {
 			j.URL, err = w.secrets.url(ctx, j, at)
+		}
+		if err == nil {
+			j.Keys, err = w.secrets.keys(ctx, j, at)
 		}
 		if err == nil {
 			j.Own, err = w.secrets.headers(ctx, j, at)
@@ -165,7 +168,7 @@ func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte
 		req.Header.Set("X-Kindred-Test", "true")
 	}
 	req.Header.Set("X-Kindred-Delivery", string(j.Delivery))
-	sign(req.Header, j.Event, at, j.Body, secrets)
+	sign(req.Header, j.Event, at, j.Body, secrets, j.Keys)
 	// Not through an http.Client: its errors quote the URL, and it follows redirects.
 	resp, err := w.transport.RoundTrip(req)
 	if err != nil {

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,27 +15,32 @@ import (
 )
 
 // sign puts the signature headers for a body on a request. Secrets are in the
-// order of their age, the newest first; without any, nothing is signed.
+// order of their age, the newest first, as keys are; without any, nothing is signed.
 //
 // Webhook-Id is the event's: the same at every attempt, redelivery and
 // subscription, so that a receiver knows what it has had.
 //
 // X-Service-Signature is that of docs/contract.md#signature: lowercase hex
 // HMAC-SHA256 of the body, keyed with the UTF-8 bytes of the newest secret.
-// The others are Standard Webhooks 1.0: one "v1," signature per secret over
-// "<id>.<unix seconds>.<body>".
-func sign(h http.Header, of id.Event, at time.Time, body []byte, secrets [][]byte) {
+// The others are Standard Webhooks 1.0: over "<id>.<unix seconds>.<body>" one "v1,"
+// signature per secret, and one "v1a," (Ed25519) per key.
+func sign(h http.Header, of id.Event, at time.Time, body []byte, secrets [][]byte, keys []ed25519.PrivateKey) {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	h.Set("Webhook-Id", string(of))
 	h.Set("Webhook-Timestamp", seconds)
-	if len(secrets) == 0 {
+	if len(secrets) > 0 {
+		h.Set("X-Service-Signature", hex.EncodeToString(mac(secrets[0], body)))
+	}
+	if len(secrets)+len(keys) == 0 {
 		return
 	}
-	h.Set("X-Service-Signature", hex.EncodeToString(mac(secrets[0], body)))
 	signed := standardMessage(string(of), seconds, body)
-	signatures := make([]string, len(secrets))
-	for i, secret := range secrets {
-		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac(standardKey(secret), signed))
+	signatures := make([]string, 0, len(secrets)+len(keys))
+	for _, secret := range secrets {
+		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac(standardKey(secret), signed)))
+	}
+	for _, key := range keys {
+		signatures = append(signatures, "v1a,"+base64.StdEncoding.EncodeToString(ed25519.Sign(key, signed)))
 	}
 	h.Set("Webhook-Signature", strings.Join(signatures, " "))
 }

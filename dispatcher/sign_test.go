@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"net/http"
 	"strings"
@@ -13,14 +15,17 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/testkit"
 )
 
 // The example of the Standard Webhooks libraries.
 func TestSignatureAgreesWithStandardWebhooks(t *testing.T) {
 	h := http.Header{}
 	sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`),
-		[][]byte{[]byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")})
+		[][]byte{[]byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")}, nil)
 	want := http.Header{
 		"Webhook-Id":          {"msg_p5jXN8AQM9LWM0D4loKWxJek"},
 		"Webhook-Timestamp":   {"1614265330"},
@@ -157,3 +162,106 @@ func TestALostSecretIsAFailureAndNeverAnUnsignedDelivery(t *testing.T) {
 }
 
 var _ Secrets = (*seal.Vault)(nil)
+
+// TestAKeyPairSignsWhatWantsItAndForADayTheOldOneToo follows two clients with a key pair
+// each, and a subscription that wants none.
+func TestAKeyPairSignsWhatWantsItAndForADayTheOldOneToo(t *testing.T) {
+	r := newFixture(t, Config{})
+	r.at = time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond)
+	one, other := r.client(), r.client()
+	keys := map[id.Client][]ed25519.PublicKey{}
+	made := func(client id.Client) eventstore.Recorded {
+		public, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[client] = append([]ed25519.PublicKey{public}, keys[client]...)
+		return r.recorded(client, event.WebhookKeyMade{Key: id.Next[id.WebhookKey](r.ids), PublicKey: public, PrivateKey: event.Private(private)})
+	}
+	receivers := map[string]*receiver{"signed": newReceiver(t, nil), "by the key alone": newReceiver(t, nil), "another's": newReceiver(t, nil), "without": newReceiver(t, nil)}
+	subscribe := func(client id.Client, what, secret string, wants bool) {
+		webhook, subscribed := r.subscribe(client, receivers[what].URL, secret)
+		r.apply(subscribed, r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Ed25519: wants}}))
+	}
+	r.apply(made(one), made(other))
+	subscribe(one, "signed", "secret", true)
+	subscribe(one, "by the key alone", "", true)
+	subscribe(one, "without", "secret", false)
+	subscribe(other, "another's", "", true)
+	r.start(r.Dispatcher)
+	check := func(client id.Client, what string, v1, v1a int) {
+		t.Helper()
+		got := receivers[what].next(t)
+		message := []byte(got.header.Get("Webhook-Id") + "." + got.header.Get("Webhook-Timestamp") + "." + got.body)
+		signatures := strings.Fields(got.header.Get("Webhook-Signature"))
+		if len(signatures) != v1+v1a || (got.header.Get("X-Service-Signature") != "") != (v1 > 0) {
+			t.Fatalf("%s: signed as %q", what, got.header)
+		}
+		for i, signature := range signatures[v1:] {
+			text, found := strings.CutPrefix(signature, "v1a,")
+			given, err := base64.StdEncoding.DecodeString(text)
+			if !found || err != nil || !ed25519.Verify(keys[client][i], message, given) {
+				t.Errorf("%s: %s is not of key %d", what, signature, i)
+			}
+		}
+	}
+	r.apply(r.match(one), r.match(other))
+	check(one, "signed", 1, 1)
+	check(one, "by the key alone", 0, 1)
+	check(one, "without", 1, 0)
+	check(other, "another's", 0, 1)
+	for range maxSecrets {
+		r.apply(made(one))
+	}
+	r.apply(r.match(one), r.match(other))
+	check(one, "signed", 1, maxSecrets)
+	check(one, "by the key alone", 0, maxSecrets)
+	check(one, "without", 1, 0)
+	check(other, "another's", 0, 1)
+
+	log := Log{Pool: r.pool, Progress: projector.NewProgress(r.pool, r.Logger)}
+	for _, tt := range []struct {
+		at   time.Time
+		want []ed25519.PublicKey
+	}{
+		{r.at, keys[one][:maxSecrets]},
+		{r.at.Add(rotation + time.Second), keys[one][:1]},
+	} {
+		found, err := log.Keys(t.Context(), one, true, tt.at)
+		got := []ed25519.PublicKey{}
+		for _, k := range found {
+			got = append(got, k.Public)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil || found[0].Until != nil {
+			t.Errorf("%v %s", err, diff)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_clients c WHERE keys::text LIKE '%' || $1 || '%'`, "private"); n != 0 {
+		t.Error("a private key is shown")
+	}
+}
+
+func TestWithoutThePrivateKeyNothingIsSent(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := id.Next[id.WebhookKey](r.ids)
+	made := r.recorded(client, event.WebhookKeyMade{Key: key, PublicKey: public, PrivateKey: event.Private(private)})
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	set := r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Ed25519: true}})
+	if err := r.vault.Destroy(t.Context(), client, string(key)); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(made, subscribed, set, r.match(client))
+	r.start(r.Dispatcher)
+	testkit.Eventually(t, "the attempt has failed", func() bool {
+		return r.count(`SELECT count(*) FROM dispatch_attempts WHERE error LIKE 'the signing secret%'`) == 1
+	})
+	if len(rx.got) != 0 {
+		t.Error("it was sent unsigned")
+	}
+}

@@ -20,6 +20,7 @@ type ControlsChange struct {
 	DisableAfter      *int // seconds; 0: never
 	MaxPerSecond      *int // attempts; 0: no bound
 	Ordered           *bool
+	Ed25519           *bool
 }
 
 const (
@@ -69,6 +70,9 @@ func (w *Webhook) control(change ControlsChange) ([]event.Event, error) {
 	}
 	if change.Ordered != nil {
 		controls.Ordered = *change.Ordered
+	}
+	if change.Ed25519 != nil {
+		controls.Ed25519 = *change.Ed25519
 	}
 	if controls != w.Controls {
 		events = append(events, event.WebhookControlsSet{Webhook: w.ID, EndpointControls: controls})

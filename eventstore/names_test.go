@@ -31,7 +31,7 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 	streams := []eventstore.Stream{
 		eventstore.ClientStream(client), eventstore.LoginsStream(client, "mem_1"), eventstore.AccessStream(client, "mem_1"), eventstore.APIKeyStream(client, "key_1"),
 		eventstore.UserStream(client, user), eventstore.MatchStream(client, user), eventstore.InteractionStream(client, user, "usr_2"),
-		eventstore.TraitSchemaStream(client), eventstore.WebhookStream(client, webhook), eventstore.EndingsStream(client, webhook, day),
+		eventstore.TraitSchemaStream(client), eventstore.WebhookStream(client, webhook), eventstore.WebhookKeysStream(client), eventstore.EndingsStream(client, webhook, day),
 		eventstore.CampaignStream(client, campaign, 0), eventstore.ImpressionsStream(client, campaign, user),
 		eventstore.EngagementStream(client, "ipr_1"), eventstore.LayerStream(client, layer), eventstore.ConsentStream(client, layer, user),
 		eventstore.AllConsentsStream(client, layer), eventstore.ConsentRequestStream(client, layer, "req_1"), eventstore.RunsStream(client, layer),

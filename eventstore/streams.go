@@ -54,6 +54,9 @@ func WebhookStream(client id.Client, webhook id.Webhook) Stream {
 	return name("webhook", string(client), string(webhook))
 }
 
+// WebhookKeysStream holds the key pairs that sign a client's deliveries.
+func WebhookKeysStream(client id.Client) Stream { return name("webhookkeys", string(client)) }
+
 // EndingsStream holds how a day's deliveries to a webhook ended.
 func EndingsStream(client id.Client, webhook id.Webhook, day time.Time) Stream {
 	return name("deliveries", string(client), string(webhook), day.Format("20060102"))

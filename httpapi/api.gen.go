@@ -2560,6 +2560,9 @@ type DriftComparison struct {
 // DriftSeverity How much has changed.
 type DriftSeverity string
 
+// Ed25519 Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
+type Ed25519 = bool
+
 // Email An e-mail address.
 //
 // Example: ada@example.com
@@ -3471,6 +3474,9 @@ type NewWebhook struct {
 	//
 	// Example: 86400
 	DisableAfterSeconds *DisableAfter `json:"disable_after_seconds,omitempty"`
+
+	// Ed25519 Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
+	Ed25519 *Ed25519 `json:"ed25519,omitempty"`
 
 	// EventTypes The events to deliver.
 	EventTypes EventTypes `json:"event_types"`
@@ -4591,6 +4597,9 @@ type Webhook struct {
 	// DisableAfterSeconds How long it may fail until it is paused, in seconds; left out where it is never.
 	DisableAfterSeconds *int `json:"disable_after_seconds,omitempty"`
 
+	// Ed25519 That the client's key pair signs, too; left out where it does not.
+	Ed25519 *bool `json:"ed25519,omitempty"`
+
 	// EventTypes The events that are delivered.
 	EventTypes []EventType `json:"event_types"`
 
@@ -4640,6 +4649,9 @@ type WebhookChange struct {
 	//
 	// Example: 86400
 	DisableAfterSeconds Nullable[int] `json:"disable_after_seconds,omitempty"`
+
+	// Ed25519 Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
+	Ed25519 *Ed25519 `json:"ed25519,omitempty"`
 
 	// EventTypes The events to deliver.
 	EventTypes *EventTypes `json:"event_types,omitempty"`
@@ -4707,6 +4719,35 @@ type WebhookHealth struct {
 //
 // Example: whk_0123456789abcdefghijklmnop
 type WebhookID = id.Webhook
+
+// WebhookKey A key pair that signs deliveries; what is secret of it is never shown. `signs_until` is until when it signs beside the newest; null: it is the newest.
+type WebhookKey struct {
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// ID The key's id, `wky_…`.
+	//
+	// Example: wky_0123456789abcdefghijklmnop
+	ID id.WebhookKey `json:"id"`
+
+	// PublicKey The public key of Ed25519 as Standard Webhooks writes it: `whpk_` and base64 of its 32 bytes.
+	//
+	// Example: whpk_11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
+	PublicKey string `json:"public_key"`
+
+	// SignsUntil A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	SignsUntil *TimestampOrNull `json:"signs_until"`
+}
+
+// WebhookKeyList defines model for WebhookKeyList.
+type WebhookKeyList struct {
+	// Data The keys, the newest first.
+	Data []WebhookKey `json:"data"`
+}
 
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
@@ -5584,6 +5625,12 @@ type ServerInterface interface {
 	// RevokeSession End a session
 	// (DELETE /api/v1/clients/{client_id}/sessions/{session_id})
 	RevokeSession(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sessionID SessionInPath)
+	// ListWebhookKeys List the public keys that verify deliveries
+	// (GET /api/v1/clients/{client_id}/webhook_keys)
+	ListWebhookKeys(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
+	// RotateWebhookKeys Replace the key pair that signs
+	// (POST /api/v1/clients/{client_id}/webhook_keys/rotate)
+	RotateWebhookKeys(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
 	// ListWebhooks List the subscriptions
 	// (GET /api/v1/clients/{client_id}/webhooks)
 	ListWebhooks(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListWebhooksParams)
@@ -6766,6 +6813,58 @@ func (siw *ServerInterfaceWrapper) RevokeSession(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RevokeSession(w, r, clientID, sessionID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListWebhookKeys operation middleware
+func (siw *ServerInterfaceWrapper) ListWebhookKeys(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListWebhookKeys(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RotateWebhookKeys operation middleware
+func (siw *ServerInterfaceWrapper) RotateWebhookKeys(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RotateWebhookKeys(w, r, clientID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -9218,6 +9317,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/members/{member_id}", wrapper.RemoveMember).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/members/{member_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/sessions", wrapper.ListSessions).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/sessions")
 	r.HandleFunc("/api/v1/clients/{client_id}/sessions/{session_id}", wrapper.RevokeSession).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/sessions/{session_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhook_keys", wrapper.ListWebhookKeys).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhook_keys")
+	r.HandleFunc("/api/v1/clients/{client_id}/webhook_keys/rotate", wrapper.RotateWebhookKeys).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhook_keys/rotate")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks", wrapper.ListWebhooks).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhooks")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks", wrapper.CreateWebhook).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/webhooks")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhooks/{webhook_id}", wrapper.RemoveWebhook).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/webhooks/{webhook_id}")
@@ -10030,6 +10131,58 @@ func (response RevokeSession204Response) VisitRevokeSessionResponse(w http.Respo
 	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
 	w.WriteHeader(204)
 	return nil
+}
+
+type ListWebhookKeysRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+}
+
+type ListWebhookKeysResponseObject interface {
+	VisitListWebhookKeysResponse(w http.ResponseWriter) error
+}
+
+type ListWebhookKeys200JSONResponse WebhookKeyList
+
+func (response ListWebhookKeys200JSONResponse) VisitListWebhookKeysResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RotateWebhookKeysRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+}
+
+type RotateWebhookKeysResponseObject interface {
+	VisitRotateWebhookKeysResponse(w http.ResponseWriter) error
+}
+
+type RotateWebhookKeys200ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type RotateWebhookKeys200JSONResponse struct {
+	Body    WebhookKey
+	Headers RotateWebhookKeys200ResponseHeaders
+}
+
+func (response RotateWebhookKeys200JSONResponse) VisitRotateWebhookKeysResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type ListWebhooksRequestObject struct {
@@ -11897,6 +12050,12 @@ type StrictServerInterface interface {
 	// RevokeSession End a session
 	// (DELETE /api/v1/clients/{client_id}/sessions/{session_id})
 	RevokeSession(ctx context.Context, request RevokeSessionRequestObject) (RevokeSessionResponseObject, error)
+	// ListWebhookKeys List the public keys that verify deliveries
+	// (GET /api/v1/clients/{client_id}/webhook_keys)
+	ListWebhookKeys(ctx context.Context, request ListWebhookKeysRequestObject) (ListWebhookKeysResponseObject, error)
+	// RotateWebhookKeys Replace the key pair that signs
+	// (POST /api/v1/clients/{client_id}/webhook_keys/rotate)
+	RotateWebhookKeys(ctx context.Context, request RotateWebhookKeysRequestObject) (RotateWebhookKeysResponseObject, error)
 	// ListWebhooks List the subscriptions
 	// (GET /api/v1/clients/{client_id}/webhooks)
 	ListWebhooks(ctx context.Context, request ListWebhooksRequestObject) (ListWebhooksResponseObject, error)
@@ -12809,6 +12968,58 @@ func (sh *strictHandler) RevokeSession(w http.ResponseWriter, r *http.Request, c
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RevokeSessionResponseObject); ok {
 		if err := validResponse.VisitRevokeSessionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListWebhookKeys operation middleware
+func (sh *strictHandler) ListWebhookKeys(w http.ResponseWriter, r *http.Request, clientID ClientInPath) {
+	var request ListWebhookKeysRequestObject
+
+	request.ClientID = clientID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWebhookKeys(ctx, request.(ListWebhookKeysRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWebhookKeys")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListWebhookKeysResponseObject); ok {
+		if err := validResponse.VisitListWebhookKeysResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RotateWebhookKeys operation middleware
+func (sh *strictHandler) RotateWebhookKeys(w http.ResponseWriter, r *http.Request, clientID ClientInPath) {
+	var request RotateWebhookKeysRequestObject
+
+	request.ClientID = clientID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RotateWebhookKeys(ctx, request.(RotateWebhookKeysRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RotateWebhookKeys")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RotateWebhookKeysResponseObject); ok {
+		if err := validResponse.VisitRotateWebhookKeysResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

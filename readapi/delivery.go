@@ -20,6 +20,8 @@ type Deliveries interface {
 	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page projections.Page) ([]Delivery, int64, error)
 	Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error)
 	Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error)
+	// Keys returns the key pairs that sign now, the newest first.
+	Keys(ctx context.Context, client id.Client, eventual bool) ([]httpapi.WebhookKey, error)
 	// Failing returns the active endpoints that fail, as far as is known by now.
 	Failing(ctx context.Context, client id.Client, limit int) ([]FailingEndpoint, error)
 	// Check verifies what a receiver got; sent is the body as it was sent, nil where
@@ -73,6 +75,13 @@ func answers(d *Delivery) (size int) {
 		size += len(attempt.Answer)
 	}
 	return size
+}
+
+// ListWebhookKeys lists the public keys that verify deliveries.
+func (a *API) ListWebhookKeys(ctx context.Context, _ httpapi.ListWebhookKeysRequestObject) (httpapi.ListWebhookKeysResponseObject, error) {
+	client, eventual := asked(ctx)
+	keys, err := a.Deliveries.Keys(ctx, client, eventual)
+	return httpapi.ListWebhookKeys200JSONResponse{Data: keys}, err
 }
 
 // GetDelivery shows a delivery.

@@ -96,6 +96,20 @@ func (a *API) RotateWebhookSecret(ctx context.Context, r httpapi.RotateWebhookSe
 	}, nil
 }
 
+// RotateWebhookKeys replaces the key pair that signs.
+func (a *API) RotateWebhookKeys(ctx context.Context, _ httpapi.RotateWebhookKeysRequestObject) (httpapi.RotateWebhookKeysResponseObject, error) {
+	c := call(ctx)
+	made, err := a.Commands.RotateWebhookKeys(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	a.Deliveries.Follow(ctx, c.Client, "")
+	return httpapi.RotateWebhookKeys200JSONResponse{
+		Body:    httpapi.WebhookKey{ID: made.ID, PublicKey: httpapi.PublicKey(made.PublicKey), CreatedAt: httpapi.Time{Time: made.CreatedAt}},
+		Headers: httpapi.RotateWebhookKeys200ResponseHeaders{XKindredPosition: position(made.Outcome)},
+	}, nil
+}
+
 func deliveryPath(c commands.Call, d httpapi.Delivery) string {
 	return under(c.Client, "webhooks", d.WebhookID) + "/deliveries/" + string(d.ID)
 }

@@ -37,6 +37,7 @@ type EndpointControls struct {
 	DisableAfter      int  `json:"disable_after_seconds,omitempty"` // of failing; 0: never
 	MaxPerSecond      int  `json:"max_per_second,omitempty"`        // attempts; 0: no bound
 	Ordered           bool `json:"ordered,omitempty"`               // nothing is attempted before its predecessor has ended
+	Ed25519           bool `json:"ed25519,omitempty"`               // the client's key pair signs, too
 }
 
 type (
@@ -86,6 +87,14 @@ type (
 		Webhook id.Webhook `json:"webhook_id"`
 		EndpointControls
 	}
+	// WebhookKeyMade: a key pair signs deliveries to the client's subscriptions that want
+	// Ed25519; the one before signs beside it for a day.
+	WebhookKeyMade struct {
+		fact
+		Key        id.WebhookKey `json:"webhook_key_id"`
+		PublicKey  []byte        `json:"public_key"`
+		PrivateKey *Personal     `json:"private_key"` // seed and public key, as RFC 8032 and Go have it
+	}
 	// WebhookDisabled: it has failed for as long as its owner allows, and is paused.
 	WebhookDisabled struct {
 		fact
@@ -120,6 +129,8 @@ func (e WebhookSnapshotTaken) Subject() string   { return string(e.Webhook) }
 func (e WebhookSnapshotTaken) Personal() []Field { return []Field{{"url", e.URL}} }
 func (e WebhookHeadersSet) Subject() string      { return string(e.Webhook) }
 func (e WebhookHeadersSet) Personal() []Field    { return []Field{{"headers", e.Headers}} }
+func (e WebhookKeyMade) Subject() string         { return string(e.Key) }
+func (e WebhookKeyMade) Personal() []Field       { return []Field{{"private_key", e.PrivateKey}} }
 func (e WebhookSecretRotated) Subject() string   { return string(e.Webhook) }
 func (e WebhookSecretRotated) Personal() []Field { return []Field{{"secret", e.Secret}} }
 
@@ -131,9 +142,10 @@ var webhookEvents = []definition{
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
 	define[WebhookHeadersSet]("webhook.headers_set", 1),
-	define[WebhookControlsSet]("webhook.controls_set", 2, upcast(1, upcastNothing)),
+	define[WebhookControlsSet]("webhook.controls_set", 3, upcast(1, upcastNothing), upcast(2, upcastNothing)),
 	define[WebhookDisabled]("webhook.disabled", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 4, upcast(1, upcastClearURL), upcast(2, upcastNothing), upcast(3, upcastNothing)),
+	define[WebhookKeyMade]("webhook_key.made", 1),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 5, upcast(1, upcastClearURL), upcast(2, upcastNothing), upcast(3, upcastNothing), upcast(4, upcastNothing)),
 }
 
 // upcastNothing: the version brought fields that are left out where they are zero.

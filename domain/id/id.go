@@ -20,6 +20,7 @@ type (
 	Session      string // a member's session: ses_
 	User         string // an end user: usr_
 	Webhook      string // a webhook subscription: whk_
+	WebhookKey   string // a client's key pair that signs deliveries: wky_
 	ConsentLayer string // lay_
 	Run          string // a clustering run: run_
 	Cluster      string // clu_
@@ -38,6 +39,7 @@ func (Key) prefix() string          { return "key_" }
 func (Session) prefix() string      { return "ses_" }
 func (User) prefix() string         { return "usr_" }
 func (Webhook) prefix() string      { return "whk_" }
+func (WebhookKey) prefix() string   { return "wky_" }
 func (ConsentLayer) prefix() string { return "lay_" }
 func (Run) prefix() string          { return "run_" }
 func (Cluster) prefix() string      { return "clu_" }

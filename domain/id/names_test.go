@@ -10,7 +10,8 @@ import (
 
 func TestPrefixesAndDerivedIdentifiersStay(t *testing.T) {
 	lines := []string{}
-	for _, one := range append(kinds([16]byte{7}), string(id.From[id.Impression]([16]byte{7})), string(id.From[id.Rebuild]([16]byte{7}))) {
+	for _, one := range append(kinds([16]byte{7}), string(id.From[id.Impression]([16]byte{7})), string(id.From[id.Rebuild]([16]byte{7})),
+		string(id.From[id.WebhookKey]([16]byte{7}))) {
 		lines = append(lines, "of 16 bytes: "+one)
 	}
 	source := id.Derived("client", "route", "key")

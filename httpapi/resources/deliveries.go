@@ -76,6 +76,19 @@ func (l Deliveries) Check(ctx context.Context, client id.Client, eventual bool, 
 	return out, err
 }
 
+// Keys implements [readapi.Deliveries].
+// Faults: building, quarantined, stale.
+func (l Deliveries) Keys(ctx context.Context, client id.Client, eventual bool) ([]httpapi.WebhookKey, error) {
+	found, err := l.Log.Keys(ctx, client, eventual, l.Checker.Now())
+	out := make([]httpapi.WebhookKey, len(found))
+	for i, k := range found {
+		out[i] = httpapi.WebhookKey{
+			ID: k.ID, PublicKey: httpapi.PublicKey(k.Public), CreatedAt: httpapi.Time{Time: k.Made}, SignsUntil: httpapi.TimeOrNull(k.Until),
+		}
+	}
+	return out, err
+}
+
 // Failing implements [readapi.Deliveries].
 func (l Deliveries) Failing(ctx context.Context, client id.Client, limit int) ([]readapi.FailingEndpoint, error) {
 	found, err := l.Log.Failing(ctx, client, limit)

@@ -401,11 +401,12 @@ CREATE TABLE dispatch_workers (
 	heartbeats bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- Clients that chose how deliveries name users, as of the last event that the dispatcher
--- has applied.
+-- Clients that chose how deliveries name users, or that sign with key pairs, as of the last
+-- event that the dispatcher has applied.
 CREATE TABLE dispatch_clients (
 	client       text COLLATE "C" PRIMARY KEY,
-	external_ids boolean NOT NULL
+	external_ids boolean NOT NULL DEFAULT false,
+	keys         jsonb NOT NULL DEFAULT '[]' -- pairs, with the private one sealed; the newest first
 );
 
 -- A subscription as it is after the last event that the dispatcher has applied.
@@ -422,6 +423,7 @@ CREATE TABLE dispatch_endpoints (
 	disable_after_seconds integer NOT NULL DEFAULT 0, -- of failing, until it is paused; 0: never
 	max_per_second    integer NOT NULL DEFAULT 0, -- attempts; 0: no bound
 	ordered           boolean NOT NULL DEFAULT false,
+	ed25519           boolean NOT NULL DEFAULT false, -- the client's key pairs sign, too
 	owner             bigint,                  -- the worker that alone claims, where either of those two is chosen
 	held_until        timestamptz,             -- nothing is claimed until then: its receiver asked for it
 	-- What is queued of events before this position was cancelled: the place of

@@ -263,7 +263,7 @@ func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projecti
 // secret names the sealed fields that nobody is shown: they are no personal
 // data.
 func secret(field string) bool {
-	return field == "secret" || field == "headers" || field == "password_hash"
+	return field == "secret" || field == "headers" || field == "private_key" || field == "password_hash"
 }
 
 func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Record) error {

@@ -458,6 +458,28 @@ func (r *APIKeysAPI) Revoke(ctx context.Context, keyID string, opts ...Option) e
 // WebhooksAPI: Subscriptions to events, and their deliveries.
 type WebhooksAPI struct{ c *caller }
 
+// ListKeys: List the public keys that verify deliveries.
+//
+// The key pairs that sign, at this moment, deliveries to subscriptions with `ed25519`: the newest
+// first, and those it has replaced for the 24 hours in which they sign beside it. Empty as long as
+// no subscription had `ed25519`.
+//
+// GET /api/v1/clients/{client_id}/webhook_keys
+func (r *WebhooksAPI) ListKeys(ctx context.Context, opts ...Option) (*WebhookKeyList, error) {
+	return answer[WebhookKeyList](ctx, r.c, request{operation: "listWebhookKeys", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/webhook_keys"}, opts)
+}
+
+// RotateKeys: Replace the key pair that signs.
+//
+// Makes a key pair that signs at once, also where there was none. The one before signs beside it
+// for 24 hours, so that receivers may learn of the new one before or after; at most four sign at a
+// time, and then the oldest ends.
+//
+// POST /api/v1/clients/{client_id}/webhook_keys/rotate
+func (r *WebhooksAPI) RotateKeys(ctx context.Context, opts ...Option) (*WebhookKey, error) {
+	return answer[WebhookKey](ctx, r.c, request{operation: "rotateWebhookKeys", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/webhook_keys/rotate", takesKey: true}, opts)
+}
+
 // ListWebhooksParams narrows what is answered; what is left out is not sent.
 type ListWebhooksParams struct {
 	// Only those of this status.
@@ -3525,6 +3547,10 @@ type NewWebhook struct {
 	// fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to
 	// go on.
 	DisableAfterSeconds *int64 `json:"disable_after_seconds,omitzero"`
+	// Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your
+	// client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver
+	// holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
+	Ed25519 *bool `json:"ed25519,omitzero"`
 	// Headers that deliveries have beside those of kindred. Their values are stored encrypted and
 	// never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its
 	// case; values are printable ASCII without spaces at the ends. Refused are those of the connection
@@ -4350,6 +4376,8 @@ type Webhook struct {
 	Deliveries *WebhookHealth `json:"deliveries,omitzero"`
 	// How long it may fail until it is paused, in seconds; left out where it is never.
 	DisableAfterSeconds *int64 `json:"disable_after_seconds,omitzero"`
+	// That the client's key pair signs, too; left out where it does not.
+	Ed25519 *bool `json:"ed25519,omitzero"`
 	// The names of the subscription's own headers, sorted; left out where it has none. Their values
 	// are never shown.
 	HeaderNames []string `json:"header_names,omitzero"`
@@ -4370,6 +4398,10 @@ type Webhook struct {
 type WebhookChange struct {
 	// How long it may fail until it is paused, in seconds; null: for ever.
 	DisableAfterSeconds Nullable[int64] `json:"disable_after_seconds,omitzero"`
+	// Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your
+	// client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver
+	// holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
+	Ed25519 *bool `json:"ed25519,omitzero"`
 	// The events to deliver.
 	EventTypes []EventType `json:"event_types,omitzero"`
 	// In place of all of the subscription's own headers; null takes them away. See the creation for
@@ -4409,6 +4441,25 @@ type WebhookHealth struct {
 	Pending int64 `json:"pending"`
 	// Events that occurred while the subscription was paused.
 	Skipped int64 `json:"skipped"`
+}
+
+// WebhookKey: A key pair that signs deliveries; what is secret of it is never shown. `signs_until`
+// is until when it signs beside the newest; null: it is the newest.
+type WebhookKey struct {
+	// A time in UTC with microseconds (RFC 3339).
+	CreatedAt time.Time `json:"created_at"`
+	// The key's id, `wky_…`.
+	ID string `json:"id"`
+	// The public key of Ed25519 as Standard Webhooks writes it: `whpk_` and base64 of its 32 bytes.
+	PublicKey string `json:"public_key"`
+	// A time in UTC with microseconds (RFC 3339); null where there is none.
+	SignsUntil *time.Time `json:"signs_until"`
+}
+
+// WebhookKeyList:
+type WebhookKeyList struct {
+	// The keys, the newest first.
+	Data []WebhookKey `json:"data"`
 }
 
 // WebhookList:

@@ -468,6 +468,32 @@ export class WebhooksAPI {
   }
 
   /**
+   * List the public keys that verify deliveries.
+   *
+   * The key pairs that sign, at this moment, deliveries to subscriptions with `ed25519`: the newest
+   * first, and those it has replaced for the 24 hours in which they sign beside it. Empty as long
+   * as no subscription had `ed25519`.
+   *
+   * `GET /api/v1/clients/{client_id}/webhook_keys`
+   */
+  listKeys(options?: CallOptions): Promise<WebhookKeyList> {
+    return answer(this.#c, { operation: "listWebhookKeys", method: "GET", path: `/api/v1/clients/${clientInPath}/webhook_keys` }, options);
+  }
+
+  /**
+   * Replace the key pair that signs.
+   *
+   * Makes a key pair that signs at once, also where there was none. The one before signs beside it
+   * for 24 hours, so that receivers may learn of the new one before or after; at most four sign at
+   * a time, and then the oldest ends.
+   *
+   * `POST /api/v1/clients/{client_id}/webhook_keys/rotate`
+   */
+  rotateKeys(options?: CallOptions): Promise<WebhookKey> {
+    return answer(this.#c, { operation: "rotateWebhookKeys", method: "POST", path: `/api/v1/clients/${clientInPath}/webhook_keys/rotate`, takesKey: true }, options);
+  }
+
+  /**
    * List the subscriptions.
    *
    * Removed subscriptions are not listed.
@@ -3659,6 +3685,13 @@ export interface NewWebhook {
    */
   disable_after_seconds?: number;
   /**
+   * Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your
+   * client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the
+   * receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in
+   * `data`, too.
+   */
+  ed25519?: boolean;
+  /**
    * Headers that deliveries have beside those of kindred. Their values are stored encrypted and
    * never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its
    * case; values are printable ASCII without spaces at the ends. Refused are those of the
@@ -4456,6 +4489,8 @@ export interface Webhook {
   deliveries?: WebhookHealth;
   /** How long it may fail until it is paused, in seconds; left out where it is never. */
   disable_after_seconds?: number;
+  /** That the client's key pair signs, too; left out where it does not. */
+  ed25519?: boolean;
   /**
    * The names of the subscription's own headers, sorted; left out where it has none. Their values
    * are never shown.
@@ -4480,6 +4515,13 @@ export interface Webhook {
 export interface WebhookChange {
   /** How long it may fail until it is paused, in seconds; null: for ever. */
   disable_after_seconds?: number | null;
+  /**
+   * Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your
+   * client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the
+   * receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in
+   * `data`, too.
+   */
+  ed25519?: boolean;
   /** The events to deliver. */
   event_types?: Array<EventType>;
   /**
@@ -4527,6 +4569,26 @@ export interface WebhookHealth {
   pending: number;
   /** Events that occurred while the subscription was paused. */
   skipped: number;
+}
+
+/**
+ * A key pair that signs deliveries; what is secret of it is never shown. `signs_until` is until
+ * when it signs beside the newest; null: it is the newest.
+ */
+export interface WebhookKey {
+  /** A time in UTC with microseconds (RFC 3339). */
+  created_at: string;
+  /** The key's id, `wky_…`. */
+  id: string;
+  /** The public key of Ed25519 as Standard Webhooks writes it: `whpk_` and base64 of its 32 bytes. */
+  public_key: string;
+  /** A time in UTC with microseconds (RFC 3339); null where there is none. */
+  signs_until: string | null;
+}
+
+export interface WebhookKeyList {
+  /** The keys, the newest first. */
+  data: Array<WebhookKey>;
 }
 
 export interface WebhookList {

@@ -282,6 +282,28 @@ class WebhooksAPI:
     def __init__(self, caller: Caller) -> None:
         self._c = caller
 
+    def list_keys(self, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.WebhookKeyList:
+        """List the public keys that verify deliveries.
+
+        The key pairs that sign, at this moment, deliveries to subscriptions with `ed25519`: the
+        newest first, and those it has replaced for the 24 hours in which they sign beside it. Empty
+        as long as no subscription had `ed25519`.
+
+        ``GET /api/v1/clients/{client_id}/webhook_keys``
+        """
+        return self._c.answer(Request("listWebhookKeys", "GET", f"/api/v1/clients/{CLIENT}/webhook_keys"), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def rotate_keys(self, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.WebhookKey:
+        """Replace the key pair that signs.
+
+        Makes a key pair that signs at once, also where there was none. The one before signs beside
+        it for 24 hours, so that receivers may learn of the new one before or after; at most four
+        sign at a time, and then the oldest ends.
+
+        ``POST /api/v1/clients/{client_id}/webhook_keys/rotate``
+        """
+        return self._c.answer(Request("rotateWebhookKeys", "POST", f"/api/v1/clients/{CLIENT}/webhook_keys/rotate", takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     def list(self, *, status: t.WebhookStatus | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Webhook]:
         """List the subscriptions.
 

@@ -1609,6 +1609,11 @@ class NewWebhook(TypedDict):
     # fail, or was last changed; `paused_because` is `failing` then. Set its `status` to `active` to
     # go on.
     disable_after_seconds: NotRequired[int]
+    # Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your
+    # client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the
+    # receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in
+    # `data`, too.
+    ed25519: NotRequired[bool]
     # Headers that deliveries have beside those of kindred. Their values are stored encrypted and
     # never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever
     # its case; values are printable ASCII without spaces at the ends. Refused are those of the
@@ -2323,6 +2328,8 @@ class Webhook(TypedDict):
     deliveries: NotRequired[WebhookHealth]
     # How long it may fail until it is paused, in seconds; left out where it is never.
     disable_after_seconds: NotRequired[int]
+    # That the client's key pair signs, too; left out where it does not.
+    ed25519: NotRequired[bool]
     # The names of the subscription's own headers, sorted; left out where it has none. Their values
     # are never shown.
     header_names: NotRequired[list[str]]
@@ -2343,6 +2350,11 @@ class WebhookChange(TypedDict):
     """What to change of a subscription; the rest stays."""
     # How long it may fail until it is paused, in seconds; null: for ever.
     disable_after_seconds: NotRequired[int | None]
+    # Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your
+    # client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the
+    # receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in
+    # `data`, too.
+    ed25519: NotRequired[bool]
     # The events to deliver.
     event_types: NotRequired[list[EventType]]
     # In place of all of the subscription's own headers; null takes them away. See the creation for
@@ -2382,6 +2394,25 @@ class WebhookHealth(TypedDict):
     pending: int
     # Events that occurred while the subscription was paused.
     skipped: int
+
+
+class WebhookKey(TypedDict):
+    """A key pair that signs deliveries; what is secret of it is never shown. `signs_until` is until
+    when it signs beside the newest; null: it is the newest.
+    """
+    # A time in UTC with microseconds (RFC 3339).
+    created_at: str
+    # The key's id, `wky_…`.
+    id: str
+    # The public key of Ed25519 as Standard Webhooks writes it: `whpk_` and base64 of its 32 bytes.
+    public_key: str
+    # A time in UTC with microseconds (RFC 3339); null where there is none.
+    signs_until: str | None
+
+
+class WebhookKeyList(TypedDict):
+    # The keys, the newest first.
+    data: list[WebhookKey]
 
 
 class WebhookList(TypedDict):
