@@ -10,7 +10,7 @@ LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 # What is compiled does not depend on where the clone lies: a new one finds it in the build cache.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-.PHONY: help run build test test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-webhooks check lint vet generate generated fmt clean
+.PHONY: help run build test test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-webhooks evaluate check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -70,6 +70,10 @@ bench-webhooks: build ## measure webhook deliveries for half an hour; FLAGS=-qui
 	@scripts/install-postgres
 	@$(BUILD) -o bin/benchwebhooks ./scripts/benchwebhooks
 	bin/benchwebhooks $(FLAGS)
+
+evaluate: ## how good matches, clusters, labels, drift and schemas are where the truth is known, each beside its goal; KINDRED_ADULT names census records, FLAGS="-only drift" a part
+	@$(BUILD) -o bin/evaluate ./scripts/evaluate
+	bin/evaluate $(FLAGS)
 
 check: lint vet generated test ## everything that has to pass: formats, linters, generated code, tests
 

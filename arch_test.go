@@ -89,6 +89,7 @@ var rules = map[string][]string{
 	"e2e":                           {},
 	"scripts/testpg":                {"postgres", "postgres/pgtest"},
 	"scripts/size":                  {},
+	"scripts/evaluate":              {"domain/clustering", "domain/matching", "domain/splitmix", "domain/traits"},
 	"scripts/faults":                {},
 	"scripts/limits":                {},
 	"sdk/conformance":               {},

@@ -33,7 +33,7 @@ var coarse = [...]int{2, 3, 4, 5, 6, 8, 10, 12, 15, 19, 24, 30, 38, MaxAutoK}
 type chooser struct {
 	*fit
 	made    Points // that starts are made on
-	starts  int
+	starts  func(k int) int
 	minSize int // of a cluster of the sample
 	eyes    *silhouettes
 	seen    Points // what the eyes see
@@ -49,7 +49,7 @@ type trial struct {
 	score float64
 }
 
-func (f *fit) newChooser(ctx context.Context, rows, starts int, done func()) (*chooser, error) {
+func (f *fit) newChooser(ctx context.Context, rows int, starts func(k int) int, done func()) (*chooser, error) {
 	eyes, err := f.look(ctx)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (c *chooser) try(ctx context.Context, k int) error {
 	if slices.ContainsFunc(c.tried, func(t trial) bool { return t.k == k }) {
 		return nil
 	}
-	found, err := c.tries(ctx, c.made, k, c.starts, c.done)
+	found, err := c.tries(ctx, c.made, k, c.starts(k), c.done)
 	if err != nil {
 		return err
 	}
@@ -118,8 +118,12 @@ func (c *chooser) best() trial {
 func (f *fit) choose(ctx context.Context) (int, error) {
 	most := min(MaxAutoK, f.points.Len()/f.MinSize)
 	tries := 0
-	total := (len(coarse) + 4) * autoStarts
-	c, err := f.newChooser(ctx, autoRows, autoStarts, func() {
+	starts := func(k int) int { return max(autoStarts, k/2) }
+	total := 0
+	for _, k := range coarse {
+		total += starts(k)
+	}
+	c, err := f.newChooser(ctx, autoRows, starts, func() {
 		tries++
 		f.Progress(Choosing, min(tries, total), total)
 	})

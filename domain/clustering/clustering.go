@@ -102,7 +102,7 @@ func (f *Failure) Error() string { return f.Code + ": " + f.Detail }
 // needs less than 40 bytes for each user beside the points (of which it keeps
 // nothing), and 64 MiB + 160 KiB for each dimension.
 //
-// Ten starts by k-means++ on a seeded sample are compared; the best goes
+// Ten starts or more by k-means++ on a seeded sample are compared; the best goes
 // through Lloyd's iterations over all users, or above a million of them
 // through mini-batches. Clusters under the minimal size are merged into the
 // nearest, so there may be fewer than were asked for.
@@ -125,10 +125,10 @@ func Fit(ctx context.Context, points Points, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
-	done := 0
-	best, err := f.tries(ctx, f.sample, k, starts, func() {
+	done, times := 0, max(starts, k)
+	best, err := f.tries(ctx, f.sample, k, times, func() {
 		done++
-		f.Progress(Starting, done, starts)
+		f.Progress(Starting, done, times)
 	})
 	if err != nil {
 		return Result{}, err

@@ -10,7 +10,8 @@ import (
 	"kindred/domain/splitmix"
 )
 
-// starts is how often k-means++ is tried.
+// starts is how often k-means++ is tried, and at least once for each cluster: of many
+// clusters, most starts join two and split a third.
 const starts = 10
 
 // try is where one start ended.

@@ -124,7 +124,7 @@ func Judge(ctx context.Context, t Trial) (Judgement, error) {
 func (t Trial) silhouettes(ctx context.Context, points Points, number int) (of []float64, err error) {
 	f := newFit(points, t.options(number))
 	f.still *= judgedTolerance / tolerance
-	c, err := f.newChooser(ctx, points.Len(), nullStarts, func() {})
+	c, err := f.newChooser(ctx, points.Len(), func(int) int { return nullStarts }, func() {})
 	if err == nil {
 		err = c.tryAll(ctx, judged[:], max(judged[0], points.Len()/f.MinSize))
 	}

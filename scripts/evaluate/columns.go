@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+
+	"kindred/domain/splitmix"
+	"kindred/domain/traits"
+)
+
+// column is one of an export, with what it has to be read as.
+type column struct {
+	path  string
+	value func(r *splitmix.Source, i int) any
+	want  traits.Type
+}
+
+// exported are columns with the faults that exports have.
+func exported() []column {
+	whole := func(from, n int) func(*splitmix.Source, int) any {
+		return func(r *splitmix.Source, _ int) any { return from + r.IntN(n) }
+	}
+	printed := func(format string, from, n int) func(*splitmix.Source, int) any {
+		return func(r *splitmix.Source, _ int) any { return fmt.Sprintf(format, from+r.IntN(n)) }
+	}
+	date := func(format string, order ...int) func(*splitmix.Source, int) any {
+		return func(r *splitmix.Source, _ int) any {
+			day := []any{1960 + r.IntN(60), 1 + r.IntN(12), 1 + r.IntN(28)}
+			return fmt.Sprintf(format, day[order[0]], day[order[1]], day[order[2]])
+		}
+	}
+	some := func(words ...string) func(*splitmix.Source, int) any {
+		return func(r *splitmix.Source, _ int) any { return words[r.IntN(len(words))] }
+	}
+	or := func(rare any, usual func(*splitmix.Source, int) any) func(*splitmix.Source, int) any {
+		return func(r *splitmix.Source, i int) any {
+			if r.IntN(12) == 0 {
+				return rare
+			}
+			return usual(r, i)
+		}
+	}
+	list := func(separator string) func(*splitmix.Source, int) any {
+		return func(r *splitmix.Source, _ int) any {
+			words := []string{"jazz", "sailing", "chess", "cooking", "opera", "running"}
+			first := r.IntN(6)
+			return words[first] + separator + words[(first+1+r.IntN(5))%6]
+		}
+	}
+	return []column{
+		{"account_id", func(_ *splitmix.Source, i int) any { return 500_000 + 3*i }, traits.TypeExcluded},
+		{"line", func(_ *splitmix.Source, i int) any { return i + 1 }, traits.TypeExcluded},
+		{"mail", func(r *splitmix.Source, _ int) any { return fmt.Sprintf("m%x@example.org", r.Uint64()) }, traits.TypeExcluded},
+		{"token", func(r *splitmix.Source, _ int) any { return fmt.Sprintf("%016x", r.Uint64()) }, traits.TypeExcluded},
+		{"note", func(r *splitmix.Source, i int) any { return fmt.Sprintf("called on day %d about %x", i, r.Uint64()) }, traits.TypeExcluded},
+		{"vector", func(r *splitmix.Source, _ int) any {
+			vector := make([]float64, 32)
+			for d := range vector {
+				vector[d] = r.Float64()
+			}
+			return vector
+		}, traits.TypeExcluded},
+		{"postal_code", whole(10_000, 40), traits.TypeCategory},
+		{"branch_code", printed("%04d", 20, 30), traits.TypeCategory},
+		{"city", or("", some("Lyon", "Turin", "Porto", "Graz")), traits.TypeCategory},
+		{"plan", or("N/A", some("free", "pro", "team")), traits.TypeCategory},
+		{"country", some("DE", "FR", "IT", "NA", "PT"), traits.TypeCategory},
+		{"age", or(-1, whole(18, 60)), traits.TypeNumber},
+		{"height", or(999, whole(150, 45)), traits.TypeNumber},
+		{"spent", func(r *splitmix.Source, _ int) any { return fmt.Sprintf("$%d,%03d.50", 1+r.IntN(8), r.IntN(1000)) }, traits.TypeNumber},
+		{"weight", printed("%d", 50, 60), traits.TypeNumber},
+		{"share", func(r *splitmix.Source, _ int) any { return fmt.Sprintf("%.1f%%", 100*r.Float64()) }, traits.TypeNumber},
+		{"rating", func(r *splitmix.Source, _ int) any { return 1 + 4*r.Float64() }, traits.TypeNumber},
+		{"born", date("%d-%02d-%02d", 0, 1, 2), traits.TypeDate},
+		{"joined", date("%[1]d/%02[2]d/%02[3]d", 0, 1, 2), traits.TypeDate},
+		{"renewed", date("%02[3]d.%02[2]d.%[1]d", 0, 1, 2), traits.TypeDate},
+		{"seen", date("%02[2]d/%02[3]d/%[1]d", 0, 1, 2), traits.TypeDate},
+		{"paid", date("%d-%02d-%02d 12:30:00", 0, 1, 2), traits.TypeDate},
+		{"hobbies", list(", "), traits.TypeSet},
+		{"tags", list("|"), traits.TypeSet},
+		{"place", func(r *splitmix.Source, _ int) any {
+			return fmt.Sprintf("%.4f,%.4f", 40+10*r.Float64(), 5+10*r.Float64())
+		}, traits.TypeGeo},
+		{"subscribed", some("yes", "no"), traits.TypeCategory},
+		{"active", func(r *splitmix.Source, _ int) any { return r.IntN(2) == 0 }, traits.TypeBool},
+	}
+}
+
+// columns counts those that are read right without a word, at several sizes of an export.
+func (e *evaluation) columns() error {
+	right, all := 0, 0
+	for _, n := range []int{40, 300, 3_000} {
+		random := splitmix.Source(e.seed)
+		people := make([]string, n)
+		for i := range people {
+			said := map[string]any{}
+			for _, c := range exported() {
+				said[c.path] = c.value(&random, i)
+			}
+			people[i] = document(said)
+		}
+		p, err := e.population(people)
+		if err != nil {
+			return err
+		}
+		read := map[string]traits.Type{}
+		for _, t := range p.schema.Traits {
+			read[t.Path] = t.Type
+		}
+		for _, c := range exported() {
+			all++
+			if read[c.path] == c.want {
+				right++
+			} else {
+				fmt.Printf("    %s of %d users is read as %q, not %q\n", c.path, n, read[c.path], c.want)
+			}
+		}
+	}
+	e.row("columns of exports read right", fmt.Sprintf("%d of %d", right, all), ">= 92 %", right*100 >= 92*all)
+	return nil
+}
