@@ -47,8 +47,13 @@ func run(check bool) error {
 	if err != nil {
 		return err
 	}
+	methods, err := c.methodsFile()
+	if err != nil {
+		return err
+	}
 	files := map[string]string{
 		"sdk/conformance/operations.gen.json":  operations,
+		"console/methods.gen.json":             methods,
 		"sdk/go/api.gen.go":                    string(goFile),
 		"sdk/typescript/src/api.gen.ts":        c.typescript(),
 		"sdk/python/src/kindred/types.py":      c.pythonTypes(),
@@ -72,6 +77,42 @@ func run(check bool) error {
 		}
 	}
 	return nil
+}
+
+// methodsFile says which method of the SDKs makes a call, for the console: a line for each.
+func (c *contract) methodsFile() (string, error) {
+	type method struct {
+		HTTP       string            `json:"http"`
+		Path       string            `json:"path"`
+		TypeScript string            `json:"typescript"`
+		Python     string            `json:"python"`
+		Body       bool              `json:"body,omitzero"`
+		Query      map[string]string `json:"query,omitzero"` // which parameters are no text: number, boolean or list
+	}
+	lines := []string{}
+	for _, r := range c.Resources {
+		for _, o := range r.Operations {
+			one := method{HTTP: o.Method, Path: o.Path, Body: o.Body != nil, TypeScript: camel(r.Words) + "." + camel(o.Words), Python: snake(r.Words) + "." + snake(o.Words)}
+			if o.Item != nil {
+				one.TypeScript, one.Python = one.TypeScript+"Page", one.Python+"_page"
+				one.Query = map[string]string{"limit": "number"}
+			}
+			for _, p := range o.Query {
+				if name := map[kind]string{integer: "number", number: "number", boolean: "boolean", array: "list"}[p.Type.Kind]; name != "" {
+					if one.Query == nil {
+						one.Query = map[string]string{}
+					}
+					one.Query[p.Name] = name
+				}
+			}
+			line, err := json.Marshal(one)
+			if err != nil {
+				return "", err
+			}
+			lines = append(lines, string(line))
+		}
+	}
+	return "[\n" + strings.Join(lines, ",\n") + "\n]\n", nil
 }
 
 // operationsFile lists what each SDK has to offer, for the suite.
