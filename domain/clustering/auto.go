@@ -19,9 +19,9 @@ const twoMargin = 1.3
 const keepMargin = 1.2
 
 // The number of clusters is chosen by fewer starts on fewer users: a silhouette
-// needs no better.
+// needs no better. Many clusters get a start for each three.
 const (
-	autoRows   = 4096
+	autoRows   = 2048
 	autoStarts = 4
 )
 
@@ -118,7 +118,7 @@ func (c *chooser) best() trial {
 func (f *fit) choose(ctx context.Context) (int, error) {
 	most := min(MaxAutoK, f.points.Len()/f.MinSize)
 	tries := 0
-	starts := func(k int) int { return max(autoStarts, k/2) }
+	starts := func(k int) int { return max(autoStarts, k/3) }
 	total := 0
 	for _, k := range coarse {
 		total += starts(k)

@@ -154,7 +154,7 @@ func (e *evaluation) matches(what string, people []string) error {
 
 // drift compares runs of users who have not changed, and of some who have.
 func (e *evaluation) drift() error {
-	const users, personas, apart, times = 3_000, 4, 1.2, 40
+	const users, personas, apart, times = 1_200, 4, 1.2, 20
 	older, err := e.population(world(e.seed, users, personas, apart))
 	if err != nil {
 		return err
