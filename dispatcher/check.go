@@ -2,13 +2,16 @@ package dispatcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/ed25519"
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +44,11 @@ type Check struct {
 	Steps    []Step
 }
 
+func (found *Check) add(name, status, detail string, args ...any) {
+	found.Steps = append(found.Steps, Step{name, status, fmt.Sprintf(detail, args...)})
+	found.Verified = found.Verified && status != StepFailed
+}
+
 // Step is one part of a verification.
 type Step struct {
 	Name, Status, Detail string
@@ -51,6 +59,7 @@ const (
 	StepHeaders          = "headers"
 	StepTimestamp        = "timestamp"
 	StepSignature        = "webhook_signature"
+	StepEd25519          = "ed25519_signature"
 	StepServiceSignature = "service_signature"
 	StepBody             = "body"
 )
@@ -71,11 +80,23 @@ SELECT f.reached, f.head, f.quarantined, coalesce(e.webhook, ''), coalesce(e.sec
 FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.state <> 'removed'
 ORDER BY e.webhook`
 
-// signer is a secret of a subscription, open.
+// signer is a secret of a subscription, open, or a key pair of the client.
 type signer struct {
 	webhook id.Webhook
 	secret  []byte
+	pair    *Key
 	former  bool // it was replaced, and signs for a day beside the new one
+}
+
+func (s signer) String() string {
+	which := "newest"
+	if s.former {
+		which = "former"
+	}
+	if s.pair != nil {
+		return which + " key, " + string(s.pair.ID)
+	}
+	return which + " secret of " + string(s.webhook)
 }
 
 // signers opens the secrets of a client's subscriptions that sign now.
@@ -109,7 +130,7 @@ func (c Checker) signers(ctx context.Context, client id.Client, eventual bool) (
 			return nil, err
 		}
 		for i, secret := range secrets {
-			all = append(all, signer{j.Webhook, secret, i > 0})
+			all = append(all, signer{webhook: j.Webhook, secret: secret, former: i > 0})
 		}
 	}
 	return all, nil
@@ -123,20 +144,24 @@ func (c Checker) Check(ctx context.Context, client id.Client, eventual bool, r R
 	if err != nil {
 		return Check{}, err
 	}
-	var found Check
-	add := func(name, status, detail string, args ...any) {
-		found.Steps = append(found.Steps, Step{name, status, fmt.Sprintf(detail, args...)})
+	pairs, err := c.Log.Keys(ctx, client, eventual, c.Now())
+	if err != nil {
+		return Check{}, err
 	}
-	standard, service := r.Header.Get("Webhook-Signature"), r.Header.Get("X-Service-Signature")
-	r.headers(add)
-	r.timestamp(add, c.Now())
-	found.match(add, StepSignature, standard, signers, r, fitsStandard)
-	found.match(add, StepServiceSignature, service, signers, r, fitsService)
-	r.body(add)
-	found.Verified = found.Webhook != ""
-	for _, step := range found.Steps {
-		found.Verified = found.Verified && step.Status != StepFailed
+	for i, pair := range pairs {
+		signers = append(signers, signer{pair: &pair, former: i > 0})
 	}
+	found := Check{Verified: true}
+	r.headers(found.add)
+	r.timestamp(found.add, c.Now())
+	standard := strings.Fields(r.Header.Get("Webhook-Signature"))
+	bySecret := slices.DeleteFunc(slices.Clone(standard), func(one string) bool { return strings.HasPrefix(one, "v1a,") })
+	byKey := slices.DeleteFunc(standard, func(one string) bool { return !strings.HasPrefix(one, "v1a,") })
+	fits := found.match(StepSignature, strings.Join(bySecret, " "), signers, r, fitsStandard)
+	fits = found.match(StepEd25519, strings.Join(byKey, " "), signers, r, fitsKey) || fits
+	fits = found.match(StepServiceSignature, r.Header.Get("X-Service-Signature"), signers, r, fitsService) || fits
+	r.body(found.add)
+	found.Verified = found.Verified && fits
 	return found, nil
 }
 
@@ -180,47 +205,46 @@ func (r Received) timestamp(add addStep, now time.Time) {
 	}
 }
 
-// match looks for the secret that signs a body, as it came or as it was sent.
-func (found *Check) match(add addStep, name, signature string, signers []signer, r Received, fits func(signature string, secret []byte, r Received) error) {
+// match looks for what signs a body, as it came or as it was sent.
+func (found *Check) match(name, signature string, signers []signer, r Received, fits func(signature string, by signer, r Received) error) bool {
 	if signature == "" {
-		add(name, StepSkipped, "There is none.")
-		return
+		found.add(name, StepSkipped, "There is none.")
+		return false
 	}
-	wrong := errOtherSecret
+	wrong := errNobody
 	for _, s := range signers {
-		err := fits(signature, s.secret, r)
+		err := fits(signature, s, r)
 		if err == nil {
-			found.Webhook = s.webhook
-			which := "newest"
-			if s.former {
-				which = "former"
-			}
-			add(name, StepOK, "It is by the %s secret of %s.", which, s.webhook)
-			return
+			found.Webhook = cmp.Or(found.Webhook, s.webhook)
+			found.add(name, StepOK, "It is by the %s.", s)
+			return true
 		}
-		if !errors.Is(err, errOtherSecret) {
+		if as := r; errors.Is(err, errOther) && r.Sent != nil {
+			as.Body = r.Sent
+			if fits(signature, s, as) == nil {
+				err = fmt.Errorf("it is by the %s over the body as it was sent, and yours is another: verify the bytes as they came, before anything parses them", s)
+			}
+		}
+		if !errors.Is(err, errNotMine) && (!errors.Is(err, errOther) || errors.Is(wrong, errNobody)) {
 			wrong = err
 		}
 	}
-	if len(signers) == 0 {
-		wrong = errors.New("no subscription of yours has a secret")
-	}
-	for _, s := range signers {
-		if as := r; r.Sent != nil && !bytes.Equal(r.Sent, r.Body) {
-			as.Body = r.Sent
-			if fits(signature, s.secret, as) == nil {
-				wrong = fmt.Errorf("it is by a secret of %s over the body as it was sent, and yours is another: verify the bytes as they came, before anything parses them", s.webhook)
-			}
-		}
-	}
-	add(name, StepFailed, "%s.", capital(wrong.Error()))
+	found.add(name, StepFailed, "%s.", capital(wrong.Error()))
+	return false
 }
 
-var errOtherSecret = errors.New("no secret that signs now fits: a secret was replaced over a day ago, the delivery is another client's, or the body, webhook-id or webhook-timestamp has changed on its way")
+var (
+	errNobody  = errors.New("none of your subscriptions has what makes such a signature: a secret, or ed25519")
+	errNotMine = errors.New("it is made by another kind of key")
+	errOther   = errors.New("nothing that signs now fits: a secret or key was replaced over a day ago, the delivery is another client's, or the body, webhook-id or webhook-timestamp has changed on its way")
+)
 
 // fitsStandard says whether one of the signatures of Standard Webhooks is by a secret.
-func fitsStandard(signatures string, secret []byte, r Received) error {
-	want := mac(standardKey(secret), standardMessage(r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), r.Body))
+func fitsStandard(signatures string, by signer, r Received) error {
+	if by.secret == nil {
+		return errNotMine
+	}
+	want := mac(standardKey(by.secret), r.standardMessage())
 	known := false
 	for one := range strings.FieldsSeq(signatures) {
 		text, v1 := strings.CutPrefix(one, "v1,")
@@ -239,18 +263,42 @@ func fitsStandard(signatures string, secret []byte, r Received) error {
 	if !known {
 		return errors.New("webhook-signature holds no signature that begins with v1,")
 	}
-	return errOtherSecret
+	return errOther
+}
+
+// fitsKey says whether one of the Ed25519 signatures of Standard Webhooks is by a key pair.
+func fitsKey(signatures string, by signer, r Received) error {
+	if by.pair == nil {
+		return errNotMine
+	}
+	for one := range strings.FieldsSeq(signatures) {
+		got, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(one, "v1a,"))
+		if err != nil || len(got) != ed25519.SignatureSize {
+			return errors.New("what follows v1a, is not base64 of 64 bytes: the header was cut or changed")
+		}
+		if ed25519.Verify(by.pair.Public, r.standardMessage(), got) {
+			return nil
+		}
+	}
+	return errOther
+}
+
+func (r Received) standardMessage() []byte {
+	return standardMessage(r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), r.Body)
 }
 
 // fitsService says whether the contract's signature is by a secret.
-func fitsService(signature string, secret []byte, r Received) error {
+func fitsService(signature string, by signer, r Received) error {
+	if by.secret == nil {
+		return errNotMine
+	}
 	got, err := hex.DecodeString(signature)
-	want := mac(secret, r.Body)
+	want := mac(by.secret, r.Body)
 	switch {
 	case err != nil || len(got) != len(want):
 		return errors.New("X-Service-Signature is not 64 hexadecimal digits: the header was cut or changed")
 	case !hmac.Equal(got, want):
-		return errOtherSecret
+		return errOther
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 	}
 
 	found, steps := check(p.account, nil)
-	if !found.Verified || found.WebhookID == nil || *found.WebhookID != string(hook.ID) || len(steps) != 5 {
+	if !found.Verified || found.WebhookID == nil || *found.WebhookID != string(hook.ID) || len(steps) != 6 {
 		t.Fatalf("as it came: %+v", found)
 	}
 	again := func(body string) string { // as a parser writes it
@@ -82,12 +82,12 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 		"no body":             {func(_ map[string]string, body *string) { *body = "" }, "body", "these are 0"},
 		"an old one":          {shift(-time.Hour), "timestamp", "signed 1h0m"},
 		"one of the future":   {shift(time.Hour), "timestamp", "in the future"},
-		"another second":      {shift(time.Second), "webhook_signature", "No secret that signs now fits"},
-		"another event":       {func(h map[string]string, _ *string) { h["webhook-id"] = "evt_0123456789abcdefghijklmnop" }, "webhook_signature", "No secret that signs now fits"},
+		"another second":      {shift(time.Second), "webhook_signature", "Nothing that signs now fits"},
+		"another event":       {func(h map[string]string, _ *string) { h["webhook-id"] = "evt_0123456789abcdefghijklmnop" }, "webhook_signature", "Nothing that signs now fits"},
 		"no time in numbers":  {func(h map[string]string, _ *string) { h["webhook-timestamp"] = "now" }, "timestamp", "no number of seconds"},
 		"no signatures":       {drop("webhook-signature", "x-service-signature"), "headers", "There is no signature"},
 		"no id":               {drop("webhook-id"), "headers", "webhook-id missing"},
-		"another signature":   {func(h map[string]string, _ *string) { h["webhook-signature"] = "v1," + strings.Repeat("A", 43) + "=" }, "webhook_signature", "No secret that signs now fits"},
+		"another signature":   {func(h map[string]string, _ *string) { h["webhook-signature"] = "v1," + strings.Repeat("A", 43) + "=" }, "webhook_signature", "Nothing that signs now fits"},
 		"a cut signature":     {func(h map[string]string, _ *string) { h["webhook-signature"] = h["webhook-signature"][:20] }, "webhook_signature", "not base64 of 32 bytes"},
 		"a foreign signature": {func(h map[string]string, _ *string) { h["webhook-signature"] = "v2,abc" }, "webhook_signature", "begins with v1"},
 		"hex that is none":    {func(h map[string]string, _ *string) { h["x-service-signature"] = "sha256=" + h["x-service-signature"] }, "service_signature", "not 64 hexadecimal digits"},
@@ -118,6 +118,26 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 		*body = string(made.Body)
 	}); !found.Verified || !strings.HasPrefix(steps["body"], "skipped") {
 		t.Errorf("of a test, %s: %+v", test.ID, found)
+	}
+	signed := receive(t, 200)
+	want[httpapi.Webhook](t, http.StatusCreated, p.sendTo("POST", "/webhooks", map[string]any{"url": signed.URL, "event_types": []string{"match.computed"}, "ed25519": true}))
+	p.match("cat", "dan")
+	got = signed.next(t)
+	headers = map[string]string{}
+	for name, values := range got.Header {
+		headers[strings.ToLower(name)] = values[0]
+	}
+	if found, steps := check(p.account, nil); !found.Verified || !strings.Contains(steps["ed25519_signature"], "newest key") || !strings.HasPrefix(steps["webhook_signature"], "skipped") {
+		t.Errorf("by a key pair: %+v", found)
+	}
+	for name, change := range map[string]func(h map[string]string, body *string){
+		"written anew": func(_ map[string]string, body *string) { *body = again(*body) },
+		"another time": shift(time.Second),
+		"cut":          func(h map[string]string, _ *string) { h["webhook-signature"] = h["webhook-signature"][:40] },
+	} {
+		if found, steps := check(p.account, change); found.Verified || !strings.HasPrefix(steps["ed25519_signature"], "failed") {
+			t.Errorf("by a key pair, %s: %+v", name, found)
+		}
 	}
 	before := p.get("/api/v1/events").Body
 	check(p.account, nil)

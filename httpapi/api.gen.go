@@ -304,6 +304,7 @@ func (e ConsentsChangeAll) Valid() bool {
 // Defines values for DeliveryCheckStepName.
 const (
 	DeliveryCheckStepNameBody             DeliveryCheckStepName = "body"
+	DeliveryCheckStepNameEd25519Signature DeliveryCheckStepName = "ed25519_signature"
 	DeliveryCheckStepNameHeaders          DeliveryCheckStepName = "headers"
 	DeliveryCheckStepNameServiceSignature DeliveryCheckStepName = "service_signature"
 	DeliveryCheckStepNameTimestamp        DeliveryCheckStepName = "timestamp"
@@ -314,6 +315,8 @@ const (
 func (e DeliveryCheckStepName) Valid() bool {
 	switch e {
 	case DeliveryCheckStepNameBody:
+		return true
+	case DeliveryCheckStepNameEd25519Signature:
 		return true
 	case DeliveryCheckStepNameHeaders:
 		return true

@@ -2983,7 +2983,7 @@ export interface DeliveryCheckStep {
   /** Why, in words. */
   detail: string;
   /** What was looked at; later releases may add steps. */
-  name: "headers" | "timestamp" | "webhook_signature" | "service_signature" | "body";
+  name: "headers" | "timestamp" | "webhook_signature" | "ed25519_signature" | "service_signature" | "body";
   /** How it ended; what is not there is skipped. */
   status: "ok" | "failed" | "skipped";
 }

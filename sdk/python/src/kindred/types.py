@@ -974,7 +974,7 @@ class DeliveryCheckStep(TypedDict):
     # Why, in words.
     detail: str
     # What was looked at; later releases may add steps.
-    name: Literal["headers", "timestamp", "webhook_signature", "service_signature", "body"]
+    name: Literal["headers", "timestamp", "webhook_signature", "ed25519_signature", "service_signature", "body"]
     # How it ended; what is not there is skipped.
     status: Literal["ok", "failed", "skipped"]
 
