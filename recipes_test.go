@@ -26,7 +26,7 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 		cmd.Dir, cmd.Stdin = tree, strings.NewReader(stdin)
 		cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath", "GIT_CEILING_DIRECTORIES="+filepath.Dir(tree)) // what has not changed is built already
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+			t.Fatalf("%s %s: %v; where a block of docs/recipes.md fits no more, mend its context\n%s", name, strings.Join(args, " "), err, out)
 		}
 	}
 	for _, found := range regexp.MustCompile("(?ms)^```diff\n(.*?)^```$").FindAllSubmatch(page, -1) {

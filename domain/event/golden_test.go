@@ -195,7 +195,7 @@ func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("%v; make golden writes a sample that is new", err)
 			continue
 		}
 		if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
@@ -223,7 +223,7 @@ func TestEveryVersionEverWrittenIsRead(t *testing.T) {
 		for version := 1; version <= newest; version++ {
 			data, err := os.ReadFile(sampleFile(name, version))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("%v; make golden writes a sample that is new", err)
 				continue
 			}
 			if _, err := r.Decode(name, version, data); err != nil {
