@@ -26,6 +26,7 @@ var notRun = map[string]string{
 	`kindred keys snapshot --to keys.age --recipient age1… -- pg_dump -Fc -f kindred.dump "$KINDRED_DATABASE_URL"`: "it needs an age identity of the reader's; keys snapshot has tests of its own",
 	"createdb restored && pg_restore -d restored kindred.dump":                                                     "it needs the dump of the block before; keys restore has tests of its own",
 	"new/kindred migrate": "it needs two releases",
+	"bin/kindred login --url https://kindred.example.com":                                 "it asks for a password; it has tests of its own",
 	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed": "it listens until it is interrupted, and has tests of its own",
 	"bin/kindred trigger cluster.drift_detected":                                          "it needs a sandbox, and has tests of its own",
 }
@@ -62,7 +63,7 @@ func TestTheCommandsOfTheDocumentationRun(t *testing.T) {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			commands := script.String()
-			if strings.Contains(commands, "$CLIENT") && !strings.Contains(commands, "/auth/signup") {
+			if (strings.Contains(commands, "$CLIENT") || strings.Contains(commands, "$AUTH")) && !strings.Contains(commands, "/auth/signup") {
 				commands = firstSteps(t) + commands
 			}
 			runCommands(t, commands)

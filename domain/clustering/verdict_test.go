@@ -77,12 +77,12 @@ func spansMadeUp() (spans []Span) {
 func TestACloudIsNoGroups(t *testing.T) {
 	t.Parallel()
 	round, long := map[Verdict]int{}, map[Verdict]int{}
-	for seed := range uint64(12) {
+	for seed := range uint64(6) { // make evaluate takes 40
 		round[mustJudge(t, blobOf(250, 5, 2, 1, 0, seed).divided(t, 3)).Verdict]++
 		long[mustJudge(t, blobOf(250, 5, 2, 1, 0.6, seed).divided(t, 3)).Verdict]++
 	}
-	if round[Groups]+long[Groups] > 1 || round[None] < 10 || long[Continuum] < 10 {
-		t.Errorf("12 round clouds are %v, 12 long ones %v", round, long)
+	if round[Groups]+long[Groups] > 1 || round[None] < 5 || long[Continuum] < 5 {
+		t.Errorf("6 round clouds are %v, 6 long ones %v", round, long)
 	}
 }
 
@@ -91,8 +91,8 @@ func TestTrueGroupsAreGroups(t *testing.T) {
 	for _, c := range []struct {
 		k     int
 		apart float64
-	}{{2, 0.5}, {3, 0.3}, {5, 0.5}, {20, 0.8}} {
-		set := madeUp(300+50*c.k, c.k, c.apart, 0.6, uint64(c.k))
+	}{{2, 0.5}, {3, 0.3}, {5, 0.5}, {8, 0.8}} {
+		set := madeUp(150+25*c.k, c.k, c.apart, 0.6, uint64(c.k))
 		j := mustJudge(t, Trial{Points: set.points, Traits: spansMadeUp(), Seed: 1, Threads: 2}.divided(t, c.k))
 		if j.Verdict != Groups || j.Cloud.Silhouette <= j.Cloud.Expected {
 			t.Errorf("%d groups %.1f apart are %s: %+v, %+v", c.k, c.apart, j.Verdict, j, j.Cloud)
