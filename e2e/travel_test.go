@@ -14,6 +14,7 @@ import (
 	"kindred/app"
 	"kindred/eventstore/esdbstore/esdbtest"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // lived is what the API listed at a moment.
@@ -30,16 +31,23 @@ func stateLists(a account) map[string]string {
 	}
 }
 
-// moment is what everything is now.
-func (a account) moment() lived {
+// moment is what everything is now: read while nothing is recorded, as a verdict on
+// clusters may be at any time.
+func (a account) moment() (now lived) {
 	a.Helper()
-	size := want[httpapi.HistoryProof](a, http.StatusOK, a.get(a.under("/history/proof"))).Size
-	now := lived{at: fmt.Sprint(size - 1), lists: map[string][]any{}}
-	for key, path := range stateLists(a) {
-		if found := each[any](a, a, path, 200); len(found) > 0 {
-			now.lists[key] = found
-		}
+	size := func() int64 {
+		return int64(want[httpapi.HistoryProof](a, http.StatusOK, a.get(a.under("/history/proof"))).Size)
 	}
+	testkit.Eventually(a, "nothing is recorded for a moment", func() bool {
+		before := size()
+		now = lived{at: fmt.Sprint(before - 1), lists: map[string][]any{}}
+		for key, path := range stateLists(a) {
+			if found := each[any](a, a, path, 200); len(found) > 0 {
+				now.lists[key] = found
+			}
+		}
+		return size() == before
+	})
 	return now
 }
 
