@@ -35,18 +35,15 @@ func stateLists(a account) map[string]string {
 // clusters may be at any time.
 func (a account) moment() (now lived) {
 	a.Helper()
-	size := func() int64 {
-		return int64(want[httpapi.HistoryProof](a, http.StatusOK, a.get(a.under("/history/proof"))).Size)
-	}
 	testkit.Eventually(a, "nothing is recorded for a moment", func() bool {
-		before := size()
+		before := a.size()
 		now = lived{at: fmt.Sprint(before - 1), lists: map[string][]any{}}
 		for key, path := range stateLists(a) {
 			if found := each[any](a, a, path, 200); len(found) > 0 {
 				now.lists[key] = found
 			}
 		}
-		return size() == before
+		return a.size() == before
 	})
 	return now
 }
