@@ -19,7 +19,7 @@ var rules = map[string][]string{
 	"domain/id":            {},
 	"domain/fault":         {},
 	"domain/traits":        {"domain/splitmix"},
-	"domain/rule":          {"domain/traits", "cel"},
+	"domain/rule":          {"domain/id", "domain/traits", "cel"},
 	"domain/splitmix":      {},
 	"semaphore":            {},
 	"backoff":              {},
@@ -37,7 +37,7 @@ var rules = map[string][]string{
 	"eventstore/replay":    {"domain/id", "eventstore", "eventstore/audit", "pgx"},
 	"eventstore/projector": {"backoff", "eventstore", "domain/event", "domain/id", "domain/fault", "postgres", "pgx", "watermill"},
 	"eventstore/tail":      {"eventstore", "domain/id"},
-	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "eventstore/seal"},
+	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "eventstore", "eventstore/seal"},
 	"commands/policies": {
 		"commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "projections", "watermill",
@@ -45,7 +45,7 @@ var rules = map[string][]string{
 	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "pgx"},
 	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore"},
 	"projections": {
-		"coalesce", "domain/clustering", "domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/traits",
+		"coalesce", "domain/clustering", "domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/rule", "domain/traits",
 		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "semaphore", "pgx",
 	},
 	"projections/feeds": {

@@ -92,7 +92,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 			Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue,
 			RecordEndings:  func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Record(ctx, c) },
 			DisableFailing: func(ctx context.Context) error { return dispatcher.DisableFailing(ctx, a.Pool, c) },
-			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Now: time.Now, Logger: logger, Metrics: metrics,
+			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: projections.NewSegments(a.Reader()), Now: time.Now, Logger: logger, Metrics: metrics,
 			Subscriber: &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
 		}
 		group.Go(func() error { return a.Runner.Run(behind, queue) })

@@ -45,7 +45,7 @@ type snapshotter interface {
 // isSnapshot says whether an event says all that the events before it add up to.
 func isSnapshot(e event.Event) bool {
 	switch e.(type) {
-	case event.ClientSnapshotTaken, event.WebhookSnapshotTaken:
+	case event.ClientSnapshotTaken, event.WebhookSnapshotTaken, event.SegmentsSnapshotTaken:
 		return true
 	}
 	return false

@@ -103,6 +103,12 @@ func ConsentRequestStream(client id.Client, layer id.ConsentLayer, request id.Re
 	return name("consents", string(client), string(layer), string(request))
 }
 
+// SegmentsStream holds a client's segments.
+func SegmentsStream(client id.Client) Stream { return name("segments", string(client)) }
+
+// SegmentTimeStream holds how far time has come for a client's segments.
+func SegmentTimeStream(client id.Client) Stream { return name("segmenttime", string(client)) }
+
 // RunsStream holds the clustering runs of a layer and what became of its clusters.
 func RunsStream(client id.Client, layer id.ConsentLayer) Stream {
 	return name("runs", string(client), string(layer))

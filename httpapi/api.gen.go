@@ -724,6 +724,48 @@ func (e RunStatus) Valid() bool {
 	}
 }
 
+// Defines values for SegmentChangeKind.
+const (
+	SegmentEntered SegmentChangeKind = "entered"
+	SegmentErased  SegmentChangeKind = "erased"
+	SegmentLeft    SegmentChangeKind = "left"
+)
+
+// Valid indicates whether the value is a known member of the SegmentChangeKind enum.
+func (e SegmentChangeKind) Valid() bool {
+	switch e {
+	case SegmentEntered:
+		return true
+	case SegmentErased:
+		return true
+	case SegmentLeft:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SegmentState.
+const (
+	SegmentBuilding   SegmentState = "building"
+	SegmentReady      SegmentState = "ready"
+	SegmentRebuilding SegmentState = "rebuilding"
+)
+
+// Valid indicates whether the value is a known member of the SegmentState enum.
+func (e SegmentState) Valid() bool {
+	switch e {
+	case SegmentBuilding:
+		return true
+	case SegmentReady:
+		return true
+	case SegmentRebuilding:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StateKind.
 const (
 	StateAPIKeys       StateKind = "api_keys"
@@ -916,6 +958,27 @@ func (e TraitType) Valid() bool {
 	case TraitNumber:
 		return true
 	case TraitSet:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Truth.
+const (
+	TruthFalse   Truth = "false"
+	TruthTrue    Truth = "true"
+	TruthUnknown Truth = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the Truth enum.
+func (e Truth) Valid() bool {
+	switch e {
+	case TruthFalse:
+		return true
+	case TruthTrue:
+		return true
+	case TruthUnknown:
 		return true
 	default:
 		return false
@@ -3085,6 +3148,22 @@ type JWKS struct {
 	Keys []JWK `json:"keys"`
 }
 
+// JudgedComparison What a part of a rule says of a user.
+type JudgedComparison struct {
+	// Comparison The part of the rule.
+	//
+	// Example: traits.age > 30
+	Comparison string `json:"comparison"`
+
+	// FlipsAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	FlipsAt *Timestamp `json:"flips_at,omitempty"`
+
+	// Truth `unknown` where something is missing, or is of another type.
+	Truth Truth `json:"truth"`
+}
+
 // KeyID The key's id, `key_…`.
 //
 // Example: key_0123456789abcdefghijklmnop
@@ -3446,6 +3525,19 @@ type NewMember struct {
 //
 // Example: correct horse battery staple
 type NewPassword = string
+
+// NewSegment A segment to create.
+type NewSegment struct {
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name Name `json:"name"`
+
+	// Rule Whom it names, see [rules](/docs/rules).
+	//
+	// Example: traits.plan == "pro" && traits.age > 30
+	Rule SegmentRuleText `json:"rule"`
+}
 
 // NewSpend Money that was spent.
 type NewSpend struct {
@@ -3826,6 +3918,195 @@ type Scopes = []string
 //
 // Example: 0.8731
 type Score = float64
+
+// Segment A group of users by a rule.
+type Segment struct {
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// ID The segment's id, `seg_…`.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	ID SegmentID `json:"id"`
+
+	// Members How many users are in it; 0 while it is `building`.
+	//
+	// Example: 1204
+	Members int `json:"members"`
+
+	// Name What you call it.
+	//
+	// Example: Grown-up pros
+	Name string `json:"name"`
+
+	// Rule Whom it names, see [rules](/docs/rules).
+	//
+	// Example: traits.plan == "pro" && traits.age > 30
+	Rule SegmentRuleText `json:"rule"`
+
+	// State `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts.
+	State SegmentState `json:"state"`
+
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	UpdatedAt Timestamp `json:"updated_at"`
+}
+
+// SegmentChange A user that entered or left a segment, or was erased.
+type SegmentChange struct {
+	// At A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	At Timestamp `json:"at"`
+
+	// Change `erased` is told by every segment, whether the user was in it or not.
+	Change SegmentChangeKind `json:"change"`
+
+	// ExternalID Your own id of the user; left out once the user was erased.
+	//
+	// Example: u1
+	ExternalID *string `json:"external_id,omitempty"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
+// SegmentChangeKind `erased` is told by every segment, whether the user was in it or not.
+type SegmentChangeKind string
+
+// SegmentChangeList defines model for SegmentChangeList.
+type SegmentChangeList struct {
+	// Changes The changes of this page.
+	Changes []SegmentChange `json:"changes"`
+
+	// Cursor For `after`, to go on.
+	Cursor string `json:"cursor"`
+
+	// HasMore Whether there are more by now.
+	//
+	// Example: false
+	HasMore bool `json:"has_more"`
+}
+
+// SegmentID The segment's id, `seg_…`.
+//
+// Example: seg_0123456789abcdefghijklmnop
+type SegmentID = id.Segment
+
+// SegmentList defines model for SegmentList.
+type SegmentList struct {
+	// Data The segments of this page.
+	Data []Segment `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// SegmentMember A user in a segment.
+type SegmentMember struct {
+	// ExternalID Your own identifier, without control characters.
+	//
+	// Example: customer-4711
+	ExternalID ExternalID `json:"external_id"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
+// SegmentMemberList defines model for SegmentMemberList.
+type SegmentMemberList struct {
+	// ChangesCursor For `after` of the changes: those since this page was read.
+	ChangesCursor string `json:"changes_cursor"`
+
+	// Data The members of this page.
+	Data []SegmentMember `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// SegmentOfUser A segment that a user is in, and why.
+type SegmentOfUser struct {
+	// Name What you call the segment.
+	//
+	// Example: Grown-up pros
+	Name string `json:"name"`
+
+	// SegmentID The segment's id, `seg_…`.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID SegmentID `json:"segment_id"`
+
+	// Why Every comparison of the rule, as it stands there.
+	Why []JudgedComparison `json:"why"`
+}
+
+// SegmentPreview Whom a rule would name.
+type SegmentPreview struct {
+	// Judged How many of them were judged: all, or a sample.
+	//
+	// Example: 4210
+	Judged int `json:"judged"`
+
+	// Margin Of the share, either way, in 19 of 20 samples; 0 where all were judged.
+	//
+	// Example: 0
+	Margin float64 `json:"margin"`
+
+	// Members How many it would name; about, where a sample was judged.
+	//
+	// Example: 1204
+	Members int `json:"members"`
+
+	// Sample Twenty of them at most.
+	Sample []SegmentMember `json:"sample"`
+
+	// Share Their share of all, 0 to 1.
+	//
+	// Example: 0.286
+	Share float64 `json:"share"`
+
+	// Users How many users there are.
+	//
+	// Example: 4210
+	Users int `json:"users"`
+}
+
+// SegmentRule A rule to try.
+type SegmentRule struct {
+	// Rule Whom it names, see [rules](/docs/rules).
+	//
+	// Example: traits.plan == "pro" && traits.age > 30
+	Rule SegmentRuleText `json:"rule"`
+}
+
+// SegmentRuleText Whom it names, see [rules](/docs/rules).
+//
+// Example: traits.plan == "pro" && traits.age > 30
+type SegmentRuleText = string
+
+// SegmentState `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts.
+type SegmentState string
+
+// SegmentUpdate What to change of a segment; the rest stays.
+type SegmentUpdate struct {
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name *Name `json:"name,omitempty"`
+
+	// Rule Whom it names, see [rules](/docs/rules).
+	//
+	// Example: traits.plan == "pro" && traits.age > 30
+	Rule *SegmentRuleText `json:"rule,omitempty"`
+}
 
 // Session A session of a dashboard user. Neither where it was opened nor with what is kept.
 type Session struct {
@@ -4464,6 +4745,9 @@ type TraitsPreview struct {
 	UserID string `json:"user_id"`
 }
 
+// Truth `unknown` where something is missing, or is of another type.
+type Truth string
+
 // User `traits` is left out for a token that may not `read`.
 type User struct {
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -4559,6 +4843,17 @@ type UserList struct {
 
 	// NextCursor Where the next page starts; null after the last.
 	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// UserSegments The segments that a user is in.
+type UserSegments struct {
+	// Segments In the order of their creation.
+	Segments []SegmentOfUser `json:"segments"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
 }
 
 // VerdictComparison The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
@@ -4863,6 +5158,9 @@ type ProjectionInPath = string
 // RunInPath defines model for RunInPath.
 type RunInPath = string
 
+// SegmentInPath defines model for SegmentInPath.
+type SegmentInPath = string
+
 // SessionInPath defines model for SessionInPath.
 type SessionInPath = string
 
@@ -5157,6 +5455,33 @@ type FollowEventsParams struct {
 	LastEventID *string `json:"Last-Event-ID,omitempty"`
 }
 
+// ListSegmentsParams defines parameters for ListSegments.
+type ListSegmentsParams struct {
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListSegmentChangesParams defines parameters for ListSegmentChanges.
+type ListSegmentChangesParams struct {
+	// After The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the oldest that is told.
+	After *string `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListSegmentMembersParams defines parameters for ListSegmentMembers.
+type ListSegmentMembersParams struct {
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // GetStatisticsParams defines parameters for GetStatistics.
 type GetStatisticsParams struct {
 	// Metric What is counted.
@@ -5305,6 +5630,15 @@ type GrantConsentJSONRequestBody = ConsentGrant
 
 // WithdrawConsentsJSONRequestBody defines body for WithdrawConsents for application/json ContentType.
 type WithdrawConsentsJSONRequestBody = ConsentsChange
+
+// CreateSegmentJSONRequestBody defines body for CreateSegment for application/json ContentType.
+type CreateSegmentJSONRequestBody = NewSegment
+
+// PreviewSegmentJSONRequestBody defines body for PreviewSegment for application/json ContentType.
+type PreviewSegmentJSONRequestBody = SegmentRule
+
+// ChangeSegmentJSONRequestBody defines body for ChangeSegment for application/json ContentType.
+type ChangeSegmentJSONRequestBody = SegmentUpdate
 
 // ChangeTraitsJSONRequestBody defines body for ChangeTraits for application/json ContentType.
 type ChangeTraitsJSONRequestBody = TraitsChange
@@ -5751,6 +6085,30 @@ type ServerInterface interface {
 	// RebuildProjection Build your part of a read model anew
 	// (POST /api/v1/projections/{projection}/rebuild)
 	RebuildProjection(w http.ResponseWriter, r *http.Request, projection ProjectionInPath)
+	// ListSegments List the segments
+	// (GET /api/v1/segments)
+	ListSegments(w http.ResponseWriter, r *http.Request, params ListSegmentsParams)
+	// CreateSegment Make a segment
+	// (POST /api/v1/segments)
+	CreateSegment(w http.ResponseWriter, r *http.Request)
+	// PreviewSegment See whom a rule would name
+	// (POST /api/v1/segments/preview)
+	PreviewSegment(w http.ResponseWriter, r *http.Request)
+	// RetireSegment Retire a segment
+	// (DELETE /api/v1/segments/{segment_id})
+	RetireSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath)
+	// GetSegment Get a segment
+	// (GET /api/v1/segments/{segment_id})
+	GetSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath)
+	// ChangeSegment Change a segment
+	// (PATCH /api/v1/segments/{segment_id})
+	ChangeSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath)
+	// ListSegmentChanges List who entered and left a segment
+	// (GET /api/v1/segments/{segment_id}/changes)
+	ListSegmentChanges(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentChangesParams)
+	// ListSegmentMembers List the members of a segment
+	// (GET /api/v1/segments/{segment_id}/members)
+	ListSegmentMembers(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentMembersParams)
 	// GetStatistics How much happened, by hour or by day
 	// (GET /api/v1/statistics)
 	GetStatistics(w http.ResponseWriter, r *http.Request, params GetStatisticsParams)
@@ -5808,6 +6166,9 @@ type ServerInterface interface {
 	// GetMemberships See which clusters and consent layers a user is in
 	// (GET /api/v1/users/{user_id}/memberships)
 	GetMemberships(w http.ResponseWriter, r *http.Request, userID UserInPath)
+	// ListUserSegments List the segments that a user is in
+	// (GET /api/v1/users/{user_id}/segments)
+	ListUserSegments(w http.ResponseWriter, r *http.Request, userID UserInPath)
 	// GetTimeline See what happened to a user
 	// (GET /api/v1/users/{user_id}/timeline)
 	GetTimeline(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetTimelineParams)
@@ -8391,6 +8752,268 @@ func (siw *ServerInterfaceWrapper) RebuildProjection(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// ListSegments operation middleware
+func (siw *ServerInterfaceWrapper) ListSegments(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSegmentsParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSegments(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateSegment operation middleware
+func (siw *ServerInterfaceWrapper) CreateSegment(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateSegment(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PreviewSegment operation middleware
+func (siw *ServerInterfaceWrapper) PreviewSegment(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PreviewSegment(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetireSegment operation middleware
+func (siw *ServerInterfaceWrapper) RetireSegment(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetireSegment(w, r, segmentID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSegment operation middleware
+func (siw *ServerInterfaceWrapper) GetSegment(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSegment(w, r, segmentID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeSegment operation middleware
+func (siw *ServerInterfaceWrapper) ChangeSegment(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeSegment(w, r, segmentID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSegmentChanges operation middleware
+func (siw *ServerInterfaceWrapper) ListSegmentChanges(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSegmentChangesParams
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSegmentChanges(w, r, segmentID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSegmentMembers operation middleware
+func (siw *ServerInterfaceWrapper) ListSegmentMembers(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSegmentMembersParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSegmentMembers(w, r, segmentID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetStatistics operation middleware
 func (siw *ServerInterfaceWrapper) GetStatistics(w http.ResponseWriter, r *http.Request) {
 
@@ -9084,6 +9707,32 @@ func (siw *ServerInterfaceWrapper) GetMemberships(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// ListUserSegments operation middleware
+func (siw *ServerInterfaceWrapper) ListUserSegments(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListUserSegments(w, r, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetTimeline operation middleware
 func (siw *ServerInterfaceWrapper) GetTimeline(w http.ResponseWriter, r *http.Request) {
 
@@ -9361,6 +10010,14 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/projections", wrapper.ListProjections).Methods(http.MethodGet).Name("GET /api/v1/projections")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.GetRebuild).Methods(http.MethodGet).Name("GET /api/v1/projections/{projection}/rebuild")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.RebuildProjection).Methods(http.MethodPost).Name("POST /api/v1/projections/{projection}/rebuild")
+	r.HandleFunc("/api/v1/segments", wrapper.ListSegments).Methods(http.MethodGet).Name("GET /api/v1/segments")
+	r.HandleFunc("/api/v1/segments", wrapper.CreateSegment).Methods(http.MethodPost).Name("POST /api/v1/segments")
+	r.HandleFunc("/api/v1/segments/preview", wrapper.PreviewSegment).Methods(http.MethodPost).Name("POST /api/v1/segments/preview")
+	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.RetireSegment).Methods(http.MethodDelete).Name("DELETE /api/v1/segments/{segment_id}")
+	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.GetSegment).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}")
+	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.ChangeSegment).Methods(http.MethodPatch).Name("PATCH /api/v1/segments/{segment_id}")
+	r.HandleFunc("/api/v1/segments/{segment_id}/changes", wrapper.ListSegmentChanges).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/changes")
+	r.HandleFunc("/api/v1/segments/{segment_id}/members", wrapper.ListSegmentMembers).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/members")
 	r.HandleFunc("/api/v1/statistics", wrapper.GetStatistics).Methods(http.MethodGet).Name("GET /api/v1/statistics")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
 	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
@@ -9380,6 +10037,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ListMatches).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ComputeMatches).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/memberships", wrapper.GetMemberships).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/memberships")
+	r.HandleFunc("/api/v1/users/{user_id}/segments", wrapper.ListUserSegments).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/segments")
 	r.HandleFunc("/api/v1/users/{user_id}/timeline", wrapper.GetTimeline).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/timeline")
 	r.HandleFunc("/api/v1/webhooks/check", wrapper.CheckWebhook).Methods(http.MethodPost).Name("POST /api/v1/webhooks/check")
 	r.HandleFunc("/auth/exchange", wrapper.ExchangeAPIKey).Methods(http.MethodPost).Name("POST /auth/exchange")
@@ -11241,6 +11899,207 @@ func (response RebuildProjection202JSONResponse) VisitRebuildProjectionResponse(
 	return err
 }
 
+type ListSegmentsRequestObject struct {
+	Params ListSegmentsParams
+}
+
+type ListSegmentsResponseObject interface {
+	VisitListSegmentsResponse(w http.ResponseWriter) error
+}
+
+type ListSegments200JSONResponse SegmentList
+
+func (response ListSegments200JSONResponse) VisitListSegmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSegmentRequestObject struct {
+	Body *CreateSegmentJSONRequestBody
+}
+
+type CreateSegmentResponseObject interface {
+	VisitCreateSegmentResponse(w http.ResponseWriter) error
+}
+
+type CreateSegment201ResponseHeaders struct {
+	ETag             string
+	Location         string
+	XKindredPosition string
+}
+
+type CreateSegment201JSONResponse struct {
+	Body    Segment
+	Headers CreateSegment201ResponseHeaders
+}
+
+func (response CreateSegment201JSONResponse) VisitCreateSegmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewSegmentRequestObject struct {
+	Body *PreviewSegmentJSONRequestBody
+}
+
+type PreviewSegmentResponseObject interface {
+	VisitPreviewSegmentResponse(w http.ResponseWriter) error
+}
+
+type PreviewSegment200JSONResponse SegmentPreview
+
+func (response PreviewSegment200JSONResponse) VisitPreviewSegmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetireSegmentRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+}
+
+type RetireSegmentResponseObject interface {
+	VisitRetireSegmentResponse(w http.ResponseWriter) error
+}
+
+type RetireSegment204ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type RetireSegment204Response struct {
+	Headers RetireSegment204ResponseHeaders
+}
+
+func (response RetireSegment204Response) VisitRetireSegmentResponse(w http.ResponseWriter) error {
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(204)
+	return nil
+}
+
+type GetSegmentRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+}
+
+type GetSegmentResponseObject interface {
+	VisitGetSegmentResponse(w http.ResponseWriter) error
+}
+
+type GetSegment200ResponseHeaders struct {
+	ETag string
+}
+
+type GetSegment200JSONResponse struct {
+	Body    Segment
+	Headers GetSegment200ResponseHeaders
+}
+
+func (response GetSegment200JSONResponse) VisitGetSegmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeSegmentRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+	Body      *ChangeSegmentJSONRequestBody
+}
+
+type ChangeSegmentResponseObject interface {
+	VisitChangeSegmentResponse(w http.ResponseWriter) error
+}
+
+type ChangeSegment204ResponseHeaders struct {
+	ETag             string
+	XKindredPosition string
+}
+
+type ChangeSegment204Response struct {
+	Headers ChangeSegment204ResponseHeaders
+}
+
+func (response ChangeSegment204Response) VisitChangeSegmentResponse(w http.ResponseWriter) error {
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(204)
+	return nil
+}
+
+type ListSegmentChangesRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+	Params    ListSegmentChangesParams
+}
+
+type ListSegmentChangesResponseObject interface {
+	VisitListSegmentChangesResponse(w http.ResponseWriter) error
+}
+
+type ListSegmentChanges200JSONResponse SegmentChangeList
+
+func (response ListSegmentChanges200JSONResponse) VisitListSegmentChangesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSegmentMembersRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+	Params    ListSegmentMembersParams
+}
+
+type ListSegmentMembersResponseObject interface {
+	VisitListSegmentMembersResponse(w http.ResponseWriter) error
+}
+
+type ListSegmentMembers200JSONResponse SegmentMemberList
+
+func (response ListSegmentMembers200JSONResponse) VisitListSegmentMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetStatisticsRequestObject struct {
 	Params GetStatisticsParams
 }
@@ -11804,6 +12663,28 @@ func (response GetMemberships200JSONResponse) VisitGetMembershipsResponse(w http
 	return err
 }
 
+type ListUserSegmentsRequestObject struct {
+	UserID UserInPath `json:"user_id"`
+}
+
+type ListUserSegmentsResponseObject interface {
+	VisitListUserSegmentsResponse(w http.ResponseWriter) error
+}
+
+type ListUserSegments200JSONResponse UserSegments
+
+func (response ListUserSegments200JSONResponse) VisitListUserSegmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetTimelineRequestObject struct {
 	UserID UserInPath `json:"user_id"`
 	Params GetTimelineParams
@@ -12176,6 +13057,30 @@ type StrictServerInterface interface {
 	// RebuildProjection Build your part of a read model anew
 	// (POST /api/v1/projections/{projection}/rebuild)
 	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
+	// ListSegments List the segments
+	// (GET /api/v1/segments)
+	ListSegments(ctx context.Context, request ListSegmentsRequestObject) (ListSegmentsResponseObject, error)
+	// CreateSegment Make a segment
+	// (POST /api/v1/segments)
+	CreateSegment(ctx context.Context, request CreateSegmentRequestObject) (CreateSegmentResponseObject, error)
+	// PreviewSegment See whom a rule would name
+	// (POST /api/v1/segments/preview)
+	PreviewSegment(ctx context.Context, request PreviewSegmentRequestObject) (PreviewSegmentResponseObject, error)
+	// RetireSegment Retire a segment
+	// (DELETE /api/v1/segments/{segment_id})
+	RetireSegment(ctx context.Context, request RetireSegmentRequestObject) (RetireSegmentResponseObject, error)
+	// GetSegment Get a segment
+	// (GET /api/v1/segments/{segment_id})
+	GetSegment(ctx context.Context, request GetSegmentRequestObject) (GetSegmentResponseObject, error)
+	// ChangeSegment Change a segment
+	// (PATCH /api/v1/segments/{segment_id})
+	ChangeSegment(ctx context.Context, request ChangeSegmentRequestObject) (ChangeSegmentResponseObject, error)
+	// ListSegmentChanges List who entered and left a segment
+	// (GET /api/v1/segments/{segment_id}/changes)
+	ListSegmentChanges(ctx context.Context, request ListSegmentChangesRequestObject) (ListSegmentChangesResponseObject, error)
+	// ListSegmentMembers List the members of a segment
+	// (GET /api/v1/segments/{segment_id}/members)
+	ListSegmentMembers(ctx context.Context, request ListSegmentMembersRequestObject) (ListSegmentMembersResponseObject, error)
 	// GetStatistics How much happened, by hour or by day
 	// (GET /api/v1/statistics)
 	GetStatistics(ctx context.Context, request GetStatisticsRequestObject) (GetStatisticsResponseObject, error)
@@ -12233,6 +13138,9 @@ type StrictServerInterface interface {
 	// GetMemberships See which clusters and consent layers a user is in
 	// (GET /api/v1/users/{user_id}/memberships)
 	GetMemberships(ctx context.Context, request GetMembershipsRequestObject) (GetMembershipsResponseObject, error)
+	// ListUserSegments List the segments that a user is in
+	// (GET /api/v1/users/{user_id}/segments)
+	ListUserSegments(ctx context.Context, request ListUserSegmentsRequestObject) (ListUserSegmentsResponseObject, error)
 	// GetTimeline See what happened to a user
 	// (GET /api/v1/users/{user_id}/timeline)
 	GetTimeline(ctx context.Context, request GetTimelineRequestObject) (GetTimelineResponseObject, error)
@@ -14138,6 +15046,233 @@ func (sh *strictHandler) RebuildProjection(w http.ResponseWriter, r *http.Reques
 	}
 }
 
+// ListSegments operation middleware
+func (sh *strictHandler) ListSegments(w http.ResponseWriter, r *http.Request, params ListSegmentsParams) {
+	var request ListSegmentsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSegments(ctx, request.(ListSegmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSegments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSegmentsResponseObject); ok {
+		if err := validResponse.VisitListSegmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateSegment operation middleware
+func (sh *strictHandler) CreateSegment(w http.ResponseWriter, r *http.Request) {
+	var request CreateSegmentRequestObject
+
+	var body CreateSegmentJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSegment(ctx, request.(CreateSegmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSegment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateSegmentResponseObject); ok {
+		if err := validResponse.VisitCreateSegmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PreviewSegment operation middleware
+func (sh *strictHandler) PreviewSegment(w http.ResponseWriter, r *http.Request) {
+	var request PreviewSegmentRequestObject
+
+	var body PreviewSegmentJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewSegment(ctx, request.(PreviewSegmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewSegment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PreviewSegmentResponseObject); ok {
+		if err := validResponse.VisitPreviewSegmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RetireSegment operation middleware
+func (sh *strictHandler) RetireSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath) {
+	var request RetireSegmentRequestObject
+
+	request.SegmentID = segmentID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetireSegment(ctx, request.(RetireSegmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetireSegment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetireSegmentResponseObject); ok {
+		if err := validResponse.VisitRetireSegmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSegment operation middleware
+func (sh *strictHandler) GetSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath) {
+	var request GetSegmentRequestObject
+
+	request.SegmentID = segmentID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSegment(ctx, request.(GetSegmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSegment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSegmentResponseObject); ok {
+		if err := validResponse.VisitGetSegmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeSegment operation middleware
+func (sh *strictHandler) ChangeSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath) {
+	var request ChangeSegmentRequestObject
+
+	request.SegmentID = segmentID
+
+	var body ChangeSegmentJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeSegment(ctx, request.(ChangeSegmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeSegment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeSegmentResponseObject); ok {
+		if err := validResponse.VisitChangeSegmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSegmentChanges operation middleware
+func (sh *strictHandler) ListSegmentChanges(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentChangesParams) {
+	var request ListSegmentChangesRequestObject
+
+	request.SegmentID = segmentID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSegmentChanges(ctx, request.(ListSegmentChangesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSegmentChanges")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSegmentChangesResponseObject); ok {
+		if err := validResponse.VisitListSegmentChangesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSegmentMembers operation middleware
+func (sh *strictHandler) ListSegmentMembers(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentMembersParams) {
+	var request ListSegmentMembersRequestObject
+
+	request.SegmentID = segmentID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSegmentMembers(ctx, request.(ListSegmentMembersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSegmentMembers")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSegmentMembersResponseObject); ok {
+		if err := validResponse.VisitListSegmentMembersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetStatistics operation middleware
 func (sh *strictHandler) GetStatistics(w http.ResponseWriter, r *http.Request, params GetStatisticsParams) {
 	var request GetStatisticsRequestObject
@@ -14674,6 +15809,32 @@ func (sh *strictHandler) GetMemberships(w http.ResponseWriter, r *http.Request, 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetMembershipsResponseObject); ok {
 		if err := validResponse.VisitGetMembershipsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListUserSegments operation middleware
+func (sh *strictHandler) ListUserSegments(w http.ResponseWriter, r *http.Request, userID UserInPath) {
+	var request ListUserSegmentsRequestObject
+
+	request.UserID = userID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListUserSegments(ctx, request.(ListUserSegmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListUserSegments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListUserSegmentsResponseObject); ok {
+		if err := validResponse.VisitListUserSegmentsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -23,6 +23,7 @@ func All() []projector.ReadModel {
 		Clusters{},
 		PublicEvents{},
 		Statistics{},
+		NewSegments(Reader{}),
 	}
 }
 

@@ -144,6 +144,8 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 	ada, bob := w.create(w.bolt, "ada", `{}`), w.create(w.bolt, "bob", `{}`)
 	w.match(w.bolt, ada, bob, 0.5)
 	w.match(w.bolt, ada, bob, 0.75)
+	w.segment(w.bolt, event.SegmentDefined{Segment: segmentIDs[3], Name: "odd", Rule: event.Private([]byte(`traits.n != 2`))})
+	w.segment(w.bolt, event.SegmentReady{})
 	layer := w.define(w.bolt, "a layer that stays")
 	w.grant(w.bolt, layer, ada, true)
 	w.interact(w.bolt, ada, bob, "click", 2)
@@ -174,6 +176,9 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 				event.TraitSchemaInferred{Client: c, Users: n, Schema: event.Private([]byte(`{"traits":[]}`))},
 				event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{traits: {Type: "number"}}},
 			}[random.IntN(2)])
+		}
+		if n%7 == 0 {
+			changeSegments(w, random, w.acme)
 		}
 		switch choice := random.IntN(24); {
 		case choice < 4 || len(users) < 2:
@@ -266,6 +271,7 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 type modelTables struct {
 	tx    pgx.Tx
 	model projector.ReadModel
+	log   *eventstore.Log
 	names []string
 }
 
@@ -285,7 +291,7 @@ func emptyTables(t *testing.T, w *fixture, model projector.ReadModel) modelTable
 	if err != nil {
 		t.Fatal(err)
 	}
-	return modelTables{tx, model, must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))}
+	return modelTables{tx, model, w.log, must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))}
 }
 
 // after returns every row, as text, once a history was applied in batches of
@@ -302,7 +308,7 @@ func (m modelTables) after(t *testing.T, sizes []int, history []eventstore.Recor
 		}
 	}()
 	for _, n := range sizes {
-		if err := m.model.Apply(t.Context(), tx, history[:n]); err != nil {
+		if err := projector.Apply(t.Context(), m.model, tx, m.log, history[:n]); err != nil {
 			t.Fatal(err)
 		}
 		history = history[n:]

@@ -43,9 +43,13 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 			return nil, nil, err
 		}
 		last := len(users) < lookAt && projections.Fitting(users, projections.UserSize) == len(users)
+		in, err := a.segmentsOf(ctx, filter, users)
+		if err != nil {
+			return nil, nil, err
+		}
 		for i := range users {
 			u := &users[i]
-			named, err := judge(filter, client, u, began)
+			named, err := judge(filter, client, u, in[u.ID], began)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -66,11 +70,20 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 	}
 }
 
-// judge says whether a filter surely names a user.
-func judge(filter *rule.Rule, client id.Client, u *projections.User, now time.Time) (bool, error) {
+// segmentsOf reads which segments users are in, where a filter asks for any.
+func (a *API) segmentsOf(ctx context.Context, filter *rule.Rule, users []projections.User) (map[id.User]map[string]bool, error) {
+	if len(filter.Segments()) == 0 {
+		return nil, nil
+	}
+	client, eventual := asked(ctx)
+	return projections.Segments{Reader: a.Reader}.Of(ctx, client, eventual, each(users, func(u projections.User) id.User { return u.ID }))
+}
+
+// judge says whether a filter surely names a user, who is in some segments.
+func judge(filter *rule.Rule, client id.Client, u *projections.User, in map[string]bool, now time.Time) (bool, error) {
 	facts := rule.Facts{
 		ExternalID: u.ExternalID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Now: now,
-		Client: string(client), ID: string(u.ID),
+		Client: string(client), ID: string(u.ID), InSegment: func(segment string) bool { return in[segment] },
 	}
 	if err := json.Unmarshal(u.Traits, &facts.Traits); err != nil {
 		return false, fmt.Errorf("read the traits of a user: %w", err)

@@ -43,6 +43,7 @@ type Policies struct {
 	Subscriber message.Subscriber
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
+	Segments   Segments
 	Matching   MatchTurns
 	// RecordEndings records how deliveries to webhooks ended, in batches, each again until
 	// the log has taken it. It says whether there is more.
@@ -63,7 +64,7 @@ const (
 // Wants says which events a policy answers; the projector passes over the others.
 func Wants(r eventstore.Record) bool {
 	switch r.Type {
-	case "end_user.erased", "member.removed", "consent_layer.retired":
+	case "end_user.erased", "member.removed", "consent_layer.retired", "segment.retired":
 		return true
 	}
 	return false
@@ -86,6 +87,8 @@ func (p *Policies) Run(ctx context.Context) error {
 	}
 	sweep("claims", claimPause, func(ctx context.Context) (bool, error) { return false, p.ResolveClaims(ctx) })
 	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
+	sweep("segments", buildPause, p.BuildSegments)
+	sweep("time", timePause, func(ctx context.Context) (bool, error) { return false, p.PassTime(ctx) })
 	sweep("matching", matchPause, p.matchAutomatically)
 	sweep("endings", endingsPause, p.RecordEndings)
 	sweep("endpoints", failingPause, func(ctx context.Context) (bool, error) { return false, p.DisableFailing(ctx) })
@@ -120,9 +123,9 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 	}
 }
 
-// forget finishes an erasure, a removal or the end of a consent layer: the key
-// that sealed what is known of somebody, or was found out under the layer, is
-// destroyed.
+// forget finishes an erasure, a removal, or the end of a consent layer or a segment: the
+// key that sealed what is known of somebody, was found out under the layer, or is the
+// segment's rule, is destroyed.
 func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
 	switch e := r.Event.(type) {
@@ -130,6 +133,8 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 		return p.Commands.ForgetUser(ctx, r.Client, e.User)
 	case event.ConsentLayerRetired:
 		return p.Commands.DestroyKey(ctx, r.Client, string(e.Layer))
+	case event.SegmentRetired:
+		return p.Commands.DestroyKey(ctx, r.Client, string(e.Segment))
 	case event.MemberRemoved:
 		err := p.Commands.ForgetMember(ctx, call, e)
 		if fault.Of(err, fault.Unavailable) && !fault.Is(err, "quarantined") {

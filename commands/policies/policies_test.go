@@ -82,7 +82,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	o := &fixture{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
-		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Matching: o, RecordEndings: nothingEnded, DisableFailing: func(context.Context) error { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Segments: o, Matching: o, RecordEndings: nothingEnded, DisableFailing: func(context.Context) error { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }
@@ -100,6 +100,10 @@ func (o *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Comm
 }
 
 // OpenSince implements [OpenClaims].
+func (*fixture) Building(context.Context) ([]id.Client, error)           { return nil, nil }
+func (*fixture) Waiting(context.Context, time.Time) ([]id.Client, error) { return nil, nil }
+func (*fixture) Build(context.Context, id.Client) (bool, int64, error)   { return false, -1, nil }
+
 func (o *fixture) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
 	o.asked = before
 	return o.open, nil

@@ -37,6 +37,7 @@ func samples() []Event {
 		layer    id.ConsentLayer = "lay_04hk8ls48pkqs04hk8ls48pkqs"
 		run      id.Run          = "run_04hk8ls48pkqs04hk8ls48pkqs"
 		cluster  id.Cluster      = "clu_04hk8ls48pkqs04hk8ls48pkqs"
+		segment  id.Segment      = "seg_04hk8ls48pkqs04hk8ls48pkqs"
 	)
 	box := func(n byte) *Personal {
 		return &Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}
@@ -89,6 +90,12 @@ func samples() []Event {
 		ConsentLayerDefined{Layer: layer, Name: "Research", TraitPaths: []string{"city", "a.b"}},
 		ConsentLayerChanged{Layer: layer, Name: "Research", TraitPaths: []string{"city"}},
 		ConsentLayerRetired{Layer: layer},
+		SegmentDefined{Segment: segment, Name: "Pros", Rule: box(1), Refers: []id.Segment{segment}},
+		SegmentChanged{Segment: segment, Name: "Pros", Rule: box(1), Refers: []id.Segment{segment}},
+		SegmentRetired{Segment: segment},
+		SegmentReady{Revision: 7},
+		SegmentsSnapshotTaken{Revision: 100, Ready: 98, Segments: []SegmentStanding{{Segment: segment, Name: "Pros", Refers: []id.Segment{segment}, Held: []id.Segment{segment}, Changed: 3, Ruled: 2}}},
+		SegmentsTimePassed{AsOf: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)},
 		ConsentGrantedToAll{Layer: layer},
 		ConsentOfAllChanged{Layer: layer, Granted: true, Changed: 120, Unchanged: 3},
 		ConsentWithdrawnFromAll{Layer: layer},

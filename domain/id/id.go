@@ -24,6 +24,7 @@ type (
 	ConsentLayer string // lay_
 	Run          string // a clustering run: run_
 	Cluster      string // clu_
+	Segment      string // a group of users by rule: seg_
 	Campaign     string // cam_
 	Impression   string // a campaign that was shown to somebody: ipr_
 	Delivery     string // dlv_
@@ -43,6 +44,7 @@ func (WebhookKey) prefix() string   { return "wky_" }
 func (ConsentLayer) prefix() string { return "lay_" }
 func (Run) prefix() string          { return "run_" }
 func (Cluster) prefix() string      { return "clu_" }
+func (Segment) prefix() string      { return "seg_" }
 func (Campaign) prefix() string     { return "cam_" }
 func (Impression) prefix() string   { return "ipr_" }
 func (Delivery) prefix() string     { return "dlv_" }

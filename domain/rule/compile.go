@@ -14,6 +14,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/parser"
 
+	"kindred/domain/id"
 	"kindred/domain/traits"
 )
 
@@ -23,6 +24,7 @@ type compiler struct {
 	source      *ast.AST
 	comparisons []comparison
 	paths       []string
+	segments    []string
 	element     string // the name of the elements that are asked; "": none are
 }
 
@@ -317,6 +319,8 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 		return c.window(name, args)
 	case "distance_km":
 		return c.distance(args)
+	case "in_segment":
+		return c.inSegment(args[0])
 	case "bucket":
 		salt, isText := c.fixed(args[0]).(string)
 		n, isNumber := c.fixed(args[1]).(float64)
@@ -350,6 +354,23 @@ func (c *compiler) fixed(e ast.Expr) any {
 		return nil
 	}
 	return v
+}
+
+func (c *compiler) inSegment(arg ast.Expr) (value, error) {
+	text, _ := c.fixed(arg).(string)
+	segment, err := id.Parse[id.Segment](text)
+	if err != nil {
+		return nil, c.wrong(arg, `in_segment takes the id of a segment in the rule itself, such as "seg_…".`)
+	}
+	if !slices.Contains(c.segments, text) {
+		c.segments = append(c.segments, text)
+	}
+	return func(j *judgement) any {
+		if j.InSegment == nil {
+			return nil
+		}
+		return j.InSegment(string(segment))
+	}, nil
 }
 
 func (c *compiler) choice(args []ast.Expr) (value, error) {

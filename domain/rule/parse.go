@@ -11,18 +11,20 @@ import (
 // environments declare what rules may name, by scope; making one takes milliseconds.
 var environments = map[Scope]func() (*cel.Env, error){
 	Users: sync.OnceValues(func() (*cel.Env, error) {
-		return environment(cel.Variable("traits", cel.MapType(cel.StringType, cel.DynType)), cel.Variable("user", cel.MapType(cel.StringType, cel.DynType)))
+		return environment(cel.Variable("traits", cel.MapType(cel.StringType, cel.DynType)), cel.Variable("user", cel.MapType(cel.StringType, cel.DynType)),
+			function("in_segment", cel.BoolType, cel.StringType))
 	}),
 	Events: sync.OnceValues(func() (*cel.Env, error) {
 		return environment(cel.Variable("event_type", cel.StringType), cel.Variable("data", cel.MapType(cel.StringType, cel.DynType)))
 	}),
 }
 
-func environment(variables ...cel.EnvOption) (*cel.Env, error) {
-	function := func(name string, result *cel.Type, args ...*cel.Type) cel.EnvOption {
-		return cel.Function(name, cel.Overload("kindred_"+name, args, result))
-	}
-	return cel.NewEnv(append(variables,
+func function(name string, result *cel.Type, args ...*cel.Type) cel.EnvOption {
+	return cel.Function(name, cel.Overload("kindred_"+name, args, result))
+}
+
+func environment(names ...cel.EnvOption) (*cel.Env, error) {
+	return cel.NewEnv(append(names,
 		cel.ClearMacros(), cel.EnableMacroCallTracking(), cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro),
 		cel.CrossTypeNumericComparisons(true),
 		cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(4), cel.ParserExpressionSizeLimit(MaxText),
@@ -61,7 +63,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rule{root: root, comparisons: c.comparisons, paths: c.paths}, nil
+	return &Rule{root: root, comparisons: c.comparisons, paths: c.paths, segments: c.segments}, nil
 }
 
 // sentence makes one of what cel-go says, without its own names for what is ours.

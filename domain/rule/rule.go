@@ -69,6 +69,7 @@ type Facts struct {
 	CreatedAt, UpdatedAt time.Time
 	Client, ID           string    // what bucket hashes
 	Now                  time.Time // of the judgement
+	InSegment            func(segment string) bool
 
 	EventType string
 	Data      map[string]any
@@ -89,15 +90,27 @@ type Rule struct {
 	root        logic
 	comparisons []comparison
 	paths       []string
+	segments    []string
 }
 
 // Paths lists the traits that the rule reads, or the members of an event's data, each
 // once, in order: "home.city".
 func (r *Rule) Paths() []string { return slices.Clone(r.paths) }
 
+// Segments lists the ids of the segments that the rule names, each once, in order.
+func (r *Rule) Segments() []string { return slices.Clone(r.segments) }
+
 // Judge says what the rule makes of the facts.
 func (r *Rule) Judge(facts *Facts) Truth {
-	return r.root.judge(&judgement{Facts: facts})
+	truth, _ := r.JudgeUntil(facts)
+	return truth
+}
+
+// JudgeUntil is Judge, and the earliest moment at which time alone may change that;
+// zero: never. What another segment says is left out of it.
+func (r *Rule) JudgeUntil(facts *Facts) (Truth, time.Time) {
+	j := &judgement{Facts: facts}
+	return r.root.judge(j), j.flipsAt
 }
 
 // Comparison is one part of a rule, as it is of some facts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -102,11 +103,11 @@ func Compare(ctx context.Context, m ReadModel, here, there Side, found func(Diff
 		return checked, fmt.Errorf("compare %s: %w", m.Name(), err)
 	}
 	for _, table := range tables {
-		a, err := here.digests(ctx, ID(m), table)
+		a, err := here.digests(ctx, m, table)
 		if err != nil {
 			return checked, fmt.Errorf("compare %s: %w", table, err)
 		}
-		b, err := there.digests(ctx, ID(m), table)
+		b, err := there.digests(ctx, m, table)
 		if err == nil {
 			err = merge(a, b, table, &checked, found)
 			b.rows.Close()
@@ -123,8 +124,17 @@ const selectColumns = `
 SELECT a.attname::text, a.atttypid = 'public.log_position'::regtype
 FROM pg_attribute a WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
 
-func (s Side) digests(ctx context.Context, schema, table string) (*digested, error) {
-	name := quote(schema) + "." + quote(table)
+func (s Side) digests(ctx context.Context, m ReadModel, table string) (*digested, error) {
+	var passedOver []string
+	where := ` WHERE true`
+	if model, ok := m.(InProgress); ok {
+		columns, completed := model.InProgress()
+		passedOver = columns
+		if condition := completed[table]; condition != "" {
+			where = ` WHERE ` + condition
+		}
+	}
+	name := quote(ID(m)) + "." + quote(table)
 	rows, err := s.tx.Query(ctx, selectColumns, name)
 	if err != nil {
 		return nil, err
@@ -133,24 +143,27 @@ func (s Side) digests(ctx context.Context, schema, table string) (*digested, err
 		column   string
 		position bool
 		columns  []string
-		where    string
 		args     []any
+		whose    bool // the table says whose its rows are
 	)
-	if s.client != "" {
-		where = ` WHERE false` // unless the table says whose its rows are
-	}
 	if _, err := pgx.ForEachRow(rows, []any{&column, &position}, func() error {
 		value := "t." + quote(column)
 		if position {
 			value = `coalesce((SELECT p.place FROM pg_temp.places p WHERE p.position = ` + value + `), ` + value + `)`
 		}
-		columns = append(columns, value)
-		if column == "client" && s.client != "" {
-			where, args = ` WHERE t.client = $1`, []any{string(s.client)}
+		whose = whose || column == "client"
+		if !slices.Contains(passedOver, table+"."+column) {
+			columns = append(columns, value)
 		}
 		return nil
 	}); err != nil {
 		return nil, err
+	}
+	switch {
+	case s.client != "" && whose:
+		where, args = where+` AND t.client = $1`, []any{string(s.client)}
+	case s.client != "":
+		where = ` WHERE false`
 	}
 	var key string
 	if err := s.tx.QueryRow(ctx, selectKeyColumns, name).Scan(&key); err != nil {

@@ -115,7 +115,7 @@ func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return l.projection.Apply(ctx, tx, batch)
+	return Apply(ctx, l.projection, tx, l.Log, batch)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops

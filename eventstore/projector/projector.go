@@ -49,6 +49,28 @@ type Verbatim interface{ Verbatim() }
 // applied is not gathered for longer than a moment.
 type Prompt interface{ Prompt() }
 
+// Opening is a projection that looks into what is sealed: it is applied with the log
+// that opens it.
+type Opening interface {
+	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error
+}
+
+// Apply applies events to a projection of whichever kind.
+func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
+	if opening, ok := p.(Opening); ok {
+		return opening.ApplyOpening(ctx, tx, log, batch)
+	}
+	return p.Apply(ctx, tx, batch)
+}
+
+// InProgress is a read model with work in its tables that follows from the log at its
+// end alone: Compare passes over that.
+type InProgress interface {
+	// InProgress names columns, "table.column", and by table a condition on the rows t
+	// that are compared.
+	InProgress() (columns []string, completed map[string]string)
+}
+
 // ReadModel is a projection whose tables hold nothing but what the log says,
 // so that they can be built anew at any time. They live in a schema of their
 // own, named by ID.

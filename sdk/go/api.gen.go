@@ -29,6 +29,7 @@ const (
 	CodeClusteringRunUnknown   ProblemCode = "clustering_run_unknown"
 	CodeConsentLayerUnknown    ProblemCode = "consent_layer_unknown"
 	CodeConsentMissing         ProblemCode = "consent_missing"
+	CodeCursorExpired          ProblemCode = "cursor_expired"
 	CodeDeliveryUnknown        ProblemCode = "delivery_unknown"
 	CodeEmailExists            ProblemCode = "email_exists"
 	CodeErasedSince            ProblemCode = "erased_since"
@@ -79,6 +80,9 @@ const (
 	CodeRunInProgress          ProblemCode = "run_in_progress"
 	CodeRunNotCurrent          ProblemCode = "run_not_current"
 	CodeSecretAlreadyShown     ProblemCode = "secret_already_shown"
+	CodeSegmentBuilding        ProblemCode = "segment_building"
+	CodeSegmentInUse           ProblemCode = "segment_in_use"
+	CodeSegmentUnknown         ProblemCode = "segment_unknown"
 	CodeSessionUnknown         ProblemCode = "session_unknown"
 	CodeSignUpAgain            ProblemCode = "sign_up_again"
 	CodeSlugExists             ProblemCode = "slug_exists"
@@ -94,6 +98,7 @@ const (
 	CodeTooManyImports         ProblemCode = "too_many_imports"
 	CodeTooManyMembers         ProblemCode = "too_many_members"
 	CodeTooManyNewMembers      ProblemCode = "too_many_new_members"
+	CodeTooManySegments        ProblemCode = "too_many_segments"
 	CodeTooManySignups         ProblemCode = "too_many_signups"
 	CodeTooManyStreams         ProblemCode = "too_many_streams"
 	CodeTooManyTests           ProblemCode = "too_many_tests"
@@ -138,6 +143,8 @@ type resources struct {
 	Traits *TraitsAPI
 	// Purposes, and who agreed to them.
 	Consent *ConsentAPI
+	// Groups of users by rule, kept up to date.
+	Segments *SegmentsAPI
 	// Groups of users, and the runs that find them.
 	Clusters *ClustersAPI
 	// Every event, with proofs.
@@ -163,6 +170,7 @@ func newResources(c *caller) resources {
 		Feed:           &FeedAPI{c},
 		Traits:         &TraitsAPI{c},
 		Consent:        &ConsentAPI{c},
+		Segments:       &SegmentsAPI{c},
 		Clusters:       &ClustersAPI{c},
 		History:        &HistoryAPI{c},
 		Projections:    &ProjectionsAPI{c},
@@ -1338,6 +1346,170 @@ func (r *ConsentAPI) Grant(ctx context.Context, consentLayerID string, userID st
 // POST /api/v1/consent_layers/{consent_layer_id}/withdrawals
 func (r *ConsentAPI) WithdrawMany(ctx context.Context, consentLayerID string, body ConsentsChange, opts ...Option) (*ConsentsChanged, error) {
 	return answer[ConsentsChanged](ctx, r.c, request{operation: "withdrawConsents", method: http.MethodPost, path: "/api/v1/consent_layers/" + segment(consentLayerID) + "/withdrawals", body: body, takesKey: true}, opts)
+}
+
+// SegmentsAPI: Groups of users by rule, kept up to date.
+type SegmentsAPI struct{ c *caller }
+
+// ListSegmentsParams narrows what is answered; what is left out is not sent.
+type ListSegmentsParams struct {
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// The `next_cursor` of the page before.
+	Cursor string `json:"cursor,omitzero"`
+}
+
+func (p ListSegmentsParams) query() query {
+	var q query
+	q.add("limit", p.Limit)
+	q.add("cursor", p.Cursor)
+	return q
+}
+
+// ListSegments: List the segments.
+//
+// In the order of creation.
+//
+// It fetches a page at a time and ends with the first error.
+//
+// GET /api/v1/segments
+func (r *SegmentsAPI) ListSegments(ctx context.Context, params ListSegmentsParams, opts ...Option) iter.Seq2[Segment, error] {
+	return items(ctx, r.c, request{operation: "listSegments", method: http.MethodGet, path: "/api/v1/segments", query: params.query()}, opts, func(p *SegmentList) ([]Segment, *string) { return p.Data, p.NextCursor })
+}
+
+// ListSegmentsPage: List the segments.
+//
+// In the order of creation.
+//
+// It fetches one page.
+//
+// GET /api/v1/segments
+func (r *SegmentsAPI) ListSegmentsPage(ctx context.Context, params ListSegmentsParams, opts ...Option) (*SegmentList, error) {
+	return answer[SegmentList](ctx, r.c, request{operation: "listSegments", method: http.MethodGet, path: "/api/v1/segments", query: params.query()}, opts)
+}
+
+// CreateSegment: Make a segment.
+//
+// The users whom a [rule](/docs/rules) names, kept up to date with every change, and with time. To
+// begin with all users are judged: until then the segment is `building`, and its members are
+// answered 503 `segment_building`.
+//
+// POST /api/v1/segments
+func (r *SegmentsAPI) CreateSegment(ctx context.Context, body NewSegment, opts ...Option) (*Segment, error) {
+	return answer[Segment](ctx, r.c, request{operation: "createSegment", method: http.MethodPost, path: "/api/v1/segments", body: body, takesKey: true}, opts)
+}
+
+// PreviewSegment: See whom a rule would name.
+//
+// How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
+// judged, evenly spread.
+//
+// POST /api/v1/segments/preview
+func (r *SegmentsAPI) PreviewSegment(ctx context.Context, body SegmentRule, opts ...Option) (*SegmentPreview, error) {
+	return answer[SegmentPreview](ctx, r.c, request{operation: "previewSegment", method: http.MethodPost, path: "/api/v1/segments/preview", body: body}, opts)
+}
+
+// RetireSegment: Retire a segment.
+//
+// For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
+//
+// DELETE /api/v1/segments/{segment_id}
+func (r *SegmentsAPI) RetireSegment(ctx context.Context, segmentID string, opts ...Option) error {
+	return r.c.done(ctx, request{operation: "retireSegment", method: http.MethodDelete, path: "/api/v1/segments/" + segment(segmentID)}, opts)
+}
+
+// GetSegment: Get a segment.
+//
+// The `ETag` is for `If-Match` of a change.
+//
+// GET /api/v1/segments/{segment_id}
+func (r *SegmentsAPI) GetSegment(ctx context.Context, segmentID string, opts ...Option) (*Segment, error) {
+	return answer[Segment](ctx, r.c, request{operation: "getSegment", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID)}, opts)
+}
+
+// ChangeSegment: Change a segment.
+//
+// With another rule all users are judged anew, by the segments that refer to this one, too. Until
+// then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew.
+//
+// PATCH /api/v1/segments/{segment_id}
+func (r *SegmentsAPI) ChangeSegment(ctx context.Context, segmentID string, body SegmentUpdate, opts ...Option) error {
+	return r.c.done(ctx, request{operation: "changeSegment", method: http.MethodPatch, path: "/api/v1/segments/" + segment(segmentID), body: body}, opts)
+}
+
+// ListSegmentChangesParams narrows what is answered; what is left out is not sent.
+type ListSegmentChangesParams struct {
+	// The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the
+	// oldest that is told.
+	After string `json:"after,omitzero"`
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+}
+
+func (p ListSegmentChangesParams) query() query {
+	var q query
+	q.add("after", p.After)
+	q.add("limit", p.Limit)
+	return q
+}
+
+// ListSegmentChanges: List who entered and left a segment.
+//
+// In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the page
+// before. What is not told any more, since it is too long ago or another rule counts since, is 410
+// `cursor_expired`: read the members again.
+//
+// GET /api/v1/segments/{segment_id}/changes
+func (r *SegmentsAPI) ListSegmentChanges(ctx context.Context, segmentID string, params ListSegmentChangesParams, opts ...Option) (*SegmentChangeList, error) {
+	return answer[SegmentChangeList](ctx, r.c, request{operation: "listSegmentChanges", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/changes", query: params.query()}, opts)
+}
+
+// ListSegmentMembersParams narrows what is answered; what is left out is not sent.
+type ListSegmentMembersParams struct {
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// The `next_cursor` of the page before.
+	Cursor string `json:"cursor,omitzero"`
+}
+
+func (p ListSegmentMembersParams) query() query {
+	var q query
+	q.add("limit", p.Limit)
+	q.add("cursor", p.Cursor)
+	return q
+}
+
+// ListSegmentMembers: List the members of a segment.
+//
+// In the order of their creation. Who begins with the first page, and then follows the changes from
+// its `changes_cursor` on, misses nobody.
+//
+// It fetches a page at a time and ends with the first error.
+//
+// GET /api/v1/segments/{segment_id}/members
+func (r *SegmentsAPI) ListSegmentMembers(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) iter.Seq2[SegmentMember, error] {
+	return items(ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts, func(p *SegmentMemberList) ([]SegmentMember, *string) { return p.Data, p.NextCursor })
+}
+
+// ListSegmentMembersPage: List the members of a segment.
+//
+// In the order of their creation. Who begins with the first page, and then follows the changes from
+// its `changes_cursor` on, misses nobody.
+//
+// It fetches one page.
+//
+// GET /api/v1/segments/{segment_id}/members
+func (r *SegmentsAPI) ListSegmentMembersPage(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) (*SegmentMemberList, error) {
+	return answer[SegmentMemberList](ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts)
+}
+
+// ListUserSegments: List the segments that a user is in.
+//
+// In the order of their creation, each with what every comparison of its rule says of the user.
+//
+// GET /api/v1/users/{user_id}/segments
+func (r *SegmentsAPI) ListUserSegments(ctx context.Context, userID string, opts ...Option) (*UserSegments, error) {
+	return answer[UserSegments](ctx, r.c, request{operation: "listUserSegments", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/segments"}, opts)
 }
 
 // ClustersAPI: Groups of users, and the runs that find them.
@@ -3309,6 +3481,16 @@ type JWKS struct {
 	Keys []JWK `json:"keys"`
 }
 
+// JudgedComparison: What a part of a rule says of a user.
+type JudgedComparison struct {
+	// The part of the rule.
+	Comparison string `json:"comparison"`
+	// `unknown` where something is missing, or is of another type.
+	Truth Truth `json:"truth"`
+	// A time in UTC with microseconds (RFC 3339).
+	FlipsAt *time.Time `json:"flips_at,omitzero"`
+}
+
 // KeyScope: What a token may do; `admin` implies `read`, `write` and `webhooks`.
 type KeyScope string
 
@@ -3519,6 +3701,14 @@ type NewMember struct {
 	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
 	// reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
+}
+
+// NewSegment: A segment to create.
+type NewSegment struct {
+	// A name without control characters.
+	Name string `json:"name"`
+	// Whom it names, see [rules](/docs/rules).
+	Rule string `json:"rule"`
 }
 
 // NewSpend: Money that was spent.
@@ -3804,6 +3994,132 @@ type RunVerdict struct {
 	Shuffled *VerdictComparison `json:"shuffled,omitzero"`
 	// How many users were looked at.
 	Users *int64 `json:"users,omitzero"`
+}
+
+// Segment: A group of users by a rule.
+type Segment struct {
+	// A time in UTC with microseconds (RFC 3339).
+	CreatedAt time.Time `json:"created_at"`
+	// The segment's id, `seg_…`.
+	ID string `json:"id"`
+	// How many users are in it; 0 while it is `building`.
+	Members int64 `json:"members"`
+	// What you call it.
+	Name string `json:"name"`
+	// Whom it names, see [rules](/docs/rules).
+	Rule string `json:"rule"`
+	// `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by
+	// a new one, while the old one counts.
+	State SegmentState `json:"state"`
+	// A time in UTC with microseconds (RFC 3339).
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// SegmentChange: A user that entered or left a segment, or was erased.
+type SegmentChange struct {
+	// A time in UTC with microseconds (RFC 3339).
+	At time.Time `json:"at"`
+	// `erased` is told by every segment, whether the user was in it or not.
+	Change SegmentChangeKind `json:"change"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
+	// Your own id of the user; left out once the user was erased.
+	ExternalID *string `json:"external_id,omitzero"`
+}
+
+// SegmentChangeKind: `erased` is told by every segment, whether the user was in it or not.
+type SegmentChangeKind string
+
+const (
+	SegmentChangeKindEntered SegmentChangeKind = "entered"
+	SegmentChangeKindLeft    SegmentChangeKind = "left"
+	SegmentChangeKindErased  SegmentChangeKind = "erased"
+)
+
+// SegmentChangeList:
+type SegmentChangeList struct {
+	// The changes of this page.
+	Changes []SegmentChange `json:"changes"`
+	// For `after`, to go on.
+	Cursor string `json:"cursor"`
+	// Whether there are more by now.
+	HasMore bool `json:"has_more"`
+}
+
+// SegmentList:
+type SegmentList struct {
+	// The segments of this page.
+	Data []Segment `json:"data"`
+	// Where the next page starts; null after the last.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// SegmentMember: A user in a segment.
+type SegmentMember struct {
+	// Your own identifier, without control characters.
+	ExternalID string `json:"external_id"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
+}
+
+// SegmentMemberList:
+type SegmentMemberList struct {
+	// For `after` of the changes: those since this page was read.
+	ChangesCursor string `json:"changes_cursor"`
+	// The members of this page.
+	Data []SegmentMember `json:"data"`
+	// Where the next page starts; null after the last.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// SegmentOfUser: A segment that a user is in, and why.
+type SegmentOfUser struct {
+	// What you call the segment.
+	Name string `json:"name"`
+	// The segment's id, `seg_…`.
+	SegmentID string `json:"segment_id"`
+	// Every comparison of the rule, as it stands there.
+	Why []JudgedComparison `json:"why"`
+}
+
+// SegmentPreview: Whom a rule would name.
+type SegmentPreview struct {
+	// How many of them were judged: all, or a sample.
+	Judged int64 `json:"judged"`
+	// Of the share, either way, in 19 of 20 samples; 0 where all were judged.
+	Margin float64 `json:"margin"`
+	// How many it would name; about, where a sample was judged.
+	Members int64 `json:"members"`
+	// Twenty of them at most.
+	Sample []SegmentMember `json:"sample"`
+	// Their share of all, 0 to 1.
+	Share float64 `json:"share"`
+	// How many users there are.
+	Users int64 `json:"users"`
+}
+
+// SegmentRule: A rule to try.
+type SegmentRule struct {
+	// Whom it names, see [rules](/docs/rules).
+	Rule string `json:"rule"`
+}
+
+// SegmentState: `building`: users are being judged by its first rule; `ready`; `rebuilding`: they
+// are judged by a new one, while the old one counts.
+type SegmentState string
+
+const (
+	SegmentStateBuilding   SegmentState = "building"
+	SegmentStateReady      SegmentState = "ready"
+	SegmentStateRebuilding SegmentState = "rebuilding"
+)
+
+// SegmentUpdate: What to change of a segment; the rest stays.
+type SegmentUpdate struct {
+	// A name without control characters.
+	Name *string `json:"name,omitzero"`
+	// Whom it names, see [rules](/docs/rules).
+	Rule *string `json:"rule,omitzero"`
 }
 
 // Session: A session of a dashboard user. Neither where it was opened nor with what is kept.
@@ -4275,6 +4591,15 @@ type TraitsPreviewTraitsValue struct {
 	Weight Nullable[float64] `json:"weight,omitzero"`
 }
 
+// Truth: `unknown` where something is missing, or is of another type.
+type Truth string
+
+const (
+	TruthTrue    Truth = "true"
+	TruthFalse   Truth = "false"
+	TruthUnknown Truth = "unknown"
+)
+
 // User: `traits` is left out for a token that may not `read`.
 type User struct {
 	// A time in UTC with microseconds (RFC 3339).
@@ -4327,6 +4652,14 @@ type UserList struct {
 	Data []User `json:"data"`
 	// Where the next page starts; null after the last.
 	NextCursor *string `json:"next_cursor"`
+}
+
+// UserSegments: The segments that a user is in.
+type UserSegments struct {
+	// In the order of their creation.
+	Segments []SegmentOfUser `json:"segments"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
 }
 
 // VerdictComparison: The users beside 39 crowds that were made up so that there are no groups:

@@ -23,6 +23,7 @@ export type ProblemCode =
   | "clustering_run_unknown"
   | "consent_layer_unknown"
   | "consent_missing"
+  | "cursor_expired"
   | "delivery_unknown"
   | "email_exists"
   | "erased_since"
@@ -73,6 +74,9 @@ export type ProblemCode =
   | "run_in_progress"
   | "run_not_current"
   | "secret_already_shown"
+  | "segment_building"
+  | "segment_in_use"
+  | "segment_unknown"
   | "session_unknown"
   | "sign_up_again"
   | "slug_exists"
@@ -88,6 +92,7 @@ export type ProblemCode =
   | "too_many_imports"
   | "too_many_members"
   | "too_many_new_members"
+  | "too_many_segments"
   | "too_many_signups"
   | "too_many_streams"
   | "too_many_tests"
@@ -132,6 +137,8 @@ export abstract class Resources {
   readonly traits: TraitsAPI;
   /** Purposes, and who agreed to them. */
   readonly consent: ConsentAPI;
+  /** Groups of users by rule, kept up to date. */
+  readonly segments: SegmentsAPI;
   /** Groups of users, and the runs that find them. */
   readonly clusters: ClustersAPI;
   /** Every event, with proofs. */
@@ -155,6 +162,7 @@ export abstract class Resources {
     this.feed = new FeedAPI(c);
     this.traits = new TraitsAPI(c);
     this.consent = new ConsentAPI(c);
+    this.segments = new SegmentsAPI(c);
     this.clusters = new ClustersAPI(c);
     this.history = new HistoryAPI(c);
     this.projections = new ProjectionsAPI(c);
@@ -1301,6 +1309,153 @@ export class ConsentAPI {
   }
 }
 
+/** Groups of users by rule, kept up to date. */
+export class SegmentsAPI {
+  readonly #c: Caller;
+
+  /** @internal */
+  constructor(c: Caller) {
+    this.#c = c;
+  }
+
+  /**
+   * List the segments.
+   *
+   * In the order of creation.
+   *
+   * It fetches a page at a time.
+   *
+   * `GET /api/v1/segments`
+   */
+  listSegments(params: ListSegmentsParams = {}, options?: CallOptions): AsyncGenerator<Segment, void, undefined> {
+    return items<Segment>(this.#c, { operation: "listSegments", method: "GET", path: `/api/v1/segments`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the segments.
+   *
+   * In the order of creation.
+   *
+   * It fetches one page.
+   *
+   * `GET /api/v1/segments`
+   */
+  listSegmentsPage(params: ListSegmentsParams = {}, options?: CallOptions): Promise<SegmentList> {
+    return answer(this.#c, { operation: "listSegments", method: "GET", path: `/api/v1/segments`, query: { ...params } }, options);
+  }
+
+  /**
+   * Make a segment.
+   *
+   * The users whom a [rule](/docs/rules) names, kept up to date with every change, and with time.
+   * To begin with all users are judged: until then the segment is `building`, and its members are
+   * answered 503 `segment_building`.
+   *
+   * `POST /api/v1/segments`
+   */
+  createSegment(body: NewSegment, options?: CallOptions): Promise<Segment> {
+    return answer(this.#c, { operation: "createSegment", method: "POST", path: `/api/v1/segments`, body, takesKey: true }, options);
+  }
+
+  /**
+   * See whom a rule would name.
+   *
+   * How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
+   * judged, evenly spread.
+   *
+   * `POST /api/v1/segments/preview`
+   */
+  previewSegment(body: SegmentRule, options?: CallOptions): Promise<SegmentPreview> {
+    return answer(this.#c, { operation: "previewSegment", method: "POST", path: `/api/v1/segments/preview`, body }, options);
+  }
+
+  /**
+   * Retire a segment.
+   *
+   * For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
+   *
+   * `DELETE /api/v1/segments/{segment_id}`
+   */
+  retireSegment(segmentId: string, options?: CallOptions): Promise<void> {
+    return done(this.#c, { operation: "retireSegment", method: "DELETE", path: `/api/v1/segments/${segment(segmentId)}` }, options);
+  }
+
+  /**
+   * Get a segment.
+   *
+   * The `ETag` is for `If-Match` of a change.
+   *
+   * `GET /api/v1/segments/{segment_id}`
+   */
+  getSegment(segmentId: string, options?: CallOptions): Promise<Segment> {
+    return answer(this.#c, { operation: "getSegment", method: "GET", path: `/api/v1/segments/${segment(segmentId)}` }, options);
+  }
+
+  /**
+   * Change a segment.
+   *
+   * With another rule all users are judged anew, by the segments that refer to this one, too. Until
+   * then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew.
+   *
+   * `PATCH /api/v1/segments/{segment_id}`
+   */
+  changeSegment(segmentId: string, body: SegmentUpdate, options?: CallOptions): Promise<void> {
+    return done(this.#c, { operation: "changeSegment", method: "PATCH", path: `/api/v1/segments/${segment(segmentId)}`, body }, options);
+  }
+
+  /**
+   * List who entered and left a segment.
+   *
+   * In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the page
+   * before. What is not told any more, since it is too long ago or another rule counts since, is
+   * 410 `cursor_expired`: read the members again.
+   *
+   * `GET /api/v1/segments/{segment_id}/changes`
+   */
+  listSegmentChanges(segmentId: string, params: ListSegmentChangesParams = {}, options?: CallOptions): Promise<SegmentChangeList> {
+    return answer(this.#c, { operation: "listSegmentChanges", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/changes`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the members of a segment.
+   *
+   * In the order of their creation. Who begins with the first page, and then follows the changes
+   * from its `changes_cursor` on, misses nobody.
+   *
+   * It fetches a page at a time.
+   *
+   * `GET /api/v1/segments/{segment_id}/members`
+   */
+  listSegmentMembers(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): AsyncGenerator<SegmentMember, void, undefined> {
+    return items<SegmentMember>(this.#c, { operation: "listSegmentMembers", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the members of a segment.
+   *
+   * In the order of their creation. Who begins with the first page, and then follows the changes
+   * from its `changes_cursor` on, misses nobody.
+   *
+   * It fetches one page.
+   *
+   * `GET /api/v1/segments/{segment_id}/members`
+   */
+  listSegmentMembersPage(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): Promise<SegmentMemberList> {
+    return answer(this.#c, { operation: "listSegmentMembers", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the segments that a user is in.
+   *
+   * In the order of their creation, each with what every comparison of its rule says of the user.
+   *
+   * `GET /api/v1/users/{user_id}/segments`
+   */
+  listUserSegments(userId: string, options?: CallOptions): Promise<UserSegments> {
+    return answer(this.#c, { operation: "listUserSegments", method: "GET", path: `/api/v1/users/${segment(userId)}/segments` }, options);
+  }
+}
+
 /** Groups of users, and the runs that find them. */
 export class ClustersAPI {
   readonly #c: Caller;
@@ -1994,6 +2149,33 @@ export interface ListConsentLayersParams {
 export interface ListConsentsParams {
   /** What the users have said last; `granted` where it is left out. */
   status?: ConsentFilter;
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /** The `next_cursor` of the page before. */
+  cursor?: string;
+}
+
+/** Narrows what `listSegments` answers; what is left out is not sent. */
+export interface ListSegmentsParams {
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /** The `next_cursor` of the page before. */
+  cursor?: string;
+}
+
+/** Narrows what `listSegmentChanges` answers; what is left out is not sent. */
+export interface ListSegmentChangesParams {
+  /**
+   * The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the
+   * oldest that is told.
+   */
+  after?: string;
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+}
+
+/** Narrows what `listSegmentMembers` answers; what is left out is not sent. */
+export interface ListSegmentMembersParams {
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -3429,6 +3611,16 @@ export interface JWKS {
   keys: Array<JWK>;
 }
 
+/** What a part of a rule says of a user. */
+export interface JudgedComparison {
+  /** The part of the rule. */
+  comparison: string;
+  /** `unknown` where something is missing, or is of another type. */
+  truth: Truth;
+  /** A time in UTC with microseconds (RFC 3339). */
+  flips_at?: string;
+}
+
 /** What a token may do; `admin` implies `read`, `write` and `webhooks`. */
 export type KeyScope = "read" | "write" | "read:user" | "admin" | "erase" | "webhooks";
 
@@ -3654,6 +3846,14 @@ export interface NewMember {
    * reads, the history, its proofs and states of the past too.
    */
   role: Role;
+}
+
+/** A segment to create. */
+export interface NewSegment {
+  /** A name without control characters. */
+  name: string;
+  /** Whom it names, see [rules](/docs/rules). */
+  rule: string;
 }
 
 /** Money that was spent. */
@@ -3949,6 +4149,121 @@ export interface RunVerdict {
   shuffled?: VerdictComparison;
   /** How many users were looked at. */
   users?: number;
+}
+
+/** A group of users by a rule. */
+export interface Segment {
+  /** A time in UTC with microseconds (RFC 3339). */
+  created_at: string;
+  /** The segment's id, `seg_…`. */
+  id: string;
+  /** How many users are in it; 0 while it is `building`. */
+  members: number;
+  /** What you call it. */
+  name: string;
+  /** Whom it names, see [rules](/docs/rules). */
+  rule: string;
+  /**
+   * `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by
+   * a new one, while the old one counts.
+   */
+  state: SegmentState;
+  /** A time in UTC with microseconds (RFC 3339). */
+  updated_at: string;
+}
+
+/** A user that entered or left a segment, or was erased. */
+export interface SegmentChange {
+  /** A time in UTC with microseconds (RFC 3339). */
+  at: string;
+  /** `erased` is told by every segment, whether the user was in it or not. */
+  change: SegmentChangeKind;
+  /** The user's id, `usr_…`. */
+  user_id: string;
+  /** Your own id of the user; left out once the user was erased. */
+  external_id?: string;
+}
+
+/** `erased` is told by every segment, whether the user was in it or not. */
+export type SegmentChangeKind = "entered" | "left" | "erased";
+
+export interface SegmentChangeList {
+  /** The changes of this page. */
+  changes: Array<SegmentChange>;
+  /** For `after`, to go on. */
+  cursor: string;
+  /** Whether there are more by now. */
+  has_more: boolean;
+}
+
+export interface SegmentList {
+  /** The segments of this page. */
+  data: Array<Segment>;
+  /** Where the next page starts; null after the last. */
+  next_cursor: string | null;
+}
+
+/** A user in a segment. */
+export interface SegmentMember {
+  /** Your own identifier, without control characters. */
+  external_id: string;
+  /** The user's id, `usr_…`. */
+  user_id: string;
+}
+
+export interface SegmentMemberList {
+  /** For `after` of the changes: those since this page was read. */
+  changes_cursor: string;
+  /** The members of this page. */
+  data: Array<SegmentMember>;
+  /** Where the next page starts; null after the last. */
+  next_cursor: string | null;
+}
+
+/** A segment that a user is in, and why. */
+export interface SegmentOfUser {
+  /** What you call the segment. */
+  name: string;
+  /** The segment's id, `seg_…`. */
+  segment_id: string;
+  /** Every comparison of the rule, as it stands there. */
+  why: Array<JudgedComparison>;
+}
+
+/** Whom a rule would name. */
+export interface SegmentPreview {
+  /** How many of them were judged: all, or a sample. */
+  judged: number;
+  /** Of the share, either way, in 19 of 20 samples; 0 where all were judged. */
+  margin: number;
+  /** How many it would name; about, where a sample was judged. */
+  members: number;
+  /** Twenty of them at most. */
+  sample: Array<SegmentMember>;
+  /** Their share of all, 0 to 1. */
+  share: number;
+  /** How many users there are. */
+  users: number;
+}
+
+/** A rule to try. */
+export interface SegmentRule {
+  /** Whom it names, see [rules](/docs/rules). */
+  rule: string;
+}
+
+/**
+ * `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a
+ * new one, while the old one counts.
+ */
+export type SegmentState = "building" | "ready" | "rebuilding";
+
+/** What to change of a segment; the rest stays. */
+export interface SegmentUpdate {
+  /** A name without control characters. */
+  name?: string;
+  /** Whom it names, see [rules](/docs/rules). */
+  rule?: string;
 }
 
 /** A session of a dashboard user. Neither where it was opened nor with what is kept. */
@@ -4392,6 +4707,9 @@ export interface TraitsPreviewTraitsValue {
   weight?: number | null;
 }
 
+/** `unknown` where something is missing, or is of another type. */
+export type Truth = "true" | "false" | "unknown";
+
 /** `traits` is left out for a token that may not `read`. */
 export interface User {
   /** A time in UTC with microseconds (RFC 3339). */
@@ -4443,6 +4761,14 @@ export interface UserList {
   data: Array<User>;
   /** Where the next page starts; null after the last. */
   next_cursor: string | null;
+}
+
+/** The segments that a user is in. */
+export interface UserSegments {
+  /** In the order of their creation. */
+  segments: Array<SegmentOfUser>;
+  /** The user's id, `usr_…`. */
+  user_id: string;
 }
 
 /**

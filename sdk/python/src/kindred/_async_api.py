@@ -25,6 +25,7 @@ class AsyncResources:
         self.feed = AsyncFeedAPI(caller)
         self.traits = AsyncTraitsAPI(caller)
         self.consent = AsyncConsentAPI(caller)
+        self.segments = AsyncSegmentsAPI(caller)
         self.clusters = AsyncClustersAPI(caller)
         self.history = AsyncHistoryAPI(caller)
         self.projections = AsyncProjectionsAPI(caller)
@@ -989,6 +990,130 @@ class AsyncConsentAPI:
         ``POST /api/v1/consent_layers/{consent_layer_id}/withdrawals``
         """
         return await self._c.answer(Request("withdrawConsents", "POST", f"/api/v1/consent_layers/{segment(consent_layer_id)}/withdrawals", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+
+class AsyncSegmentsAPI:
+    """Groups of users by rule, kept up to date."""
+
+    def __init__(self, caller: AsyncCaller) -> None:
+        self._c = caller
+
+    def list_segments(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.Segment]:
+        """List the segments.
+
+        In the order of creation.
+
+        It fetches a page at a time.
+
+        ``GET /api/v1/segments``
+        """
+        return self._c.items(Request("listSegments", "GET", "/api/v1/segments", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
+    async def list_segments_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentList:
+        """List the segments.
+
+        In the order of creation.
+
+        It fetches one page.
+
+        ``GET /api/v1/segments``
+        """
+        return await self._c.answer(Request("listSegments", "GET", "/api/v1/segments", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def create_segment(self, body: t.NewSegment, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Segment:
+        """Make a segment.
+
+        The users whom a [rule](/docs/rules) names, kept up to date with every change, and with
+        time. To begin with all users are judged: until then the segment is `building`, and its
+        members are answered 503 `segment_building`.
+
+        ``POST /api/v1/segments``
+        """
+        return await self._c.answer(Request("createSegment", "POST", "/api/v1/segments", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def preview_segment(self, body: t.SegmentRule, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentPreview:
+        """See whom a rule would name.
+
+        How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
+        judged, evenly spread.
+
+        ``POST /api/v1/segments/preview``
+        """
+        return await self._c.answer(Request("previewSegment", "POST", "/api/v1/segments/preview", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def retire_segment(self, segment_id: str, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+        """Retire a segment.
+
+        For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
+
+        ``DELETE /api/v1/segments/{segment_id}``
+        """
+        await self._c.done(Request("retireSegment", "DELETE", f"/api/v1/segments/{segment(segment_id)}"), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))
+
+    async def get_segment(self, segment_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Segment:
+        """Get a segment.
+
+        The `ETag` is for `If-Match` of a change.
+
+        ``GET /api/v1/segments/{segment_id}``
+        """
+        return await self._c.answer(Request("getSegment", "GET", f"/api/v1/segments/{segment(segment_id)}"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def change_segment(self, segment_id: str, body: t.SegmentUpdate, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+        """Change a segment.
+
+        With another rule all users are judged anew, by the segments that refer to this one, too.
+        Until then the old rule counts, and the segment is `rebuilding`; from then on changes begin
+        anew.
+
+        ``PATCH /api/v1/segments/{segment_id}``
+        """
+        await self._c.done(Request("changeSegment", "PATCH", f"/api/v1/segments/{segment(segment_id)}", body=body), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))
+
+    async def list_segment_changes(self, segment_id: str, *, after: str | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
+        """List who entered and left a segment.
+
+        In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the
+        page before. What is not told any more, since it is too long ago or another rule counts
+        since, is 410 `cursor_expired`: read the members again.
+
+        ``GET /api/v1/segments/{segment_id}/changes``
+        """
+        return await self._c.answer(Request("listSegmentChanges", "GET", f"/api/v1/segments/{segment(segment_id)}/changes", query={"after": after, "limit": limit}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def list_segment_members(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.SegmentMember]:
+        """List the members of a segment.
+
+        In the order of their creation. Who begins with the first page, and then follows the changes
+        from its `changes_cursor` on, misses nobody.
+
+        It fetches a page at a time.
+
+        ``GET /api/v1/segments/{segment_id}/members``
+        """
+        return self._c.items(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
+    async def list_segment_members_page(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentMemberList:
+        """List the members of a segment.
+
+        In the order of their creation. Who begins with the first page, and then follows the changes
+        from its `changes_cursor` on, misses nobody.
+
+        It fetches one page.
+
+        ``GET /api/v1/segments/{segment_id}/members``
+        """
+        return await self._c.answer(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    async def list_user_segments(self, user_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.UserSegments:
+        """List the segments that a user is in.
+
+        In the order of their creation, each with what every comparison of its rule says of the
+        user.
+
+        ``GET /api/v1/users/{user_id}/segments``
+        """
+        return await self._c.answer(Request("listUserSegments", "GET", f"/api/v1/users/{segment(user_id)}/segments"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
 
 class AsyncClustersAPI:

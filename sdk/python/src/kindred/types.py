@@ -26,6 +26,7 @@ ProblemCode = Literal[
     "clustering_run_unknown",
     "consent_layer_unknown",
     "consent_missing",
+    "cursor_expired",
     "delivery_unknown",
     "email_exists",
     "erased_since",
@@ -76,6 +77,9 @@ ProblemCode = Literal[
     "run_in_progress",
     "run_not_current",
     "secret_already_shown",
+    "segment_building",
+    "segment_in_use",
+    "segment_unknown",
     "session_unknown",
     "sign_up_again",
     "slug_exists",
@@ -91,6 +95,7 @@ ProblemCode = Literal[
     "too_many_imports",
     "too_many_members",
     "too_many_new_members",
+    "too_many_segments",
     "too_many_signups",
     "too_many_streams",
     "too_many_tests",
@@ -155,6 +160,10 @@ Role = Literal["owner", "admin", "viewer", "auditor"]
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 
+SegmentChangeKind = Literal["entered", "left", "erased"]
+
+SegmentState = Literal["building", "ready", "rebuilding"]
+
 StateKind = Literal["users", "webhooks", "campaigns", "clusters", "consent_layers", "api_keys"]
 
 StatisticInterval = Literal["hour", "day"]
@@ -164,6 +173,8 @@ StatisticMetric = Literal["users", "matches", "deliveries", "spend"]
 TraitBecause = Literal["declared", "kind", "format", "few_levels", "code", "identifier", "embedding", "free_text", "mixed", "ambiguous_dates", "nothing_but_missing", "kept"]
 
 TraitType = Literal["bool", "number", "date", "geo", "set", "category", "excluded"]
+
+Truth = Literal["true", "false", "unknown"]
 
 VerdictKind = Literal["groups", "continuum", "none", "unknown"]
 
@@ -1373,6 +1384,16 @@ class JWKS(TypedDict):
     keys: list[JWK]
 
 
+class JudgedComparison(TypedDict):
+    """What a part of a rule says of a user."""
+    # The part of the rule.
+    comparison: str
+    # `unknown` where something is missing, or is of another type.
+    truth: Truth
+    # A time in UTC with microseconds (RFC 3339).
+    flips_at: NotRequired[str]
+
+
 class LayerMembership(TypedDict):
     """What a user said of a layer last."""
     # A time in UTC with microseconds (RFC 3339).
@@ -1581,6 +1602,14 @@ class NewMember(TypedDict):
     # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
     # reads, the history, its proofs and states of the past too.
     role: Role
+
+
+class NewSegment(TypedDict):
+    """A segment to create."""
+    # A name without control characters.
+    name: str
+    # Whom it names, see [rules](/docs/rules).
+    rule: str
 
 
 class NewSpend(TypedDict):
@@ -1831,6 +1860,110 @@ class RunVerdict(TypedDict):
     shuffled: NotRequired[VerdictComparison]
     # How many users were looked at.
     users: NotRequired[int]
+
+
+class Segment(TypedDict):
+    """A group of users by a rule."""
+    # A time in UTC with microseconds (RFC 3339).
+    created_at: str
+    # The segment's id, `seg_…`.
+    id: str
+    # How many users are in it; 0 while it is `building`.
+    members: int
+    # What you call it.
+    name: str
+    # Whom it names, see [rules](/docs/rules).
+    rule: str
+    # `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged
+    # by a new one, while the old one counts.
+    state: SegmentState
+    # A time in UTC with microseconds (RFC 3339).
+    updated_at: str
+
+
+class SegmentChange(TypedDict):
+    """A user that entered or left a segment, or was erased."""
+    # A time in UTC with microseconds (RFC 3339).
+    at: str
+    # `erased` is told by every segment, whether the user was in it or not.
+    change: SegmentChangeKind
+    # The user's id, `usr_…`.
+    user_id: str
+    # Your own id of the user; left out once the user was erased.
+    external_id: NotRequired[str]
+
+
+class SegmentChangeList(TypedDict):
+    # The changes of this page.
+    changes: list[SegmentChange]
+    # For `after`, to go on.
+    cursor: str
+    # Whether there are more by now.
+    has_more: bool
+
+
+class SegmentList(TypedDict):
+    # The segments of this page.
+    data: list[Segment]
+    # Where the next page starts; null after the last.
+    next_cursor: str | None
+
+
+class SegmentMember(TypedDict):
+    """A user in a segment."""
+    # Your own identifier, without control characters.
+    external_id: str
+    # The user's id, `usr_…`.
+    user_id: str
+
+
+class SegmentMemberList(TypedDict):
+    # For `after` of the changes: those since this page was read.
+    changes_cursor: str
+    # The members of this page.
+    data: list[SegmentMember]
+    # Where the next page starts; null after the last.
+    next_cursor: str | None
+
+
+class SegmentOfUser(TypedDict):
+    """A segment that a user is in, and why."""
+    # What you call the segment.
+    name: str
+    # The segment's id, `seg_…`.
+    segment_id: str
+    # Every comparison of the rule, as it stands there.
+    why: list[JudgedComparison]
+
+
+class SegmentPreview(TypedDict):
+    """Whom a rule would name."""
+    # How many of them were judged: all, or a sample.
+    judged: int
+    # Of the share, either way, in 19 of 20 samples; 0 where all were judged.
+    margin: float
+    # How many it would name; about, where a sample was judged.
+    members: int
+    # Twenty of them at most.
+    sample: list[SegmentMember]
+    # Their share of all, 0 to 1.
+    share: float
+    # How many users there are.
+    users: int
+
+
+class SegmentRule(TypedDict):
+    """A rule to try."""
+    # Whom it names, see [rules](/docs/rules).
+    rule: str
+
+
+class SegmentUpdate(TypedDict):
+    """What to change of a segment; the rest stays."""
+    # A name without control characters.
+    name: NotRequired[str]
+    # Whom it names, see [rules](/docs/rules).
+    rule: NotRequired[str]
 
 
 class Session(TypedDict):
@@ -2291,6 +2424,14 @@ class UserList(TypedDict):
     data: list[User]
     # Where the next page starts; null after the last.
     next_cursor: str | None
+
+
+class UserSegments(TypedDict):
+    """The segments that a user is in."""
+    # In the order of their creation.
+    segments: list[SegmentOfUser]
+    # The user's id, `usr_…`.
+    user_id: str
 
 
 class VerdictComparison(TypedDict):

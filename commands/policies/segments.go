@@ -1,0 +1,63 @@
+package policies
+
+import (
+	"context"
+	"time"
+
+	"kindred/commands"
+	"kindred/domain/id"
+)
+
+const (
+	buildPause  = 200 * time.Millisecond
+	timePause   = time.Second
+	segmentsFor = "policy:segments"
+)
+
+// Segments are what judges users by the rules of segments.
+type Segments interface {
+	// Building returns clients of which a rule has not judged everyone yet.
+	Building(ctx context.Context) ([]id.Client, error)
+	// Build judges some more; ready is the revision of the event whose rules have judged
+	// everyone, below 0 where there is none.
+	Build(ctx context.Context, client id.Client) (more bool, ready int64, err error)
+	// Waiting returns clients of which time alone may have moved users by a moment.
+	Waiting(ctx context.Context, now time.Time) ([]id.Client, error)
+}
+
+// BuildSegments judges a slice of the users of each client by new rules, in turn, and
+// records of whose rules all are judged. One that fails keeps back no other.
+// Faults: busy.
+func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
+	building, err := p.Segments.Building(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, client := range building {
+		rest, ready, err := p.Segments.Build(ctx, client)
+		if err == nil && ready >= 0 {
+			err = p.Commands.MakeSegmentsReady(ctx, commands.Call{Client: client, Actor: segmentsFor}, ready)
+		}
+		if err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "users not judged by a new rule, trying again", "client", client, "error", err)
+		}
+		more = more || rest && err == nil
+	}
+	return more, nil
+}
+
+// PassTime lets time pass for the segments of clients of which it moves users.
+// Faults: busy.
+func (p *Policies) PassTime(ctx context.Context) error {
+	now := p.Now()
+	due, err := p.Segments.Waiting(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, client := range due {
+		if err := p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsFor}, now); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "time has not passed for segments, trying again", "client", client, "error", err)
+		}
+	}
+	return nil
+}

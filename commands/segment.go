@@ -1,0 +1,132 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+)
+
+// Segment is a segment as it is after a command.
+type Segment struct {
+	ID      id.Segment
+	Changed eventstore.Revision // of the event that changed it last, for If-Match
+	Outcome Outcome
+}
+
+// DefineSegment makes a segment of the users whom a rule names.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale,
+// too_many_segments.
+func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text string) (Segment, error) {
+	refers, err := CheckRule(text)
+	if err != nil {
+		return Segment{}, err
+	}
+	segment := id.Next[id.Segment](c.ids(call, "segment"))
+	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
+		return s.Define(event.SegmentDefined{Segment: segment, Name: name, Rule: event.Private([]byte(text)), Refers: refers})
+	})
+}
+
+// ChangeSegment renames a segment or gives it another rule; what is nil stays.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
+func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
+	var refers []id.Segment
+	var sealed *event.Personal
+	if text != nil {
+		var err error
+		if refers, err = CheckRule(*text); err != nil {
+			return Segment{}, err
+		}
+		sealed = event.Private([]byte(*text))
+	}
+	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
+		return s.Change(segment, name, sealed, refers)
+	})
+}
+
+// RetireSegment ends a segment: the fact is recorded, then the key is destroyed that
+// sealed its rule.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, segment_in_use, segment_unknown, stale.
+func (c *Commands) RetireSegment(ctx context.Context, call Call, segment id.Segment) (Outcome, error) {
+	retired, err := c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) { return s.Retire(segment) })
+	if err != nil {
+		return Outcome{}, err
+	}
+	return retired.Outcome, c.DestroyKey(ctx, call.Client, string(segment))
+}
+
+// decideSegment decides about one of a client's segments. If-Match is about that one,
+// not about all.
+func (c *Commands) decideSegment(ctx context.Context, call Call, segment id.Segment,
+	decide func(*domain.Segments) ([]event.Event, error),
+) (Segment, error) {
+	want := call.IfMatch
+	call.IfMatch = nil
+	var known domain.Segments
+	outcome, err := execute(ctx, c, call, eventstore.SegmentsStream(call.Client), false, c.backTo(statePage, isSnapshot),
+		func(s *domain.Segments, _ []eventstore.Recorded) ([]event.Event, error) {
+			known = *s
+			if want != nil {
+				of, err := s.Get(segment)
+				if err != nil {
+					return nil, err
+				}
+				if eventstore.Revision(of.Changed) != *want {
+					return nil, errStale()
+				}
+			}
+			return decide(s)
+		})
+	if err != nil {
+		return Segment{}, err
+	}
+	after := Segment{ID: segment, Outcome: outcome}
+	if n := len(outcome.Recorded); n > 0 {
+		after.Changed = outcome.Recorded[n-1].Revision
+	} else if of, err := known.Get(segment); err == nil {
+		after.Changed = eventstore.Revision(of.Changed)
+	}
+	return after, nil
+}
+
+// CheckRule refuses a rule that is wrong, and returns the segments that it names.
+// Faults: invalid.
+func CheckRule(text string) ([]id.Segment, error) {
+	parsed, err := rule.Parse(text, rule.Users)
+	if wrong, ok := errors.AsType[*rule.Error](err); ok {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/rule", Detail: wrong.Error()})
+	}
+	if err != nil {
+		return nil, err
+	}
+	var refers []id.Segment
+	for _, segment := range parsed.Segments() {
+		refers = append(refers, id.Segment(segment))
+	}
+	return refers, nil
+}
+
+// MakeSegmentsReady records that all users were judged by what the event of a revision
+// defined.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+func (c *Commands) MakeSegmentsReady(ctx context.Context, call Call, revision int64) error {
+	_, err := c.decideSegment(ctx, call, "", func(s *domain.Segments) ([]event.Event, error) { return s.Ready(revision), nil })
+	return err
+}
+
+// PassTime lets the segments of a client judge users as of a moment.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+func (c *Commands) PassTime(ctx context.Context, call Call, asOf time.Time) error {
+	_, err := execute(ctx, c, call, eventstore.SegmentTimeStream(call.Client), false, c.last(call),
+		func(clock *domain.Clock, _ []eventstore.Recorded) ([]event.Event, error) {
+			return clock.Pass(event.SegmentsTimePassed{AsOf: asOf.UTC().Truncate(time.Microsecond)}), nil
+		})
+	return err
+}

@@ -1,0 +1,76 @@
+package event
+
+import (
+	"time"
+
+	"kindred/domain/id"
+)
+
+type (
+	// SegmentDefined: the client names a group of users by a rule. The rule may name
+	// people, so a key of the segment's own seals it.
+	SegmentDefined struct {
+		fact
+		Segment id.Segment   `json:"segment_id"`
+		Name    string       `json:"name"`
+		Rule    *Personal    `json:"rule"`
+		Refers  []id.Segment `json:"refers,omitempty"` // the segments that the rule names
+	}
+	// SegmentChanged carries the name and the rule as they are from now on.
+	SegmentChanged struct {
+		fact
+		Segment id.Segment   `json:"segment_id"`
+		Name    string       `json:"name"`
+		Rule    *Personal    `json:"rule,omitempty"` // nil: as it was
+		Refers  []id.Segment `json:"refers,omitempty"`
+	}
+	// SegmentRetired: the segment is no more.
+	SegmentRetired struct {
+		fact
+		Segment id.Segment `json:"segment_id"`
+	}
+	// SegmentReady: all users were judged by what this stream defined up to one of its
+	// events, which counts from now on.
+	SegmentReady struct {
+		fact
+		Revision int64 `json:"revision"` // of that event
+	}
+	// SegmentsSnapshotTaken says which segments there were when it was recorded, but
+	// for their rules: who reads the stream backwards can stop here.
+	SegmentsSnapshotTaken struct {
+		fact
+		Revision int64             `json:"revision"` // of this event
+		Ready    int64             `json:"ready"`    // what was defined up to this revision counts
+		Segments []SegmentStanding `json:"segments"` // by their ids
+	}
+	// SegmentsTimePassed: time has come to a moment at which rules may judge users
+	// otherwise. It stands in a stream of its own.
+	SegmentsTimePassed struct {
+		fact
+		AsOf time.Time `json:"as_of"`
+	}
+)
+
+// SegmentStanding is a segment as a snapshot shows it.
+type SegmentStanding struct {
+	Segment id.Segment   `json:"segment_id"`
+	Name    string       `json:"name"`
+	Refers  []id.Segment `json:"refers,omitempty"`
+	Held    []id.Segment `json:"held,omitempty"` // that earlier rules name, of which one may still count
+	Changed int64        `json:"changed"`        // revision of the event that changed it last
+	Ruled   int64        `json:"ruled"`          // revision of the event that carries its rule
+}
+
+func (e SegmentDefined) Subject() string   { return string(e.Segment) }
+func (e SegmentDefined) Personal() []Field { return []Field{{"rule", e.Rule}} }
+func (e SegmentChanged) Subject() string   { return string(e.Segment) }
+func (e SegmentChanged) Personal() []Field { return []Field{{"rule", e.Rule}} }
+
+var segmentEvents = []definition{
+	define[SegmentDefined]("segment.defined", 1),
+	define[SegmentChanged]("segment.changed", 1),
+	define[SegmentRetired]("segment.retired", 1),
+	define[SegmentReady]("segment.ready", 1),
+	define[SegmentsSnapshotTaken]("segment.snapshot_taken", 1),
+	define[SegmentsTimePassed]("segments.time_passed", 1),
+}

@@ -1,0 +1,514 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+)
+
+// Segments is the read model of the groups of users that clients name by rules. It
+// judges each user anew when something of it changes, or when time passes, which it
+// learns from the log alone: so a rebuild finds the same members, and the same changes.
+//
+// What a change of a rule makes of a segment is a version of it, and of each segment
+// that refers to it. A version is judged in slices (Build) while the one before serves;
+// it serves from the event on that says it is ready.
+type Segments struct {
+	Reader
+	rules *lru.Cache[id.Event, *rule.Rule] // by the event that carries them; nil: they are parsed each time
+}
+
+// rulesKept bounds the rules that are kept ready to judge, for all clients.
+// limit: models | rules of segments that are kept ready to judge | {rulesKept}
+const rulesKept = 8192
+
+// NewSegments is the model with its rules kept ready to judge.
+func NewSegments(reader Reader) Segments {
+	rules, err := lru.New[id.Event, *rule.Rule](rulesKept)
+	if err != nil {
+		panic(err) // the size is no size
+	}
+	return Segments{reader, rules}
+}
+
+// Name of the read model.
+func (Segments) Name() string { return "segments" }
+
+// Wants says which events the model is made of.
+func (Segments) Wants(t string) bool {
+	return strings.HasPrefix(t, "end_user.") || strings.HasPrefix(t, "segment")
+}
+
+// Version of the read model's tables.
+func (Segments) Version() int { return 1 }
+
+// usersPerBlock is how many users a row of segment_blocks tells of, a bit each. A
+// flip rewrites 1 KiB, and 1,000 segments of a million users take 131 MB.
+const usersPerBlock = 8192
+
+// Schema of the read model. A user has a number, the ordinal of its creation in its
+// client, which is never used again.
+func (Segments) Schema() string {
+	return `
+CREATE TABLE segment_clients (
+	client   text COLLATE "C" PRIMARY KEY,
+	now      timestamptz NOT NULL, -- the latest time of its events: that of judgements
+	users    bigint NOT NULL,      -- how many there have ever been: the next one's number
+	versions int NOT NULL          -- the same of versions
+) WITH (fillfactor = 50);
+CREATE TABLE segments (
+	client           text COLLATE "C" NOT NULL,
+	id               text COLLATE "C" NOT NULL,
+	created_position log_position NOT NULL,
+	name             text NOT NULL,
+	rule             bytea,
+	rule_event       text,
+	changed          bigint NOT NULL, -- revision of the event that changed it last
+	changes_from     log_position NOT NULL, -- what changed since then is told
+	created_at       timestamptz NOT NULL,
+	updated_at       timestamptz NOT NULL,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX segments_listed ON segments (client, created_position);
+CREATE TABLE segment_versions (
+	client     text COLLATE "C" NOT NULL,
+	number     int NOT NULL,
+	segment    text COLLATE "C" NOT NULL,
+	generation bigint NOT NULL, -- revision of the event that made it
+	rule       bytea,
+	rule_event text,
+	refers     text[] NOT NULL,
+	serves     boolean NOT NULL,
+	built      bigint NOT NULL, -- users below this number were judged
+	PRIMARY KEY (client, number)
+);
+CREATE INDEX segment_versions_building ON segment_versions (client, generation) WHERE NOT serves;
+CREATE TABLE segment_users (
+	client         text COLLATE "C" NOT NULL,
+	id             text COLLATE "C" NOT NULL,
+	number         bigint NOT NULL,
+	external       bytea,
+	external_event text,
+	traits         bytea,
+	traits_event   text,
+	created_at     timestamptz NOT NULL,
+	updated_at     timestamptz NOT NULL,
+	versions       int[] NOT NULL, -- that name the user, and maybe some that are no more
+	due            timestamptz,    -- when time alone may change that
+	PRIMARY KEY (client, id)
+);
+CREATE UNIQUE INDEX segment_users_number ON segment_users (client, number);
+CREATE INDEX segment_users_due ON segment_users (due) WHERE due IS NOT NULL;
+CREATE INDEX segment_users_due_of ON segment_users (client, due, number) WHERE due IS NOT NULL;
+CREATE TABLE segment_blocks (
+	client  text COLLATE "C" NOT NULL,
+	version int NOT NULL,
+	block   int NOT NULL,
+	members bytea NOT NULL, -- a bit for each of 8,192 numbers, the lowest first
+	serves  boolean NOT NULL,
+	PRIMARY KEY (client, version, block)
+);
+CREATE TABLE segment_changes (
+	client     text COLLATE "C" NOT NULL,
+	segment    text COLLATE "C" NOT NULL,
+	position   log_position NOT NULL,
+	user_id    text COLLATE "C" NOT NULL,
+	change     text NOT NULL,
+	changed_at timestamptz NOT NULL,
+	PRIMARY KEY (client, segment, position, user_id)
+);
+CREATE INDEX segment_changes_of ON segment_changes (client, user_id);
+CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);`
+}
+
+// InProgress implements [projector.InProgress]: a version that does not serve yet may
+// be built as far as time allowed.
+func (Segments) InProgress() (columns []string, completed map[string]string) {
+	return []string{"segment_versions.built", "segment_users.versions", "segment_users.due"}, map[string]string{"segment_blocks": "t.serves"}
+}
+
+// Apply fails: the model is an [projector.Opening].
+func (Segments) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
+	return errors.New("segments are applied with a log that opens traits and rules")
+}
+
+// ApplyOpening changes the model by a batch of events (projector.Opening).
+func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
+	m.Vault = log.Vault
+	byClient := map[id.Client][]eventstore.Recorded{}
+	for _, r := range batch {
+		if m.Wants(r.Type) {
+			byClient[r.Client] = append(byClient[r.Client], r)
+		}
+	}
+	for _, client := range sortedKeys(byClient) {
+		c, err := m.lock(ctx, tx, client)
+		if err != nil {
+			return err
+		}
+		if err := c.apply(ctx, byClient[client]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// segmented is a client whose segments a transaction works on.
+type segmented struct {
+	Segments
+	tx       pgx.Tx
+	client   id.Client
+	now      time.Time
+	users    int64 // the next one's number
+	next     int   // version
+	versions map[int]*segmentVersion
+	ordered  []*segmentVersion // by number
+}
+
+// segmentVersion is a version of a segment.
+type segmentVersion struct {
+	number     int
+	segment    id.Segment
+	generation int64
+	sealed     sealed
+	refers     []string
+	serves     bool
+	built      int64
+	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
+}
+
+// maxDue is how many users an event judges anew whom time alone may have moved; a
+// second later the next one goes on.
+// limit: models | users whom time moves between segments in one event | {maxDue}
+const maxDue = 10_000
+
+const (
+	makeSegmented = `
+INSERT INTO segment_clients (client, now, users, versions) VALUES ($1, to_timestamp(0), 0, 0) ON CONFLICT DO NOTHING`
+	lockSegmented  = `SELECT now, users, versions FROM segment_clients WHERE client = $1 FOR UPDATE`
+	keepSegmented  = `UPDATE segment_clients SET now = $2, users = $3, versions = $4 WHERE client = $1`
+	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built FROM segment_versions WHERE client = $1`
+	selectRuleKeys = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
+)
+
+// lock takes a client's segments for a transaction, and reads their versions.
+func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client) (*segmented, error) {
+	c := &segmented{Segments: m, tx: tx, client: client}
+	if err := do(ctx, tx, "make the segments of a client", makeSegmented, string(client)); err != nil {
+		return nil, err
+	}
+	if err := tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next); err != nil {
+		return nil, fmt.Errorf("lock the segments of a client: %w", err)
+	}
+	return c, c.load(ctx)
+}
+
+// load reads the versions and their rules.
+func (c *segmented) load(ctx context.Context) error {
+	c.versions = map[int]*segmentVersion{}
+	rows, err := c.tx.Query(ctx, selectVersions, string(c.client))
+	if err != nil {
+		return fmt.Errorf("read versions of segments: %w", err)
+	}
+	var v segmentVersion
+	_, err = pgx.ForEachRow(rows, []any{&v.number, text(&v.segment), &v.generation, &v.sealed.Box, text(&v.sealed.Event), &v.refers, &v.serves, &v.built}, func() error {
+		one := v
+		one.sealed.Box, one.refers = slices.Clone(v.sealed.Box), slices.Clone(v.refers)
+		c.versions[v.number] = &one
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read versions of segments: %w", err)
+	}
+	c.ordered = sortedValues(c.versions)
+	return c.parse(ctx)
+}
+
+// parse makes the rules of the versions ready to judge.
+func (c *segmented) parse(ctx context.Context) error {
+	unknown := map[id.Event]*segmentVersion{}
+	for _, v := range c.versions {
+		if v.rule = c.known(v.sealed.Event); v.rule == nil {
+			unknown[v.sealed.Event] = v
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	subjects := make([]string, 0, len(unknown))
+	for _, v := range unknown {
+		subjects = append(subjects, string(v.segment))
+	}
+	keys, err := c.keys(ctx, subjects)
+	if err != nil {
+		return err
+	}
+	opened := map[id.Event]*rule.Rule{}
+	for by, v := range unknown {
+		s, err := c.subject(ctx, keys[string(v.segment)], c.client, string(v.segment), eventstore.SegmentsStream(c.client))
+		if err != nil {
+			return projector.Transient(err) // the keys are out of reach, not wrong
+		}
+		text, err := s.open("rule", v.sealed)
+		if err != nil {
+			return err
+		}
+		if text == nil {
+			continue
+		}
+		if opened[by], err = rule.Parse(string(text), rule.Users); err != nil {
+			return fmt.Errorf("the rule of %s: %w", v.segment, err)
+		}
+		if c.rules != nil {
+			c.rules.Add(by, opened[by])
+		}
+	}
+	for _, v := range c.versions {
+		if v.rule == nil {
+			v.rule = opened[v.sealed.Event]
+		}
+	}
+	return nil
+}
+
+func (c *segmented) known(by id.Event) *rule.Rule {
+	if c.rules == nil {
+		return nil
+	}
+	r, _ := c.rules.Get(by)
+	return r
+}
+
+// apply changes the segments of a client by its events, those of users together.
+func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) error {
+	isUser := func(r eventstore.Recorded) bool { return strings.HasPrefix(r.Type, "end_user.") }
+	for len(events) > 0 {
+		n := slices.IndexFunc(events, func(r eventstore.Recorded) bool { return !isUser(r) })
+		if n < 0 {
+			n = len(events)
+		}
+		if n > 0 {
+			if err := c.applyUsers(ctx, events[:n]); err != nil {
+				return err
+			}
+			events = events[n:]
+			continue
+		}
+		if err := c.advance(ctx, events[0]); err != nil {
+			return err
+		}
+		if err := c.applySegment(ctx, events[0]); err != nil {
+			return err
+		}
+		events = events[1:]
+	}
+	return do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next)
+}
+
+// changesKept is how long changes are told.
+// limit: requests | changes of a segment's members that are told | 30 days | 410 `cursor_expired`
+const changesKept = 30 * 24 * time.Hour
+
+const dropOldChanges = `
+WITH old AS (DELETE FROM segment_changes WHERE client = $1 AND changed_at < $2 RETURNING segment, position)
+UPDATE segments SET changes_from = greatest(changes_from, gone.last)
+FROM (SELECT segment, max(position::text) AS last FROM old GROUP BY segment) gone
+WHERE segments.client = $1 AND segments.id = gone.segment`
+
+// advance lets the client's time come to that of an event. At midnight the changes go
+// that are too old to be told.
+func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
+	to := r.RecordedAt
+	if passed, ok := r.Event.(event.SegmentsTimePassed); ok && passed.AsOf.After(to) {
+		to = passed.AsOf
+	}
+	if !to.After(c.now) {
+		return nil
+	}
+	before, day := c.now.UTC().Truncate(24*time.Hour), to.UTC().Truncate(24*time.Hour)
+	c.now = to
+	if day.After(before) && len(c.versions) > 0 {
+		return do(ctx, c.tx, "drop old changes of segments", dropOldChanges, string(c.client), day.Add(-changesKept))
+	}
+	return nil
+}
+
+const (
+	insertSegment = `
+INSERT INTO segments (client, id, created_position, name, rule, rule_event, changed, changes_from, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $3, $8, $8) ON CONFLICT DO NOTHING`
+	renameSegment = `UPDATE segments SET name = $3, changed = $4, updated_at = $5 WHERE client = $1 AND id = $2`
+	ruleSegment   = `UPDATE segments SET rule = $3, rule_event = $4 WHERE client = $1 AND id = $2`
+	insertVersion = `
+INSERT INTO segment_versions (client, number, segment, generation, rule, rule_event, refers, serves, built)
+VALUES ($1, $2, $3, $4, $5, $6, $7, false, 0)`
+	absorbVersions = `UPDATE segment_versions SET generation = $2 WHERE client = $1 AND generation = $3 AND NOT serves`
+	dropVersions   = `DELETE FROM segment_versions WHERE client = $1 AND number = ANY($2)`
+	dropBlocks     = `DELETE FROM segment_blocks WHERE client = $1 AND version = ANY($2)`
+	serveVersions  = `UPDATE segment_versions SET serves = true WHERE client = $1 AND number = ANY($2)`
+	serveBlocks    = `UPDATE segment_blocks SET serves = true WHERE client = $1 AND version = ANY($2)`
+	beginChanges   = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
+	dropChanges    = `DELETE FROM segment_changes WHERE client = $1 AND segment = ANY($2)`
+	dropSegment    = `DELETE FROM segments WHERE client = $1 AND id = $2`
+)
+
+// applySegment changes the segments by an event about them.
+func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) error {
+	var b pgx.Batch
+	queue := func(sql string, args ...any) { b.Queue(sql, append([]any{string(c.client)}, args...)...) }
+	switch e := r.Event.(type) {
+	case event.SegmentDefined:
+		box, err := sealedOf(r, e.Rule)
+		if err != nil {
+			return err
+		}
+		queue(insertSegment, string(e.Segment), string(r.Position), e.Name, box.Box, string(box.Event), int64(r.Revision), r.RecordedAt)
+		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers))
+	case event.SegmentChanged:
+		queue(renameSegment, string(e.Segment), e.Name, int64(r.Revision), r.RecordedAt)
+		if e.Rule == nil {
+			break
+		}
+		box, err := sealedOf(r, e.Rule)
+		if err != nil {
+			return err
+		}
+		queue(ruleSegment, string(e.Segment), box.Box, string(box.Event))
+		dependents := c.dependents(e.Segment)
+		c.absorb(queue, int64(r.Revision), append(dependents, c.newest(e.Segment)))
+		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers))
+		for _, v := range dependents {
+			c.make(queue, v.segment, int64(r.Revision), v.sealed, v.refers)
+		}
+	case event.SegmentRetired:
+		c.drop(queue, func(v *segmentVersion) bool { return v.segment == e.Segment })
+		queue(dropSegment, string(e.Segment))
+		queue(dropChanges, []string{string(e.Segment)})
+	case event.SegmentReady:
+		return c.ready(ctx, r, e.Revision)
+	case event.SegmentsTimePassed:
+		_, err := c.judgeDue(ctx, r, maxDue)
+		return err
+	}
+	if err := send(ctx, c.tx, "segments", &b); err != nil {
+		return err
+	}
+	return c.load(ctx)
+}
+
+// make makes a version of a segment, in place of one that does not serve yet.
+func (c *segmented) make(queue func(string, ...any), segment id.Segment, generation int64, box sealed, refers []string) {
+	c.drop(queue, func(v *segmentVersion) bool { return v.segment == segment && !v.serves })
+	queue(insertVersion, c.next, string(segment), generation, box.Box, string(box.Event), refers)
+	c.next++
+}
+
+// absorb takes over generations of which versions are to be replaced: what was to serve
+// together with these serves together with what takes their place.
+func (c *segmented) absorb(queue func(string, ...any), generation int64, replaced []*segmentVersion) {
+	for _, v := range replaced {
+		if v != nil && !v.serves {
+			queue(absorbVersions, generation, v.generation)
+		}
+	}
+}
+
+// drop drops versions.
+func (c *segmented) drop(queue func(string, ...any), which func(*segmentVersion) bool) {
+	if gone := c.numbers(which); len(gone) > 0 {
+		queue(dropVersions, gone)
+		queue(dropBlocks, gone)
+	}
+}
+
+// numbers are those of the versions of a kind, in order.
+func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
+	for _, number := range sortedKeys(c.versions) {
+		if which(c.versions[number]) {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// newest is the last version of a segment; nil where there is none.
+func (c *segmented) newest(segment id.Segment) (newest *segmentVersion) {
+	for _, v := range c.versions {
+		if v.segment == segment && (newest == nil || v.number > newest.number) {
+			newest = v
+		}
+	}
+	return newest
+}
+
+// dependents are the newest versions of the segments that refer to one, directly or by
+// way of others, in the order of their ids.
+func (c *segmented) dependents(on id.Segment) (found []*segmentVersion) {
+	newest := map[id.Segment]*segmentVersion{}
+	for _, number := range sortedKeys(c.versions) {
+		newest[c.versions[number].segment] = c.versions[number]
+	}
+	reached := map[string]bool{string(on): true}
+	for grown := true; grown; {
+		grown = false
+		for segment, v := range newest {
+			if !reached[string(segment)] && slices.ContainsFunc(v.refers, func(of string) bool { return reached[of] }) {
+				reached[string(segment)], grown = true, true
+			}
+		}
+	}
+	for _, segment := range sortedKeys(newest) {
+		if reached[string(segment)] && segment != on {
+			found = append(found, newest[segment])
+		}
+	}
+	return found
+}
+
+// ready lets the versions of generations up to one serve. What no slice has judged yet is judged
+// now: a rebuild has none.
+func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation int64) error {
+	made := c.numbers(func(v *segmentVersion) bool { return v.generation <= generation && !v.serves })
+	if len(made) == 0 {
+		return nil
+	}
+	for more := true; more; {
+		var err error
+		if more, err = c.judgeDue(ctx, r, maxDue); err != nil {
+			return err
+		}
+	}
+	for more := true; more; {
+		var err error
+		if more, err = c.build(ctx, made); err != nil {
+			return err
+		}
+	}
+	var b pgx.Batch
+	queue := func(sql string, args ...any) { b.Queue(sql, append([]any{string(c.client)}, args...)...) }
+	var segments []string
+	for _, number := range made {
+		segments = append(segments, string(c.versions[number].segment))
+	}
+	c.drop(queue, func(v *segmentVersion) bool { return v.serves && slices.Contains(segments, string(v.segment)) })
+	queue(serveVersions, made)
+	queue(serveBlocks, made)
+	queue(beginChanges, segments, string(r.Position))
+	queue(dropChanges, segments)
+	if err := send(ctx, c.tx, "segments", &b); err != nil {
+		return err
+	}
+	return c.load(ctx)
+}

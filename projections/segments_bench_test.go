@@ -1,0 +1,86 @@
+package projections_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/projections"
+)
+
+// BenchmarkSegments applies 200 changes of users at a time, of two traits each, under
+// 1,000 rules over two or three of 31 traits, every fifth with a window.
+func BenchmarkSegments(b *testing.B) {
+	for name, m := range map[string]func(projections.Reader) projections.Segments{
+		"kept":   projections.NewSegments,
+		"parsed": func(r projections.Reader) projections.Segments { return projections.Segments{Reader: r} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			w := newSegmentFixture(b)
+			w.model = m(w.reader)
+			random := rand.New(rand.NewPCG(1, 2))
+			var segments []event.Event
+			source := id.Derived("bench")
+			for n := range 1000 {
+				text := fmt.Sprintf(`traits.t%d > %d && traits.t%d == "v%d"`, random.IntN(15), random.IntN(100), 15+random.IntN(15), random.IntN(4))
+				if n%5 == 0 {
+					text += fmt.Sprintf(` && within(traits.seen, "%dd")`, 1+random.IntN(60))
+				}
+				segments = append(segments, event.SegmentDefined{Segment: id.Next[id.Segment](source), Name: "s", Rule: event.Private([]byte(text))})
+			}
+			for _, e := range segments {
+				w.segment(w.acme, e)
+			}
+			w.segment(w.acme, event.SegmentReady{Revision: 999})
+			const users = 200
+			documents := make([]map[string]any, users)
+			traits := func(n int) string { return string(must[[]byte](b)(json.Marshal(documents[n]))) }
+			var there []id.User
+			for n := range users {
+				documents[n] = map[string]any{"seen": w.clock.Add(-time.Duration(random.IntN(90*24)) * time.Hour)}
+				for i := range 15 {
+					documents[n][fmt.Sprint("t", i)], documents[n][fmt.Sprint("t", i+15)] = random.IntN(100), fmt.Sprint("v", random.IntN(4))
+				}
+				there = append(there, w.create(w.acme, fmt.Sprint("u", n), traits(n)))
+			}
+			w.catchUp(random)
+			for n, user := range there {
+				documents[n][fmt.Sprint("t", random.IntN(15))], documents[n]["seen"] = random.IntN(100), w.clock
+				w.change(w.acme, user, traits(n))
+			}
+			var changes []eventstore.Recorded
+			for after := w.applied; ; {
+				page, err := w.log.Store.ReadAll(b.Context(), after, 1000)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(page) == 0 {
+					break
+				}
+				for _, r := range page {
+					after = r.Position
+					changes = append(changes, must[eventstore.Recorded](b)(w.log.Decode(r)))
+				}
+			}
+			b.ResetTimer()
+			for b.Loop() {
+				tx := must[pgx.Tx](b)(w.pool.Begin(b.Context()))
+				if err := projector.Apply(b.Context(), w.model, tx, w.log, changes); err != nil {
+					b.Fatal(err)
+				}
+				if err := tx.Rollback(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(users*float64(b.N)/b.Elapsed().Seconds(), "users/s")
+		})
+	}
+}

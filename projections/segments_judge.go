@@ -1,0 +1,570 @@
+package projections
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/eventstore/seal"
+)
+
+// segmentUser is a user as rules judge it.
+type segmentUser struct {
+	id                   id.User
+	number               int64
+	external, traits     sealed
+	createdAt, updatedAt time.Time
+	versions             []int32 // that name it, in order
+	due                  *time.Time
+	erased               bool
+	facts                *rule.Facts // nil: not opened yet
+}
+
+// members are the versions of which users became, or ceased to be, members.
+type members map[memberBlock]map[int64]bool
+
+type memberBlock struct{ version, block int }
+
+func (m members) set(version int, user int64, in bool) {
+	at := memberBlock{version, int(user / usersPerBlock)}
+	if m[at] == nil {
+		m[at] = map[int64]bool{}
+	}
+	m[at][user%usersPerBlock] = in
+}
+
+// segmentChange is one row of what changed.
+type segmentChange struct {
+	segment  id.Segment
+	position eventstore.Position
+	user     id.User
+	change   string
+	at       time.Time
+}
+
+// What happens to a user in a segment.
+const (
+	entered = "entered"
+	left    = "left"
+	erased  = "erased"
+)
+
+const (
+	segmentUserColumns = `id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due`
+	segmentUsersByID   = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND id = ANY($2)`
+	segmentUsersDue    = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND due <= $2 ORDER BY due, number LIMIT $3`
+	segmentUsersFrom   = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number`
+)
+
+// read reads users of the client.
+func (c *segmented) read(ctx context.Context, sql string, args ...any) ([]*segmentUser, error) {
+	rows, err := c.tx.Query(ctx, sql, append([]any{string(c.client)}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("read users of segments: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*segmentUser, error) {
+		u := &segmentUser{}
+		return u, row.Scan(u.columns()...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read users of segments: %w", err)
+	}
+	return found, nil
+}
+
+func (u *segmentUser) columns() []any {
+	return []any{
+		text(&u.id), &u.number, &u.external.Box, text(&u.external.Event), &u.traits.Box, text(&u.traits.Event),
+		&u.createdAt, &u.updatedAt, &u.versions, &u.due,
+	}
+}
+
+// keys reads the keys of subjects of the client.
+func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]seal.WrappedKey, error) {
+	rows, err := c.tx.Query(ctx, selectRuleKeys, string(c.client), subjects)
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	found := map[string]seal.WrappedKey{}
+	var subject string
+	var key seal.WrappedKey
+	_, err = pgx.ForEachRow(rows, []any{&subject, text(&key.ID), text(&key.Under), &key.Wrapped}, func() error {
+		key.Wrapped = slices.Clone(key.Wrapped)
+		found[subject] = key
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	return found, nil
+}
+
+// open makes of a user the facts that rules judge; who cannot be opened has none.
+func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKey) error {
+	s, err := c.subject(ctx, key, c.client, string(u.id), eventstore.UserStream(c.client, u.id))
+	if err != nil {
+		return projector.Transient(err) // the keys are out of reach, not wrong
+	}
+	if s.gone {
+		return nil
+	}
+	external, err := s.open("external_id", u.external)
+	if err != nil {
+		return err
+	}
+	plain, err := s.open("traits", u.traits)
+	if err != nil {
+		return err
+	}
+	u.facts, err = factsOf(c.client, u, external, plain)
+	return err
+}
+
+func factsOf(client id.Client, u *segmentUser, external, plain []byte) (*rule.Facts, error) {
+	facts := &rule.Facts{
+		ExternalID: string(external), CreatedAt: u.createdAt, UpdatedAt: u.updatedAt, Client: string(client), ID: string(u.id),
+	}
+	if plain == nil {
+		return facts, nil
+	}
+	if err := json.Unmarshal(plain, &facts.Traits); err != nil {
+		return nil, fmt.Errorf("read the traits of a user: %w", err)
+	}
+	return facts, nil
+}
+
+// judge says which versions of a kind name a user, and until when that holds; nil:
+// for good, unless something of the user changes.
+func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in []int32, due *time.Time) {
+	if u.facts == nil || u.erased {
+		return nil, nil
+	}
+	facts := *u.facts
+	facts.Now = c.now
+	referred := map[int]bool{} // versions that others refer to, once they are judged
+	var names func(v *segmentVersion) bool
+	names = func(v *segmentVersion) bool {
+		if v.rule == nil {
+			return false
+		}
+		of := &facts
+		if len(v.refers) > 0 {
+			its := facts
+			its.InSegment = func(segment string) bool {
+				to := c.referred(v, id.Segment(segment))
+				if to == nil {
+					return false
+				}
+				if _, done := referred[to.number]; !done {
+					referred[to.number] = names(to)
+				}
+				return referred[to.number]
+			}
+			of = &its
+		}
+		truth, until := v.rule.JudgeUntil(of)
+		if !until.IsZero() && (due == nil || until.Before(*due)) {
+			due = &until
+		}
+		return truth == rule.True
+	}
+	for _, v := range c.ordered {
+		if which(v) && names(v) {
+			in = append(in, int32(v.number))
+		}
+	}
+	return in, due
+}
+
+// referred is the version that another one means by a segment: the one that serves
+// where it serves itself, else the newest.
+func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVersion {
+	if !by.serves {
+		return c.newest(segment)
+	}
+	for _, v := range c.versions {
+		if v.segment == segment && v.serves {
+			return v
+		}
+	}
+	return nil
+}
+
+// flips is what judgements of a transaction change.
+type flips struct {
+	members members
+	changes []segmentChange
+}
+
+// rejudge judges a user by all versions, and notes what that changes, at a position.
+func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) {
+	before := u.versions
+	u.versions, u.due = c.judge(u, func(*segmentVersion) bool { return true })
+	note := func(number int32, in bool, change string) {
+		v := c.versions[int(number)]
+		if v == nil {
+			return
+		}
+		f.members.set(v.number, u.number, in)
+		if v.serves && !u.erased {
+			f.changes = append(f.changes, segmentChange{v.segment, at, u.id, change, c.now})
+		}
+	}
+	for _, number := range before {
+		if _, still := slices.BinarySearch(u.versions, number); !still {
+			note(number, false, left)
+		}
+	}
+	for _, number := range u.versions {
+		if _, was := slices.BinarySearch(before, number); !was {
+			note(number, true, entered)
+		}
+	}
+}
+
+// applyUsers changes the segments by events of users.
+func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded) error {
+	var ids []string
+	for _, r := range events {
+		if user := userOf(r.Event); user != "" && !slices.Contains(ids, string(user)) {
+			ids = append(ids, string(user))
+		}
+	}
+	there, err := c.read(ctx, segmentUsersByID, ids)
+	if err != nil {
+		return err
+	}
+	users := make(map[id.User]*segmentUser, len(ids))
+	for _, u := range there {
+		users[u.id] = u
+	}
+	var keys map[string]seal.WrappedKey
+	if len(c.versions) > 0 {
+		if keys, err = c.keys(ctx, ids); err != nil {
+			return err
+		}
+	}
+	f := flips{members: members{}}
+	touched := map[id.User]*segmentUser{}
+	for _, r := range events {
+		if err := c.advance(ctx, r); err != nil {
+			return err
+		}
+		user := userOf(r.Event)
+		u := users[user]
+		switch e := r.Event.(type) {
+		case event.EndUserCreated:
+			if u != nil {
+				continue // it stands in the log twice
+			}
+			u = &segmentUser{id: user, number: c.users, createdAt: r.RecordedAt}
+			c.users++
+			users[user] = u
+			if u.external, err = sealedOf(r, e.ExternalID); err == nil {
+				u.traits, err = sealedOf(r, e.Traits)
+			}
+		case event.EndUserTraitsChanged:
+			if u == nil || u.erased {
+				continue
+			}
+			u.traits, err = sealedOf(r, e.Traits)
+		case event.EndUserErased:
+			if u == nil || u.erased {
+				continue
+			}
+			u.erased = true
+		default:
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		u.updatedAt, touched[user] = r.RecordedAt, u
+		if len(c.versions) == 0 {
+			continue
+		}
+		if !u.erased {
+			u.facts = nil
+			if err := c.open(ctx, u, keys[string(user)]); err != nil {
+				return err
+			}
+		}
+		c.rejudge(u, r.Position, &f)
+		if u.erased {
+			f.changes = slices.DeleteFunc(f.changes, func(ch segmentChange) bool { return ch.user == user })
+			for _, segment := range c.segments() {
+				f.changes = append(f.changes, segmentChange{segment, r.Position, user, erased, c.now})
+			}
+		}
+	}
+	return c.write(ctx, touched, f)
+}
+
+// segments are those there are, in order.
+func (c *segmented) segments() []id.Segment {
+	found := map[id.Segment]bool{}
+	for _, v := range c.versions {
+		found[v.segment] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// userOf is the user that an event is about.
+func userOf(e event.Event) id.User {
+	switch e := e.(type) {
+	case event.EndUserCreated:
+		return e.User
+	case event.EndUserTraitsChanged:
+		return e.User
+	case event.EndUserErased:
+		return e.User
+	}
+	return ""
+}
+
+// judgeDue judges the users anew whom time alone may have moved, some at most.
+func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most int) (more bool, err error) {
+	due, err := c.read(ctx, segmentUsersDue, c.now, most)
+	if err != nil || len(due) == 0 {
+		return false, err
+	}
+	if err := c.openAll(ctx, due); err != nil {
+		return false, err
+	}
+	f := flips{members: members{}}
+	touched := map[id.User]*segmentUser{}
+	for _, u := range due {
+		c.rejudge(u, r.Position, &f)
+		touched[u.id] = u
+	}
+	return len(due) == most, c.write(ctx, touched, f)
+}
+
+func (c *segmented) openAll(ctx context.Context, users []*segmentUser) error {
+	keys, err := c.keys(ctx, column(users, func(u *segmentUser) string { return string(u.id) }))
+	if err != nil {
+		return err
+	}
+	for _, u := range users {
+		if err := c.open(ctx, u, keys[string(u.id)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildSlice is how many users are judged at a time by what is new: for so long
+// others of the model wait.
+// limit: models | users that a new rule judges at a time | {buildSlice}
+const buildSlice = 1000
+
+// build judges a slice of the users by versions that do not serve yet, those that are
+// least far; more is false once all have judged everyone.
+func (c *segmented) build(ctx context.Context, numbers []int) (more bool, err error) {
+	from, upTo := c.users, c.users
+	for _, number := range numbers {
+		from = min(from, c.versions[number].built)
+	}
+	if from == c.users {
+		return false, nil
+	}
+	building := map[int]bool{}
+	for _, number := range numbers {
+		if built := c.versions[number].built; built == from {
+			building[number] = true
+		} else {
+			upTo = min(upTo, built)
+		}
+	}
+	upTo = min(upTo, from+buildSlice)
+	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
+	if err != nil {
+		return false, err
+	}
+	if err := c.openAll(ctx, users); err != nil {
+		return false, err
+	}
+	f := flips{members: members{}}
+	touched := map[id.User]*segmentUser{}
+	for _, u := range users {
+		in, due := c.judge(u, func(v *segmentVersion) bool { return building[v.number] })
+		kept := slices.DeleteFunc(slices.Clone(u.versions), func(number int32) bool { return building[int(number)] || c.versions[int(number)] == nil })
+		for number := range building {
+			_, was := slices.BinarySearch(u.versions, int32(number))
+			if _, is := slices.BinarySearch(in, int32(number)); is != was {
+				f.members.set(number, u.number, is)
+			}
+		}
+		if due != nil && (u.due == nil || due.Before(*u.due)) {
+			u.due = due
+		} else if len(in) == 0 && len(kept) == len(u.versions) {
+			continue // nothing of the user changes
+		}
+		u.versions = append(kept, in...)
+		slices.Sort(u.versions)
+		touched[u.id] = u
+	}
+	if err := c.write(ctx, touched, f); err != nil {
+		return false, err
+	}
+	advanced := slices.Sorted(maps.Keys(building))
+	for _, number := range advanced {
+		c.versions[number].built = upTo
+	}
+	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, upTo)
+}
+
+const (
+	noteBuilt         = `UPDATE segment_versions SET built = $3 WHERE client = $1 AND number = ANY($2)`
+	eraseSegmentUsers = `DELETE FROM segment_users WHERE client = $1 AND id = ANY($2)`
+	eraseChangesOf    = `DELETE FROM segment_changes WHERE client = $1 AND user_id = ANY($2)`
+	insertSegmentUser = `
+INSERT INTO segment_users (client, id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
+SELECT $1, n.id, n.number, n.external, n.external_event, n.traits, n.traits_event, n.created_at, n.updated_at, n.versions::int[], n.due
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::text[], $11::timestamptz[])
+	AS n (id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
+ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = excluded.traits_event,
+	updated_at = excluded.updated_at, versions = excluded.versions, due = excluded.due`
+	insertSegmentChanges = `
+INSERT INTO segment_changes (client, segment, position, user_id, change, changed_at)
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])`
+	selectBlocks = `
+SELECT b.version, b.block, b.members FROM unnest($2::int[], $3::int[]) AS w (version, block)
+JOIN segment_blocks b ON b.client = $1 AND b.version = w.version AND b.block = w.block`
+	writeBlocks = `
+INSERT INTO segment_blocks (client, version, block, members, serves)
+SELECT $1, * FROM unnest($2::int[], $3::int[], $4::bytea[], $5::boolean[])
+ON CONFLICT (client, version, block) DO UPDATE SET members = excluded.members`
+	dropEmptyBlocks = `
+DELETE FROM segment_blocks b USING unnest($2::int[], $3::int[]) AS w (version, block)
+WHERE b.client = $1 AND b.version = w.version AND b.block = w.block`
+)
+
+// write writes users as they were judged, and what that changed.
+func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
+	var kept []*segmentUser
+	var gone []string
+	for _, user := range sortedKeys(touched) {
+		if u := touched[user]; u.erased {
+			gone = append(gone, string(user))
+		} else {
+			kept = append(kept, u)
+		}
+	}
+	client := string(c.client)
+	if len(gone) > 0 {
+		if err := do(ctx, c.tx, "erase users of segments", eraseSegmentUsers, client, gone); err != nil {
+			return err
+		}
+		if err := do(ctx, c.tx, "erase changes of segments", eraseChangesOf, client, gone); err != nil {
+			return err
+		}
+	}
+	if len(kept) > 0 {
+		if err := do(ctx, c.tx, "write users of segments", insertSegmentUser, client,
+			column(kept, func(u *segmentUser) string { return string(u.id) }),
+			column(kept, func(u *segmentUser) int64 { return u.number }),
+			column(kept, func(u *segmentUser) []byte { return u.external.Box }),
+			column(kept, func(u *segmentUser) string { return string(u.external.Event) }),
+			column(kept, func(u *segmentUser) []byte { return u.traits.Box }),
+			column(kept, func(u *segmentUser) string { return string(u.traits.Event) }),
+			column(kept, func(u *segmentUser) time.Time { return u.createdAt }),
+			column(kept, func(u *segmentUser) time.Time { return u.updatedAt }),
+			column(kept, func(u *segmentUser) string { return intArray(u.versions) }),
+			column(kept, func(u *segmentUser) *time.Time { return u.due }),
+		); err != nil {
+			return err
+		}
+	}
+	if len(f.changes) > 0 {
+		if err := do(ctx, c.tx, "write changes of segments", insertSegmentChanges, client,
+			column(f.changes, func(ch segmentChange) string { return string(ch.segment) }),
+			column(f.changes, func(ch segmentChange) string { return string(ch.position) }),
+			column(f.changes, func(ch segmentChange) string { return string(ch.user) }),
+			column(f.changes, func(ch segmentChange) string { return ch.change }),
+			column(f.changes, func(ch segmentChange) time.Time { return ch.at }),
+		); err != nil {
+			return err
+		}
+	}
+	return c.writeMembers(ctx, f.members)
+}
+
+// intArray writes an array as Postgres reads it: arrays of arrays have no unnest.
+func intArray(numbers []int32) string {
+	b := []byte{'{'}
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = fmt.Append(b, n)
+	}
+	return string(append(b, '}'))
+}
+
+// writeMembers sets the bits of members. A block without any is no row.
+func (c *segmented) writeMembers(ctx context.Context, changed members) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	at := slices.SortedFunc(maps.Keys(changed), func(a, b memberBlock) int {
+		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.block, b.block))
+	})
+	version := func(b memberBlock) int { return b.version }
+	block := func(b memberBlock) int { return b.block }
+	rows, err := c.tx.Query(ctx, selectBlocks, string(c.client), column(at, version), column(at, block))
+	if err != nil {
+		return fmt.Errorf("read members of segments: %w", err)
+	}
+	blocks := map[memberBlock][]byte{}
+	var known memberBlock
+	var bits []byte
+	if _, err := pgx.ForEachRow(rows, []any{&known.version, &known.block, &bits}, func() error {
+		blocks[known] = slices.Clone(bits)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read members of segments: %w", err)
+	}
+	var written, empty []memberBlock
+	for _, b := range at {
+		bits := blocks[b]
+		if bits == nil {
+			bits = make([]byte, usersPerBlock/8)
+			blocks[b] = bits
+		}
+		for user, in := range changed[b] {
+			if mask := byte(1) << (user % 8); in {
+				bits[user/8] |= mask
+			} else {
+				bits[user/8] &^= mask
+			}
+		}
+		if slices.ContainsFunc(bits, func(some byte) bool { return some != 0 }) {
+			written = append(written, b)
+		} else {
+			empty = append(empty, b)
+		}
+	}
+	if len(empty) > 0 {
+		if err := do(ctx, c.tx, "drop empty blocks of segments", dropEmptyBlocks, string(c.client), column(empty, version), column(empty, block)); err != nil {
+			return err
+		}
+	}
+	if len(written) == 0 {
+		return nil
+	}
+	return do(ctx, c.tx, "write members of segments", writeBlocks, string(c.client), column(written, version), column(written, block),
+		column(written, func(b memberBlock) []byte { return blocks[b] }),
+		column(written, func(b memberBlock) bool { return c.versions[b.version].serves }))
+}

@@ -1,0 +1,518 @@
+package projections
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/eventstore/seal"
+)
+
+// Segment is a group of users by rule.
+type Segment struct {
+	ID              id.Segment
+	Name            string
+	Rule            string // the newest
+	Ready           bool   // there are members: those by Rule, unless it is Building
+	Building        bool   // users are being judged by Rule
+	Members         int
+	Changed         eventstore.Revision // of the event that changed it last
+	ChangesFrom     eventstore.Position // changes are told from here on
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	CreatedPosition eventstore.Position
+
+	reached eventstore.Position // how far the model had come
+}
+
+const (
+	segmentColumns = `
+SELECT s.id, s.name, s.rule, s.rule_event, s.changed, s.changes_from, s.created_at, s.updated_at, s.created_position,
+	coalesce((SELECT sum(bit_count(b.members)) FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
+		WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0)::bigint AS members,
+	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready,
+	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building,
+	k.id AS key, k.client_key, k.wrapped
+FROM segments s
+LEFT JOIN LATERAL (SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = $1 AND k.subject = s.id LIMIT 1) k ON true
+WHERE s.client = $1`
+	listSegments = segmentColumns + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
+	getSegment   = segmentColumns + ` AND s.id = $2`
+)
+
+type storedSegment struct {
+	Segment
+	rule sealed
+	key  seal.WrappedKey
+}
+
+func (s *storedSegment) columns() []any {
+	return []any{
+		text(&s.ID), &s.Name, &s.rule.Box, text(&s.rule.Event), &s.Changed, text(&s.ChangesFrom), &s.CreatedAt, &s.UpdatedAt, text(&s.CreatedPosition),
+		&s.Members, &s.Ready, &s.Building, text(&s.key.ID), text(&s.key.Under), &s.key.Wrapped,
+	}
+}
+
+// opened opens the rules of segments.
+func (m Segments) opened(ctx context.Context, client id.Client, stored []storedSegment) ([]Segment, error) {
+	segments := make([]Segment, len(stored))
+	for i, s := range stored {
+		text, err := m.open(ctx, s.key, string(s.ID), s.rule, client, eventstore.SegmentsStream(client), "rule")
+		if err != nil {
+			return nil, err
+		}
+		segments[i] = s.Segment
+		segments[i].Rule = string(text)
+	}
+	return segments, nil
+}
+
+// List returns a page of segments.
+// Faults: building, quarantined, stale.
+func (m Segments) List(ctx context.Context, client id.Client, eventual bool, page Page) ([]Segment, error) {
+	stored, err := query(ctx, m.Reader, m, client, eventual, listSegments, []any{string(page.After), page.Limit}, (*storedSegment).columns)
+	if err != nil {
+		return nil, err
+	}
+	return m.opened(ctx, client, stored)
+}
+
+func errSegmentUnknown() *fault.Fault {
+	return fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
+}
+
+// Get returns a segment, or fails with a fault of kind Missing.
+// Faults: building, quarantined, segment_unknown, stale.
+func (m Segments) Get(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (Segment, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, getSegment, []any{string(segment)}, (*storedSegment).columns)
+	stored, err := only(found, err, errSegmentUnknown())
+	if err != nil {
+		return Segment{}, err
+	}
+	opened, err := m.opened(ctx, client, []storedSegment{stored})
+	if err != nil {
+		return Segment{}, err
+	}
+	return opened[0], nil
+}
+
+// ready returns a segment that has members.
+func (m Segments) ready(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (Segment, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual,
+		`SELECT coalesce((SELECT position FROM checkpoints WHERE name = '`+projector.ID(m)+`'), '') AS reached, s.* FROM (`+getSegment+`) s`,
+		[]any{string(segment)}, func(s *storedSegment) []any { return append([]any{text(&s.reached)}, s.columns()...) })
+	s, err := only(found, err, errSegmentUnknown())
+	if err == nil && !s.Ready {
+		err = fault.New(fault.Unavailable, "segment_building", "The users are being judged by the segment's first rule. Please try again soon.").After(time.Second)
+	}
+	return s.Segment, err
+}
+
+// SegmentMember is a user in a segment.
+type SegmentMember struct {
+	User       id.User
+	ExternalID string
+	Place      eventstore.Position // in lists of members
+}
+
+const (
+	blocksRead   = 64
+	memberBlocks = `
+SELECT b.block, b.members FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
+WHERE v.client = $1 AND v.segment = $2 AND v.serves AND b.block >= $3 ORDER BY b.block LIMIT $4`
+	namedUsers    = `SELECT u.number::text, u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped FROM segment_users u`
+	usersByNumber = ` WHERE u.client = $1 AND u.number = ANY($2) ORDER BY u.number`
+	usersNamed    = ` WHERE u.client = $1 AND u.id = ANY($2)`
+)
+
+// Members returns a page of a segment's users, in the order of their creation, and
+// where changes go on from: whoever follows these from then on misses none.
+// Faults: building, quarantined, segment_building, segment_unknown, stale.
+func (m Segments) Members(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page Page) ([]SegmentMember, eventstore.Position, error) {
+	s, err := m.ready(ctx, client, eventual, segment)
+	if err != nil {
+		return nil, "", err
+	}
+	from := int64(0)
+	if page.After != eventstore.Start {
+		last, err := strconv.ParseInt(string(page.After), 10, 64)
+		if err != nil {
+			return nil, "", err
+		}
+		from = last + 1
+	}
+	var found []SegmentMember
+	for len(found) < page.Limit {
+		numbers, next, err := m.numbers(ctx, client, segment, from, page.Limit-len(found))
+		if err != nil || len(numbers) == 0 && next < 0 {
+			return found, s.reached + afterAll, err
+		}
+		if len(numbers) > 0 {
+			users, err := m.named(ctx, client, usersByNumber, numbers)
+			if err != nil {
+				return nil, "", err
+			}
+			found = append(found, users...)
+		}
+		if from = next; from < 0 {
+			break
+		}
+	}
+	return found, s.reached + afterAll, nil
+}
+
+// numbers are those of at most limit members from one on; next is where to go on, below
+// 0 at the end.
+func (m Segments) numbers(ctx context.Context, client id.Client, segment id.Segment, from int64, limit int) (numbers []int64, next int64, err error) {
+	type row struct {
+		block int64
+		bits  []byte
+	}
+	blocks, err := query(ctx, m.Reader, m, client, true, memberBlocks, []any{string(segment), from / usersPerBlock, blocksRead},
+		func(r *row) []any { return []any{&r.block, &r.bits} })
+	if err != nil {
+		return nil, -1, err
+	}
+	for _, b := range blocks {
+		for i, some := range b.bits {
+			for some != 0 {
+				number := b.block*usersPerBlock + int64(i)*8 + int64(bits.TrailingZeros8(some))
+				some &= some - 1
+				if number < from {
+					continue
+				}
+				if len(numbers) == limit {
+					return numbers, number, nil
+				}
+				numbers = append(numbers, number)
+			}
+		}
+	}
+	if len(blocks) < blocksRead {
+		return numbers, -1, nil
+	}
+	return numbers, (blocks[len(blocks)-1].block + 1) * usersPerBlock, nil
+}
+
+// named returns users by a condition, with their names. Who is gone is left out.
+func (m Segments) named(ctx context.Context, client id.Client, where string, arg any) ([]SegmentMember, error) {
+	type row struct {
+		SegmentMember
+		external sealed
+		key      seal.WrappedKey
+	}
+	rows, err := query(ctx, m.Reader, m, client, true, namedUsers+joinKey(`$1`)+where, []any{arg}, func(r *row) []any {
+		return []any{
+			text(&r.Place), text(&r.User), &r.external.Box, text(&r.external.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	users := make([]SegmentMember, 0, len(rows))
+	for _, r := range rows {
+		external, err := m.open(ctx, r.key, string(r.User), r.external, client, eventstore.UserStream(client, r.User), "external_id")
+		if err != nil {
+			return nil, err
+		}
+		if external != nil {
+			r.ExternalID = string(external)
+			users = append(users, r.SegmentMember)
+		}
+	}
+	return users, nil
+}
+
+// SegmentChange is a user that entered or left a segment, or was erased.
+type SegmentChange struct {
+	User       id.User
+	ExternalID string // empty where the user was erased since
+	Change     string // entered, left or erased
+	At         time.Time
+	Place      eventstore.Position // in the list of changes
+}
+
+// afterAll ends the place behind all changes of a position: users' ids stand before it.
+const afterAll = "/~"
+
+const segmentChangesAfter = `
+SELECT c.user_id, c.change, c.changed_at, c.position || '/' || c.user_id FROM segment_changes c
+WHERE c.client = $1 AND c.segment = $2 AND (c.position, c.user_id) > ($3, $4) ORDER BY c.position, c.user_id LIMIT $5`
+
+// Changes returns what changed in a segment after a place, in order, and that place: of
+// Members, or of a change, or where what is told begins. It fails with a fault of kind Gone where that is not told any more, since
+// it is too long ago, or another rule counts since.
+// Faults: building, cursor_expired, quarantined, segment_building, segment_unknown, stale.
+func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page Page) (_ []SegmentChange, after eventstore.Position, err error) {
+	s, err := m.ready(ctx, client, eventual, segment)
+	if err != nil {
+		return nil, "", err
+	}
+	if after = page.After; after == eventstore.Start {
+		after = s.ChangesFrom + "/"
+	}
+	position, user, _ := strings.Cut(string(after), "/")
+	if position < string(s.ChangesFrom) {
+		return nil, "", fault.New(fault.Gone, "cursor_expired",
+			"Changes from there on are not told any more: they are 30 days old, or another rule counts since. Read the members again.")
+	}
+	found, err := query(ctx, m.Reader, m, client, true, segmentChangesAfter, []any{string(segment), position, user, page.Limit},
+		func(c *SegmentChange) []any { return []any{text(&c.User), &c.Change, &c.At, text(&c.Place)} })
+	if err != nil {
+		return nil, "", err
+	}
+	users, err := m.named(ctx, client, usersNamed, column(found, func(c SegmentChange) string { return string(c.User) }))
+	names := make(map[id.User]string, len(users))
+	for _, u := range users {
+		names[u.User] = u.ExternalID
+	}
+	for i := range found {
+		found[i].ExternalID = names[found[i].User]
+	}
+	return found, after, err
+}
+
+const segmentsOfUsers = `
+SELECT u.id, v.segment FROM segment_users u JOIN segment_versions v ON v.client = $1 AND v.serves AND v.number = ANY(u.versions)
+WHERE u.client = $1 AND u.id = ANY($2) ORDER BY u.id, v.segment`
+
+// Of returns the segments that each of these users is in.
+// Faults: building, quarantined, stale.
+func (m Segments) Of(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]map[string]bool, error) {
+	type row struct {
+		user    id.User
+		segment string
+	}
+	found, err := query(ctx, m.Reader, m, client, eventual, segmentsOfUsers, []any{texts(users)},
+		func(r *row) []any { return []any{text(&r.user), &r.segment} })
+	in := make(map[id.User]map[string]bool, len(users))
+	for _, r := range found {
+		if in[r.user] == nil {
+			in[r.user] = map[string]bool{}
+		}
+		in[r.user][r.segment] = true
+	}
+	return in, err
+}
+
+// SegmentOfUser is a segment that a user is in, and why.
+type SegmentOfUser struct {
+	Segment
+	Why []rule.Comparison
+}
+
+const (
+	segmentUserByID    = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND id = $2`
+	segmentsOfUser     = segmentColumns + ` AND s.id = ANY($2) ORDER BY s.created_position`
+	segmentedNow       = `SELECT c.now FROM segment_clients c WHERE c.client = $1`
+	keysOfSubjects     = `SELECT k.subject, k.id AS key, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = $1 AND k.subject = ANY($2)`
+	previewUsers       = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND number = ANY($2) ORDER BY number`
+	countSegmentUsers  = `SELECT count(*) FROM segment_users WHERE client = $1`
+	segmentUsersNumber = `SELECT c.users FROM segment_clients c WHERE c.client = $1`
+)
+
+// OfUser returns the segments that a user is in, in order of their creation, each with
+// what its rule makes of the user.
+// Faults: building, quarantined, stale.
+func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]SegmentOfUser, error) {
+	in, err := m.Of(ctx, client, eventual, []id.User{user})
+	if err != nil || len(in) == 0 {
+		return nil, err
+	}
+	users, now, err := m.judged(ctx, client, segmentUserByID, string(user))
+	if err != nil || len(users) == 0 {
+		return nil, err
+	}
+	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{sortedKeys(in[user])}, (*storedSegment).columns)
+	if err != nil {
+		return nil, err
+	}
+	segments, err := m.opened(ctx, client, stored)
+	if err != nil {
+		return nil, err
+	}
+	facts := *users[0].facts
+	facts.Now = now
+	facts.InSegment = func(segment string) bool { return in[user][segment] }
+	found := make([]SegmentOfUser, len(segments))
+	for i, s := range segments {
+		found[i].Segment = s
+		if parsed, err := rule.Parse(s.Rule, rule.Users); err == nil {
+			found[i].Why = parsed.Explain(&facts)
+		}
+	}
+	return found, nil
+}
+
+// judged reads users as rules judge them, and the time of judgements. Who cannot be
+// opened is left out.
+func (m Segments) judged(ctx context.Context, client id.Client, sql string, arg any) (users []*segmentUser, now time.Time, err error) {
+	times, err := query(ctx, m.Reader, m, client, true, segmentedNow, nil, func(t *time.Time) []any { return []any{t} })
+	if err != nil || len(times) == 0 {
+		return nil, now, err
+	}
+	found, err := query(ctx, m.Reader, m, client, true, sql, []any{arg}, (*segmentUser).columns)
+	if err != nil {
+		return nil, now, err
+	}
+	type row struct {
+		subject string
+		key     seal.WrappedKey
+	}
+	keys, err := query(ctx, m.Reader, m, client, true, keysOfSubjects, []any{column(found, func(u segmentUser) string { return string(u.id) })},
+		func(r *row) []any { return []any{&r.subject, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped} })
+	if err != nil {
+		return nil, now, err
+	}
+	wrapped := map[string]seal.WrappedKey{}
+	for _, k := range keys {
+		wrapped[k.subject] = k.key
+	}
+	c := segmented{Segments: m, client: client}
+	for i := range found {
+		u := &found[i]
+		if err := c.open(ctx, u, wrapped[string(u.id)]); err != nil {
+			return nil, now, err
+		}
+		if u.facts != nil {
+			users = append(users, u)
+		}
+	}
+	return users, times[0], nil
+}
+
+// Preview is what a rule would name.
+type Preview struct {
+	Users   int     // of the client
+	Judged  int     // all of them, or a sample
+	Named   int     // of those judged
+	Members int     // of all, about
+	Share   float64 // of those judged
+	Margin  float64 // of the share, for 19 of 20 samples; 0: all were judged
+	Sample  []SegmentMember
+}
+
+const (
+	// previewAll is how many users a preview judges: all of as many, or a sample.
+	// limit: models | users that a preview judges, evenly spread over all | {previewAll}
+	previewAll = 20_000
+	// limit: models | users that a preview shows | {previewShown}
+	previewShown = 20
+	previewRead  = 2_000 // users that are read at a time
+)
+
+// Preview judges users by a rule that is no segment's yet.
+// Faults: building, quarantined, stale.
+func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule) (p Preview, err error) {
+	p.Users, err = count(ctx, m.Reader, m, client, eventual, countSegmentUsers)
+	if err != nil || p.Users == 0 {
+		return p, err
+	}
+	numbered, err := count(ctx, m.Reader, m, client, true, segmentUsersNumber)
+	if err != nil {
+		return p, err
+	}
+	step := max(1, float64(numbered)/previewAll)
+	var numbers []int64
+	for at := 0.0; at < float64(numbered); at += step {
+		numbers = append(numbers, int64(at))
+	}
+	for some := range slices.Chunk(numbers, previewRead) {
+		users, now, err := m.judged(ctx, client, previewUsers, some)
+		if err != nil {
+			return p, err
+		}
+		in := map[id.User]map[string]bool{}
+		if len(r.Segments()) > 0 {
+			if in, err = m.Of(ctx, client, true, column(users, func(u *segmentUser) id.User { return u.id })); err != nil {
+				return p, err
+			}
+		}
+		for _, u := range users {
+			u.facts.Now = now
+			u.facts.InSegment = func(segment string) bool { return in[u.id][segment] }
+			p.Judged++
+			if r.Judge(u.facts) != rule.True {
+				continue
+			}
+			if p.Named++; len(p.Sample) < previewShown {
+				p.Sample = append(p.Sample, SegmentMember{User: u.id, ExternalID: u.facts.ExternalID})
+			}
+		}
+	}
+	if p.Judged == 0 {
+		return p, nil
+	}
+	p.Share = float64(p.Named) / float64(p.Judged)
+	p.Members = int(math.Round(p.Share * float64(p.Users)))
+	if step > 1 {
+		p.Margin = 1.96 * math.Sqrt(p.Share*(1-p.Share)/float64(p.Judged))
+	}
+	return p, nil
+}
+
+const (
+	clientsSwept     = 1_000 // at a time
+	buildingSegments = `SELECT DISTINCT client FROM segment_versions WHERE NOT serves LIMIT $1`
+	dueSegments      = `SELECT DISTINCT client FROM segment_users WHERE due <= $1 LIMIT $2`
+)
+
+// Building returns clients of which a rule has not judged everyone yet.
+func (m Segments) Building(ctx context.Context) ([]id.Client, error) {
+	return m.clients(ctx, buildingSegments, clientsSwept)
+}
+
+// Waiting returns clients of which time alone may have moved users by a moment.
+func (m Segments) Waiting(ctx context.Context, now time.Time) ([]id.Client, error) {
+	return m.clients(ctx, dueSegments, now, clientsSwept)
+}
+
+func (m Segments) clients(ctx context.Context, sql string, args ...any) ([]id.Client, error) {
+	rows, err := m.Pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if projector.TablesMissing(err) {
+		return nil, nil // there is nothing yet
+	}
+	clients := make([]id.Client, len(found))
+	for i, c := range found {
+		clients[i] = id.Client(c)
+	}
+	return clients, err
+}
+
+// Build judges a slice of a client's users by the rules that do not count yet. Once
+// all have been, ready is the revision that made the oldest of these rules; else it is
+// below 0.
+func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready int64, err error) {
+	ready = -1
+	err = pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+		c, err := m.lock(ctx, tx, client)
+		if err != nil {
+			return err
+		}
+		building := c.numbers(func(v *segmentVersion) bool { return !v.serves })
+		if len(building) == 0 {
+			return nil
+		}
+		if more, err = c.build(ctx, building); more || err != nil {
+			return err
+		}
+		ready = slices.Min(column(building, func(number int) int64 { return c.versions[number].generation }))
+		return nil
+	})
+	return more, ready, err
+}

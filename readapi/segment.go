@@ -1,0 +1,167 @@
+package readapi
+
+import (
+	"context"
+
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+// ListSegments lists the segments of the client.
+func (a *API) ListSegments(ctx context.Context, r httpapi.ListSegmentsRequestObject) (httpapi.ListSegmentsResponseObject, error) {
+	data, next, err := list(ctx, a, "segments", r.Params.Limit, r.Params.Cursor, projections.Segments{Reader: a.Reader}.List,
+		func(s projections.Segment) eventstore.Position { return s.CreatedPosition }, segmentBody)
+	return httpapi.ListSegments200JSONResponse{Data: data, NextCursor: next}, err
+}
+
+// GetSegment shows a segment.
+func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject) (httpapi.GetSegmentResponseObject, error) {
+	client, eventual := asked(ctx)
+	segment, err := segmentID(r.SegmentID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := projections.Segments{Reader: a.Reader}.Get(ctx, client, eventual, segment)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.GetSegment200JSONResponse{
+		Body: segmentBody(found), Headers: httpapi.GetSegment200ResponseHeaders{ETag: httpapi.ETag(int64(found.Changed))},
+	}, nil
+}
+
+// ListSegmentMembers lists the users in a segment.
+func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembersRequestObject) (httpapi.ListSegmentMembersResponseObject, error) {
+	segment, err := segmentID(r.SegmentID)
+	if err != nil {
+		return nil, err
+	}
+	var changes eventstore.Position
+	data, next, err := list(ctx, a, filtered("segment_members", string(segment)), r.Params.Limit, r.Params.Cursor,
+		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) (found []projections.SegmentMember, err error) {
+			found, changes, err = projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
+			return found, err
+		}, func(m projections.SegmentMember) eventstore.Position { return m.Place }, segmentMemberBody)
+	if err != nil {
+		return nil, err
+	}
+	client, _ := asked(ctx)
+	return httpapi.ListSegmentMembers200JSONResponse{
+		Data: data, NextCursor: next, ChangesCursor: a.Cursors.Encode(client, changesOf(segment), string(changes)),
+	}, nil
+}
+
+// changesOf names the list of changes of a segment, for its cursors.
+func changesOf(segment id.Segment) string { return filtered("segment_changes", string(segment)) }
+
+// ListSegmentChanges lists who entered and left a segment.
+func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChangesRequestObject) (httpapi.ListSegmentChangesResponseObject, error) {
+	client, eventual := asked(ctx)
+	segment, err := segmentID(r.SegmentID)
+	if err != nil {
+		return nil, err
+	}
+	page, err := a.page(client, changesOf(segment), r.Params.Limit, r.Params.After)
+	if err != nil {
+		return nil, err
+	}
+	found, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, page)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.ListSegmentChanges200JSONResponse{HasMore: len(found) == page.Limit}
+	if answer.HasMore {
+		found = found[:page.Limit-1]
+	}
+	if len(found) > 0 {
+		at = found[len(found)-1].Place
+	}
+	answer.Cursor = a.Cursors.Encode(client, changesOf(segment), string(at))
+	answer.Changes = each(found, func(c projections.SegmentChange) httpapi.SegmentChange {
+		body := httpapi.SegmentChange{UserID: c.User, Change: httpapi.SegmentChangeKind(c.Change), At: httpapi.Time{Time: c.At}}
+		if c.ExternalID != "" {
+			body.ExternalID = &c.ExternalID
+		}
+		return body
+	})
+	return answer, nil
+}
+
+// ListUserSegments lists the segments that a user is in.
+func (a *API) ListUserSegments(ctx context.Context, r httpapi.ListUserSegmentsRequestObject) (httpapi.ListUserSegmentsResponseObject, error) {
+	client, eventual := asked(ctx)
+	user, err := a.user(ctx, r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Users.Get(ctx, client, eventual, user); err != nil {
+		return nil, err
+	}
+	found, err := projections.Segments{Reader: a.Reader}.OfUser(ctx, client, eventual, user)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.ListUserSegments200JSONResponse{UserID: user, Segments: each(found, func(s projections.SegmentOfUser) httpapi.SegmentOfUser {
+		return httpapi.SegmentOfUser{SegmentID: s.ID, Name: s.Name, Why: each(s.Why, judgedBody)}
+	})}, nil
+}
+
+// PreviewSegment says whom a rule would name.
+func (a *API) PreviewSegment(ctx context.Context, r httpapi.PreviewSegmentRequestObject) (httpapi.PreviewSegmentResponseObject, error) {
+	client, eventual := asked(ctx)
+	parsed, err := rule.Parse(r.Body.Rule, rule.Users)
+	if err != nil {
+		return nil, wrongRule("/rule", err)
+	}
+	p, err := projections.Segments{Reader: a.Reader}.Preview(ctx, client, eventual, parsed)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.PreviewSegment200JSONResponse{
+		Users: p.Users, Judged: p.Judged, Members: p.Members, Share: p.Share, Margin: p.Margin, Sample: each(p.Sample, segmentMemberBody),
+	}, nil
+}
+
+func segmentID(s string) (id.Segment, error) {
+	segment, err := id.Parse[id.Segment](s)
+	if err != nil {
+		return "", fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
+	}
+	return segment, nil
+}
+
+func segmentBody(s projections.Segment) httpapi.Segment {
+	body := httpapi.Segment{
+		ID: s.ID, Name: s.Name, Rule: s.Rule, State: httpapi.SegmentReady, Members: s.Members,
+		CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
+	}
+	switch {
+	case !s.Ready:
+		body.State = httpapi.SegmentBuilding
+	case s.Building:
+		body.State = httpapi.SegmentRebuilding
+	}
+	return body
+}
+
+func segmentMemberBody(m projections.SegmentMember) httpapi.SegmentMember {
+	return httpapi.SegmentMember{UserID: m.User, ExternalID: m.ExternalID}
+}
+
+func judgedBody(c rule.Comparison) httpapi.JudgedComparison {
+	body := httpapi.JudgedComparison{Comparison: c.Text, Truth: httpapi.TruthUnknown}
+	switch c.Truth {
+	case rule.True:
+		body.Truth = httpapi.TruthTrue
+	case rule.False:
+		body.Truth = httpapi.TruthFalse
+	}
+	if !c.FlipsAt.IsZero() {
+		body.FlipsAt = &httpapi.Time{Time: c.FlipsAt}
+	}
+	return body
+}
