@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kindred/httpapi"
+	"kindred/testkit"
+)
+
+const segmentsPath = "/api/v1/segments"
+
+// segment makes a segment, and waits until it is ready.
+func (a account) segment(name, rule string) string {
+	a.Helper()
+	made := want[httpapi.Segment](a, http.StatusCreated, a.send("POST", segmentsPath, map[string]any{"name": name, "rule": rule}))
+	if made.State != httpapi.SegmentBuilding || made.Rule != rule || made.Name != name {
+		a.Errorf("made %+v", made)
+	}
+	at := segmentsPath + "/" + string(made.ID)
+	a.segmentReady(at)
+	return at
+}
+
+func (a account) segmentReady(at string) {
+	a.Helper()
+	testkit.Eventually(a, "the segment is ready", func() bool {
+		return want[httpapi.Segment](a, http.StatusOK, a.get(at)).State == httpapi.SegmentReady
+	})
+}
+
+// segmentMembers lists the external ids of a segment's users, in their order.
+func (a account) segmentMembers(at string) (names []string) {
+	a.Helper()
+	for _, m := range each[httpapi.SegmentMember](a, a, at+"/members", 3) {
+		names = append(names, m.ExternalID)
+	}
+	return names
+}
+
+// segmentChanges are those after a cursor, and the next one.
+func (a account) segmentChanges(at, after string) (told []string, next string) {
+	a.Helper()
+	for more := true; more; {
+		page := want[httpapi.SegmentChangeList](a, http.StatusOK, a.get(at+"/changes?limit=2&after="+url.QueryEscape(after)))
+		for _, c := range page.Changes {
+			name := "?"
+			if c.ExternalID != nil {
+				name = *c.ExternalID
+			}
+			told = append(told, string(c.Change)+" "+name)
+		}
+		after, more = page.Cursor, page.HasMore
+	}
+	return told, after
+}
+
+// A segment holds whom its rule names, at once, through changes of users, of rules, of
+// the segments that it refers to, through erasure, and through time.
+func TestSegments(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(9, func(i int) string { return fmt.Sprintf(`{"age":%d,"plan":"p%d"}`, 26+i, i%2) })
+	adults := a.segment("Grown-ups", `traits.age > 30`)
+	pros := a.segment("Pros", fmt.Sprintf(`in_segment("%s") && traits.plan == "p1"`, strings.TrimPrefix(adults, segmentsPath+"/")))
+	wantNames := func(at string, names ...string) {
+		t.Helper()
+		if got := a.segmentMembers(at); !slices.Equal(got, names) {
+			t.Errorf("the members are %v, not %v", got, names)
+		}
+		if n := want[httpapi.Segment](t, http.StatusOK, a.get(at)).Members; n != len(names) {
+			t.Errorf("%d are counted, not %d", n, len(names))
+		}
+	}
+	wantNames(adults, "u5", "u6", "u7", "u8")
+	wantNames(pros, "u5", "u7")
+
+	first := want[httpapi.SegmentMemberList](t, http.StatusOK, a.get(pros+"/members?limit=1"))
+	a.createUser("u9", map[string]any{"age": 50, "plan": "p1"})
+	want[httpapi.User](t, http.StatusOK, a.send("PATCH", "/api/v1/users/ext:u5", map[string]any{"traits": map[string]any{"age": nil}}))
+	wantNames(pros, "u7", "u9")
+	told, after := a.segmentChanges(pros, first.ChangesCursor)
+	if !slices.Equal(told, []string{"entered u9", "left u5"}) {
+		t.Errorf("told %v", told)
+	}
+	a.send("DELETE", "/api/v1/users/ext:u7", nil)
+	wantNames(pros, "u9")
+	if told, after = a.segmentChanges(pros, after); !slices.Equal(told, []string{"erased ?"}) {
+		t.Errorf("told %v", told)
+	}
+
+	// Why somebody is in, and a filter by segment.
+	in := want[httpapi.UserSegments](t, http.StatusOK, a.get("/api/v1/users/ext:u9/segments"))
+	if len(in.Segments) != 2 || in.Segments[0].Name != "Grown-ups" || len(in.Segments[0].Why) != 1 ||
+		in.Segments[0].Why[0].Comparison != "traits.age > 30" || in.Segments[0].Why[0].Truth != httpapi.TruthTrue || len(in.Segments[1].Why) != 2 {
+		t.Errorf("in %+v", in)
+	}
+	filter := url.QueryEscape(fmt.Sprintf(`in_segment("%s") && user.external_id != "u9"`, strings.TrimPrefix(adults, segmentsPath+"/")))
+	if page := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?filter="+filter)); len(page.Data) != 2 {
+		t.Errorf("the filter names %d users", len(page.Data))
+	}
+
+	// Another rule counts for the segments that refer to it, too; changes begin anew.
+	got := a.get(adults)
+	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PATCH", adults, map[string]any{"rule": `traits.age > 0`}, header("If-Match", `"999"`)))
+	changed := a.send("PATCH", adults, map[string]any{"rule": `traits.age < 28`}, header("If-Match", got.Header.Get("ETag")))
+	if changed.Status != http.StatusNoContent {
+		t.Fatalf("changed: %d %s", changed.Status, changed.Body)
+	}
+	a.segmentReady(adults)
+	a.segmentReady(pros)
+	wantNames(adults, "u0", "u1")
+	wantNames(pros, "u1")
+	wantProblem(t, http.StatusGone, "cursor_expired", a.get(pros+"/changes?after="+url.QueryEscape(after)))
+
+	// Time alone moves users.
+	soon := time.Now().Add(-time.Minute + 3*time.Second).UTC().Format(time.RFC3339Nano)
+	recent := a.segment("Recent", `within(traits.seen, "1m")`)
+	a.createUser("u10", map[string]any{"seen": soon})
+	cursor := want[httpapi.SegmentMemberList](t, http.StatusOK, a.get(recent+"/members")).ChangesCursor
+	testkit.Eventually(t, "who was seen a minute ago is no member any more", func() bool { return len(a.segmentMembers(recent)) == 0 })
+	if told, _ := a.segmentChanges(recent, cursor); !slices.Equal(told, []string{"left u10"}) {
+		t.Errorf("told %v", told)
+	}
+
+	// Nobody else finds it, and it ends.
+	other := shared(t).signUp()
+	for _, path := range []string{adults, adults + "/members", adults + "/changes"} {
+		wantProblem(t, http.StatusNotFound, "segment_unknown", other.get(path))
+	}
+	wantProblem(t, http.StatusNotFound, "segment_unknown", other.send("PATCH", adults, map[string]any{"name": "mine"}))
+	wantProblem(t, http.StatusNotFound, "segment_unknown", other.send("DELETE", adults, nil))
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", other.send("POST", segmentsPath,
+		map[string]any{"name": "mine", "rule": fmt.Sprintf(`in_segment("%s")`, strings.TrimPrefix(adults, segmentsPath+"/"))}))
+	wantProblem(t, http.StatusConflict, "segment_in_use", a.send("DELETE", adults, nil))
+	for _, at := range []string{pros, adults} {
+		if got := a.send("DELETE", at, nil); got.Status != http.StatusNoContent {
+			t.Errorf("retired: %d %s", got.Status, got.Body)
+		}
+		wantProblem(t, http.StatusNotFound, "segment_unknown", a.get(at))
+	}
+	if list := each[httpapi.Segment](t, a, segmentsPath, 2); len(list) != 1 || list[0].Name != "Recent" {
+		t.Errorf("left are %+v", list)
+	}
+}
+
+// A rule that is wrong is refused with its place, and one that would refer to itself.
+func TestARuleOfASegmentIsChecked(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	at := a.segment("First", `traits.age > 30`)
+	first := strings.TrimPrefix(at, segmentsPath+"/")
+	second := a.segment("Second", fmt.Sprintf(`!in_segment("%s")`, first))
+	for rule, detail := range map[string]string{
+		`traits.age >`:         "line 1, column 13",
+		`in_segment("seg_no")`: "the id of a segment",
+		`in_segment("seg_0123456789abcdefghijklmnoo")`: "there is no such segment",
+		fmt.Sprintf(`in_segment("%s")`, strings.TrimPrefix(second, segmentsPath+"/")): "refers to the segment itself",
+		fmt.Sprintf(`in_segment("%s")`, first): "refers to the segment itself",
+	} {
+		got := a.send("PATCH", at, map[string]any{"rule": rule})
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", got)
+		if !strings.Contains(string(got.Body), detail) || !strings.Contains(string(got.Body), `"/rule"`) {
+			t.Errorf("%s: %s", rule, got.Body)
+		}
+	}
+	a.importUsers(30, func(i int) string { return fmt.Sprintf(`{"age":%d}`, 21+i) })
+	preview := want[httpapi.SegmentPreview](t, http.StatusOK, a.send("POST", segmentsPath+"/preview", map[string]any{"rule": fmt.Sprintf(`in_segment("%s") && traits.age <= 45`, first)}))
+	if preview.Users != 30 || preview.Judged != 30 || preview.Members != 15 || preview.Share != 0.5 || len(preview.Sample) != 15 || preview.Sample[0].ExternalID != "u10" {
+		t.Errorf("previewed %+v", preview)
+	}
+}
