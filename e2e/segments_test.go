@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -159,9 +160,9 @@ func TestARuleOfASegmentIsChecked(t *testing.T) {
 	for rule, detail := range map[string]string{
 		`traits.age >`:         "line 1, column 13",
 		`in_segment("seg_no")`: "the id of a segment",
-		`in_segment("seg_0123456789abcdefghijklmnoo")`: "there is no such segment",
+		`in_segment("seg_0123456789abcdefghijklmnoo")`:                                "there is no such segment",
 		fmt.Sprintf(`in_segment("%s")`, strings.TrimPrefix(second, segmentsPath+"/")): "refers to the segment itself",
-		fmt.Sprintf(`in_segment("%s")`, first): "refers to the segment itself",
+		fmt.Sprintf(`in_segment("%s")`, first):                                        "refers to the segment itself",
 	} {
 		got := a.send("PATCH", at, map[string]any{"rule": rule})
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", got)
@@ -170,8 +171,57 @@ func TestARuleOfASegmentIsChecked(t *testing.T) {
 		}
 	}
 	a.importUsers(30, func(i int) string { return fmt.Sprintf(`{"age":%d}`, 21+i) })
-	preview := want[httpapi.SegmentPreview](t, http.StatusOK, a.send("POST", segmentsPath+"/preview", map[string]any{"rule": fmt.Sprintf(`in_segment("%s") && traits.age <= 45`, first)}))
+	preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": fmt.Sprintf(`in_segment("%s") && traits.age <= 45`, first)}))
 	if preview.Users != 30 || preview.Judged != 30 || preview.Members != 15 || preview.Share != 0.5 || len(preview.Sample) != 15 || preview.Sample[0].ExternalID != "u10" {
 		t.Errorf("previewed %+v", preview)
+	}
+}
+
+func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a := s.signUp()
+	sh := newShell(t, s.URL, a.createAPIKey("admin").RawKey)
+	a.importUsers(4, func(i int) string { return fmt.Sprintf(`{"age":%d}`, 29+i) })
+	if out := sh.must("segments", "preview", "traits.age > 30"); !strings.HasPrefix(out, "2 of 4 users, 50.0 %\n") || !strings.Contains(out, "  u3\n") {
+		t.Errorf("previewed %q", out)
+	}
+	made := asJSON[httpapi.Segment](t, sh.must("segments", "create", "Grown-ups", "traits.age > 30", "--json"))
+	if made.Members != 2 || made.State != httpapi.SegmentReady {
+		t.Errorf("made %+v", made)
+	}
+	segment := string(made.ID)
+	if out := sh.must("segments", "list"); !strings.Contains(out, segment+"  ready  2  Grown-ups  traits.age > 30") {
+		t.Errorf("listed %q", out)
+	}
+	if out := sh.must("segments", "members", segment); strings.Count(out, "\n") != 2 || !strings.Contains(out, "  u2\n") {
+		t.Errorf("the members are %q", out)
+	}
+	if out := sh.must("segments", "why", "ext:u3"); !strings.Contains(out, "true     traits.age > 30") {
+		t.Errorf("why: %q", out)
+	}
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out, errs logBuffer
+	ended := make(chan error, 1)
+	go func() { ended <- sh.begin(ctx, nil, &out, &errs, "segments", "follow", segment) }()
+	follows := func(line string) {
+		t.Helper()
+		testkit.Eventually(t, "the command tells: "+line, func() bool { return strings.Contains(out.String(), line) })
+	}
+	follows("u3")
+	a.createUser("u9", map[string]any{"age": 90})
+	follows("u9")
+	a.send("PATCH", segmentsPath+"/"+segment, map[string]any{"rule": "traits.age > 80"})
+	follows("again")
+	a.send("DELETE", "/api/v1/users/ext:u9", nil)
+	follows("erased")
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+	sh.must("segments", "retire", segment)
+	if _, _, err := sh.run("segments", "members", segment); err == nil || !strings.Contains(err.Error(), "segment_unknown") {
+		t.Errorf("of a segment that is no more: %v", err)
 	}
 }

@@ -2865,6 +2865,11 @@ type HistoryPersonal struct {
 	// Profile What a later run compares a cluster with, JSON as text.
 	Profile *string `json:"profile,omitempty"`
 
+	// Rule The rule of a segment.
+	//
+	// Example: traits.plan == "pro"
+	Rule *string `json:"rule,omitempty"`
+
 	// Schema What was learnt about the traits, JSON as text.
 	Schema *string `json:"schema,omitempty"`
 
@@ -3854,6 +3859,45 @@ type RespectRetryAfter = bool
 // Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 type Role string
 
+// RulePreview Whom a rule would name.
+type RulePreview struct {
+	// Judged How many of them were judged: all, or a sample.
+	//
+	// Example: 4210
+	Judged int `json:"judged"`
+
+	// Margin Of the share, either way, in 19 of 20 samples; 0 where all were judged.
+	//
+	// Example: 0
+	Margin float64 `json:"margin"`
+
+	// Members How many it would name; about, where a sample was judged.
+	//
+	// Example: 1204
+	Members int `json:"members"`
+
+	// Sample Twenty of them at most.
+	Sample []SegmentMember `json:"sample"`
+
+	// Share Their share of all, 0 to 1.
+	//
+	// Example: 0.286
+	Share float64 `json:"share"`
+
+	// Users How many users there are.
+	//
+	// Example: 4210
+	Users int `json:"users"`
+}
+
+// RuleToPreview A rule to try.
+type RuleToPreview struct {
+	// Rule Whom it names, see [rules](/docs/rules).
+	//
+	// Example: traits.plan == "pro" && traits.age > 30
+	Rule SegmentRuleText `json:"rule"`
+}
+
 // RunID The run's id, `run_…`.
 //
 // Example: run_0123456789abcdefghijklmnop
@@ -4046,45 +4090,6 @@ type SegmentOfUser struct {
 
 	// Why Every comparison of the rule, as it stands there.
 	Why []JudgedComparison `json:"why"`
-}
-
-// SegmentPreview Whom a rule would name.
-type SegmentPreview struct {
-	// Judged How many of them were judged: all, or a sample.
-	//
-	// Example: 4210
-	Judged int `json:"judged"`
-
-	// Margin Of the share, either way, in 19 of 20 samples; 0 where all were judged.
-	//
-	// Example: 0
-	Margin float64 `json:"margin"`
-
-	// Members How many it would name; about, where a sample was judged.
-	//
-	// Example: 1204
-	Members int `json:"members"`
-
-	// Sample Twenty of them at most.
-	Sample []SegmentMember `json:"sample"`
-
-	// Share Their share of all, 0 to 1.
-	//
-	// Example: 0.286
-	Share float64 `json:"share"`
-
-	// Users How many users there are.
-	//
-	// Example: 4210
-	Users int `json:"users"`
-}
-
-// SegmentRule A rule to try.
-type SegmentRule struct {
-	// Rule Whom it names, see [rules](/docs/rules).
-	//
-	// Example: traits.plan == "pro" && traits.age > 30
-	Rule SegmentRuleText `json:"rule"`
 }
 
 // SegmentRuleText Whom it names, see [rules](/docs/rules).
@@ -5631,11 +5636,11 @@ type GrantConsentJSONRequestBody = ConsentGrant
 // WithdrawConsentsJSONRequestBody defines body for WithdrawConsents for application/json ContentType.
 type WithdrawConsentsJSONRequestBody = ConsentsChange
 
+// PreviewRuleJSONRequestBody defines body for PreviewRule for application/json ContentType.
+type PreviewRuleJSONRequestBody = RuleToPreview
+
 // CreateSegmentJSONRequestBody defines body for CreateSegment for application/json ContentType.
 type CreateSegmentJSONRequestBody = NewSegment
-
-// PreviewSegmentJSONRequestBody defines body for PreviewSegment for application/json ContentType.
-type PreviewSegmentJSONRequestBody = SegmentRule
 
 // ChangeSegmentJSONRequestBody defines body for ChangeSegment for application/json ContentType.
 type ChangeSegmentJSONRequestBody = SegmentUpdate
@@ -6085,15 +6090,15 @@ type ServerInterface interface {
 	// RebuildProjection Build your part of a read model anew
 	// (POST /api/v1/projections/{projection}/rebuild)
 	RebuildProjection(w http.ResponseWriter, r *http.Request, projection ProjectionInPath)
+	// PreviewRule See whom a rule would name
+	// (POST /api/v1/rules/preview)
+	PreviewRule(w http.ResponseWriter, r *http.Request)
 	// ListSegments List the segments
 	// (GET /api/v1/segments)
 	ListSegments(w http.ResponseWriter, r *http.Request, params ListSegmentsParams)
 	// CreateSegment Make a segment
 	// (POST /api/v1/segments)
 	CreateSegment(w http.ResponseWriter, r *http.Request)
-	// PreviewSegment See whom a rule would name
-	// (POST /api/v1/segments/preview)
-	PreviewSegment(w http.ResponseWriter, r *http.Request)
 	// RetireSegment Retire a segment
 	// (DELETE /api/v1/segments/{segment_id})
 	RetireSegment(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath)
@@ -6166,9 +6171,9 @@ type ServerInterface interface {
 	// GetMemberships See which clusters and consent layers a user is in
 	// (GET /api/v1/users/{user_id}/memberships)
 	GetMemberships(w http.ResponseWriter, r *http.Request, userID UserInPath)
-	// ListUserSegments List the segments that a user is in
+	// ListSegmentsOfUser List the segments that a user is in
 	// (GET /api/v1/users/{user_id}/segments)
-	ListUserSegments(w http.ResponseWriter, r *http.Request, userID UserInPath)
+	ListSegmentsOfUser(w http.ResponseWriter, r *http.Request, userID UserInPath)
 	// GetTimeline See what happened to a user
 	// (GET /api/v1/users/{user_id}/timeline)
 	GetTimeline(w http.ResponseWriter, r *http.Request, userID UserInPath, params GetTimelineParams)
@@ -8752,6 +8757,20 @@ func (siw *ServerInterfaceWrapper) RebuildProjection(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// PreviewRule operation middleware
+func (siw *ServerInterfaceWrapper) PreviewRule(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PreviewRule(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListSegments operation middleware
 func (siw *ServerInterfaceWrapper) ListSegments(w http.ResponseWriter, r *http.Request) {
 
@@ -8803,20 +8822,6 @@ func (siw *ServerInterfaceWrapper) CreateSegment(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.CreateSegment(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// PreviewSegment operation middleware
-func (siw *ServerInterfaceWrapper) PreviewSegment(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.PreviewSegment(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -9707,8 +9712,8 @@ func (siw *ServerInterfaceWrapper) GetMemberships(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
-// ListUserSegments operation middleware
-func (siw *ServerInterfaceWrapper) ListUserSegments(w http.ResponseWriter, r *http.Request) {
+// ListSegmentsOfUser operation middleware
+func (siw *ServerInterfaceWrapper) ListSegmentsOfUser(w http.ResponseWriter, r *http.Request) {
 
 	var err error
 	_ = err
@@ -9723,7 +9728,7 @@ func (siw *ServerInterfaceWrapper) ListUserSegments(w http.ResponseWriter, r *ht
 	}
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListUserSegments(w, r, userID)
+		siw.Handler.ListSegmentsOfUser(w, r, userID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -10010,9 +10015,9 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/projections", wrapper.ListProjections).Methods(http.MethodGet).Name("GET /api/v1/projections")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.GetRebuild).Methods(http.MethodGet).Name("GET /api/v1/projections/{projection}/rebuild")
 	r.HandleFunc("/api/v1/projections/{projection}/rebuild", wrapper.RebuildProjection).Methods(http.MethodPost).Name("POST /api/v1/projections/{projection}/rebuild")
+	r.HandleFunc("/api/v1/rules/preview", wrapper.PreviewRule).Methods(http.MethodPost).Name("POST /api/v1/rules/preview")
 	r.HandleFunc("/api/v1/segments", wrapper.ListSegments).Methods(http.MethodGet).Name("GET /api/v1/segments")
 	r.HandleFunc("/api/v1/segments", wrapper.CreateSegment).Methods(http.MethodPost).Name("POST /api/v1/segments")
-	r.HandleFunc("/api/v1/segments/preview", wrapper.PreviewSegment).Methods(http.MethodPost).Name("POST /api/v1/segments/preview")
 	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.RetireSegment).Methods(http.MethodDelete).Name("DELETE /api/v1/segments/{segment_id}")
 	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.GetSegment).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}")
 	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.ChangeSegment).Methods(http.MethodPatch).Name("PATCH /api/v1/segments/{segment_id}")
@@ -10037,7 +10042,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ListMatches).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/matches", wrapper.ComputeMatches).Methods(http.MethodPost).Name("POST /api/v1/users/{user_id}/matches")
 	r.HandleFunc("/api/v1/users/{user_id}/memberships", wrapper.GetMemberships).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/memberships")
-	r.HandleFunc("/api/v1/users/{user_id}/segments", wrapper.ListUserSegments).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/segments")
+	r.HandleFunc("/api/v1/users/{user_id}/segments", wrapper.ListSegmentsOfUser).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/segments")
 	r.HandleFunc("/api/v1/users/{user_id}/timeline", wrapper.GetTimeline).Methods(http.MethodGet).Name("GET /api/v1/users/{user_id}/timeline")
 	r.HandleFunc("/api/v1/webhooks/check", wrapper.CheckWebhook).Methods(http.MethodPost).Name("POST /api/v1/webhooks/check")
 	r.HandleFunc("/auth/exchange", wrapper.ExchangeAPIKey).Methods(http.MethodPost).Name("POST /auth/exchange")
@@ -11899,6 +11904,28 @@ func (response RebuildProjection202JSONResponse) VisitRebuildProjectionResponse(
 	return err
 }
 
+type PreviewRuleRequestObject struct {
+	Body *PreviewRuleJSONRequestBody
+}
+
+type PreviewRuleResponseObject interface {
+	VisitPreviewRuleResponse(w http.ResponseWriter) error
+}
+
+type PreviewRule200JSONResponse RulePreview
+
+func (response PreviewRule200JSONResponse) VisitPreviewRuleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListSegmentsRequestObject struct {
 	Params ListSegmentsParams
 }
@@ -11951,28 +11978,6 @@ func (response CreateSegment201JSONResponse) VisitCreateSegmentResponse(w http.R
 	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
 	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewSegmentRequestObject struct {
-	Body *PreviewSegmentJSONRequestBody
-}
-
-type PreviewSegmentResponseObject interface {
-	VisitPreviewSegmentResponse(w http.ResponseWriter) error
-}
-
-type PreviewSegment200JSONResponse SegmentPreview
-
-func (response PreviewSegment200JSONResponse) VisitPreviewSegmentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -12663,17 +12668,17 @@ func (response GetMemberships200JSONResponse) VisitGetMembershipsResponse(w http
 	return err
 }
 
-type ListUserSegmentsRequestObject struct {
+type ListSegmentsOfUserRequestObject struct {
 	UserID UserInPath `json:"user_id"`
 }
 
-type ListUserSegmentsResponseObject interface {
-	VisitListUserSegmentsResponse(w http.ResponseWriter) error
+type ListSegmentsOfUserResponseObject interface {
+	VisitListSegmentsOfUserResponse(w http.ResponseWriter) error
 }
 
-type ListUserSegments200JSONResponse UserSegments
+type ListSegmentsOfUser200JSONResponse UserSegments
 
-func (response ListUserSegments200JSONResponse) VisitListUserSegmentsResponse(w http.ResponseWriter) error {
+func (response ListSegmentsOfUser200JSONResponse) VisitListSegmentsOfUserResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -13057,15 +13062,15 @@ type StrictServerInterface interface {
 	// RebuildProjection Build your part of a read model anew
 	// (POST /api/v1/projections/{projection}/rebuild)
 	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
+	// PreviewRule See whom a rule would name
+	// (POST /api/v1/rules/preview)
+	PreviewRule(ctx context.Context, request PreviewRuleRequestObject) (PreviewRuleResponseObject, error)
 	// ListSegments List the segments
 	// (GET /api/v1/segments)
 	ListSegments(ctx context.Context, request ListSegmentsRequestObject) (ListSegmentsResponseObject, error)
 	// CreateSegment Make a segment
 	// (POST /api/v1/segments)
 	CreateSegment(ctx context.Context, request CreateSegmentRequestObject) (CreateSegmentResponseObject, error)
-	// PreviewSegment See whom a rule would name
-	// (POST /api/v1/segments/preview)
-	PreviewSegment(ctx context.Context, request PreviewSegmentRequestObject) (PreviewSegmentResponseObject, error)
 	// RetireSegment Retire a segment
 	// (DELETE /api/v1/segments/{segment_id})
 	RetireSegment(ctx context.Context, request RetireSegmentRequestObject) (RetireSegmentResponseObject, error)
@@ -13138,9 +13143,9 @@ type StrictServerInterface interface {
 	// GetMemberships See which clusters and consent layers a user is in
 	// (GET /api/v1/users/{user_id}/memberships)
 	GetMemberships(ctx context.Context, request GetMembershipsRequestObject) (GetMembershipsResponseObject, error)
-	// ListUserSegments List the segments that a user is in
+	// ListSegmentsOfUser List the segments that a user is in
 	// (GET /api/v1/users/{user_id}/segments)
-	ListUserSegments(ctx context.Context, request ListUserSegmentsRequestObject) (ListUserSegmentsResponseObject, error)
+	ListSegmentsOfUser(ctx context.Context, request ListSegmentsOfUserRequestObject) (ListSegmentsOfUserResponseObject, error)
 	// GetTimeline See what happened to a user
 	// (GET /api/v1/users/{user_id}/timeline)
 	GetTimeline(ctx context.Context, request GetTimelineRequestObject) (GetTimelineResponseObject, error)
@@ -15046,6 +15051,37 @@ func (sh *strictHandler) RebuildProjection(w http.ResponseWriter, r *http.Reques
 	}
 }
 
+// PreviewRule operation middleware
+func (sh *strictHandler) PreviewRule(w http.ResponseWriter, r *http.Request) {
+	var request PreviewRuleRequestObject
+
+	var body PreviewRuleJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewRule(ctx, request.(PreviewRuleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewRule")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PreviewRuleResponseObject); ok {
+		if err := validResponse.VisitPreviewRuleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListSegments operation middleware
 func (sh *strictHandler) ListSegments(w http.ResponseWriter, r *http.Request, params ListSegmentsParams) {
 	var request ListSegmentsRequestObject
@@ -15096,37 +15132,6 @@ func (sh *strictHandler) CreateSegment(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(CreateSegmentResponseObject); ok {
 		if err := validResponse.VisitCreateSegmentResponse(w); err != nil {
-			sh.options.ResponseErrorHandlerFunc(w, r, err)
-		}
-	} else if response != nil {
-		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
-	}
-}
-
-// PreviewSegment operation middleware
-func (sh *strictHandler) PreviewSegment(w http.ResponseWriter, r *http.Request) {
-	var request PreviewSegmentRequestObject
-
-	var body PreviewSegmentJSONRequestBody
-	if err := runtime.BindJSONBody(r, &body); err != nil {
-		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
-		return
-	}
-	request.Body = &body
-
-	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.PreviewSegment(ctx, request.(PreviewSegmentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PreviewSegment")
-	}
-
-	response, err := handler(r.Context(), w, r, request)
-
-	if err != nil {
-		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(PreviewSegmentResponseObject); ok {
-		if err := validResponse.VisitPreviewSegmentResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -15816,25 +15821,25 @@ func (sh *strictHandler) GetMemberships(w http.ResponseWriter, r *http.Request, 
 	}
 }
 
-// ListUserSegments operation middleware
-func (sh *strictHandler) ListUserSegments(w http.ResponseWriter, r *http.Request, userID UserInPath) {
-	var request ListUserSegmentsRequestObject
+// ListSegmentsOfUser operation middleware
+func (sh *strictHandler) ListSegmentsOfUser(w http.ResponseWriter, r *http.Request, userID UserInPath) {
+	var request ListSegmentsOfUserRequestObject
 
 	request.UserID = userID
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
-		return sh.ssi.ListUserSegments(ctx, request.(ListUserSegmentsRequestObject))
+		return sh.ssi.ListSegmentsOfUser(ctx, request.(ListSegmentsOfUserRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListUserSegments")
+		handler = middleware(handler, "ListSegmentsOfUser")
 	}
 
 	response, err := handler(r.Context(), w, r, request)
 
 	if err != nil {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
-	} else if validResponse, ok := response.(ListUserSegmentsResponseObject); ok {
-		if err := validResponse.VisitListUserSegmentsResponse(w); err != nil {
+	} else if validResponse, ok := response.(ListSegmentsOfUserResponseObject); ok {
+		if err := validResponse.VisitListSegmentsOfUserResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -91,8 +91,8 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 	return answer, nil
 }
 
-// ListUserSegments lists the segments that a user is in.
-func (a *API) ListUserSegments(ctx context.Context, r httpapi.ListUserSegmentsRequestObject) (httpapi.ListUserSegmentsResponseObject, error) {
+// ListSegmentsOfUser lists the segments that a user is in.
+func (a *API) ListSegmentsOfUser(ctx context.Context, r httpapi.ListSegmentsOfUserRequestObject) (httpapi.ListSegmentsOfUserResponseObject, error) {
 	client, eventual := asked(ctx)
 	user, err := a.user(ctx, r.UserID)
 	if err != nil {
@@ -105,13 +105,13 @@ func (a *API) ListUserSegments(ctx context.Context, r httpapi.ListUserSegmentsRe
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.ListUserSegments200JSONResponse{UserID: user, Segments: each(found, func(s projections.SegmentOfUser) httpapi.SegmentOfUser {
+	return httpapi.ListSegmentsOfUser200JSONResponse{UserID: user, Segments: each(found, func(s projections.SegmentOfUser) httpapi.SegmentOfUser {
 		return httpapi.SegmentOfUser{SegmentID: s.ID, Name: s.Name, Why: each(s.Why, judgedBody)}
 	})}, nil
 }
 
-// PreviewSegment says whom a rule would name.
-func (a *API) PreviewSegment(ctx context.Context, r httpapi.PreviewSegmentRequestObject) (httpapi.PreviewSegmentResponseObject, error) {
+// PreviewRule says whom a rule would name.
+func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObject) (httpapi.PreviewRuleResponseObject, error) {
 	client, eventual := asked(ctx)
 	parsed, err := rule.Parse(r.Body.Rule, rule.Users)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *API) PreviewSegment(ctx context.Context, r httpapi.PreviewSegmentReques
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.PreviewSegment200JSONResponse{
+	return httpapi.PreviewRule200JSONResponse{
 		Users: p.Users, Judged: p.Judged, Members: p.Members, Share: p.Share, Margin: p.Margin, Sample: each(p.Sample, segmentMemberBody),
 	}, nil
 }

@@ -104,6 +104,7 @@ var nouns = map[string][]string{
 	"Matches":     {"Matches"},
 	"Feed":        {"Feed"},
 	"Consent":     {"Consents", "Consent"},
+	"Segments":    {"Segments", "Segment"},
 	"Traits":      {"Traits"},
 	"Campaigns":   {"Campaigns", "Campaign"},
 	"Clusters":    {"Clusters", "Cluster"},

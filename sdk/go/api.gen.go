@@ -1351,6 +1351,16 @@ func (r *ConsentAPI) WithdrawMany(ctx context.Context, consentLayerID string, bo
 // SegmentsAPI: Groups of users by rule, kept up to date.
 type SegmentsAPI struct{ c *caller }
 
+// PreviewRule: See whom a rule would name.
+//
+// How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
+// judged, evenly spread.
+//
+// POST /api/v1/rules/preview
+func (r *SegmentsAPI) PreviewRule(ctx context.Context, body RuleToPreview, opts ...Option) (*RulePreview, error) {
+	return answer[RulePreview](ctx, r.c, request{operation: "previewRule", method: http.MethodPost, path: "/api/v1/rules/preview", body: body}, opts)
+}
+
 // ListSegmentsParams narrows what is answered; what is left out is not sent.
 type ListSegmentsParams struct {
 	// How many a page holds at most; fewer where they are large.
@@ -1366,74 +1376,64 @@ func (p ListSegmentsParams) query() query {
 	return q
 }
 
-// ListSegments: List the segments.
+// List: List the segments.
 //
 // In the order of creation.
 //
 // It fetches a page at a time and ends with the first error.
 //
 // GET /api/v1/segments
-func (r *SegmentsAPI) ListSegments(ctx context.Context, params ListSegmentsParams, opts ...Option) iter.Seq2[Segment, error] {
+func (r *SegmentsAPI) List(ctx context.Context, params ListSegmentsParams, opts ...Option) iter.Seq2[Segment, error] {
 	return items(ctx, r.c, request{operation: "listSegments", method: http.MethodGet, path: "/api/v1/segments", query: params.query()}, opts, func(p *SegmentList) ([]Segment, *string) { return p.Data, p.NextCursor })
 }
 
-// ListSegmentsPage: List the segments.
+// ListPage: List the segments.
 //
 // In the order of creation.
 //
 // It fetches one page.
 //
 // GET /api/v1/segments
-func (r *SegmentsAPI) ListSegmentsPage(ctx context.Context, params ListSegmentsParams, opts ...Option) (*SegmentList, error) {
+func (r *SegmentsAPI) ListPage(ctx context.Context, params ListSegmentsParams, opts ...Option) (*SegmentList, error) {
 	return answer[SegmentList](ctx, r.c, request{operation: "listSegments", method: http.MethodGet, path: "/api/v1/segments", query: params.query()}, opts)
 }
 
-// CreateSegment: Make a segment.
+// Create: Make a segment.
 //
 // The users whom a [rule](/docs/rules) names, kept up to date with every change, and with time. To
 // begin with all users are judged: until then the segment is `building`, and its members are
 // answered 503 `segment_building`.
 //
 // POST /api/v1/segments
-func (r *SegmentsAPI) CreateSegment(ctx context.Context, body NewSegment, opts ...Option) (*Segment, error) {
+func (r *SegmentsAPI) Create(ctx context.Context, body NewSegment, opts ...Option) (*Segment, error) {
 	return answer[Segment](ctx, r.c, request{operation: "createSegment", method: http.MethodPost, path: "/api/v1/segments", body: body, takesKey: true}, opts)
 }
 
-// PreviewSegment: See whom a rule would name.
-//
-// How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-// judged, evenly spread.
-//
-// POST /api/v1/segments/preview
-func (r *SegmentsAPI) PreviewSegment(ctx context.Context, body SegmentRule, opts ...Option) (*SegmentPreview, error) {
-	return answer[SegmentPreview](ctx, r.c, request{operation: "previewSegment", method: http.MethodPost, path: "/api/v1/segments/preview", body: body}, opts)
-}
-
-// RetireSegment: Retire a segment.
+// Retire: Retire a segment.
 //
 // For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
 //
 // DELETE /api/v1/segments/{segment_id}
-func (r *SegmentsAPI) RetireSegment(ctx context.Context, segmentID string, opts ...Option) error {
+func (r *SegmentsAPI) Retire(ctx context.Context, segmentID string, opts ...Option) error {
 	return r.c.done(ctx, request{operation: "retireSegment", method: http.MethodDelete, path: "/api/v1/segments/" + segment(segmentID)}, opts)
 }
 
-// GetSegment: Get a segment.
+// Get: Get a segment.
 //
 // The `ETag` is for `If-Match` of a change.
 //
 // GET /api/v1/segments/{segment_id}
-func (r *SegmentsAPI) GetSegment(ctx context.Context, segmentID string, opts ...Option) (*Segment, error) {
+func (r *SegmentsAPI) Get(ctx context.Context, segmentID string, opts ...Option) (*Segment, error) {
 	return answer[Segment](ctx, r.c, request{operation: "getSegment", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID)}, opts)
 }
 
-// ChangeSegment: Change a segment.
+// Change: Change a segment.
 //
 // With another rule all users are judged anew, by the segments that refer to this one, too. Until
 // then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew.
 //
 // PATCH /api/v1/segments/{segment_id}
-func (r *SegmentsAPI) ChangeSegment(ctx context.Context, segmentID string, body SegmentUpdate, opts ...Option) error {
+func (r *SegmentsAPI) Change(ctx context.Context, segmentID string, body SegmentUpdate, opts ...Option) error {
 	return r.c.done(ctx, request{operation: "changeSegment", method: http.MethodPatch, path: "/api/v1/segments/" + segment(segmentID), body: body}, opts)
 }
 
@@ -1453,14 +1453,14 @@ func (p ListSegmentChangesParams) query() query {
 	return q
 }
 
-// ListSegmentChanges: List who entered and left a segment.
+// ListChanges: List who entered and left a segment.
 //
 // In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the page
 // before. What is not told any more, since it is too long ago or another rule counts since, is 410
 // `cursor_expired`: read the members again.
 //
 // GET /api/v1/segments/{segment_id}/changes
-func (r *SegmentsAPI) ListSegmentChanges(ctx context.Context, segmentID string, params ListSegmentChangesParams, opts ...Option) (*SegmentChangeList, error) {
+func (r *SegmentsAPI) ListChanges(ctx context.Context, segmentID string, params ListSegmentChangesParams, opts ...Option) (*SegmentChangeList, error) {
 	return answer[SegmentChangeList](ctx, r.c, request{operation: "listSegmentChanges", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/changes", query: params.query()}, opts)
 }
 
@@ -1479,7 +1479,7 @@ func (p ListSegmentMembersParams) query() query {
 	return q
 }
 
-// ListSegmentMembers: List the members of a segment.
+// ListMembers: List the members of a segment.
 //
 // In the order of their creation. Who begins with the first page, and then follows the changes from
 // its `changes_cursor` on, misses nobody.
@@ -1487,11 +1487,11 @@ func (p ListSegmentMembersParams) query() query {
 // It fetches a page at a time and ends with the first error.
 //
 // GET /api/v1/segments/{segment_id}/members
-func (r *SegmentsAPI) ListSegmentMembers(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) iter.Seq2[SegmentMember, error] {
+func (r *SegmentsAPI) ListMembers(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) iter.Seq2[SegmentMember, error] {
 	return items(ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts, func(p *SegmentMemberList) ([]SegmentMember, *string) { return p.Data, p.NextCursor })
 }
 
-// ListSegmentMembersPage: List the members of a segment.
+// ListMembersPage: List the members of a segment.
 //
 // In the order of their creation. Who begins with the first page, and then follows the changes from
 // its `changes_cursor` on, misses nobody.
@@ -1499,17 +1499,17 @@ func (r *SegmentsAPI) ListSegmentMembers(ctx context.Context, segmentID string, 
 // It fetches one page.
 //
 // GET /api/v1/segments/{segment_id}/members
-func (r *SegmentsAPI) ListSegmentMembersPage(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) (*SegmentMemberList, error) {
+func (r *SegmentsAPI) ListMembersPage(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) (*SegmentMemberList, error) {
 	return answer[SegmentMemberList](ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts)
 }
 
-// ListUserSegments: List the segments that a user is in.
+// ListOfUser: List the segments that a user is in.
 //
 // In the order of their creation, each with what every comparison of its rule says of the user.
 //
 // GET /api/v1/users/{user_id}/segments
-func (r *SegmentsAPI) ListUserSegments(ctx context.Context, userID string, opts ...Option) (*UserSegments, error) {
-	return answer[UserSegments](ctx, r.c, request{operation: "listUserSegments", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/segments"}, opts)
+func (r *SegmentsAPI) ListOfUser(ctx context.Context, userID string, opts ...Option) (*UserSegments, error) {
+	return answer[UserSegments](ctx, r.c, request{operation: "listSegmentsOfUser", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/segments"}, opts)
 }
 
 // ClustersAPI: Groups of users, and the runs that find them.
@@ -3288,6 +3288,8 @@ type HistoryPersonal struct {
 	Note *string `json:"note,omitzero"`
 	// What a later run compares a cluster with, JSON as text.
 	Profile *string `json:"profile,omitzero"`
+	// The rule of a segment.
+	Rule *string `json:"rule,omitzero"`
 	// What was learnt about the traits, JSON as text.
 	Schema *string `json:"schema,omitzero"`
 	// Where a user said what it consents to.
@@ -3945,6 +3947,28 @@ const (
 	RoleAuditor Role = "auditor"
 )
 
+// RulePreview: Whom a rule would name.
+type RulePreview struct {
+	// How many of them were judged: all, or a sample.
+	Judged int64 `json:"judged"`
+	// Of the share, either way, in 19 of 20 samples; 0 where all were judged.
+	Margin float64 `json:"margin"`
+	// How many it would name; about, where a sample was judged.
+	Members int64 `json:"members"`
+	// Twenty of them at most.
+	Sample []SegmentMember `json:"sample"`
+	// Their share of all, 0 to 1.
+	Share float64 `json:"share"`
+	// How many users there are.
+	Users int64 `json:"users"`
+}
+
+// RuleToPreview: A rule to try.
+type RuleToPreview struct {
+	// Whom it names, see [rules](/docs/rules).
+	Rule string `json:"rule"`
+}
+
 // RunProgress: How far the run has come; of a pending, running or completed one.
 type RunProgress struct {
 	// What it is at, in this order; a short run skips some.
@@ -4080,28 +4104,6 @@ type SegmentOfUser struct {
 	SegmentID string `json:"segment_id"`
 	// Every comparison of the rule, as it stands there.
 	Why []JudgedComparison `json:"why"`
-}
-
-// SegmentPreview: Whom a rule would name.
-type SegmentPreview struct {
-	// How many of them were judged: all, or a sample.
-	Judged int64 `json:"judged"`
-	// Of the share, either way, in 19 of 20 samples; 0 where all were judged.
-	Margin float64 `json:"margin"`
-	// How many it would name; about, where a sample was judged.
-	Members int64 `json:"members"`
-	// Twenty of them at most.
-	Sample []SegmentMember `json:"sample"`
-	// Their share of all, 0 to 1.
-	Share float64 `json:"share"`
-	// How many users there are.
-	Users int64 `json:"users"`
-}
-
-// SegmentRule: A rule to try.
-type SegmentRule struct {
-	// Whom it names, see [rules](/docs/rules).
-	Rule string `json:"rule"`
 }
 
 // SegmentState: `building`: users are being judged by its first rule; `ready`; `rebuilding`: they

@@ -1319,6 +1319,18 @@ export class SegmentsAPI {
   }
 
   /**
+   * See whom a rule would name.
+   *
+   * How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
+   * judged, evenly spread.
+   *
+   * `POST /api/v1/rules/preview`
+   */
+  previewRule(body: RuleToPreview, options?: CallOptions): Promise<RulePreview> {
+    return answer(this.#c, { operation: "previewRule", method: "POST", path: `/api/v1/rules/preview`, body }, options);
+  }
+
+  /**
    * List the segments.
    *
    * In the order of creation.
@@ -1327,7 +1339,7 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/segments`
    */
-  listSegments(params: ListSegmentsParams = {}, options?: CallOptions): AsyncGenerator<Segment, void, undefined> {
+  list(params: ListSegmentsParams = {}, options?: CallOptions): AsyncGenerator<Segment, void, undefined> {
     return items<Segment>(this.#c, { operation: "listSegments", method: "GET", path: `/api/v1/segments`, query: { ...params } }, options);
   }
 
@@ -1340,7 +1352,7 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/segments`
    */
-  listSegmentsPage(params: ListSegmentsParams = {}, options?: CallOptions): Promise<SegmentList> {
+  listPage(params: ListSegmentsParams = {}, options?: CallOptions): Promise<SegmentList> {
     return answer(this.#c, { operation: "listSegments", method: "GET", path: `/api/v1/segments`, query: { ...params } }, options);
   }
 
@@ -1353,20 +1365,8 @@ export class SegmentsAPI {
    *
    * `POST /api/v1/segments`
    */
-  createSegment(body: NewSegment, options?: CallOptions): Promise<Segment> {
+  create(body: NewSegment, options?: CallOptions): Promise<Segment> {
     return answer(this.#c, { operation: "createSegment", method: "POST", path: `/api/v1/segments`, body, takesKey: true }, options);
-  }
-
-  /**
-   * See whom a rule would name.
-   *
-   * How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-   * judged, evenly spread.
-   *
-   * `POST /api/v1/segments/preview`
-   */
-  previewSegment(body: SegmentRule, options?: CallOptions): Promise<SegmentPreview> {
-    return answer(this.#c, { operation: "previewSegment", method: "POST", path: `/api/v1/segments/preview`, body }, options);
   }
 
   /**
@@ -1376,7 +1376,7 @@ export class SegmentsAPI {
    *
    * `DELETE /api/v1/segments/{segment_id}`
    */
-  retireSegment(segmentId: string, options?: CallOptions): Promise<void> {
+  retire(segmentId: string, options?: CallOptions): Promise<void> {
     return done(this.#c, { operation: "retireSegment", method: "DELETE", path: `/api/v1/segments/${segment(segmentId)}` }, options);
   }
 
@@ -1387,7 +1387,7 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/segments/{segment_id}`
    */
-  getSegment(segmentId: string, options?: CallOptions): Promise<Segment> {
+  get(segmentId: string, options?: CallOptions): Promise<Segment> {
     return answer(this.#c, { operation: "getSegment", method: "GET", path: `/api/v1/segments/${segment(segmentId)}` }, options);
   }
 
@@ -1399,7 +1399,7 @@ export class SegmentsAPI {
    *
    * `PATCH /api/v1/segments/{segment_id}`
    */
-  changeSegment(segmentId: string, body: SegmentUpdate, options?: CallOptions): Promise<void> {
+  change(segmentId: string, body: SegmentUpdate, options?: CallOptions): Promise<void> {
     return done(this.#c, { operation: "changeSegment", method: "PATCH", path: `/api/v1/segments/${segment(segmentId)}`, body }, options);
   }
 
@@ -1412,7 +1412,7 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/segments/{segment_id}/changes`
    */
-  listSegmentChanges(segmentId: string, params: ListSegmentChangesParams = {}, options?: CallOptions): Promise<SegmentChangeList> {
+  listChanges(segmentId: string, params: ListSegmentChangesParams = {}, options?: CallOptions): Promise<SegmentChangeList> {
     return answer(this.#c, { operation: "listSegmentChanges", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/changes`, query: { ...params } }, options);
   }
 
@@ -1426,7 +1426,7 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/segments/{segment_id}/members`
    */
-  listSegmentMembers(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): AsyncGenerator<SegmentMember, void, undefined> {
+  listMembers(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): AsyncGenerator<SegmentMember, void, undefined> {
     return items<SegmentMember>(this.#c, { operation: "listSegmentMembers", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members`, query: { ...params } }, options);
   }
 
@@ -1440,7 +1440,7 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/segments/{segment_id}/members`
    */
-  listSegmentMembersPage(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): Promise<SegmentMemberList> {
+  listMembersPage(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): Promise<SegmentMemberList> {
     return answer(this.#c, { operation: "listSegmentMembers", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members`, query: { ...params } }, options);
   }
 
@@ -1451,8 +1451,8 @@ export class SegmentsAPI {
    *
    * `GET /api/v1/users/{user_id}/segments`
    */
-  listUserSegments(userId: string, options?: CallOptions): Promise<UserSegments> {
-    return answer(this.#c, { operation: "listUserSegments", method: "GET", path: `/api/v1/users/${segment(userId)}/segments` }, options);
+  listOfUser(userId: string, options?: CallOptions): Promise<UserSegments> {
+    return answer(this.#c, { operation: "listSegmentsOfUser", method: "GET", path: `/api/v1/users/${segment(userId)}/segments` }, options);
   }
 }
 
@@ -3423,6 +3423,8 @@ export interface HistoryPersonal {
   note?: string;
   /** What a later run compares a cluster with, JSON as text. */
   profile?: string;
+  /** The rule of a segment. */
+  rule?: string;
   /** What was learnt about the traits, JSON as text. */
   schema?: string;
   /** Where a user said what it consents to. */
@@ -4100,6 +4102,28 @@ export interface RecoveryRequest {
  */
 export type Role = "owner" | "admin" | "viewer" | "auditor";
 
+/** Whom a rule would name. */
+export interface RulePreview {
+  /** How many of them were judged: all, or a sample. */
+  judged: number;
+  /** Of the share, either way, in 19 of 20 samples; 0 where all were judged. */
+  margin: number;
+  /** How many it would name; about, where a sample was judged. */
+  members: number;
+  /** Twenty of them at most. */
+  sample: Array<SegmentMember>;
+  /** Their share of all, 0 to 1. */
+  share: number;
+  /** How many users there are. */
+  users: number;
+}
+
+/** A rule to try. */
+export interface RuleToPreview {
+  /** Whom it names, see [rules](/docs/rules). */
+  rule: string;
+}
+
 /** How far the run has come; of a pending, running or completed one. */
 export interface RunProgress {
   /** What it is at, in this order; a short run skips some. */
@@ -4228,28 +4252,6 @@ export interface SegmentOfUser {
   segment_id: string;
   /** Every comparison of the rule, as it stands there. */
   why: Array<JudgedComparison>;
-}
-
-/** Whom a rule would name. */
-export interface SegmentPreview {
-  /** How many of them were judged: all, or a sample. */
-  judged: number;
-  /** Of the share, either way, in 19 of 20 samples; 0 where all were judged. */
-  margin: number;
-  /** How many it would name; about, where a sample was judged. */
-  members: number;
-  /** Twenty of them at most. */
-  sample: Array<SegmentMember>;
-  /** Their share of all, 0 to 1. */
-  share: number;
-  /** How many users there are. */
-  users: number;
-}
-
-/** A rule to try. */
-export interface SegmentRule {
-  /** Whom it names, see [rules](/docs/rules). */
-  rule: string;
 }
 
 /**

@@ -998,7 +998,17 @@ class SegmentsAPI:
     def __init__(self, caller: Caller) -> None:
         self._c = caller
 
-    def list_segments(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Segment]:
+    def preview_rule(self, body: t.RuleToPreview, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.RulePreview:
+        """See whom a rule would name.
+
+        How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
+        judged, evenly spread.
+
+        ``POST /api/v1/rules/preview``
+        """
+        return self._c.answer(Request("previewRule", "POST", "/api/v1/rules/preview", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def list(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Segment]:
         """List the segments.
 
         In the order of creation.
@@ -1009,7 +1019,7 @@ class SegmentsAPI:
         """
         return self._c.items(Request("listSegments", "GET", "/api/v1/segments", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def list_segments_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentList:
+    def list_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentList:
         """List the segments.
 
         In the order of creation.
@@ -1020,7 +1030,7 @@ class SegmentsAPI:
         """
         return self._c.answer(Request("listSegments", "GET", "/api/v1/segments", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def create_segment(self, body: t.NewSegment, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Segment:
+    def create(self, body: t.NewSegment, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Segment:
         """Make a segment.
 
         The users whom a [rule](/docs/rules) names, kept up to date with every change, and with
@@ -1031,17 +1041,7 @@ class SegmentsAPI:
         """
         return self._c.answer(Request("createSegment", "POST", "/api/v1/segments", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def preview_segment(self, body: t.SegmentRule, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentPreview:
-        """See whom a rule would name.
-
-        How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-        judged, evenly spread.
-
-        ``POST /api/v1/segments/preview``
-        """
-        return self._c.answer(Request("previewSegment", "POST", "/api/v1/segments/preview", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
-
-    def retire_segment(self, segment_id: str, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+    def retire(self, segment_id: str, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
         """Retire a segment.
 
         For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
@@ -1050,7 +1050,7 @@ class SegmentsAPI:
         """
         self._c.done(Request("retireSegment", "DELETE", f"/api/v1/segments/{segment(segment_id)}"), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))
 
-    def get_segment(self, segment_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Segment:
+    def get(self, segment_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Segment:
         """Get a segment.
 
         The `ETag` is for `If-Match` of a change.
@@ -1059,7 +1059,7 @@ class SegmentsAPI:
         """
         return self._c.answer(Request("getSegment", "GET", f"/api/v1/segments/{segment(segment_id)}"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def change_segment(self, segment_id: str, body: t.SegmentUpdate, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+    def change(self, segment_id: str, body: t.SegmentUpdate, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
         """Change a segment.
 
         With another rule all users are judged anew, by the segments that refer to this one, too.
@@ -1070,7 +1070,7 @@ class SegmentsAPI:
         """
         self._c.done(Request("changeSegment", "PATCH", f"/api/v1/segments/{segment(segment_id)}", body=body), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))
 
-    def list_segment_changes(self, segment_id: str, *, after: str | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
+    def list_changes(self, segment_id: str, *, after: str | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
         """List who entered and left a segment.
 
         In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the
@@ -1081,7 +1081,7 @@ class SegmentsAPI:
         """
         return self._c.answer(Request("listSegmentChanges", "GET", f"/api/v1/segments/{segment(segment_id)}/changes", query={"after": after, "limit": limit}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list_segment_members(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.SegmentMember]:
+    def list_members(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.SegmentMember]:
         """List the members of a segment.
 
         In the order of their creation. Who begins with the first page, and then follows the changes
@@ -1093,7 +1093,7 @@ class SegmentsAPI:
         """
         return self._c.items(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def list_segment_members_page(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentMemberList:
+    def list_members_page(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentMemberList:
         """List the members of a segment.
 
         In the order of their creation. Who begins with the first page, and then follows the changes
@@ -1105,7 +1105,7 @@ class SegmentsAPI:
         """
         return self._c.answer(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list_user_segments(self, user_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.UserSegments:
+    def list_of_user(self, user_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.UserSegments:
         """List the segments that a user is in.
 
         In the order of their creation, each with what every comparison of its rule says of the
@@ -1113,7 +1113,7 @@ class SegmentsAPI:
 
         ``GET /api/v1/users/{user_id}/segments``
         """
-        return self._c.answer(Request("listUserSegments", "GET", f"/api/v1/users/{segment(user_id)}/segments"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listSegmentsOfUser", "GET", f"/api/v1/users/{segment(user_id)}/segments"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
 
 class ClustersAPI:

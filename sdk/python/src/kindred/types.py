@@ -1201,6 +1201,8 @@ class HistoryPersonal(TypedDict):
     note: NotRequired[str]
     # What a later run compares a cluster with, JSON as text.
     profile: NotRequired[str]
+    # The rule of a segment.
+    rule: NotRequired[str]
     # What was learnt about the traits, JSON as text.
     schema: NotRequired[str]
     # Where a user said what it consents to.
@@ -1821,6 +1823,28 @@ class RecoveryRequest(TypedDict):
     since: str
 
 
+class RulePreview(TypedDict):
+    """Whom a rule would name."""
+    # How many of them were judged: all, or a sample.
+    judged: int
+    # Of the share, either way, in 19 of 20 samples; 0 where all were judged.
+    margin: float
+    # How many it would name; about, where a sample was judged.
+    members: int
+    # Twenty of them at most.
+    sample: list[SegmentMember]
+    # Their share of all, 0 to 1.
+    share: float
+    # How many users there are.
+    users: int
+
+
+class RuleToPreview(TypedDict):
+    """A rule to try."""
+    # Whom it names, see [rules](/docs/rules).
+    rule: str
+
+
 class RunProgress(TypedDict):
     """How far the run has come; of a pending, running or completed one."""
     # What it is at, in this order; a short run skips some.
@@ -1934,28 +1958,6 @@ class SegmentOfUser(TypedDict):
     segment_id: str
     # Every comparison of the rule, as it stands there.
     why: list[JudgedComparison]
-
-
-class SegmentPreview(TypedDict):
-    """Whom a rule would name."""
-    # How many of them were judged: all, or a sample.
-    judged: int
-    # Of the share, either way, in 19 of 20 samples; 0 where all were judged.
-    margin: float
-    # How many it would name; about, where a sample was judged.
-    members: int
-    # Twenty of them at most.
-    sample: list[SegmentMember]
-    # Their share of all, 0 to 1.
-    share: float
-    # How many users there are.
-    users: int
-
-
-class SegmentRule(TypedDict):
-    """A rule to try."""
-    # Whom it names, see [rules](/docs/rules).
-    rule: str
 
 
 class SegmentUpdate(TypedDict):

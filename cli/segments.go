@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	kindred "kindred/sdk/go"
+)
+
+func (e environ) segmentsCommand() *cobra.Command {
+	segments := &cobra.Command{
+		Use: "segments", Short: "Groups of end users by rule",
+		Example: "  kindred segments preview 'traits.plan == \"pro\"'\n  kindred segments create Pros 'traits.plan == \"pro\"'",
+	}
+	segments.AddCommand(
+		e.command(cobra.Command{
+			Use: "list", Short: "List the segments", Example: "  kindred segments list", Args: cobra.NoArgs,
+		}, listSegments),
+		e.command(cobra.Command{
+			Use: "create NAME RULE", Short: "Make a segment, and wait until it is ready",
+			Example: "  kindred segments create Pros 'traits.plan == \"pro\" && traits.age > 30'", Args: cobra.ExactArgs(2),
+		}, createSegment),
+		e.command(cobra.Command{
+			Use: "preview RULE", Short: "Tell whom a rule would name", Example: "  kindred segments preview 'has(traits.email)'", Args: cobra.ExactArgs(1),
+		}, previewSegment),
+		e.command(cobra.Command{
+			Use: "members SEGMENT", Short: "List the members of a segment", Example: "  kindred segments members seg_…", Args: cobra.ExactArgs(1),
+		}, listSegmentMembers),
+		e.command(cobra.Command{
+			Use: "why USER", Short: "List the segments that a user is in, and why",
+			Example: "  kindred segments why ext:u1", Args: cobra.ExactArgs(1),
+		}, whySegments),
+		e.command(cobra.Command{
+			Use: "retire SEGMENT", Short: "End a segment", Example: "  kindred segments retire seg_…", Args: cobra.ExactArgs(1),
+		}, retireSegment),
+		e.followSegmentCommand(),
+	)
+	return segments
+}
+
+func listSegments(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for s, err := range k.Segments.List(ctx, kindred.ListSegmentsParams{}) {
+		switch {
+		case err != nil:
+			return err
+		case c.json:
+			err = c.print(s)
+		default:
+			_, err = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, s.Members, Printable(s.Name), Printable(s.Rule))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
+
+const (
+	// readyWithin is how long create waits for a segment.
+	readyWithin = 10 * time.Minute
+	readyPause  = 500 * time.Millisecond
+)
+
+func createSegment(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	made, err := k.Segments.Create(ctx, kindred.NewSegment{Name: c.args[0], Rule: c.args[1]})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for made.State != "ready" {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s was made and is still being built: %w", made.ID, ctx.Err())
+		case <-time.After(readyPause):
+		}
+		if made, err = k.Segments.Get(ctx, made.ID); err != nil {
+			return err
+		}
+	}
+	if c.json {
+		return c.print(made)
+	}
+	_, err = fmt.Fprintf(c.out, "%s has %d members\n", made.ID, made.Members)
+	return err
+}
+
+func previewSegment(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	preview, err := k.Segments.PreviewRule(ctx, kindred.RuleToPreview{Rule: c.args[0]})
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.print(preview)
+	}
+	about := ""
+	if preview.Judged < preview.Users {
+		about = fmt.Sprintf(", ± %.1f points, by a sample of %d", 100*preview.Margin, preview.Judged)
+	}
+	if _, err := fmt.Fprintf(c.out, "%d of %d users, %.1f %%%s\n", preview.Members, preview.Users, 100*preview.Share, about); err != nil {
+		return err
+	}
+	for _, m := range preview.Sample {
+		if _, err := fmt.Fprintf(c.out, "  %s  %s\n", m.UserID, Printable(m.ExternalID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func listSegmentMembers(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	for m, err := range k.Segments.ListMembers(ctx, c.args[0], kindred.ListSegmentMembersParams{}) {
+		if err == nil {
+			err = c.tellMember("", m.UserID, m.ExternalID, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellMember writes a user, and what became of it; value is that as machines read it.
+func (c *call) tellMember(change, user, external string, value any) error {
+	if c.json {
+		return c.print(value)
+	}
+	_, err := fmt.Fprintln(c.out, strings.TrimSpace(fmt.Sprintf("%-7s  %s  %s", change, user, Printable(external))))
+	return err
+}
+
+func whySegments(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	in, err := k.Segments.ListOfUser(ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.print(in)
+	}
+	for _, s := range in.Segments {
+		if _, err := fmt.Fprintf(c.out, "%s  %s\n", s.SegmentID, Printable(s.Name)); err != nil {
+			return err
+		}
+		for _, part := range s.Why {
+			until := ""
+			if part.FlipsAt != nil {
+				until = "  until " + part.FlipsAt.Format(time.RFC3339)
+			}
+			if _, err := fmt.Fprintf(c.out, "  %-7s  %s%s\n", part.Truth, Printable(part.Comparison), until); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func retireSegment(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	return k.Segments.Retire(ctx, c.args[0])
+}
+
+func (e environ) followSegmentCommand() *cobra.Command {
+	return e.command(cobra.Command{
+		Use:   "follow SEGMENT",
+		Short: "List the members of a segment, and then who enters and leaves",
+		Long: `Lists the members as entered, and then the changes, until interrupted. Where another rule counts, it begins anew
+with a line "again".`,
+		Example: "  kindred segments follow seg_… --json | your-audience-sync",
+		Args:    cobra.ExactArgs(1),
+	}, followSegment)
+}
+
+// followPause is how long it waits for more changes.
+const followPause = time.Second
+
+func followSegment(ctx context.Context, c *call) error {
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	for {
+		after, err := c.tellMembers(ctx, k)
+		if err != nil {
+			return err
+		}
+		err = c.tellChanges(ctx, k, after)
+		var refused *kindred.Error
+		if !errors.As(err, &refused) || refused.Code != "cursor_expired" {
+			return err
+		}
+		if err := c.tellMember("again", "", "", map[string]string{"change": "again"}); err != nil {
+			return err
+		}
+	}
+}
+
+// tellMembers tells of all members, and returns where their changes begin.
+func (c *call) tellMembers(ctx context.Context, k *kindred.Client) (after string, err error) {
+	params := kindred.ListSegmentMembersParams{}
+	for {
+		page, err := k.Segments.ListMembersPage(ctx, c.args[0], params)
+		if err != nil {
+			return "", err
+		}
+		if after == "" {
+			after = page.ChangesCursor
+		}
+		for _, m := range page.Data {
+			change := kindred.SegmentChange{UserID: m.UserID, ExternalID: &m.ExternalID, Change: "entered"}
+			if err := c.tellMember("entered", m.UserID, m.ExternalID, change); err != nil {
+				return "", err
+			}
+		}
+		if page.NextCursor == nil {
+			return after, nil
+		}
+		params.Cursor = *page.NextCursor
+	}
+}
+
+// tellChanges tells of changes until it is interrupted.
+func (c *call) tellChanges(ctx context.Context, k *kindred.Client, after string) error {
+	for {
+		page, err := k.Segments.ListChanges(ctx, c.args[0], kindred.ListSegmentChangesParams{After: after})
+		if err != nil {
+			return err
+		}
+		for _, change := range page.Changes {
+			external := ""
+			if change.ExternalID != nil {
+				external = *change.ExternalID
+			}
+			if err := c.tellMember(string(change.Change), change.UserID, external, change); err != nil {
+				return err
+			}
+		}
+		if after = page.Cursor; page.HasMore {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followPause):
+		}
+	}
+}
