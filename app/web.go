@@ -123,7 +123,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 	c := &commands.Commands{
 		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
-		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Directory: projections.Consent{Reader: reader},
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: projections.Segments{Reader: reader}, Directory: projections.Consent{Reader: reader},
 		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server,

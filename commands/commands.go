@@ -43,6 +43,7 @@ type Commands struct {
 	// with a fault of kind Unavailable, the log is read instead.
 	LastDecision func(ctx context.Context, client id.Client) (last, version int, err error)
 	Matcher      Matcher
+	Filter       Filter
 	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 )
 
@@ -40,14 +41,23 @@ type ComputeMatches struct {
 	Other  UserRef         // set: this one pair
 	Limit  int             // else: so many of the best
 	Layer  id.ConsentLayer // set: among those who granted it, by its traits
+	Filter string          // set: among those whom this rule of pairs names
 	Record bool            // false: compute without recording
+}
+
+// Filter judges users by rules. It has seen every write that was acknowledged before it
+// is asked.
+type Filter interface {
+	// Named says whom of some users a rule of pairs surely names, for a viewer.
+	Named(ctx context.Context, client id.Client, filter *rule.Rule, viewer id.User, users []id.User) (map[id.User]bool, error)
 }
 
 // Matches is what was computed, the best first.
 type Matches struct {
-	User     id.User
-	Matches  []event.MatchComputed
-	Position eventstore.Position
+	User      id.User
+	Matches   []event.MatchComputed
+	Position  eventstore.Position
+	Truncated bool // a filter would have named more, had more candidates been judged
 }
 
 // ComputeMatches computes the matches of a user and, unless told otherwise,
@@ -55,19 +65,34 @@ type Matches struct {
 // Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, idempotency_key_reused,
 // invalid, population_too_large, quarantined, stale, user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
+	var filter *rule.Rule
+	if in.Filter != "" {
+		var err error
+		if filter, err = parseRule("/filter", in.Filter, rule.Pairs); err != nil {
+			return Matches{}, err
+		}
+	}
 	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
 		return Matches{}, err
 	}
-	compute := sync.OnceValues(func() ([]event.MatchComputed, error) { return c.match(ctx, call.Client, user, in) })
+	truncated := false
+	compute := sync.OnceValues(func() (found []event.MatchComputed, err error) {
+		found, truncated, err = c.match(ctx, call.Client, user, in, filter)
+		return found, err
+	})
 	if call.Seed == nil { // no repetition, so it will be needed
 		compute = ahead(compute)
 	}
-	if in.Record {
-		return c.recordMatches(ctx, call, user, compute)
+	if !in.Record {
+		found, err := compute()
+		return Matches{User: user, Matches: found, Truncated: truncated}, err
 	}
-	found, err := compute()
-	return Matches{User: user, Matches: found}, err
+	recorded, err := c.recordMatches(ctx, call, user, compute)
+	if err == nil && call.Seed == nil {
+		recorded.Truncated = truncated // a repetition may have computed nothing
+	}
+	return recorded, err
 }
 
 // ahead begins work at once; what it returns is waited for where it is needed.
@@ -86,7 +111,9 @@ func ahead[T any](work func() (T, error)) func() (T, error) {
 	}
 }
 
-func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) ([]event.MatchComputed, error) {
+func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches, filter *rule.Rule) (
+	found []event.MatchComputed, truncated bool, err error,
+) {
 	allowed := ahead(func() (event.Within, error) { return c.within(ctx, client, user, in.Layer) })
 	var other id.User
 	var unknown error
@@ -95,19 +122,80 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	}
 	within, err := allowed()
 	if err := cmp.Or(err, unknown); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if in.Other == "" {
-		return c.Matcher.Top(ctx, client, user, within, in.Limit)
+	if filter != nil && in.Layer != "" {
+		if beyond := filter.Beyond(within.TraitPaths); beyond != "" {
+			return nil, false, fault.NewInvalid(fault.Field{Pointer: "/filter", Detail: "reads " + beyond + ", which the consent layer does not permit"})
+		}
 	}
-	if other == user {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "/matched_user_id", Detail: "must be another user"})
+	switch {
+	case in.Other == "" && filter != nil:
+		return c.topNamed(ctx, client, user, within, in.Limit, filter)
+	case in.Other == "":
+		found, err = c.Matcher.Top(ctx, client, user, within, in.Limit)
+		return found, false, err
+	case other == user:
+		return nil, false, fault.NewInvalid(fault.Field{Pointer: "/matched_user_id", Detail: "must be another user"})
 	}
 	m, ok, err := c.Matcher.Pair(ctx, client, user, other, within)
 	if err != nil || !ok {
-		return nil, err
+		return nil, false, err
 	}
-	return []event.MatchComputed{m}, nil
+	found = []event.MatchComputed{m}
+	if filter != nil {
+		found, err = c.named(ctx, client, user, filter, found)
+	}
+	return found, false, err
+}
+
+const (
+	// maxCandidates bounds whom a filter looks at for one answer.
+	// limit: requests | candidates that the filter of a match looks at, the best first | {maxCandidates} | `truncated`
+	maxCandidates = 50_000
+	// widening is by how much more candidates are asked for where a filter left too few.
+	widening = 8
+)
+
+// topNamed returns the best of the matches whom a filter names. It looks at candidates
+// in the order of their scores, at more of them until there are enough.
+func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Rule) (
+	found []event.MatchComputed, truncated bool, err error,
+) {
+	seen := map[id.User]bool{}
+	for candidates := limit * 2; ; candidates = min(candidates*widening, maxCandidates) {
+		best, err := c.Matcher.Top(ctx, client, user, within, candidates)
+		if err != nil {
+			return nil, false, err
+		}
+		more := slices.DeleteFunc(slices.Clone(best), func(m event.MatchComputed) bool { return seen[m.MatchedUser] })
+		for _, m := range more {
+			seen[m.MatchedUser] = true
+		}
+		named, err := c.named(ctx, client, user, filter, more)
+		if err != nil {
+			return nil, false, err
+		}
+		if found = append(found, named...); len(found) >= limit {
+			return found[:limit], false, nil
+		}
+		if len(best) < candidates {
+			return found, false, nil
+		}
+		if candidates >= maxCandidates {
+			return found, true, nil
+		}
+	}
+}
+
+// named keeps the matches whom a filter names.
+func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, filter *rule.Rule, matches []event.MatchComputed) ([]event.MatchComputed, error) {
+	users := make([]id.User, len(matches))
+	for i, m := range matches {
+		users[i] = m.MatchedUser
+	}
+	named, err := c.Filter.Named(ctx, client, filter, viewer, users)
+	return slices.DeleteFunc(matches, func(m event.MatchComputed) bool { return !named[m.MatchedUser] }), err
 }
 
 // within makes sure that a user may be compared under a layer.

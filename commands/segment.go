@@ -24,7 +24,7 @@ type Segment struct {
 // Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale,
 // too_many_segments.
 func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text string) (Segment, error) {
-	refers, err := CheckRule(text)
+	refers, err := refersOf(text)
 	if err != nil {
 		return Segment{}, err
 	}
@@ -41,7 +41,7 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 	var sealed *event.Personal
 	if text != nil {
 		var err error
-		if refers, err = CheckRule(*text); err != nil {
+		if refers, err = refersOf(*text); err != nil {
 			return Segment{}, err
 		}
 		sealed = event.Private([]byte(*text))
@@ -96,21 +96,26 @@ func (c *Commands) decideSegment(ctx context.Context, call Call, segment id.Segm
 	return after, nil
 }
 
-// CheckRule refuses a rule that is wrong, and returns the segments that it names.
-// Faults: invalid.
-func CheckRule(text string) ([]id.Segment, error) {
-	parsed, err := rule.Parse(text, rule.Users)
-	if wrong, ok := errors.AsType[*rule.Error](err); ok {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "/rule", Detail: wrong.Error()})
-	}
+// refersOf checks the rule of a segment, and returns the segments that it names.
+func refersOf(text string) (refers []id.Segment, err error) {
+	parsed, err := parseRule("/rule", text, rule.Users)
 	if err != nil {
 		return nil, err
 	}
-	var refers []id.Segment
 	for _, segment := range parsed.Segments() {
 		refers = append(refers, id.Segment(segment))
 	}
 	return refers, nil
+}
+
+// parseRule reads a rule, which stands at a place of the request, or refuses it with the
+// line and the column of what is wrong.
+func parseRule(pointer, text string, scope rule.Scope) (*rule.Rule, error) {
+	parsed, err := rule.Parse(text, scope)
+	if wrong, ok := errors.AsType[*rule.Error](err); ok {
+		return nil, fault.NewInvalid(fault.Field{Pointer: pointer, Detail: wrong.Error()})
+	}
+	return parsed, err
 }
 
 // MakeSegmentsReady records that all users were judged by what the event of a revision

@@ -225,3 +225,75 @@ func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
 		t.Errorf("of a segment that is no more: %v", err)
 	}
 }
+
+// A filter keeps, of the best matches, those whom it names: however few they are, in
+// whichever direction, by segments, and no more than a layer permits.
+func TestMatchesAreFiltered(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(300, func(i int) string {
+		return fmt.Sprintf(`{"age":%d,"sex":%q,"seeks":[%q],"likes":["a%d","b%d"]}`, 20+i%40, []string{"f", "m"}[i%2], []string{"m", "f"}[i%2], i%3, i%5)
+	})
+	rare := a.segment("Rare", `traits.age == 21 && traits.sex == "m"`)
+	matches := func(body map[string]any) (names []string, truncated bool) {
+		t.Helper()
+		body["record"] = false
+		found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body))
+		score := 1.0
+		for _, m := range found.Data {
+			names = append(names, m.ExternalID)
+			if *m.Score > score {
+				t.Errorf("%s stands behind who is less like", m.ExternalID)
+			}
+			score = *m.Score
+		}
+		return names, found.Truncated != nil
+	}
+	all, _ := matches(map[string]any{"limit": 100})
+	for filter, n := range map[string]int{
+		`traits.sex in viewer.traits.seeks && viewer.traits.sex in traits.seeks`: 20,
+		`traits.age == 21`: 8, // u1, u41, …, all men
+		fmt.Sprintf(`in_segment(%q)`, strings.TrimPrefix(rare, segmentsPath+"/")): 8,
+		`traits.nobody`: 0,
+	} {
+		got, truncated := matches(map[string]any{"filter": filter})
+		if len(got) != n || truncated {
+			t.Errorf("%s: %d matches, %v", filter, len(got), truncated)
+		}
+		odd := func(name string) bool { return (name[len(name)-1]-'0')%2 == 1 }
+		if strings.Contains(filter, "seeks") {
+			var wanted []string
+			for _, name := range all {
+				if odd(name) && len(wanted) < n {
+					wanted = append(wanted, name)
+				}
+			}
+			if len(wanted) == n && !slices.Equal(got, wanted) {
+				t.Errorf("%s: %v, not %v", filter, got, wanted)
+			}
+		}
+	}
+	if got, _ := matches(map[string]any{"matched_user_id": "ext:u1", "filter": `traits.sex == "m"`}); !slices.Equal(got, []string{"u1"}) {
+		t.Errorf("the pair is %v", got)
+	}
+	if got, _ := matches(map[string]any{"matched_user_id": "ext:u1", "filter": `traits.sex == "f"`}); len(got) != 0 {
+		t.Errorf("the pair is %v", got)
+	}
+
+	path := "/api/v1/users/ext:u0/matches"
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", path, map[string]any{"filter": `traits.age >`}))
+	layer := a.createLayer("age")
+	a.send("POST", layersPath+"/"+string(layer.ID)+"/grants", map[string]any{"all": true})
+	within := map[string]any{"consent_layer_id": layer.ID, "filter": `traits.age > viewer.traits.age && has(traits.sex)`, "record": false}
+	beyond := a.send("POST", path, within)
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", beyond)
+	if !strings.Contains(string(beyond.Body), "traits.sex") {
+		t.Errorf("refused with %s", beyond.Body)
+	}
+	within["filter"] = `traits.age > viewer.traits.age`
+	if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, within)); len(found.Data) == 0 {
+		t.Error("nobody is older than u0")
+	}
+	writer := a.with(a.exchange(a.createAPIKey("write").RawKey))
+	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", path, map[string]any{"filter": `traits.age > 1`}))
+}

@@ -2233,6 +2233,11 @@ type ComputedMatch struct {
 type ComputedMatches struct {
 	// Data Matches, the best first.
 	Data []ComputedMatch `json:"data"`
+
+	// Truncated `true` where the `filter` left too few of the 50,000 best; else it is left out.
+	//
+	// Example: true
+	Truncated *bool `json:"truncated,omitempty"`
 }
 
 // ConsentEntry What a user said once.
@@ -3315,6 +3320,11 @@ type MatchList struct {
 type MatchRequest struct {
 	// ConsentLayerID Looks only at users who have granted this layer, and only at its traits. The user itself must have granted it: else 409 `consent_missing`.
 	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
+
+	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer it may read the layer's traits alone.
+	//
+	// Example: traits.sex in viewer.traits.seeks && traits.age >= viewer.traits.age - 5
+	Filter *string `json:"filter,omitempty"`
 
 	// Limit How many matches at most; 20 where it is left out.
 	Limit *int `json:"limit,omitempty"`

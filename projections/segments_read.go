@@ -392,6 +392,38 @@ func (m Segments) judged(ctx context.Context, client id.Client, sql string, arg 
 	return users, times[0], nil
 }
 
+// Named says whom of some users a rule of pairs surely names, for a viewer.
+// Faults: building, quarantined, stale.
+func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Rule, viewer id.User, users []id.User) (map[id.User]bool, error) {
+	named := make(map[id.User]bool, len(users))
+	in, err := m.Of(ctx, client, false, []id.User{viewer}) // which waits until the model has what was acknowledged
+	if err != nil {
+		return nil, err
+	}
+	self, now, err := m.judged(ctx, client, segmentUsersByID, []string{string(viewer)})
+	if err != nil || len(self) == 0 {
+		return named, err
+	}
+	self[0].facts.Now = now
+	for some := range slices.Chunk(users, previewRead) {
+		found, now, err := m.judged(ctx, client, segmentUsersByID, texts(some))
+		if err != nil {
+			return nil, err
+		}
+		if len(filter.Segments()) > 0 {
+			if in, err = m.Of(ctx, client, true, some); err != nil {
+				return nil, err
+			}
+		}
+		for _, u := range found {
+			u.facts.Now, u.facts.Viewer = now, self[0].facts
+			u.facts.InSegment = func(segment string) bool { return in[u.id][segment] }
+			named[u.id] = filter.Judge(u.facts) == rule.True
+		}
+	}
+	return named, nil
+}
+
 // Preview is what a rule would name.
 type Preview struct {
 	Users   int     // of the client

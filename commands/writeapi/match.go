@@ -20,6 +20,7 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 	if body := r.Body; body != nil {
 		in.Limit = httpapi.Or(body.Limit, in.Limit)
 		in.Record = httpapi.Or(body.Record, in.Record)
+		in.Filter = httpapi.Or(body.Filter, "")
 		in.Other = commands.UserRef(httpapi.Or(body.MatchedUserID, ""))
 		if body.ConsentLayerID != nil {
 			layer, err := layerID(*body.ConsentLayerID)
@@ -32,6 +33,9 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 	if in.Record && !httpapi.PrincipalFrom(ctx).May("write") {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "Recording matches takes a token with the scope write; record may be false.")
 	}
+	if in.Filter != "" && !mayRead(ctx) {
+		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
+	}
 	c := call(ctx)
 	found, err := a.Commands.ComputeMatches(ctx, c, in)
 	if err != nil {
@@ -42,9 +46,17 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		return nil, err
 	}
 	return httpapi.ComputeMatches200JSONResponse{
-		Body:    httpapi.ComputedMatches{Data: data},
+		Body:    httpapi.ComputedMatches{Data: data, Truncated: told(found.Truncated)},
 		Headers: httpapi.ComputeMatches200ResponseHeaders{XKindredPosition: positionIfAny(found.Position)},
 	}, nil
+}
+
+// told is something that is left out where it is not so.
+func told(is bool) *bool {
+	if !is {
+		return nil
+	}
+	return &is
 }
 
 // computed is what was computed as the contract says it, without users who were erased

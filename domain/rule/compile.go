@@ -25,6 +25,7 @@ type compiler struct {
 	comparisons []comparison
 	paths       []string
 	segments    []string
+	others      []string
 	element     string // the name of the elements that are asked; "": none are
 }
 
@@ -97,7 +98,7 @@ func (c *compiler) quantified(e ast.Expr) (logic, error) {
 	if c.element != "" {
 		return nil, c.wrong(e, "exists and all may not stand in one another.")
 	}
-	if fold.HasIterVar2() || slices.Contains([]string{"traits", "user", "data", "event_type"}, fold.IterVar()) {
+	if fold.HasIterVar2() || slices.Contains([]string{"traits", "user", "viewer", "data", "event_type"}, fold.IterVar()) {
 		return nil, c.wrong(e, "exists and all take one name for the elements, which stands for nothing else.")
 	}
 	list, err := c.value(fold.IterRange())
@@ -128,6 +129,9 @@ func each[T any](parts []ast.Expr, compile func(ast.Expr) (T, error)) ([]T, erro
 
 // value compiles what has a value.
 func (c *compiler) value(e ast.Expr) (value, error) {
+	if isWhole(e) {
+		c.other("traits")
+	}
 	switch e.Kind() {
 	case ast.LiteralKind:
 		v, err := c.literal(e)
@@ -162,12 +166,40 @@ func (c *compiler) literal(e ast.Expr) (any, error) {
 	}
 }
 
+// other notes what is read beside paths of traits.
+func (c *compiler) other(name string) {
+	if !slices.Contains(c.others, name) {
+		c.others = append(c.others, name)
+	}
+}
+
+// container compiles what a member is read of.
+func (c *compiler) container(e ast.Expr) (value, error) {
+	switch {
+	case e.Kind() == ast.IdentKind:
+		return c.name(e)
+	case isWhole(e):
+		return c.member(e)
+	default:
+		return c.value(e)
+	}
+}
+
+// isWhole says whether an expression is all the traits of somebody.
+func isWhole(e ast.Expr) bool {
+	if e.Kind() == ast.SelectKind {
+		of := e.AsSelect().Operand()
+		return e.AsSelect().FieldName() == "traits" && of.Kind() == ast.IdentKind && of.AsIdent() == "viewer"
+	}
+	return e.Kind() == ast.IdentKind && e.AsIdent() == "traits"
+}
+
 // names are what a rule of a scope may begin a path with.
 func (c *compiler) name(e ast.Expr) (value, error) {
 	switch name := e.AsIdent(); {
 	case name == c.element && c.element != "":
 		return func(j *judgement) any { return j.element }, nil
-	case c.scope == Users && name == "traits":
+	case c.scope != Events && name == "traits":
 		return func(j *judgement) any { return object(j.Traits) }, nil
 	case c.scope == Events && name == "data":
 		return func(j *judgement) any { return object(j.Data) }, nil
@@ -202,12 +234,34 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 	selected := e.AsSelect()
 	from := selected.Operand()
 	var v value
-	if from.Kind() == ast.IdentKind && from.AsIdent() == "user" && c.element != "user" {
+	named := ""
+	if from.Kind() == ast.IdentKind && from.AsIdent() != c.element {
+		named = from.AsIdent()
+	}
+	switch named {
+	case "user":
 		if v = ofUser[selected.FieldName()]; v == nil {
 			return nil, c.wrong(e, "user has external_id, created_at and updated_at, and no %s.", selected.FieldName())
 		}
-	} else {
-		object, err := c.value(from)
+		c.other("user." + selected.FieldName())
+	case "viewer":
+		of := ofUser[selected.FieldName()]
+		if selected.FieldName() == "traits" {
+			of = func(j *judgement) any { return object(j.Traits) }
+		} else {
+			c.other("viewer." + selected.FieldName())
+		}
+		if of == nil {
+			return nil, c.wrong(e, "viewer has traits, external_id, created_at and updated_at, and no %s.", selected.FieldName())
+		}
+		v = func(j *judgement) any {
+			if j.Viewer == nil {
+				return nil
+			}
+			return of(&judgement{Facts: j.Viewer})
+		}
+	default:
+		object, err := c.container(from)
 		if err != nil {
 			return nil, err
 		}
@@ -242,6 +296,9 @@ func pathOf(e ast.Expr) (path string, ok bool) {
 	case ast.IdentKind:
 		return "", e.AsIdent() == "traits" || e.AsIdent() == "data"
 	case ast.SelectKind:
+		if isWhole(e) {
+			return "", true
+		}
 		up, name = e.AsSelect().Operand(), e.AsSelect().FieldName()
 	case ast.CallKind:
 		if call := e.AsCall(); call.FunctionName() == operators.Index && call.Args()[1].Kind() == ast.LiteralKind {
@@ -333,14 +390,25 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 		if f == nil {
 			return nil, c.wrong(e, "There is no function %s here.", strings.Trim(name, "_@"))
 		}
-		known, err := each(args, c.value)
-		if err == nil && name == operators.Index {
+		first := c.value
+		if name == operators.Index {
+			first = c.container
+		}
+		known := make([]value, len(args))
+		var err error
+		for i, arg := range args {
+			if known[i], err = first(arg); err != nil {
+				return nil, err
+			}
+			first = c.value
+		}
+		if name == operators.Index {
 			if c.fixed(args[1]) == nil {
 				return nil, c.wrong(args[1], "What stands in [ ] is a text or a number in the rule itself.")
 			}
 			c.reads(e)
 		}
-		return of(known, f), err
+		return of(known, f), nil
 	}
 }
 
@@ -362,6 +430,7 @@ func (c *compiler) inSegment(arg ast.Expr) (value, error) {
 	if err != nil {
 		return nil, c.wrong(arg, `in_segment takes the id of a segment in the rule itself, such as "seg_…".`)
 	}
+	c.other("in_segment")
 	if !slices.Contains(c.segments, text) {
 		c.segments = append(c.segments, text)
 	}

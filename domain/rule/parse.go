@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -10,14 +11,18 @@ import (
 
 // environments declare what rules may name, by scope; making one takes milliseconds.
 var environments = map[Scope]func() (*cel.Env, error){
-	Users: sync.OnceValues(func() (*cel.Env, error) {
-		return environment(cel.Variable("traits", cel.MapType(cel.StringType, cel.DynType)), cel.Variable("user", cel.MapType(cel.StringType, cel.DynType)),
-			function("in_segment", cel.BoolType, cel.StringType))
-	}),
+	Users: sync.OnceValues(func() (*cel.Env, error) { return environment(ofUsers...) }),
+	Pairs: sync.OnceValues(func() (*cel.Env, error) { return environment(append(slices.Clone(ofUsers), variable("viewer"))...) }),
 	Events: sync.OnceValues(func() (*cel.Env, error) {
-		return environment(cel.Variable("event_type", cel.StringType), cel.Variable("data", cel.MapType(cel.StringType, cel.DynType)))
+		return environment(cel.Variable("event_type", cel.StringType), variable("data"))
 	}),
 }
+
+func variable(name string) cel.EnvOption {
+	return cel.Variable(name, cel.MapType(cel.StringType, cel.DynType))
+}
+
+var ofUsers = []cel.EnvOption{variable("traits"), variable("user"), function("in_segment", cel.BoolType, cel.StringType)}
 
 func function(name string, result *cel.Type, args ...*cel.Type) cel.EnvOption {
 	return cel.Function(name, cel.Overload("kindred_"+name, args, result))
@@ -63,7 +68,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rule{root: root, comparisons: c.comparisons, paths: c.paths, segments: c.segments}, nil
+	return &Rule{root: root, comparisons: c.comparisons, paths: c.paths, segments: c.segments, others: c.others}, nil
 }
 
 // sentence makes one of what cel-go says, without its own names for what is ours.

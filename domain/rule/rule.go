@@ -10,7 +10,10 @@ package rule
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"kindred/domain/traits"
 )
 
 const (
@@ -59,6 +62,8 @@ const (
 	Users Scope = iota
 	// Events have event_type and data, as webhooks carry them.
 	Events
+	// Pairs are users with a viewer, who has the same: the one they are matched with.
+	Pairs
 )
 
 // Facts are what a rule judges. Values of Traits and Data are as encoding/json decodes
@@ -70,6 +75,7 @@ type Facts struct {
 	Client, ID           string    // what bucket hashes
 	Now                  time.Time // of the judgement
 	InSegment            func(segment string) bool
+	Viewer               *Facts // of Pairs
 
 	EventType string
 	Data      map[string]any
@@ -91,11 +97,24 @@ type Rule struct {
 	comparisons []comparison
 	paths       []string
 	segments    []string
+	others      []string // "traits" as a whole, "user.…", "viewer.…", "in_segment"
 }
 
-// Paths lists the traits that the rule reads, or the members of an event's data, each
-// once, in order: "home.city".
+// Paths lists the traits that the rule reads, of whomever, or the members of an event's
+// data, each once, in order: "home.city".
 func (r *Rule) Paths() []string { return slices.Clone(r.paths) }
+
+// Beyond is the first that the rule reads of users which is none of some paths, or below
+// one; "" where there is nothing.
+func (r *Rule) Beyond(paths []string) string {
+	permit := traits.Permit(paths)
+	for _, path := range r.paths {
+		if !permit(path) {
+			return "traits." + path
+		}
+	}
+	return strings.Join(r.others[:min(len(r.others), 1)], "")
+}
 
 // Segments lists the ids of the segments that the rule names, each once, in order.
 func (r *Rule) Segments() []string { return slices.Clone(r.segments) }

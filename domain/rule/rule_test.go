@@ -275,6 +275,15 @@ func TestTheDocumentedRulesAreRules(t *testing.T) {
 			t.Errorf("%s names nobody", text)
 		}
 	}
+	for _, block := range strings.Split(string(page), "```cel pairs\n")[1:] {
+		text, _, _ := strings.Cut(block, "\n```")
+		viewer := factsOf(t, `{"sex": "f", "seeks": ["m"]}`)
+		candidate := factsOf(t, `{"sex": "m", "seeks": ["f"]}`)
+		candidate.Viewer = viewer
+		if parsed(t, text, rule.Pairs).Judge(candidate) != rule.True {
+			t.Errorf("%s names nobody", text)
+		}
+	}
 	if len(blocks) < 6 {
 		t.Errorf("%d rules were found", len(blocks))
 	}
@@ -303,5 +312,42 @@ func TestBucketsAreEven(t *testing.T) {
 	}
 	if inA < users/10*9/10 || inA > users/10*11/10 || inBoth < users/100*7/10 || inBoth > users/100*13/10 {
 		t.Errorf("%d of %d, %d in both", inA, users, inBoth)
+	}
+}
+
+// A rule of pairs reads of both, and says what it reads.
+func TestARuleOfPairsReadsTheViewerToo(t *testing.T) {
+	candidate, viewer := factsOf(t, `{"sex": "f", "seeks": ["m"], "age": 30}`), factsOf(t, `{"sex": "m", "seeks": ["f"], "home": {"city": "Rome"}}`)
+	viewer.ExternalID = "v1"
+	candidate.Viewer = viewer
+	for text, want := range map[string]struct {
+		truth rule.Truth
+		reads string
+	}{
+		`traits.sex in viewer.traits.seeks && viewer.traits.sex in traits.seeks`: {rule.True, "sex seeks;"},
+		`viewer.external_id == "v1" && traits.age > 20`:                          {rule.True, "age; viewer.external_id"},
+		`viewer.traits["home"].city == "Rome"`:                                   {rule.True, "home.city;"},
+		`viewer.traits.age > 1`:                                                  {rule.Unknown, "age;"},
+		`has(viewer.traits.home) && !has(traits.home)`:                           {rule.True, "home;"},
+		`"home" in viewer.traits && size(traits) == 3`:                           {rule.True, "; traits"},
+	} {
+		r := parsed(t, text, rule.Pairs)
+		if got := r.Judge(candidate); got != want.truth {
+			t.Errorf("%s is %d", text, got)
+		}
+		if got := strings.TrimSpace(strings.Join(r.Paths(), " ") + "; " + r.Beyond(r.Paths())); got != want.reads {
+			t.Errorf("%s reads %s, not %s", text, got, want.reads)
+		}
+		if got := r.Beyond([]string{"sex", "home"}); len(r.Paths()) > 0 && got == "" && text != `viewer.traits["home"].city == "Rome"` && text != `has(viewer.traits.home) && !has(traits.home)` {
+			t.Errorf("%s stays within sex and home", text)
+		}
+		candidate.Viewer = nil
+		if got := r.Judge(candidate); got == rule.True {
+			t.Errorf("%s is true without a viewer", text)
+		}
+		candidate.Viewer = viewer
+		if _, err := rule.Parse(text, rule.Users); err == nil {
+			t.Errorf("%s is a rule of users", text)
+		}
 	}
 }

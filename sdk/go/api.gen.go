@@ -2823,6 +2823,8 @@ type ComputedMatch struct {
 type ComputedMatches struct {
 	// Matches, the best first.
 	Data []ComputedMatch `json:"data"`
+	// `true` where the `filter` left too few of the 50,000 best; else it is left out.
+	Truncated *bool `json:"truncated,omitzero"`
 }
 
 // ConsentEntry: What a user said once.
@@ -3578,6 +3580,10 @@ type MatchRequest struct {
 	// Looks only at users who have granted this layer, and only at its traits. The user itself must
 	// have granted it: else 409 `consent_missing`.
 	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+	// Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these are.
+	// Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer it may
+	// read the layer's traits alone.
+	Filter *string `json:"filter,omitzero"`
 	// How many matches at most; 20 where it is left out.
 	Limit *int64 `json:"limit,omitzero"`
 	// Only the match with this user, `usr_…` or `ext:…`.

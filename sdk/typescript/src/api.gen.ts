@@ -3010,6 +3010,8 @@ export interface ComputedMatch {
 export interface ComputedMatches {
   /** Matches, the best first. */
   data: Array<ComputedMatch>;
+  /** `true` where the `filter` left too few of the 50,000 best; else it is left out. */
+  truncated?: boolean;
 }
 
 /** What a user said once. */
@@ -3712,6 +3714,12 @@ export interface MatchRequest {
    * have granted it: else 409 `consent_missing`.
    */
   consent_layer_id?: string;
+  /**
+   * Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these
+   * are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer
+   * it may read the layer's traits alone.
+   */
+  filter?: string;
   /** How many matches at most; 20 where it is left out. */
   limit?: number;
   /** Only the match with this user, `usr_…` or `ext:…`. */

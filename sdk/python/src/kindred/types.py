@@ -840,6 +840,8 @@ class ComputedMatch(TypedDict):
 class ComputedMatches(TypedDict):
     # Matches, the best first.
     data: list[ComputedMatch]
+    # `true` where the `filter` left too few of the 50,000 best; else it is left out.
+    truncated: NotRequired[bool]
 
 
 class ConsentEntry(TypedDict):
@@ -1480,6 +1482,10 @@ class MatchRequest(TypedDict):
     # Looks only at users who have granted this layer, and only at its traits. The user itself must
     # have granted it: else 409 `consent_missing`.
     consent_layer_id: NotRequired[str]
+    # Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these
+    # are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer
+    # it may read the layer's traits alone.
+    filter: NotRequired[str]
     # How many matches at most; 20 where it is left out.
     limit: NotRequired[int]
     # Only the match with this user, `usr_…` or `ext:…`.
