@@ -74,6 +74,7 @@ func rail(who identity) []place {
 		{"Overview", Path},
 		{"Users", Path + "users"},
 		{"Traits", Path + "traits"},
+		{"Segments", Path + "segments"},
 		{"Clusters", Path + "clusters"},
 		{"Campaigns", Path + "campaigns"},
 		{"Webhooks", Path + "webhooks"},
@@ -228,8 +229,8 @@ func seconds(d time.Duration) string {
 
 // tones say whether a state is good news.
 var tones = map[string]string{
-	"active": "good", "running": "good", "completed": "good", "delivered": "good", "granted": "good", "done": "good", "none": "good",
-	"paused": "warn", "pending": "warn", "scheduled": "warn", "moderate": "warn", "waiting": "warn", "building": "warn", "replacing": "warn",
+	"active": "good", "running": "good", "completed": "good", "delivered": "good", "granted": "good", "done": "good", "ready": "good", "none": "good",
+	"paused": "warn", "pending": "warn", "scheduled": "warn", "moderate": "warn", "waiting": "warn", "building": "warn", "rebuilding": "warn", "replacing": "warn",
 	"failed": "bad", "dropped": "bad", "major": "bad", "quarantined": "bad", "revoked": "bad", "withdrawn": "bad",
 }
 

@@ -29,6 +29,12 @@ func (s *Console) route() {
 	get("traits", (*page).traits)
 	post("traits", (*page).changeTrait)
 
+	get("segments", (*page).segments)
+	post("segments", (*page).createSegment)
+	get("segments/{id}", (*page).segment)
+	post("segments/{id}", (*page).changeSegment)
+	post("segments/{id}/retire", (*page).retireSegment)
+
 	get("clusters", (*page).clusters)
 	get("clusters/{id}", (*page).cluster)
 	post("runs", (*page).startRun)

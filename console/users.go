@@ -229,6 +229,11 @@ func (p *page) user() error {
 		return err
 	}
 	data["Clusters"] = member.Clusters
+	segments, err := p.api.Segments.ListOfUser(ctx, user.ID)
+	if err != nil {
+		return err
+	}
+	data["Segments"] = segments.Segments
 	if !p.who.Admin() {
 		return p.show("user", "Users", user.ExternalID, data)
 	}

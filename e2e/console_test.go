@@ -217,6 +217,17 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Error("the map has not two groups, or it is not shown where people went")
 	}
 
+	b.wantPage(b.open("segments?rule="+url.QueryEscape(`has(traits.age)`)), "segments", "Whom it names", " users, ")
+	if p := b.open("segments?rule=" + url.QueryEscape(`traits.age >`)); p.Status != http.StatusUnprocessableEntity || !strings.Contains(said(p), "line 1, column 13") {
+		t.Errorf("a rule that is wrong: %d %s", p.Status, said(p))
+	}
+	segment := b.wantPage(b.send("segments", "name", "Everybody", "rule", `has(traits.age)`, "key", b.key(b.open("segments"))), "segments/seg_", "Everybody").Path
+	segment, _, _ = strings.Cut(strings.TrimPrefix(segment, "/console/"), "?")
+	testkit.Eventually(t, "its members are listed", func() bool { return strings.Contains(b.open(segment).HTML, `/console/users/usr_`) })
+	b.wantPage(b.send(segment, "name", "All", "rule", `has(traits.age) && true`), segment, "Saved", "All")
+	b.wantPage(b.open("users/"+user), "users/"+user, "has(traits.age)")
+	b.wantPage(b.send(segment+"/retire"), "segments", "Retired")
+
 	b.wantPage(b.open("traits?path=age"), "traits", "Weight", "Values of age")
 	testkit.Eventually(t, "values that many share are shown", func() bool {
 		plan := b.open("traits?path=plan").HTML
@@ -350,7 +361,7 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 			}
 		}
 	})
-	for _, section := range []string{"users", "traits", "clusters", "campaigns", "webhooks", "developers", "history", "settings", "account"} {
+	for _, section := range []string{"users", "traits", "segments", "clusters", "campaigns", "webhooks", "developers", "history", "settings", "account"} {
 		if !slices.Contains(seen, section) {
 			t.Errorf("no link leads to %s", section)
 		}

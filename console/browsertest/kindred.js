@@ -97,6 +97,9 @@ export async function populated(long = "long".repeat(30)) {
     await eventually("the run has ended", async () => (await api.get(`/api/v1/clustering_runs/${begun.id}`)).status === "completed");
   }
   const [cluster] = await api.list("/api/v1/clusters");
+  const segment = await api.post("/api/v1/segments", { name: "Grown-up pros", rule: 'traits.plan == "pro" && traits.age > 30' });
+  await api.post("/api/v1/segments", { name: `Riders ${long}`, rule: `traits.rides > 3 || traits.note == "${long}" || in_segment("${segment.id}")` });
+  await eventually("the segments are ready", async () => (await api.list("/api/v1/segments")).every(({ state }) => state === "ready"));
   for (const [name, status] of [["Spring", "running"], [`Autumn ${long}`, "draft"]]) {
     const campaign = await api.post("/api/v1/campaigns", { name, budget_minor: 500_000, currency: "EUR", cluster_ids: [cluster.id], ends_at: new Date(Date.now() + 20 * 864e5).toISOString() });
     if (status !== "running") continue;

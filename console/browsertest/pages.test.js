@@ -82,7 +82,7 @@ test("what is empty, what was refused, and what is before signing in is accessib
     await look();
   }
   await signIn(hand, account);
-  for (const at of ["", "first-steps", "users", "users?find=nobody", "traits", "clusters", "campaigns", "webhooks", "developers", "history", "settings"]) {
+  for (const at of ["", "first-steps", "users", "users?find=nobody", "traits", "segments", "clusters", "campaigns", "webhooks", "developers", "history", "settings"]) {
     await hand.open(at);
     await look();
   }

@@ -1,0 +1,78 @@
+package console
+
+import (
+	"net/url"
+	"strings"
+
+	kindred "kindred/sdk/go"
+)
+
+// segments lists the segments, and shows whom a rule that was typed would name.
+func (p *page) segments() error {
+	asked := p.r.URL.Query()
+	found, err := p.api.Segments.ListPage(p.r.Context(), kindred.ListSegmentsParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")})
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor)}
+	if text := strings.TrimSpace(asked.Get("rule")); text != "" && p.refused == nil {
+		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text})
+		refused := problemOf(err)
+		switch {
+		case err == nil:
+			data["Preview"] = preview
+		case refused.Field("rule") != "":
+			p.refused = refused
+		default:
+			return err
+		}
+	}
+	return p.show("segments", "Segments", "Segments", data)
+}
+
+func (p *page) createSegment() error {
+	made, err := p.api.Segments.Create(p.r.Context(), kindred.NewSegment{Name: p.form("name"), Rule: p.form("rule")}, p.once())
+	if err != nil {
+		return p.again(err, p.segments)
+	}
+	return p.done(Path+"segments/"+url.PathEscape(made.ID), "created")
+}
+
+func (p *page) segment() error {
+	ctx, asked := p.r.Context(), p.r.URL.Query()
+	segment, err := p.api.Segments.Get(ctx, p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"Segment": segment}
+	members, err := p.api.Segments.ListMembersPage(ctx, segment.ID, kindred.ListSegmentMembersParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")})
+	if err == nil {
+		data["Members"], data["Next"] = members.Data, next("segments/"+url.PathEscape(segment.ID), asked, members.NextCursor)
+	} else if data["NoMembers"], err = notNow(err); err != nil {
+		return err
+	}
+	return p.show("segment", "Segments", segment.Name, data)
+}
+
+func (p *page) changeSegment() error {
+	id := p.r.PathValue("id")
+	before, err := p.api.Segments.Get(p.r.Context(), id)
+	if err != nil {
+		return err
+	}
+	change := kindred.SegmentUpdate{Name: p.optional("name")}
+	if rule := p.form("rule"); rule != before.Rule {
+		change.Rule = &rule // the same one would judge everyone anew for nothing
+	}
+	if err := p.api.Segments.Change(p.r.Context(), id, change); err != nil {
+		return p.again(err, p.segment)
+	}
+	return p.done(Path+"segments/"+url.PathEscape(id), "saved")
+}
+
+func (p *page) retireSegment() error {
+	if err := p.api.Segments.Retire(p.r.Context(), p.r.PathValue("id")); err != nil {
+		return p.again(err, p.segment)
+	}
+	return p.done(Path+"segments", "retired")
+}
