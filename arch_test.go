@@ -49,7 +49,7 @@ var rules = map[string][]string{
 		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "semaphore", "pgx",
 	},
 	"projections/feeds": {
-		"projections", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "pgx",
+		"projections", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "domain/rule", "pgx",
 	},
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "postgres", "pgx",

@@ -179,7 +179,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	}
 	w.feeds = &feeds.Feeds{
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
-		Consent: projections.Consent{Reader: asked}, Populations: a.populations,
+		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: projections.Segments{Reader: asked},
 		Campaigns: feeds.ShownCampaigns{
 			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
 			Record: policies.Impressions{Commands: c}.Record,

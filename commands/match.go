@@ -149,43 +149,26 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	return found, false, err
 }
 
-const (
-	// maxCandidates bounds whom a filter looks at for one answer.
-	// limit: requests | candidates that the filter of a match looks at, the best first | {maxCandidates} | `truncated`
-	maxCandidates = 50_000
-	// widening is by how much more candidates are asked for where a filter left too few.
-	widening = 8
-)
-
 // topNamed returns the best of the matches whom a filter names. It looks at candidates
 // in the order of their scores, at more of them until there are enough.
 func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Rule) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
 	seen := map[id.User]bool{}
-	for candidates := limit * 2; ; candidates = min(candidates*widening, maxCandidates) {
+	truncated, err = rule.Widen(limit, func(candidates int) (there, named int, err error) {
 		best, err := c.Matcher.Top(ctx, client, user, within, candidates)
 		if err != nil {
-			return nil, false, err
+			return 0, 0, err
 		}
 		more := slices.DeleteFunc(slices.Clone(best), func(m event.MatchComputed) bool { return seen[m.MatchedUser] })
 		for _, m := range more {
 			seen[m.MatchedUser] = true
 		}
-		named, err := c.named(ctx, client, user, filter, more)
-		if err != nil {
-			return nil, false, err
-		}
-		if found = append(found, named...); len(found) >= limit {
-			return found[:limit], false, nil
-		}
-		if len(best) < candidates {
-			return found, false, nil
-		}
-		if candidates >= maxCandidates {
-			return found, true, nil
-		}
-	}
+		more, err = c.named(ctx, client, user, filter, more)
+		found = append(found, more...)
+		return len(best), len(found), err
+	})
+	return found[:min(len(found), limit)], truncated, err
 }
 
 // named keeps the matches whom a filter names.

@@ -280,6 +280,28 @@ func TestMatchesAreFiltered(t *testing.T) {
 		t.Errorf("the pair is %v", got)
 	}
 
+	// A feed is made of them alone, on all its pages, and so is what fills it up.
+	feed := "/api/v1/users/ext:u0/feed?record=false&limit=7&filter=" + url.QueryEscape(`traits.sex in viewer.traits.seeks`)
+	shown, at := map[string]bool{}, feed
+	for {
+		page := want[httpapi.Feed](t, http.StatusOK, a.get(at))
+		for _, i := range page.Data {
+			if (*i.ExternalID)[len(*i.ExternalID)-1]%2 == 0 || shown[*i.ExternalID] {
+				t.Errorf("%s is shown, as %s", *i.ExternalID, i.Reason)
+			}
+			shown[*i.ExternalID] = true
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		at = feed + "&cursor=" + url.QueryEscape(*page.NextCursor)
+	}
+	if len(shown) != 150 {
+		t.Errorf("%d of 150 are shown", len(shown))
+	}
+	wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get(strings.Replace(at, "seeks", "age", 1)))
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users/ext:u0/feed?filter=traits"))
+
 	path := "/api/v1/users/ext:u0/matches"
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", path, map[string]any{"filter": `traits.age >`}))
 	layer := a.createLayer("age")

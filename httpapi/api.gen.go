@@ -5561,6 +5561,9 @@ type GetFeedParams struct {
 	// ConsentLayerID Only users who have granted this layer, by the traits that it permits. The user must have granted it too (409 `consent_missing`).
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
 
+	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to its filter.
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
 	// Record `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as shown, and each `impression_id` is `preview`.
 	Record *bool `form:"record,omitempty" json:"record,omitempty"`
 
@@ -9535,6 +9538,19 @@ func (siw *ServerInterfaceWrapper) GetFeed(w http.ResponseWriter, r *http.Reques
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "consent_layer_id"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "filter" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", r.URL.Query(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
 		}
 		return
 	}

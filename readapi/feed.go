@@ -6,6 +6,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
+	"kindred/domain/rule"
 	"kindred/httpapi"
 	"kindred/projections"
 	"kindred/projections/feeds"
@@ -22,11 +23,15 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 	if err != nil {
 		return nil, err
 	}
+	filter, err := a.feedFilter(ctx, r.Params.Filter, within)
+	if err != nil {
+		return nil, err
+	}
 	request := feeds.Request{
-		Client: client, User: user, Within: within, Eventual: eventual, Preview: !httpapi.Or(r.Params.Record, true),
+		Client: client, User: user, Within: within, Filter: filter, Eventual: eventual, Preview: !httpapi.Or(r.Params.Record, true),
 		Limit: httpapi.PageSize(r.Params.Limit),
 	}
-	list := filtered("feed", string(user), string(request.Within.Layer))
+	list := filtered("feed", string(user), string(request.Within.Layer), httpapi.Or(r.Params.Filter, ""))
 	if request.Preview {
 		list = filtered(list, "preview") // its cursor is for a preview, too
 	}
@@ -41,6 +46,25 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 		answer.NextCursor = new(a.Cursors.Encode(client, list, page.Next.String()))
 	}
 	return answer, nil
+}
+
+// feedFilter reads the filter of a feed, which tells of traits, and under a layer may read
+// no more than the layer permits.
+func (a *API) feedFilter(ctx context.Context, text *string, within event.Within) (*rule.Rule, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if !httpapi.PrincipalFrom(ctx).May("read") {
+		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
+	}
+	filter, err := rule.Parse(*text, rule.Pairs)
+	if err != nil {
+		return nil, wrongRule("filter", err)
+	}
+	if beyond := filter.Beyond(within.TraitPaths); within.Layer != "" && beyond != "" {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "filter", Detail: "reads " + beyond + ", which the consent layer does not permit"})
+	}
+	return filter, nil
 }
 
 // within is what a feed may look at: the users and traits of a layer or, where

@@ -17,6 +17,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/ranking"
+	"kindred/domain/rule"
 	"kindred/projections"
 )
 
@@ -50,6 +51,7 @@ type Feeds struct {
 	Interactions projections.Interactions
 	Consent      projections.Consent
 	Populations  *projections.Populations
+	Segments     projections.Segments
 	Campaigns    Campaigns // nil: there are none
 	Now          func() time.Time
 	Entropy      io.Reader
@@ -60,6 +62,7 @@ type Request struct {
 	Client   id.Client
 	User     id.User
 	Within   event.Within // a consent layer that the user has granted, or none
+	Filter   *rule.Rule   // of pairs; nil: everybody
 	Eventual bool
 	Preview  bool // campaigns on it are not recorded as shown
 	Limit    int  // 1 to 200
@@ -150,8 +153,7 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 
 // match adds the users who are most alike.
 func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.Time, dismissed map[string]bool) error {
-	found, err := f.Populations.Neighbours(ctx, r.Client, r.User, r.Within,
-		func(user string) bool { return !dismissed[user] }, r.depth())
+	found, err := f.neighbours(ctx, r, func(user string) bool { return !dismissed[user] })
 	if err != nil {
 		return err
 	}
@@ -197,11 +199,40 @@ func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.T
 	return nil
 }
 
+// neighbours finds the users who are most alike, of those whom the filter names.
+func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string) bool) (*projections.Neighbours, error) {
+	if r.Filter == nil {
+		return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, r.depth())
+	}
+	var named map[id.User]bool
+	_, err := rule.Widen(r.depth(), func(best int) (there, wanted int, err error) {
+		found, err := f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, best)
+		if err != nil {
+			return 0, 0, err
+		}
+		named, err = f.Segments.Named(ctx, r.Client, r.Filter, r.User, found.Users)
+		for _, is := range named {
+			if is {
+				wanted++
+			}
+		}
+		return len(found.Users), wanted, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, func(user string) bool { return named[id.User(user)] && keep(user) }, r.depth())
+}
+
 // fill adds popular and new users where matches run out.
 func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Time) error {
 	left, since := r.depth()-len(c.matches)-len(c.fill), now.Add(-ranking.FatigueWindow)
 	if left <= 0 {
 		return nil
+	}
+	most := r.depth()
+	if r.Filter != nil {
+		most = maxDepth // of which it leaves some
 	}
 	there := make(map[string]bool, r.depth())
 	for _, shown := range slices.Concat(c.matches, c.fill) {
@@ -215,8 +246,11 @@ func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Ti
 		{Popular, ReasonPopular, f.Interactions.Popular},
 		{Newest, ReasonNewest, f.Interactions.Newest},
 	} {
-		found, err := source.find(ctx, r.Client, r.Eventual, r.User, since, r.Within, r.depth())
+		found, err := source.find(ctx, r.Client, r.Eventual, r.User, since, r.Within, most)
 		if err != nil {
+			return err
+		}
+		if found, err = f.named(ctx, r, found); err != nil {
 			return err
 		}
 		score := func(s projections.Standing) float64 {
@@ -240,6 +274,19 @@ func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Ti
 		}
 	}
 	return nil
+}
+
+// named keeps those whom the filter names.
+func (f *Feeds) named(ctx context.Context, r Request, found []projections.Standing) ([]projections.Standing, error) {
+	if r.Filter == nil {
+		return found, nil
+	}
+	users := make([]id.User, len(found))
+	for i, s := range found {
+		users[i] = s.User
+	}
+	named, err := f.Segments.Named(ctx, r.Client, r.Filter, r.User, users)
+	return slices.DeleteFunc(found, func(s projections.Standing) bool { return !named[s.User] }), err
 }
 
 // campaigns adds what runs and was not dismissed.

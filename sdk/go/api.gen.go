@@ -1068,6 +1068,11 @@ type GetFeedParams struct {
 	// Only users who have granted this layer, by the traits that it permits. The user must have
 	// granted it too (409 `consent_missing`).
 	ConsentLayerID string `json:"consent_layer_id,omitzero"`
+	// Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up
+	// to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the
+	// scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to
+	// its filter.
+	Filter string `json:"filter,omitzero"`
 	// `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as
 	// shown, and each `impression_id` is `preview`.
 	Record *bool `json:"record,omitzero"`
@@ -1080,6 +1085,7 @@ type GetFeedParams struct {
 func (p GetFeedParams) query() query {
 	var q query
 	q.add("consent_layer_id", p.ConsentLayerID)
+	q.add("filter", p.Filter)
 	q.add("record", p.Record)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)

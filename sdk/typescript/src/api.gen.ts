@@ -2127,6 +2127,13 @@ export interface GetFeedParams {
    */
   consent_layer_id?: string;
   /**
+   * Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up
+   * to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes
+   * the scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs
+   * to its filter.
+   */
+  filter?: string;
+  /**
    * `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count
    * as shown, and each `impression_id` is `preview`.
    */

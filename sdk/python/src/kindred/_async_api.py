@@ -749,7 +749,7 @@ class AsyncFeedAPI:
     def __init__(self, caller: AsyncCaller) -> None:
         self._c = caller
 
-    def get(self, user_id: str, *, consent_layer_id: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.FeedItem]:
+    def get(self, user_id: str, *, consent_layer_id: str | None = None, filter: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.FeedItem]:
         """Read the ranked feed of a user.
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
@@ -765,9 +765,9 @@ class AsyncFeedAPI:
 
         ``GET /api/v1/users/{user_id}/feed``
         """
-        return self._c.items(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "filter": filter, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    async def get_page(self, user_id: str, *, consent_layer_id: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Feed:
+    async def get_page(self, user_id: str, *, consent_layer_id: str | None = None, filter: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Feed:
         """Read the ranked feed of a user.
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
@@ -783,7 +783,7 @@ class AsyncFeedAPI:
 
         ``GET /api/v1/users/{user_id}/feed``
         """
-        return await self._c.answer(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "filter": filter, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def record_interaction(self, user_id: str, body: t.NewInteraction, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Interaction:
         """Record what a user did about an item of the feed.
