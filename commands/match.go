@@ -149,6 +149,9 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	return found, false, err
 }
 
+// judged is how many candidates a filter judges before it is seen whether it needs more.
+const judged = 1_000
+
 // topNamed returns the best of the matches whom a filter names. It looks at candidates
 // in the order of their scores, at more of them until there are enough.
 func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Rule) (
@@ -164,9 +167,17 @@ func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User,
 		for _, m := range more {
 			seen[m.MatchedUser] = true
 		}
-		more, err = c.named(ctx, client, user, filter, more)
-		found = append(found, more...)
-		return len(best), len(found), err
+		for some := range slices.Chunk(more, judged) {
+			if len(found) >= limit {
+				break
+			}
+			some, err = c.named(ctx, client, user, filter, some)
+			if err != nil {
+				return 0, 0, err
+			}
+			found = append(found, some...)
+		}
+		return len(best), len(found), nil
 	})
 	return found[:min(len(found), limit)], truncated, err
 }

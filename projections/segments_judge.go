@@ -27,7 +27,7 @@ type segmentUser struct {
 	createdAt, updatedAt time.Time
 	versions             []int32 // that name it, in order
 	due                  *time.Time
-	erased               bool
+	changed, erased      bool        // by an event of the batch
 	facts                *rule.Facts // nil: not opened yet
 }
 
@@ -290,7 +290,7 @@ func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded
 		if err != nil {
 			return err
 		}
-		u.updatedAt, touched[user] = r.RecordedAt, u
+		u.updatedAt, u.changed, touched[user] = r.RecordedAt, true, u
 		if len(c.versions) == 0 {
 			continue
 		}
@@ -367,7 +367,7 @@ func (c *segmented) openAll(ctx context.Context, users []*segmentUser) error {
 // buildSlice is how many users are judged at a time by what is new: for so long
 // others of the model wait.
 // limit: models | users that a new rule judges at a time | {buildSlice}
-const buildSlice = 1000
+const buildSlice = 500
 
 // build judges a slice of the users by versions that do not serve yet, those that are
 // least far; more is false once all have judged everyone.
@@ -436,6 +436,9 @@ FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bytea[], $7::
 	AS n (id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
 ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = excluded.traits_event,
 	updated_at = excluded.updated_at, versions = excluded.versions, due = excluded.due`
+	updateJudged = `
+UPDATE segment_users u SET versions = n.versions::int[], due = n.due
+FROM unnest($2::text[], $3::text[], $4::timestamptz[]) AS n (id, versions, due) WHERE u.client = $1 AND u.id = n.id`
 	insertSegmentChanges = `
 INSERT INTO segment_changes (client, segment, position, user_id, change, changed_at)
 SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])`
@@ -453,13 +456,16 @@ WHERE b.client = $1 AND b.version = w.version AND b.block = w.block`
 
 // write writes users as they were judged, and what that changed.
 func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
-	var kept []*segmentUser
+	var kept, judged []*segmentUser
 	var gone []string
 	for _, user := range sortedKeys(touched) {
-		if u := touched[user]; u.erased {
+		switch u := touched[user]; {
+		case u.erased:
 			gone = append(gone, string(user))
-		} else {
+		case u.changed:
 			kept = append(kept, u)
+		default:
+			judged = append(judged, u)
 		}
 	}
 	client := string(c.client)
@@ -483,6 +489,15 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			column(kept, func(u *segmentUser) time.Time { return u.updatedAt }),
 			column(kept, func(u *segmentUser) string { return intArray(u.versions) }),
 			column(kept, func(u *segmentUser) *time.Time { return u.due }),
+		); err != nil {
+			return err
+		}
+	}
+	if len(judged) > 0 {
+		if err := do(ctx, c.tx, "write judgements of users", updateJudged, client,
+			column(judged, func(u *segmentUser) string { return string(u.id) }),
+			column(judged, func(u *segmentUser) string { return intArray(u.versions) }),
+			column(judged, func(u *segmentUser) *time.Time { return u.due }),
 		); err != nil {
 			return err
 		}
