@@ -22,6 +22,7 @@ import (
 	"kindred/eventstore/audit"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // storied makes a client that something of everything has happened to.
@@ -238,9 +239,7 @@ func TestEveryTamperedExportIsFound(t *testing.T) {
 	a := storied(s)
 	jwks := s.send("GET", "/.well-known/audit-jwks.json", nil).Body
 	export := a.export()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testkit.Random(t)
 	_, err := exec.LookPath("python3")
 	for n := range 1000 {
 		what, tampered := tamper(t, random, export)
@@ -386,9 +385,7 @@ func TestEveryTamperedLogIsFound(t *testing.T) {
 	do(`DROP INDEX events_stream_once`) // as whoever tampers could
 	do(`CREATE TABLE saved AS TABLE events`)
 	do(`CREATE TABLE saved_heads AS TABLE audit_heads`)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testkit.Random(t)
 	one := `position = (SELECT position FROM saved WHERE client = $1 ORDER BY position OFFSET $2 LIMIT 1)`
 	ways := []string{
 		`UPDATE events SET data = set_byte(data, length(data) / 2, get_byte(data, length(data) / 2) # 1) WHERE ` + one,

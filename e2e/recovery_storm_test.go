@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,22 +46,14 @@ const stormSecret = "a secret of the storm"
 // other is paused and resumed.
 func newStorm(t testing.TB, s *service, clients int) *storm {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if given := os.Getenv("KINDRED_TEST_SEED"); given != "" {
-		var err error
-		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("KINDRED_TEST_SEED=%d", seed)
-	out := &storm{TB: t, random: rand.New(rand.NewPCG(seed, 0)), inbox: openInbox(t)}
+	out := &storm{TB: t, random: testkit.Random(t), inbox: openInbox(t)}
 	t.Cleanup(func() {
 		out.over.Store(true)
 		out.all.Wait()
 	})
 	for n := range clients {
 		c := &stormy{
-			storm: out, account: s.signUp(), random: rand.New(rand.NewPCG(seed, uint64(n)+1)),
+			storm: out, account: s.signUp(), random: rand.New(rand.NewPCG(out.random.Uint64(), uint64(n)+1)),
 			users: map[string]stormUser{}, keys: map[id.Key]bool{}, positions: map[string]id.Client{},
 		}
 		c.steady = c.subscribe(out.inbox.URL+"/steady", stormSecret).ID

@@ -19,15 +19,14 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // TestAnyBatchesMakeTheSameTables applies a long random history in one piece,
 // event by event, split in two at every place, and in random pieces.
 func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testkit.Random(t)
 	w := newFixture(t)
 	eventful(w, random, 120)
 	for _, r := range w.history() { // some of it stands in the log twice

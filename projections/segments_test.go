@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // segmentIDs are some segments' ids; a rule names those before its own.
@@ -333,12 +332,7 @@ func (w *segmentFixture) stored() map[id.Segment][]id.User {
 // a rebuild makes the same rows.
 func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	if again, err := strconv.ParseUint(os.Getenv("KINDRED_TEST_SEED"), 10, 64); err == nil {
-		seed = again
-	}
-	t.Logf("KINDRED_TEST_SEED=%d does it again", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testkit.Random(t)
 	w := newSegmentFixture(t)
 	traits := func() string {
 		return []string{

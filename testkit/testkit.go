@@ -1,9 +1,11 @@
 // Package testkit is how the tests of all packages wait: until something holds, never
-// for a fixed time.
+// for a fixed time; and how they draw, so that what failed can be drawn again.
 package testkit
 
 import (
+	"math/rand/v2"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -13,6 +15,7 @@ const (
 	defaultPatience = 2 * time.Minute
 	// patienceName gives slow servers more, such as 5m.
 	patienceName = "KINDRED_TEST_PATIENCE"
+	seedName     = "KINDRED_TEST_SEED"
 
 	// Between two looks a test rests for a part of what it has waited already, so that
 	// looking, often a request, leaves the processors to what is waited for.
@@ -41,4 +44,15 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 		}
 		time.Sleep(min(max(waited/restPart, shortestRest), longestRest))
 	}
+}
+
+// Random draws by a seed that the test logs: KINDRED_TEST_SEED has it draw the same again.
+func Random(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv(seedName), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("%s=%d draws this again", seedName, seed)
+	return rand.New(rand.NewPCG(seed, 0))
 }

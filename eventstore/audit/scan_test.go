@@ -3,19 +3,18 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kindred/testkit"
 )
 
 // TestTheQuickWayReadsTheSame mutates lines: what the quick way accepts, it
 // reads as the decoder does.
 func TestTheQuickWayReadsTheSame(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testkit.Random(t)
 	ordinal := int64(12)
 	var out bytes.Buffer
 	w := NewWriter(&out)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // quiet is how long a subscription must have nothing to say to count as silent.
@@ -98,7 +99,7 @@ func subscriptionEnds(x *fixture) {
 // its way.
 func impatient(x *fixture) {
 	const events = 60
-	pick := choices(x, 4)
+	pick := testkit.Random(x)
 	s := x.subscribe(x.Store, x.start)
 	written := make(chan error, 1)
 	stream, all := x.stream(), x.events(events)

@@ -2,41 +2,21 @@ package eventstoretest
 
 import (
 	"errors"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
-const (
-	modelSteps = 250
-	seedName   = "KINDRED_TEST_SEED" // repeats the choices of an earlier run
-)
-
-// choices draws from a seed that is printed when the test fails.
-func choices(t testing.TB, stream uint64) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv(seedName); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedName, err)
-		}
-	}
-	t.Logf("%s=%d", seedName, seed)
-	return rand.New(rand.NewPCG(seed, stream))
-}
+const modelSteps = 250
 
 // model appends and reads at random, and compares every answer with what a
 // map of slices says.
 func model(x *fixture) {
-	pick := choices(x, 0)
+	pick := testkit.Random(x)
 	stores := x.stores(2)
 	streams := []eventstore.Stream{x.stream(), x.stream(), x.stream(), x.stream()}
 	held := map[eventstore.Stream][]eventstore.Proposed{}

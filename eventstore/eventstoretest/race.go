@@ -11,6 +11,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 const (
@@ -81,7 +82,7 @@ func givingUpAmid(x *fixture) {
 	began := time.Now()
 	x.append(x.stream(), eventstore.NoStream, x.events(events)...)
 	takes := time.Since(began)
-	pick := choices(x, 3)
+	pick := testkit.Random(x)
 	attempts := make([]attempt, callers*rounds)
 	var group sync.WaitGroup
 	for i := range attempts {
@@ -121,7 +122,7 @@ func givingUpAmid(x *fixture) {
 }
 
 func race(x *fixture) {
-	pick := choices(x, 1)
+	pick := testkit.Random(x)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
 	attempts := x.write(pick, stores)
@@ -133,7 +134,7 @@ func raceWithCuts(x *fixture) {
 	if x.Cut == nil {
 		x.Skip("this store has no connections")
 	}
-	pick := choices(x, 2)
+	pick := testkit.Random(x)
 	stores := x.stores(3)
 	finish := x.follow(stores...)
 	attempts := x.writeWhile(pick, stores, func(done <-chan struct{}) {
@@ -368,7 +369,7 @@ func restart(x *fixture) {
 	if err != nil {
 		x.Fatal(err)
 	}
-	pick := choices(x, 3)
+	pick := testkit.Random(x)
 	stores := x.stores(2)
 	finish := x.follow(stores...)
 	first := x.subscribe(x.Store, x.start)
