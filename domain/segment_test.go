@@ -1,0 +1,109 @@
+package domain_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+)
+
+// segments is a client's segments, folded as they are decided about.
+type segments struct {
+	testing.TB
+	domain.Segments
+	length int64
+}
+
+func (s *segments) decided(code string, events []event.Event, err error) {
+	s.Helper()
+	if code == "" && err != nil || code != "" && !fault.Is(err, code) {
+		s.Errorf("%v, not %q", err, code)
+	}
+	for _, e := range events {
+		s.Apply(e)
+		s.length++
+	}
+}
+
+func (s *segments) define(code string, segment id.Segment, refers ...id.Segment) {
+	s.Helper()
+	events, err := s.Define(event.SegmentDefined{Segment: segment, Name: "a", Rule: event.Private([]byte("x")), Refers: refers})
+	s.decided(code, events, err)
+}
+
+func (s *segments) change(code string, segment id.Segment, refers ...id.Segment) {
+	s.Helper()
+	events, err := s.Change(segment, nil, event.Private([]byte("x")), refers)
+	s.decided(code, events, err)
+}
+
+func (s *segments) retire(code string, segment id.Segment) {
+	s.Helper()
+	events, err := s.Retire(segment)
+	s.decided(code, events, err)
+}
+
+// No rule refers to its own segment by way of others, or to what is not there; what is
+// referred to, or may still be by a rule that counts, stays.
+func TestSegmentsReferToEachOtherWithoutACircle(t *testing.T) {
+	s := &segments{TB: t}
+	s.define("invalid", "a", "a")
+	s.define("invalid", "a", "b")
+	s.define("", "a")
+	s.define("", "b", "a")
+	s.define("", "c", "b")
+	s.change("invalid", "a", "c")
+	s.change("segment_unknown", "d")
+	s.retire("segment_in_use", "a")
+	s.decided("", s.Ready(s.length-1), nil)
+	s.change("", "b") // which names a no more, once that counts
+	s.retire("segment_in_use", "a")
+	standing := s.Snapshot()
+	again := &segments{TB: t, length: s.length}
+	again.Apply(standing)
+	again.length++
+	for _, one := range []*segments{s, again} {
+		one.retire("segment_in_use", "a")
+		one.decided("", one.Ready(one.length-1), nil)
+		if more := one.Ready(one.length - 2); more != nil {
+			t.Errorf("what counts is made to count again: %v", more)
+		}
+		if more := one.Ready(one.length); more != nil {
+			t.Errorf("what was never defined counts: %v", more)
+		}
+		one.retire("", "a")
+		one.retire("segment_unknown", "a")
+		one.retire("segment_in_use", "b")
+	}
+}
+
+func TestAClientHasAThousandSegments(t *testing.T) {
+	s := &segments{TB: t}
+	for n := range domain.MaxSegments {
+		s.define("", id.Segment(fmt.Sprint(n)))
+	}
+	s.define("too_many_segments", "one more")
+	s.retire("", "0")
+	s.define("", "one more")
+}
+
+func TestTimePassesInSteps(t *testing.T) {
+	var clock domain.Clock
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		after  time.Duration
+		passes bool
+	}{{0, true}, {0, false}, {time.Second - 1, false}, {time.Second, true}, {500 * time.Millisecond, false}, {-time.Hour, false}} {
+		events := clock.Pass(event.SegmentsTimePassed{AsOf: at.Add(step.after)})
+		if (events != nil) != step.passes {
+			t.Errorf("%s after that: %v", step.after, events)
+		}
+		for _, e := range events {
+			clock.Apply(e)
+		}
+	}
+}
