@@ -295,12 +295,12 @@ func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded
 			continue
 		}
 		if !u.erased {
-			u.facts = nil
 			if err := c.open(ctx, u, keys[string(user)]); err != nil {
 				return err
 			}
 		}
 		c.rejudge(u, r.Position, &f)
+		u.facts = nil
 		if u.erased {
 			f.changes = slices.DeleteFunc(f.changes, func(ch segmentChange) bool { return ch.user == user })
 			for _, segment := range c.segments() {
@@ -335,23 +335,33 @@ func userOf(e event.Event) id.User {
 
 // judgeDue judges the users anew whom time alone may have moved, some at most.
 func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most int) (more bool, err error) {
-	due, err := c.read(ctx, segmentUsersDue, c.now, most)
-	if err != nil || len(due) == 0 {
-		return false, err
+	for judged := 0; judged < most; judged += usersRead {
+		due, err := c.read(ctx, segmentUsersDue, c.now, min(usersRead, most-judged))
+		if err != nil || len(due) == 0 {
+			return false, err
+		}
+		f := flips{members: members{}}
+		touched := map[id.User]*segmentUser{}
+		if err := c.openEach(ctx, due, func(u *segmentUser) {
+			c.rejudge(u, r.Position, &f)
+			touched[u.id] = u
+		}); err != nil {
+			return false, err
+		}
+		if err := c.write(ctx, touched, f); err != nil || len(due) < usersRead {
+			return false, err
+		}
 	}
-	if err := c.openAll(ctx, due); err != nil {
-		return false, err
-	}
-	f := flips{members: members{}}
-	touched := map[id.User]*segmentUser{}
-	for _, u := range due {
-		c.rejudge(u, r.Position, &f)
-		touched[u.id] = u
-	}
-	return len(due) == most, c.write(ctx, touched, f)
+	return true, nil
 }
 
-func (c *segmented) openAll(ctx context.Context, users []*segmentUser) error {
+// usersRead is how many users are read at a time to be judged. Their traits, of 256 KiB
+// each at most, are opened one by one.
+// limit: models | users that are read at a time to be judged by rules | {usersRead}
+const usersRead = 100
+
+// openEach opens users, one after the other: no more than one is in memory as it is judged.
+func (c *segmented) openEach(ctx context.Context, users []*segmentUser, judge func(*segmentUser)) error {
 	keys, err := c.keys(ctx, column(users, func(u *segmentUser) string { return string(u.id) }))
 	if err != nil {
 		return err
@@ -360,6 +370,8 @@ func (c *segmented) openAll(ctx context.Context, users []*segmentUser) error {
 		if err := c.open(ctx, u, keys[string(u.id)]); err != nil {
 			return err
 		}
+		judge(u)
+		u.facts = nil
 	}
 	return nil
 }
@@ -388,16 +400,27 @@ func (c *segmented) build(ctx context.Context, numbers []int) (more bool, err er
 		}
 	}
 	upTo = min(upTo, from+buildSlice)
+	for first := from; first < upTo; first += usersRead {
+		if err := c.buildSome(ctx, building, first, min(first+usersRead, upTo)); err != nil {
+			return false, err
+		}
+	}
+	advanced := slices.Sorted(maps.Keys(building))
+	for _, number := range advanced {
+		c.versions[number].built = upTo
+	}
+	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, upTo)
+}
+
+// buildSome judges the users of some numbers by versions that do not serve yet.
+func (c *segmented) buildSome(ctx context.Context, building map[int]bool, from, upTo int64) error {
 	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
 	if err != nil {
-		return false, err
-	}
-	if err := c.openAll(ctx, users); err != nil {
-		return false, err
+		return err
 	}
 	f := flips{members: members{}}
 	touched := map[id.User]*segmentUser{}
-	for _, u := range users {
+	err = c.openEach(ctx, users, func(u *segmentUser) {
 		in, due := c.judge(u, func(v *segmentVersion) bool { return building[v.number] })
 		kept := slices.DeleteFunc(slices.Clone(u.versions), func(number int32) bool { return building[int(number)] || c.versions[int(number)] == nil })
 		for number := range building {
@@ -409,20 +432,16 @@ func (c *segmented) build(ctx context.Context, numbers []int) (more bool, err er
 		if due != nil && (u.due == nil || due.Before(*u.due)) {
 			u.due = due
 		} else if len(in) == 0 && len(kept) == len(u.versions) {
-			continue // nothing of the user changes
+			return // nothing of the user changes
 		}
 		u.versions = append(kept, in...)
 		slices.Sort(u.versions)
 		touched[u.id] = u
+	})
+	if err != nil {
+		return err
 	}
-	if err := c.write(ctx, touched, f); err != nil {
-		return false, err
-	}
-	advanced := slices.Sorted(maps.Keys(building))
-	for _, number := range advanced {
-		c.versions[number].built = upTo
-	}
-	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, upTo)
+	return c.write(ctx, touched, f)
 }
 
 const (

@@ -313,11 +313,14 @@ type SegmentOfUser struct {
 }
 
 const (
-	segmentUserByID    = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND id = $2`
+	judgedUsers = `
+SELECT u.id, u.number, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at, u.versions, u.due,
+	c.now, k.id AS key, k.client_key, k.wrapped
+FROM segment_users u JOIN segment_clients c ON c.client = u.client`
+	judgedByID         = ` WHERE u.client = $1 AND u.id = ANY($2)`
+	judgedByNumber     = ` WHERE u.client = $1 AND u.number = ANY($2) ORDER BY u.number`
+	servingVersions    = `SELECT v.number, v.segment FROM segment_versions v WHERE v.client = $1 AND v.serves`
 	segmentsOfUser     = segmentColumns + ` AND s.id = ANY($2) ORDER BY s.created_position`
-	segmentedNow       = `SELECT c.now FROM segment_clients c WHERE c.client = $1`
-	keysOfSubjects     = `SELECT k.subject, k.id AS key, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = $1 AND k.subject = ANY($2)`
-	previewUsers       = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND number = ANY($2) ORDER BY number`
 	countSegmentUsers  = `SELECT count(*) FROM segment_users WHERE client = $1`
 	segmentUsersNumber = `SELECT c.users FROM segment_clients c WHERE c.client = $1`
 )
@@ -326,15 +329,18 @@ const (
 // what its rule makes of the user.
 // Faults: building, quarantined, stale.
 func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]SegmentOfUser, error) {
-	in, err := m.Of(ctx, client, eventual, []id.User{user})
-	if err != nil || len(in) == 0 {
+	serving, err := m.serving(ctx, client, eventual)
+	if err != nil {
 		return nil, err
 	}
-	users, now, err := m.judged(ctx, client, segmentUserByID, string(user))
-	if err != nil || len(users) == 0 {
+	var facts rule.Facts
+	var in []string
+	if err := m.judged(ctx, client, serving, judgedByID, []string{string(user)}, func(u *segmentUser) {
+		facts, in = *u.facts, serving.of(u)
+	}); err != nil || len(in) == 0 {
 		return nil, err
 	}
-	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{sortedKeys(in[user])}, (*storedSegment).columns)
+	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, (*storedSegment).columns)
 	if err != nil {
 		return nil, err
 	}
@@ -342,9 +348,6 @@ func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, u
 	if err != nil {
 		return nil, err
 	}
-	facts := *users[0].facts
-	facts.Now = now
-	facts.InSegment = func(segment string) bool { return in[user][segment] }
 	found := make([]SegmentOfUser, len(segments))
 	for i, s := range segments {
 		found[i].Segment = s
@@ -355,70 +358,83 @@ func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, u
 	return found, nil
 }
 
-// judged reads users as rules judge them, and the time of judgements. Who cannot be
-// opened is left out.
-func (m Segments) judged(ctx context.Context, client id.Client, sql string, arg any) (users []*segmentUser, now time.Time, err error) {
-	times, err := query(ctx, m.Reader, m, client, true, segmentedNow, nil, func(t *time.Time) []any { return []any{t} })
-	if err != nil || len(times) == 0 {
-		return nil, now, err
+// served are the segments of the versions that serve.
+type served map[int32]string
+
+// of are the segments that a user is in.
+func (s served) of(u *segmentUser) (in []string) {
+	for _, number := range u.versions {
+		if segment := s[number]; segment != "" {
+			in = append(in, segment)
+		}
 	}
-	found, err := query(ctx, m.Reader, m, client, true, sql, []any{arg}, (*segmentUser).columns)
-	if err != nil {
-		return nil, now, err
-	}
+	return in
+}
+
+// serving reads which versions serve, as of what the client was told.
+func (m Segments) serving(ctx context.Context, client id.Client, eventual bool) (served, error) {
 	type row struct {
-		subject string
-		key     seal.WrappedKey
+		number  int32
+		segment string
 	}
-	keys, err := query(ctx, m.Reader, m, client, true, keysOfSubjects, []any{column(found, func(u segmentUser) string { return string(u.id) })},
-		func(r *row) []any { return []any{&r.subject, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped} })
+	found, err := query(ctx, m.Reader, m, client, eventual, servingVersions, nil, func(r *row) []any { return []any{&r.number, &r.segment} })
+	serving := make(served, len(found))
+	for _, r := range found {
+		serving[r.number] = r.segment
+	}
+	return serving, err
+}
+
+// judged reads users to be judged, as of the time of judgements. Who cannot be opened is
+// left out; the facts of one are gone when the next is judged.
+func (m Segments) judged(ctx context.Context, client id.Client, serving served, where string, arg any, judge func(*segmentUser)) error {
+	type row struct {
+		segmentUser
+		now time.Time
+		key seal.WrappedKey
+	}
+	found, err := query(ctx, m.Reader, m, client, true, judgedUsers+joinKey(`$1`)+where, []any{arg}, func(r *row) []any {
+		return append(r.columns(), &r.now, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped)
+	})
 	if err != nil {
-		return nil, now, err
-	}
-	wrapped := map[string]seal.WrappedKey{}
-	for _, k := range keys {
-		wrapped[k.subject] = k.key
+		return err
 	}
 	c := segmented{Segments: m, client: client}
 	for i := range found {
-		u := &found[i]
-		if err := c.open(ctx, u, wrapped[string(u.id)]); err != nil {
-			return nil, now, err
+		u := &found[i].segmentUser
+		if err := c.open(ctx, u, found[i].key); err != nil {
+			return err
 		}
-		if u.facts != nil {
-			users = append(users, u)
+		if u.facts == nil {
+			continue
 		}
+		in := serving.of(u)
+		u.facts.Now = found[i].now
+		u.facts.InSegment = func(segment string) bool { return slices.Contains(in, segment) }
+		judge(u)
+		u.facts = nil
 	}
-	return users, times[0], nil
+	return nil
 }
 
 // Named says whom of some users a rule of pairs surely names, for a viewer.
 // Faults: building, quarantined, stale.
 func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Rule, viewer id.User, users []id.User) (map[id.User]bool, error) {
 	named := make(map[id.User]bool, len(users))
-	in, err := m.Of(ctx, client, false, []id.User{viewer}) // which waits until the model has what was acknowledged
+	serving, err := m.serving(ctx, client, false) // which waits until the model has what was acknowledged
 	if err != nil {
 		return nil, err
 	}
-	self, now, err := m.judged(ctx, client, segmentUsersByID, []string{string(viewer)})
-	if err != nil || len(self) == 0 {
+	var self *rule.Facts
+	if err := m.judged(ctx, client, serving, judgedByID, []string{string(viewer)}, func(u *segmentUser) { self = u.facts }); err != nil || self == nil {
 		return named, err
 	}
-	self[0].facts.Now = now
-	for some := range slices.Chunk(users, previewRead) {
-		found, now, err := m.judged(ctx, client, segmentUsersByID, texts(some))
-		if err != nil {
-			return nil, err
-		}
-		if len(filter.Segments()) > 0 {
-			if in, err = m.Of(ctx, client, true, some); err != nil {
-				return nil, err
-			}
-		}
-		for _, u := range found {
-			u.facts.Now, u.facts.Viewer = now, self[0].facts
-			u.facts.InSegment = func(segment string) bool { return in[u.id][segment] }
+	for some := range slices.Chunk(users, usersRead) {
+		if err := m.judged(ctx, client, serving, judgedByID, texts(some), func(u *segmentUser) {
+			u.facts.Viewer = self
 			named[u.id] = filter.Judge(u.facts) == rule.True
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return named, nil
@@ -460,27 +476,21 @@ func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, 
 	for at := 0.0; at < float64(numbered); at += step {
 		numbers = append(numbers, int64(at))
 	}
-	for some := range slices.Chunk(numbers, previewRead) {
-		users, now, err := m.judged(ctx, client, previewUsers, some)
-		if err != nil {
-			return p, err
-		}
-		in := map[id.User]map[string]bool{}
-		if len(r.Segments()) > 0 {
-			if in, err = m.Of(ctx, client, true, column(users, func(u *segmentUser) id.User { return u.id })); err != nil {
-				return p, err
-			}
-		}
-		for _, u := range users {
-			u.facts.Now = now
-			u.facts.InSegment = func(segment string) bool { return in[u.id][segment] }
+	serving, err := m.serving(ctx, client, true)
+	if err != nil {
+		return p, err
+	}
+	for some := range slices.Chunk(numbers, usersRead) {
+		if err := m.judged(ctx, client, serving, judgedByNumber, some, func(u *segmentUser) {
 			p.Judged++
 			if r.Judge(u.facts) != rule.True {
-				continue
+				return
 			}
 			if p.Named++; len(p.Sample) < previewShown {
 				p.Sample = append(p.Sample, SegmentMember{User: u.id, ExternalID: u.facts.ExternalID})
 			}
+		}); err != nil {
+			return p, err
 		}
 	}
 	if p.Judged == 0 {
