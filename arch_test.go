@@ -19,7 +19,7 @@ var rules = map[string][]string{
 	"domain/id":            {},
 	"domain/fault":         {},
 	"domain/traits":        {"domain/splitmix"},
-	"domain/rule":          {"domain/id", "domain/traits", "cel"},
+	"domain/rule":          {"domain/fault", "domain/id", "domain/traits", "cel"},
 	"domain/splitmix":      {},
 	"semaphore":            {},
 	"backoff":              {},

@@ -21,34 +21,41 @@ func (e environ) segmentsCommand() *cobra.Command {
 	segments.AddCommand(
 		e.command(cobra.Command{
 			Use: "list", Short: "List the segments", Example: "  kindred segments list", Args: cobra.NoArgs,
-		}, listSegments),
+		}, connected(listSegments)),
 		e.command(cobra.Command{
 			Use: "create NAME RULE", Short: "Make a segment, and wait until it is ready",
 			Example: "  kindred segments create Pros 'traits.plan == \"pro\" && traits.age > 30'", Args: cobra.ExactArgs(2),
-		}, createSegment),
+		}, connected(createSegment)),
 		e.command(cobra.Command{
 			Use: "preview RULE", Short: "Tell whom a rule would name", Example: "  kindred segments preview 'has(traits.email)'", Args: cobra.ExactArgs(1),
-		}, previewSegment),
+		}, connected(previewSegment)),
 		e.command(cobra.Command{
 			Use: "members SEGMENT", Short: "List the members of a segment", Example: "  kindred segments members seg_…", Args: cobra.ExactArgs(1),
-		}, listSegmentMembers),
+		}, connected(listSegmentMembers)),
 		e.command(cobra.Command{
 			Use: "why USER", Short: "List the segments that a user is in, and why",
 			Example: "  kindred segments why ext:u1", Args: cobra.ExactArgs(1),
-		}, whySegments),
+		}, connected(whySegments)),
 		e.command(cobra.Command{
 			Use: "retire SEGMENT", Short: "End a segment", Example: "  kindred segments retire seg_…", Args: cobra.ExactArgs(1),
-		}, retireSegment),
+		}, connected(retireSegment)),
 		e.followSegmentCommand(),
 	)
 	return segments
 }
 
-func listSegments(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
+// connected runs what works on a service.
+func connected(run func(context.Context, *call, *kindred.Client) error) func(context.Context, *call) error {
+	return func(ctx context.Context, c *call) error {
+		k, err := c.connect()
+		if err != nil {
+			return err
+		}
+		return run(ctx, c, k)
 	}
+}
+
+func listSegments(ctx context.Context, c *call, k *kindred.Client) error {
 	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for s, err := range k.Segments.List(ctx, kindred.ListSegmentsParams{}) {
 		switch {
@@ -72,11 +79,7 @@ const (
 	readyPause  = 500 * time.Millisecond
 )
 
-func createSegment(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func createSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	made, err := k.Segments.Create(ctx, kindred.NewSegment{Name: c.args[0], Rule: c.args[1]})
 	if err != nil {
 		return err
@@ -100,11 +103,7 @@ func createSegment(ctx context.Context, c *call) error {
 	return err
 }
 
-func previewSegment(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func previewSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	preview, err := k.Segments.PreviewRule(ctx, kindred.RuleToPreview{Rule: c.args[0]})
 	if err != nil {
 		return err
@@ -127,11 +126,7 @@ func previewSegment(ctx context.Context, c *call) error {
 	return nil
 }
 
-func listSegmentMembers(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func listSegmentMembers(ctx context.Context, c *call, k *kindred.Client) error {
 	for m, err := range k.Segments.ListMembers(ctx, c.args[0], kindred.ListSegmentMembersParams{}) {
 		if err == nil {
 			err = c.tellMember("", m.UserID, m.ExternalID, m)
@@ -152,11 +147,7 @@ func (c *call) tellMember(change, user, external string, value any) error {
 	return err
 }
 
-func whySegments(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func whySegments(ctx context.Context, c *call, k *kindred.Client) error {
 	in, err := k.Segments.ListOfUser(ctx, c.args[0])
 	if err != nil {
 		return err
@@ -181,11 +172,7 @@ func whySegments(ctx context.Context, c *call) error {
 	return nil
 }
 
-func retireSegment(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func retireSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	return k.Segments.Retire(ctx, c.args[0])
 }
 
@@ -197,17 +184,13 @@ func (e environ) followSegmentCommand() *cobra.Command {
 with a line "again".`,
 		Example: "  kindred segments follow seg_… --json | your-audience-sync",
 		Args:    cobra.ExactArgs(1),
-	}, followSegment)
+	}, connected(followSegment))
 }
 
 // followPause is how long it waits for more changes.
 const followPause = time.Second
 
-func followSegment(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func followSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	for {
 		after, err := c.tellMembers(ctx, k)
 		if err != nil {

@@ -68,7 +68,7 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 	var filter *rule.Rule
 	if in.Filter != "" {
 		var err error
-		if filter, err = parseRule("/filter", in.Filter, rule.Pairs); err != nil {
+		if filter, err = rule.ParseAt("/filter", in.Filter, rule.Pairs); err != nil {
 			return Matches{}, err
 		}
 	}
@@ -125,8 +125,8 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 		return nil, false, err
 	}
 	if filter != nil && in.Layer != "" {
-		if beyond := filter.Beyond(within.TraitPaths); beyond != "" {
-			return nil, false, fault.NewInvalid(fault.Field{Pointer: "/filter", Detail: "reads " + beyond + ", which the consent layer does not permit"})
+		if err := filter.Permitted("/filter", within.TraitPaths); err != nil {
+			return nil, false, err
 		}
 	}
 	switch {

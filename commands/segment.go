@@ -2,12 +2,10 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"kindred/domain"
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
@@ -98,7 +96,7 @@ func (c *Commands) decideSegment(ctx context.Context, call Call, segment id.Segm
 
 // refersOf checks the rule of a segment, and returns the segments that it names.
 func refersOf(text string) (refers []id.Segment, err error) {
-	parsed, err := parseRule("/rule", text, rule.Users)
+	parsed, err := rule.ParseAt("/rule", text, rule.Users)
 	if err != nil {
 		return nil, err
 	}
@@ -108,18 +106,8 @@ func refersOf(text string) (refers []id.Segment, err error) {
 	return refers, nil
 }
 
-// parseRule reads a rule, which stands at a place of the request, or refuses it with the
-// line and the column of what is wrong.
-func parseRule(pointer, text string, scope rule.Scope) (*rule.Rule, error) {
-	parsed, err := rule.Parse(text, scope)
-	if wrong, ok := errors.AsType[*rule.Error](err); ok {
-		return nil, fault.NewInvalid(fault.Field{Pointer: pointer, Detail: wrong.Error()})
-	}
-	return parsed, err
-}
-
-// MakeSegmentsReady records that all users were judged by what the event of a revision
-// defined.
+// MakeSegmentsReady records that all users were judged by what was defined up to a
+// revision.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) MakeSegmentsReady(ctx context.Context, call Call, revision int64) error {
 	_, err := c.decideSegment(ctx, call, "", func(s *domain.Segments) ([]event.Event, error) { return s.Ready(revision), nil })

@@ -139,12 +139,12 @@ func (Segments) InProgress() (columns []string, completed map[string]string) {
 	return []string{"segment_versions.built", "segment_users.versions", "segment_users.due"}, map[string]string{"segment_blocks": "t.serves"}
 }
 
-// Apply fails: the model is an [projector.Opening].
+// Apply fails: the model is a [projector.Opener].
 func (Segments) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 	return errors.New("segments are applied with a log that opens traits and rules")
 }
 
-// ApplyOpening changes the model by a batch of events (projector.Opening).
+// ApplyOpening changes the model by a batch of events (projector.Opener).
 func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
 	m.Vault = log.Vault
 	byClient := map[id.Client][]eventstore.Recorded{}
@@ -200,16 +200,21 @@ INSERT INTO segment_clients (client, now, users, versions) VALUES ($1, to_timest
 	lockSegmented  = `SELECT now, users, versions FROM segment_clients WHERE client = $1 FOR UPDATE`
 	keepSegmented  = `UPDATE segment_clients SET now = $2, users = $3, versions = $4 WHERE client = $1`
 	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built FROM segment_versions WHERE client = $1`
-	selectRuleKeys = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
+	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
 )
 
 // lock takes a client's segments for a transaction, and reads their versions.
 func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client) (*segmented, error) {
 	c := &segmented{Segments: m, tx: tx, client: client}
-	if err := do(ctx, tx, "make the segments of a client", makeSegmented, string(client)); err != nil {
-		return nil, err
+	lock := func() error { return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next) }
+	err := lock()
+	if errors.Is(err, pgx.ErrNoRows) {
+		if err := do(ctx, tx, "make the segments of a client", makeSegmented, string(client)); err != nil {
+			return nil, err
+		}
+		err = lock()
 	}
-	if err := tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("lock the segments of a client: %w", err)
 	}
 	return c, c.load(ctx)
@@ -225,7 +230,6 @@ func (c *segmented) load(ctx context.Context) error {
 	var v segmentVersion
 	_, err = pgx.ForEachRow(rows, []any{&v.number, text(&v.segment), &v.generation, &v.sealed.Box, text(&v.sealed.Event), &v.refers, &v.serves, &v.built}, func() error {
 		one := v
-		one.sealed.Box, one.refers = slices.Clone(v.sealed.Box), slices.Clone(v.refers)
 		c.versions[v.number] = &one
 		return nil
 	})

@@ -61,10 +61,11 @@ const (
 )
 
 const (
-	segmentUserColumns = `id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due`
-	segmentUsersByID   = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND id = ANY($2)`
-	segmentUsersDue    = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND due <= $2 ORDER BY due, number LIMIT $3`
-	segmentUsersFrom   = `SELECT ` + segmentUserColumns + ` FROM segment_users WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number`
+	segmentUserColumns = `u.id, u.number, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at, u.versions, u.due`
+	segmentUsersOf     = `SELECT ` + segmentUserColumns + ` FROM segment_users u WHERE u.client = $1`
+	segmentUsersByID   = segmentUsersOf + ` AND u.id = ANY($2)`
+	segmentUsersDue    = segmentUsersOf + ` AND u.due <= $2 ORDER BY u.due, u.number LIMIT $3`
+	segmentUsersFrom   = segmentUsersOf + ` AND u.number >= $2 AND u.number < $3 ORDER BY u.number`
 )
 
 // read reads users of the client.
@@ -92,7 +93,7 @@ func (u *segmentUser) columns() []any {
 
 // keys reads the keys of subjects of the client.
 func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]seal.WrappedKey, error) {
-	rows, err := c.tx.Query(ctx, selectRuleKeys, string(c.client), subjects)
+	rows, err := c.tx.Query(ctx, subjectKeys, string(c.client), subjects)
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
@@ -100,7 +101,6 @@ func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]sea
 	var subject string
 	var key seal.WrappedKey
 	_, err = pgx.ForEachRow(rows, []any{&subject, text(&key.ID), text(&key.Under), &key.Wrapped}, func() error {
-		key.Wrapped = slices.Clone(key.Wrapped)
 		found[subject] = key
 		return nil
 	})
@@ -235,12 +235,11 @@ func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) {
 
 // applyUsers changes the segments by events of users.
 func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded) error {
-	var ids []string
+	about := map[string]bool{}
 	for _, r := range events {
-		if user := userOf(r.Event); user != "" && !slices.Contains(ids, string(user)) {
-			ids = append(ids, string(user))
-		}
+		about[string(userOf(r.Event))] = true
 	}
+	ids := sortedKeys(about)
 	there, err := c.read(ctx, segmentUsersByID, ids)
 	if err != nil {
 		return err
@@ -565,7 +564,7 @@ func (c *segmented) writeMembers(ctx context.Context, changed members) error {
 	var known memberBlock
 	var bits []byte
 	if _, err := pgx.ForEachRow(rows, []any{&known.version, &known.block, &bits}, func() error {
-		blocks[known] = slices.Clone(bits)
+		blocks[known] = bits
 		return nil
 	}); err != nil {
 		return fmt.Errorf("read members of segments: %w", err)

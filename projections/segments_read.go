@@ -28,27 +28,29 @@ type Segment struct {
 	Building        bool   // users are being judged by Rule
 	Members         int
 	Changed         eventstore.Revision // of the event that changed it last
-	ChangesFrom     eventstore.Position // changes are told from here on
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
 	CreatedPosition eventstore.Position
-
-	reached eventstore.Position // how far the model had come
 }
 
 const (
+	servesSegment = `EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready`
+
+	definedColumns = `s.id, s.name, s.rule, s.rule_event, k.id AS key, k.client_key, k.wrapped`
 	segmentColumns = `
-SELECT s.id, s.name, s.rule, s.rule_event, s.changed, s.changes_from, s.created_at, s.updated_at, s.created_position,
+SELECT ` + definedColumns + `, s.changed, s.created_at, s.updated_at, s.created_position,
 	coalesce((SELECT sum(bit_count(b.members)) FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
 		WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0)::bigint AS members,
-	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready,
-	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building,
-	k.id AS key, k.client_key, k.wrapped
-FROM segments s
-LEFT JOIN LATERAL (SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = $1 AND k.subject = s.id LIMIT 1) k ON true
-WHERE s.client = $1`
-	listSegments = segmentColumns + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
-	getSegment   = segmentColumns + ` AND s.id = $2`
+	` + servesSegment + `,
+	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building`
+)
+
+// Each is a statement of its own, with the keys of the segments that it finds.
+var (
+	fromSegments   = ` FROM segments s` + joinKeyOf(`$1`, `s.id`) + ` WHERE s.client = $1`
+	listSegments   = segmentColumns + fromSegments + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
+	getSegment     = segmentColumns + fromSegments + ` AND s.id = $2`
+	segmentsOfUser = `SELECT ` + definedColumns + fromSegments + ` AND s.id = ANY($2) ORDER BY s.created_position`
 )
 
 type storedSegment struct {
@@ -57,11 +59,13 @@ type storedSegment struct {
 	key  seal.WrappedKey
 }
 
+// defined are what a segment is called and whom it names.
+func (s *storedSegment) defined() []any {
+	return []any{text(&s.ID), &s.Name, &s.rule.Box, text(&s.rule.Event), text(&s.key.ID), text(&s.key.Under), &s.key.Wrapped}
+}
+
 func (s *storedSegment) columns() []any {
-	return []any{
-		text(&s.ID), &s.Name, &s.rule.Box, text(&s.rule.Event), &s.Changed, text(&s.ChangesFrom), &s.CreatedAt, &s.UpdatedAt, text(&s.CreatedPosition),
-		&s.Members, &s.Ready, &s.Building, text(&s.key.ID), text(&s.key.Under), &s.key.Wrapped,
-	}
+	return append(s.defined(), &s.Changed, &s.CreatedAt, &s.UpdatedAt, text(&s.CreatedPosition), &s.Members, &s.Ready, &s.Building)
 }
 
 // opened opens the rules of segments.
@@ -107,16 +111,26 @@ func (m Segments) Get(ctx context.Context, client id.Client, eventual bool, segm
 	return opened[0], nil
 }
 
-// ready returns a segment that has members.
-func (m Segments) ready(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (Segment, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual,
-		`SELECT coalesce((SELECT position FROM checkpoints WHERE name = '`+projector.ID(m)+`'), '') AS reached, s.* FROM (`+getSegment+`) s`,
-		[]any{string(segment)}, func(s *storedSegment) []any { return append([]any{text(&s.reached)}, s.columns()...) })
+// segmentProgress is how far a segment has come, for who follows it.
+type segmentProgress struct {
+	ready   bool
+	from    eventstore.Position // changes are told from here on
+	reached eventstore.Position // how far the model has come
+}
+
+var segmentProgressed = `SELECT ` + servesSegment + `, s.changes_from, coalesce((SELECT position FROM checkpoints WHERE name = '` + projector.ID(Segments{}) + `'), '') AS reached
+FROM segments s WHERE s.client = $1 AND s.id = $2`
+
+// progress returns how far a segment has come that has members.
+func (m Segments) progress(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (segmentProgress, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, segmentProgressed, []any{string(segment)}, func(s *segmentProgress) []any {
+		return []any{&s.ready, text(&s.from), text(&s.reached)}
+	})
 	s, err := only(found, err, errSegmentUnknown())
-	if err == nil && !s.Ready {
+	if err == nil && !s.ready {
 		err = fault.New(fault.Unavailable, "segment_building", "The users are being judged by the segment's first rule. Please try again soon.").After(time.Second)
 	}
-	return s.Segment, err
+	return s, err
 }
 
 // SegmentMember is a user in a segment.
@@ -140,7 +154,7 @@ WHERE v.client = $1 AND v.segment = $2 AND v.serves AND b.block >= $3 ORDER BY b
 // where changes go on from: whoever follows these from then on misses none.
 // Faults: building, quarantined, segment_building, segment_unknown, stale.
 func (m Segments) Members(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page Page) ([]SegmentMember, eventstore.Position, error) {
-	s, err := m.ready(ctx, client, eventual, segment)
+	s, err := m.progress(ctx, client, eventual, segment)
 	if err != nil {
 		return nil, "", err
 	}
@@ -251,19 +265,20 @@ SELECT c.user_id, c.change, c.changed_at, c.position || '/' || c.user_id FROM se
 WHERE c.client = $1 AND c.segment = $2 AND (c.position, c.user_id) > ($3, $4) ORDER BY c.position, c.user_id LIMIT $5`
 
 // Changes returns what changed in a segment after a place, in order, and that place: of
-// Members, or of a change, or where what is told begins. It fails with a fault of kind Gone where that is not told any more, since
-// it is too long ago, or another rule counts since.
+// Members, or of a change, or where what is told begins. It fails with a fault of kind
+// Gone where that is not told any more, since it is too long ago, or another rule counts
+// since.
 // Faults: building, cursor_expired, quarantined, segment_building, segment_unknown, stale.
 func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page Page) (_ []SegmentChange, after eventstore.Position, err error) {
-	s, err := m.ready(ctx, client, eventual, segment)
+	s, err := m.progress(ctx, client, eventual, segment)
 	if err != nil {
 		return nil, "", err
 	}
 	if after = page.After; after == eventstore.Start {
-		after = s.ChangesFrom + "/"
+		after = s.from + "/"
 	}
 	position, user, _ := strings.Cut(string(after), "/")
-	if position < string(s.ChangesFrom) {
+	if position < string(s.from) {
 		return nil, "", fault.New(fault.Gone, "cursor_expired",
 			"Changes from there on are not told any more: they are 30 days old, or another rule counts since. Read the members again.")
 	}
@@ -314,13 +329,11 @@ type SegmentOfUser struct {
 
 const (
 	judgedUsers = `
-SELECT u.id, u.number, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at, u.versions, u.due,
-	c.now, k.id AS key, k.client_key, k.wrapped
+SELECT ` + segmentUserColumns + `, c.now, k.id AS key, k.client_key, k.wrapped
 FROM segment_users u JOIN segment_clients c ON c.client = u.client`
 	judgedByID         = ` WHERE u.client = $1 AND u.id = ANY($2)`
 	judgedByNumber     = ` WHERE u.client = $1 AND u.number = ANY($2) ORDER BY u.number`
 	servingVersions    = `SELECT v.number, v.segment FROM segment_versions v WHERE v.client = $1 AND v.serves`
-	segmentsOfUser     = segmentColumns + ` AND s.id = ANY($2) ORDER BY s.created_position`
 	countSegmentUsers  = `SELECT count(*) FROM segment_users WHERE client = $1`
 	segmentUsersNumber = `SELECT c.users FROM segment_clients c WHERE c.client = $1`
 )
@@ -340,7 +353,7 @@ func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, u
 	}); err != nil || len(in) == 0 {
 		return nil, err
 	}
-	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, (*storedSegment).columns)
+	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, (*storedSegment).defined)
 	if err != nil {
 		return nil, err
 	}
@@ -534,7 +547,7 @@ func (m Segments) clients(ctx context.Context, sql string, args ...any) ([]id.Cl
 }
 
 // Build judges a slice of a client's users by the rules that do not count yet. Once
-// all have been, ready is the revision that made the oldest of these rules; else it is
+// all have been, ready is the revision that made the newest of these rules; else it is
 // below 0.
 func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready int64, err error) {
 	ready = -1
@@ -550,7 +563,7 @@ func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready
 		if more, err = c.build(ctx, building); more || err != nil {
 			return err
 		}
-		ready = slices.Min(column(building, func(number int) int64 { return c.versions[number].generation }))
+		ready = slices.Max(column(building, func(number int) int64 { return c.versions[number].generation }))
 		return nil
 	})
 	return more, ready, err

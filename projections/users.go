@@ -252,12 +252,15 @@ func usersOf(client, where string) string {
 	return `(SELECT ` + userColumns + ` FROM users u WHERE u.client = ` + client + ` AND NOT u.erased AND ` + where + `) u`
 }
 
-// joinKey adds the key of a client's user u. Keys are looked up user by user,
+// joinKey adds the key of a client's user u.
+func joinKey(client string) string { return joinKeyOf(client, `u.id`) }
+
+// joinKeyOf adds the key of a client's subject. Keys are looked up one by one,
 // however long a page the planner expects: it plans once for all of them.
-func joinKey(client string) string {
+func joinKeyOf(client, subject string) string {
 	return `
 LEFT JOIN LATERAL (
-	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = ` + client + ` AND k.subject = u.id LIMIT 1
+	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = ` + client + ` AND k.subject = ` + subject + ` LIMIT 1
 ) k ON true`
 }
 

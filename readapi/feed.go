@@ -57,14 +57,11 @@ func (a *API) feedFilter(ctx context.Context, text *string, within event.Within)
 	if !httpapi.PrincipalFrom(ctx).May("read") {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
 	}
-	filter, err := rule.Parse(*text, rule.Pairs)
-	if err != nil {
-		return nil, wrongRule("filter", err)
+	filter, err := rule.ParseAt("filter", *text, rule.Pairs)
+	if err != nil || within.Layer == "" {
+		return filter, err
 	}
-	if beyond := filter.Beyond(within.TraitPaths); within.Layer != "" && beyond != "" {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "filter", Detail: "reads " + beyond + ", which the consent layer does not permit"})
-	}
-	return filter, nil
+	return filter, filter.Permitted("filter", within.TraitPaths)
 }
 
 // within is what a feed may look at: the users and traits of a layer or, where

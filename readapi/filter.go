@@ -3,11 +3,9 @@ package readapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
@@ -89,12 +87,4 @@ func judge(filter *rule.Rule, client id.Client, u *projections.User, in map[stri
 		return false, fmt.Errorf("read the traits of a user: %w", err)
 	}
 	return filter.Judge(&facts) == rule.True, nil
-}
-
-// wrongRule is how a rule is refused: with the line and the column of what is wrong.
-func wrongRule(pointer string, err error) error {
-	if wrong, ok := errors.AsType[*rule.Error](err); ok {
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: wrong.Error()})
-	}
-	return err
 }

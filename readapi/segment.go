@@ -82,11 +82,9 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 	}
 	answer.Cursor = a.Cursors.Encode(client, changesOf(segment), string(at))
 	answer.Changes = each(found, func(c projections.SegmentChange) httpapi.SegmentChange {
-		body := httpapi.SegmentChange{UserID: c.User, Change: httpapi.SegmentChangeKind(c.Change), At: httpapi.Time{Time: c.At}}
-		if c.ExternalID != "" {
-			body.ExternalID = &c.ExternalID
+		return httpapi.SegmentChange{
+			UserID: c.User, ExternalID: httpapi.OrNull(c.ExternalID), Change: httpapi.SegmentChangeKind(c.Change), At: httpapi.Time{Time: c.At},
 		}
-		return body
 	})
 	return answer, nil
 }
@@ -94,11 +92,8 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 // ListSegmentsOfUser lists the segments that a user is in.
 func (a *API) ListSegmentsOfUser(ctx context.Context, r httpapi.ListSegmentsOfUserRequestObject) (httpapi.ListSegmentsOfUserResponseObject, error) {
 	client, eventual := asked(ctx)
-	user, err := a.user(ctx, r.UserID)
+	user, err := a.userThere(ctx, r.UserID)
 	if err != nil {
-		return nil, err
-	}
-	if _, err := a.Users.Get(ctx, client, eventual, user); err != nil {
 		return nil, err
 	}
 	found, err := projections.Segments{Reader: a.Reader}.OfUser(ctx, client, eventual, user)
@@ -113,9 +108,9 @@ func (a *API) ListSegmentsOfUser(ctx context.Context, r httpapi.ListSegmentsOfUs
 // PreviewRule says whom a rule would name.
 func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObject) (httpapi.PreviewRuleResponseObject, error) {
 	client, eventual := asked(ctx)
-	parsed, err := rule.Parse(r.Body.Rule, rule.Users)
+	parsed, err := rule.ParseAt("/rule", r.Body.Rule, rule.Users)
 	if err != nil {
-		return nil, wrongRule("/rule", err)
+		return nil, err
 	}
 	p, err := projections.Segments{Reader: a.Reader}.Preview(ctx, client, eventual, parsed)
 	if err != nil {

@@ -27,9 +27,9 @@ func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (
 		return nil, err
 	}
 	if r.Params.Filter != nil {
-		filter, err := rule.Parse(*r.Params.Filter, rule.Users)
+		filter, err := rule.ParseAt("filter", *r.Params.Filter, rule.Users)
 		if err != nil {
-			return nil, wrongRule("filter", err)
+			return nil, err
 		}
 		found, next, err := a.filteredUsers(ctx, name, query, filter)
 		return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, err
@@ -91,12 +91,8 @@ func (a *API) GetUser(ctx context.Context, r httpapi.GetUserRequestObject) (http
 
 // ListMatches lists the matches that were recorded for a user.
 func (a *API) ListMatches(ctx context.Context, r httpapi.ListMatchesRequestObject) (httpapi.ListMatchesResponseObject, error) {
-	client, eventual := asked(ctx)
-	user, err := a.user(ctx, r.UserID)
+	user, err := a.userThere(ctx, r.UserID)
 	if err != nil {
-		return nil, err
-	}
-	if _, err := a.Users.Get(ctx, client, eventual, user); err != nil {
 		return nil, err
 	}
 	data, next, err := list(ctx, a, filtered("matches", string(user)), r.Params.Limit, r.Params.Cursor,
@@ -116,6 +112,16 @@ func (a *API) user(ctx context.Context, ref string) (id.User, error) {
 		return "", fault.New(fault.Missing, "user_unknown", "There is no such user. A user is named by its id, usr_…, or by your own, as in ext:u1.")
 	}
 	return user, nil
+}
+
+// userThere is user, of one that is there.
+func (a *API) userThere(ctx context.Context, ref string) (id.User, error) {
+	client, eventual := asked(ctx)
+	user, err := a.user(ctx, ref)
+	if err == nil {
+		_, err = a.Users.Get(ctx, client, eventual, user)
+	}
+	return user, err
 }
 
 func (a *API) find(ctx context.Context, external string) (id.User, error) {

@@ -99,11 +99,11 @@ func (o *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Comm
 	}
 }
 
-// OpenSince implements [OpenClaims].
 func (*fixture) Building(context.Context) ([]id.Client, error)           { return nil, nil }
 func (*fixture) Waiting(context.Context, time.Time) ([]id.Client, error) { return nil, nil }
 func (*fixture) Build(context.Context, id.Client) (bool, int64, error)   { return false, -1, nil }
 
+// OpenSince implements [OpenClaims].
 func (o *fixture) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
 	o.asked = before
 	return o.open, nil

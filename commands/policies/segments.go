@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	buildPause  = 200 * time.Millisecond
-	timePause   = time.Second
-	segmentsFor = "policy:segments"
+	buildPause    = 200 * time.Millisecond
+	timePause     = time.Second
+	segmentsActor = "policy:segments"
 )
 
 // Segments are what judges users by the rules of segments.
 type Segments interface {
 	// Building returns clients of which a rule has not judged everyone yet.
 	Building(ctx context.Context) ([]id.Client, error)
-	// Build judges some more; ready is the revision of the event whose rules have judged
-	// everyone, below 0 where there is none.
+	// Build judges some more; ready is the revision of the event up to which rules
+	// have judged everyone, below 0 where there is none.
 	Build(ctx context.Context, client id.Client) (more bool, ready int64, err error)
 	// Waiting returns clients of which time alone may have moved users by a moment.
 	Waiting(ctx context.Context, now time.Time) ([]id.Client, error)
 }
 
 // BuildSegments judges a slice of the users of each client by new rules, in turn, and
-// records of whose rules all are judged. One that fails keeps back no other.
+// records of whose rules all users are judged. One that fails keeps back no other.
 // Faults: busy.
 func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 	building, err := p.Segments.Building(ctx)
@@ -36,7 +36,7 @@ func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 	for _, client := range building {
 		rest, ready, err := p.Segments.Build(ctx, client)
 		if err == nil && ready >= 0 {
-			err = p.Commands.MakeSegmentsReady(ctx, commands.Call{Client: client, Actor: segmentsFor}, ready)
+			err = p.Commands.MakeSegmentsReady(ctx, commands.Call{Client: client, Actor: segmentsActor}, ready)
 		}
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "users not judged by a new rule, trying again", "client", client, "error", err)
@@ -55,7 +55,7 @@ func (p *Policies) PassTime(ctx context.Context) error {
 		return err
 	}
 	for _, client := range due {
-		if err := p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsFor}, now); err != nil && ctx.Err() == nil {
+		if err := p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsActor}, now); err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "time has not passed for segments, trying again", "client", client, "error", err)
 		}
 	}

@@ -46,17 +46,9 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		return nil, err
 	}
 	return httpapi.ComputeMatches200JSONResponse{
-		Body:    httpapi.ComputedMatches{Data: data, Truncated: told(found.Truncated)},
+		Body:    httpapi.ComputedMatches{Data: data, Truncated: httpapi.OrNull(found.Truncated)},
 		Headers: httpapi.ComputeMatches200ResponseHeaders{XKindredPosition: positionIfAny(found.Position)},
 	}, nil
-}
-
-// told is something that is left out where it is not so.
-func told(is bool) *bool {
-	if !is {
-		return nil
-	}
-	return &is
 }
 
 // computed is what was computed as the contract says it, without users who were erased

@@ -49,16 +49,16 @@ type Verbatim interface{ Verbatim() }
 // applied is not gathered for longer than a moment.
 type Prompt interface{ Prompt() }
 
-// Opening is a projection that looks into what is sealed: it is applied with the log
+// Opener is a projection that looks into what is sealed: it is applied with the log
 // that opens it.
-type Opening interface {
+type Opener interface {
 	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error
 }
 
 // Apply applies events to a projection of whichever kind.
 func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
-	if opening, ok := p.(Opening); ok {
-		return opening.ApplyOpening(ctx, tx, log, batch)
+	if opener, ok := p.(Opener); ok {
+		return opener.ApplyOpening(ctx, tx, log, batch)
 	}
 	return p.Apply(ctx, tx, batch)
 }

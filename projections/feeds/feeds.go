@@ -204,15 +204,18 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 	if r.Filter == nil {
 		return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, r.depth())
 	}
-	var named map[id.User]bool
-	_, err := rule.Widen(r.depth(), func(best int) (there, wanted int, err error) {
+	named, wanted := map[id.User]bool{}, 0
+	_, err := rule.Widen(r.depth(), func(best int) (int, int, error) {
 		found, err := f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, best)
 		if err != nil {
 			return 0, 0, err
 		}
-		named, err = f.Segments.Named(ctx, r.Client, r.Filter, r.User, found.Users)
-		for _, is := range named {
-			if is {
+		judged, err := f.Segments.Named(ctx, r.Client, r.Filter, r.User, slices.DeleteFunc(slices.Clone(found.Users), func(user id.User) bool {
+			_, judged := named[user]
+			return judged
+		}))
+		for user, is := range judged {
+			if named[user] = is; is {
 				wanted++
 			}
 		}

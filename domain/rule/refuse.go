@@ -1,0 +1,27 @@
+package rule
+
+import (
+	"errors"
+
+	"kindred/domain/fault"
+)
+
+// ParseAt is Parse of a rule that stands at a place of a request.
+// Faults: invalid.
+func ParseAt(pointer, text string, scope Scope) (*Rule, error) {
+	parsed, err := Parse(text, scope)
+	if wrong, ok := errors.AsType[*Error](err); ok {
+		return nil, fault.NewInvalid(fault.Field{Pointer: pointer, Detail: wrong.Error()})
+	}
+	return parsed, err
+}
+
+// Permitted refuses a rule at a place of a request that reads of users what a consent
+// layer, of some paths, does not permit.
+// Faults: invalid.
+func (r *Rule) Permitted(pointer string, paths []string) error {
+	if beyond := r.Beyond(paths); beyond != "" {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "reads " + beyond + ", which the consent layer does not permit"})
+	}
+	return nil
+}
