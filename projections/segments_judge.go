@@ -173,7 +173,7 @@ func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in 
 			}
 			of = &its
 		}
-		truth, until := v.rule.JudgeUntil(of)
+		truth, until, _ := v.rule.JudgeUntil(of)
 		if !until.IsZero() && (due == nil || until.Before(*due)) {
 			due = &until
 		}

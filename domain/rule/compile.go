@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -408,7 +409,10 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 			}
 			c.reads(e)
 		}
-		return of(known, f), nil
+		if name == operators.Index || name == "dyn" { // which look at one thing
+			return of(known, f), nil
+		}
+		return weighed(known, whole, f), nil
 	}
 }
 
@@ -469,8 +473,16 @@ func (c *compiler) matches(args []ast.Expr) (value, error) {
 	if err != nil {
 		return nil, c.wrong(args[1], "This is no regular expression (RE2): %v.", err)
 	}
-	of1, err := c.value(args[0])
-	return of([]value{of1}, matching(pattern)), err
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	in, err := c.value(args[0])
+	return matching([]value{in}, pattern, len(program.Inst)), err
 }
 
 // windows are the units of a window.

@@ -185,6 +185,58 @@ func TestTheHostileIsRefused(t *testing.T) {
 	}
 }
 
+// large are traits of 256 KiB, as many as a user may have.
+func large(t testing.TB) *rule.Facts {
+	elements := strings.Repeat("1,", 40_000)
+	return factsOf(t, fmt.Sprintf(`{"text": %q, "list": [%s1], "same": [%[2]s1]}`, strings.Repeat("ab", 48<<10), elements))
+}
+
+func exhausting() []string {
+	return []string{
+		strings.TrimSuffix(strings.Repeat(`traits.text.matches("(a|b)*c") || `, 100), " || "),
+		`traits.text.matches("((a?){20}(b?){20}){10}c")`,
+		strings.TrimSuffix(strings.Repeat(`traits.list == traits.same && `, 100), " && ") + ` && traits.none == 1`,
+		strings.TrimSuffix(strings.Repeat(`2 in traits.list || `, 150), " || "),
+		strings.TrimSuffix(strings.Repeat(`traits.list.all(x, x == 1 && x < 2 && x > 0) && `, 20), " && "),
+		`size(` + strings.TrimSuffix(strings.Repeat(`traits.text + `, 40), " + ") + `) > 1`,
+		`!(` + strings.TrimSuffix(strings.Repeat(`size(traits.text) == 1 || `, 60), " || ") + `)`,
+	}
+}
+
+func TestAJudgementThatTakesTooManyStepsNamesNobody(t *testing.T) {
+	facts := large(t)
+	for _, text := range exhausting() {
+		truth, until, steps := parsed(t, text, rule.Users).JudgeUntil(facts)
+		if truth != rule.Unknown || !until.IsZero() || steps != 100_000 {
+			t.Errorf("%.40s…: %v until %v after %d steps, want unknown after 100,000", text, truth, until, steps)
+		}
+	}
+	for text, most := range map[string]int{
+		`traits.plan == "pro" && traits.age > 30 && "jazz" in traits.likes`:               20,
+		`traits.list.exists(x, x == 1)`:                                                   10,
+		`2 in traits.list`:                                                                41_000,
+		`traits.bio.matches("(?i)jazz|blues|rock .* roll")`:                               60_000,
+		`traits.bio.contains("jazz") || traits.bio.contains("blues") || has(traits.text)`: 300,
+	} {
+		facts.Traits["bio"] = strings.Repeat("I like rock and ", 100)
+		if truth, _, steps := parsed(t, text, rule.Users).JudgeUntil(facts); steps > most || text[:12] == "traits.list." && truth != rule.True {
+			t.Errorf("%s: %v after %d steps, want at most %d", text, truth, steps, most)
+		}
+	}
+}
+
+func BenchmarkExhausting(b *testing.B) {
+	facts := large(b)
+	for i, text := range exhausting() {
+		r := parsed(b, text, rule.Users)
+		b.Run(fmt.Sprint(i), func(b *testing.B) {
+			for b.Loop() {
+				r.Judge(facts)
+			}
+		})
+	}
+}
+
 func BenchmarkHostile(b *testing.B) {
 	for i, text := range hostile {
 		b.Run(fmt.Sprint(i), func(b *testing.B) {

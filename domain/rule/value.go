@@ -21,8 +21,14 @@ type value func(j *judgement) any
 func constant(v any) value { return func(*judgement) any { return v } }
 
 // of makes a value of what is known of other values alone.
-func of(args []value, f func(known []any) any) value {
+func of(args []value, f func(known []any) any) value { return weighed(args, nil, f) }
+
+// weighed is of for what takes as many steps more as weight says.
+func weighed(args []value, weight func(known []any) int, f func(known []any) any) value {
 	return func(j *judgement) any {
+		if j.takes(1) {
+			return nil
+		}
 		var few [3]any
 		known := few[:0]
 		for _, arg := range args {
@@ -32,8 +38,34 @@ func of(args []value, f func(known []any) any) value {
 			}
 			known = append(known, v)
 		}
+		if weight != nil && j.takes(weight(known)) {
+			return nil
+		}
 		return f(known)
 	}
+}
+
+// whole is what it takes to look at all of some values.
+func whole(known []any) (steps int) {
+	for _, v := range known {
+		if steps > maxSteps {
+			break
+		}
+		switch v := v.(type) {
+		case string:
+			steps += len(v) / 32
+		case []any:
+			steps += len(v) + whole(v)
+		case map[string]any:
+			for name, of := range v {
+				if steps > maxSteps {
+					break
+				}
+				steps += 1 + len(name)/32 + whole([]any{of})
+			}
+		}
+	}
+	return steps
 }
 
 // numbers makes a value of two numbers.
@@ -212,13 +244,18 @@ func negative(known []any) any {
 	return nil
 }
 
-func matching(pattern *regexp.Regexp) func([]any) any {
-	return func(known []any) any {
+// matching finds a pattern in a text. At its worst that takes a look at every
+// instruction of the pattern's program for each byte.
+func matching(args []value, pattern *regexp.Regexp, instructions int) value {
+	return weighed(args, func(known []any) int {
+		s, _ := known[0].(string)
+		return len(s) * instructions
+	}, func(known []any) any {
 		if s, ok := known[0].(string); ok {
 			return pattern.MatchString(s)
 		}
 		return nil
-	}
+	})
 }
 
 // within is true in the window that ends now, and older before it.
