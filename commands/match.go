@@ -48,8 +48,8 @@ type ComputeMatches struct {
 // Filter judges users by rules. It has seen every write that was acknowledged before it
 // is asked.
 type Filter interface {
-	// Named says whom of some users a rule of pairs surely names, for a viewer.
-	Named(ctx context.Context, client id.Client, filter *rule.Rule, viewer id.User, users []id.User) (map[id.User]bool, error)
+	// Named says whom of some users a filter of pairs surely names, for a viewer.
+	Named(ctx context.Context, client id.Client, filter *rule.Filter, viewer id.User, users []id.User) (map[id.User]bool, error)
 }
 
 // Matches is what was computed, the best first.
@@ -65,12 +65,13 @@ type Matches struct {
 // Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, idempotency_key_reused,
 // invalid, population_too_large, quarantined, stale, user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
-	var filter *rule.Rule
+	var filter *rule.Filter
 	if in.Filter != "" {
-		var err error
-		if filter, err = rule.ParseAt("/filter", in.Filter, rule.Pairs); err != nil {
+		pairs, err := rule.ParseAt("/filter", in.Filter, rule.Pairs)
+		if err != nil {
 			return Matches{}, err
 		}
+		filter = &rule.Filter{Rule: pairs}
 	}
 	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
@@ -111,7 +112,7 @@ func ahead[T any](work func() (T, error)) func() (T, error) {
 	}
 }
 
-func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches, filter *rule.Rule) (
+func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches, filter *rule.Filter) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
 	allowed := ahead(func() (event.Within, error) { return c.within(ctx, client, user, in.Layer) })
@@ -154,11 +155,11 @@ const judged = 1_000
 
 // topNamed returns the best of the matches whom a filter names. It looks at candidates
 // in the order of their scores, at more of them until there are enough.
-func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Rule) (
+func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Filter) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
 	seen := map[id.User]bool{}
-	truncated, err = rule.Widen(limit, func(candidates int) (there, named int, err error) {
+	truncated, err = filter.Widen(limit, func(candidates int) (there, named int, err error) {
 		best, err := c.Matcher.Top(ctx, client, user, within, candidates)
 		if err != nil {
 			return 0, 0, err
@@ -183,7 +184,7 @@ func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User,
 }
 
 // named keeps the matches whom a filter names.
-func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, filter *rule.Rule, matches []event.MatchComputed) ([]event.MatchComputed, error) {
+func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, filter *rule.Filter, matches []event.MatchComputed) ([]event.MatchComputed, error) {
 	users := make([]id.User, len(matches))
 	for i, m := range matches {
 		users[i] = m.MatchedUser

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -144,25 +145,20 @@ func (Segments) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 	return errors.New("segments are applied with a log that opens traits and rules")
 }
 
-// ApplyOpening changes the model by a batch of events (projector.Opener).
-func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
+// ApplyOpening changes the model by events of a client (projector.Opener).
+func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client,
+	batch []eventstore.Recorded, spend projector.Spend,
+) error {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(r eventstore.Recorded) bool { return !m.Wants(r.Type) })
+	if len(batch) == 0 {
+		return nil
+	}
 	m.Vault = log.Vault
-	byClient := map[id.Client][]eventstore.Recorded{}
-	for _, r := range batch {
-		if m.Wants(r.Type) {
-			byClient[r.Client] = append(byClient[r.Client], r)
-		}
+	c, err := m.lock(ctx, tx, client, spend)
+	if err != nil {
+		return err
 	}
-	for _, client := range sortedKeys(byClient) {
-		c, err := m.lock(ctx, tx, client)
-		if err != nil {
-			return err
-		}
-		if err := c.apply(ctx, byClient[client]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.apply(ctx, batch)
 }
 
 // segmented is a client whose segments a transaction works on.
@@ -170,12 +166,19 @@ type segmented struct {
 	Segments
 	tx       pgx.Tx
 	client   id.Client
+	spend    projector.Spend
+	steps    int // that judgements took so far
 	now      time.Time
 	users    int64 // the next one's number
 	next     int   // version
 	versions map[int]*segmentVersion
 	ordered  []*segmentVersion // by number
+	serving  map[id.Segment]*segmentVersion
+	newest   map[id.Segment]*segmentVersion
 }
+
+// freely lets judgements take what they take.
+func freely(int) error { return nil }
 
 // segmentVersion is a version of a segment.
 type segmentVersion struct {
@@ -189,10 +192,14 @@ type segmentVersion struct {
 	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
 }
 
-// maxDue is how many users an event judges anew whom time alone may have moved; a
-// second later the next one goes on.
-// limit: models | users whom time moves between segments in one event | {maxDue}
-const maxDue = 10_000
+// An event judges some users anew whom time alone may have moved; a second later the
+// next one goes on. What is due when a version is ready is judged whatever it takes.
+const (
+	// limit: models | users whom time moves between segments in one event | {maxDue}
+	maxDue = 10_000
+	// limit: models | steps of the rules that judge them | {maxDueSteps}
+	maxDueSteps = 20_000_000
+)
 
 const (
 	makeSegmented = `
@@ -204,8 +211,8 @@ INSERT INTO segment_clients (client, now, users, versions) VALUES ($1, to_timest
 )
 
 // lock takes a client's segments for a transaction, and reads their versions.
-func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client) (*segmented, error) {
-	c := &segmented{Segments: m, tx: tx, client: client}
+func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
+	c := &segmented{Segments: m, tx: tx, client: client, spend: spend}
 	lock := func() error { return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next) }
 	err := lock()
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -236,7 +243,13 @@ func (c *segmented) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read versions of segments: %w", err)
 	}
-	c.ordered = sortedValues(c.versions)
+	c.ordered, c.serving, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
+	for _, v := range c.ordered {
+		c.newest[v.segment] = v
+		if v.serves {
+			c.serving[v.segment] = v
+		}
+	}
 	return c.parse(ctx)
 }
 
@@ -391,7 +404,7 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 		}
 		queue(ruleSegment, string(e.Segment), box.Box, string(box.Event))
 		dependents := c.dependents(e.Segment)
-		c.absorb(queue, int64(r.Revision), append(dependents, c.newest(e.Segment)))
+		c.absorb(queue, int64(r.Revision), append(dependents, c.newest[e.Segment]))
 		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers))
 		for _, v := range dependents {
 			c.make(queue, v.segment, int64(r.Revision), v.sealed, v.refers)
@@ -403,7 +416,7 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	case event.SegmentReady:
 		return c.ready(ctx, r, e.Revision)
 	case event.SegmentsTimePassed:
-		_, err := c.judgeDue(ctx, r, maxDue)
+		_, err := c.judgeDue(ctx, r, maxDue, maxDueSteps)
 		return err
 	}
 	if err := send(ctx, c.tx, "segments", &b); err != nil {
@@ -447,35 +460,21 @@ func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
 	return numbers
 }
 
-// newest is the last version of a segment; nil where there is none.
-func (c *segmented) newest(segment id.Segment) (newest *segmentVersion) {
-	for _, v := range c.versions {
-		if v.segment == segment && (newest == nil || v.number > newest.number) {
-			newest = v
-		}
-	}
-	return newest
-}
-
 // dependents are the newest versions of the segments that refer to one, directly or by
 // way of others, in the order of their ids.
 func (c *segmented) dependents(on id.Segment) (found []*segmentVersion) {
-	newest := map[id.Segment]*segmentVersion{}
-	for _, number := range sortedKeys(c.versions) {
-		newest[c.versions[number].segment] = c.versions[number]
-	}
 	reached := map[string]bool{string(on): true}
 	for grown := true; grown; {
 		grown = false
-		for segment, v := range newest {
+		for segment, v := range c.newest {
 			if !reached[string(segment)] && slices.ContainsFunc(v.refers, func(of string) bool { return reached[of] }) {
 				reached[string(segment)], grown = true, true
 			}
 		}
 	}
-	for _, segment := range sortedKeys(newest) {
+	for _, segment := range sortedKeys(c.newest) {
 		if reached[string(segment)] && segment != on {
-			found = append(found, newest[segment])
+			found = append(found, c.newest[segment])
 		}
 	}
 	return found
@@ -490,13 +489,13 @@ func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation
 	}
 	for more := true; more; {
 		var err error
-		if more, err = c.judgeDue(ctx, r, maxDue); err != nil {
+		if more, err = c.judgeDue(ctx, r, maxDue, math.MaxInt); err != nil {
 			return err
 		}
 	}
 	for more := true; more; {
 		var err error
-		if more, err = c.build(ctx, made); err != nil {
+		if more, err = c.build(ctx, made, math.MaxInt); err != nil {
 			return err
 		}
 	}

@@ -110,8 +110,20 @@ func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]sea
 	return found, nil
 }
 
+// What it takes to open a user, to which come two steps a byte, and to begin a judgement.
+const openSteps, judgeSteps = 2_000, 10
+
+// took counts steps; it fails where they are too many for one batch.
+func (c *segmented) took(steps int) error {
+	c.steps += steps
+	return c.spend(steps)
+}
+
 // open makes of a user the facts that rules judge; who cannot be opened has none.
 func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKey) error {
+	if err := c.took(openSteps + 2*len(u.traits.Box)); err != nil {
+		return err
+	}
 	s, err := c.subject(ctx, key, c.client, string(u.id), eventstore.UserStream(c.client, u.id))
 	if err != nil {
 		return projector.Transient(err) // the keys are out of reach, not wrong
@@ -146,9 +158,9 @@ func factsOf(client id.Client, u *segmentUser, external, plain []byte) (*rule.Fa
 
 // judge says which versions of a kind name a user, and until when that holds; nil:
 // for good, unless something of the user changes.
-func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in []int32, due *time.Time) {
+func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in []int32, due *time.Time, err error) {
 	if u.facts == nil || u.erased {
-		return nil, nil
+		return nil, nil, nil
 	}
 	facts := *u.facts
 	facts.Now = c.now
@@ -173,32 +185,34 @@ func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in 
 			}
 			of = &its
 		}
-		truth, until, _ := v.rule.JudgeUntil(of)
+		truth, until, steps := v.rule.JudgeUntil(of)
+		err = cmp.Or(err, c.took(judgeSteps+steps))
 		if !until.IsZero() && (due == nil || until.Before(*due)) {
 			due = &until
 		}
 		return truth == rule.True
 	}
 	for _, v := range c.ordered {
-		if which(v) && names(v) {
+		if !which(v) {
+			continue
+		}
+		if names(v) {
 			in = append(in, int32(v.number))
 		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	return in, due
+	return in, due, nil
 }
 
 // referred is the version that another one means by a segment: the one that serves
 // where it serves itself, else the newest.
 func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVersion {
 	if !by.serves {
-		return c.newest(segment)
+		return c.newest[segment]
 	}
-	for _, v := range c.versions {
-		if v.segment == segment && v.serves {
-			return v
-		}
-	}
-	return nil
+	return c.serving[segment]
 }
 
 // flips is what judgements of a transaction change.
@@ -208,9 +222,11 @@ type flips struct {
 }
 
 // rejudge judges a user by all versions, and notes what that changes, at a position.
-func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) {
+func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) (err error) {
 	before := u.versions
-	u.versions, u.due = c.judge(u, func(*segmentVersion) bool { return true })
+	if u.versions, u.due, err = c.judge(u, func(*segmentVersion) bool { return true }); err != nil {
+		return err
+	}
 	note := func(number int32, in bool, change string) {
 		v := c.versions[int(number)]
 		if v == nil {
@@ -231,6 +247,7 @@ func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) {
 			note(number, true, entered)
 		}
 	}
+	return nil
 }
 
 // applyUsers changes the segments by events of users.
@@ -298,7 +315,9 @@ func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded
 				return err
 			}
 		}
-		c.rejudge(u, r.Position, &f)
+		if err := c.rejudge(u, r.Position, &f); err != nil {
+			return err
+		}
 		u.facts = nil
 		if u.erased {
 			f.changes = slices.DeleteFunc(f.changes, func(ch segmentChange) bool { return ch.user == user })
@@ -332,22 +351,25 @@ func userOf(e event.Event) id.User {
 	return ""
 }
 
-// judgeDue judges the users anew whom time alone may have moved, some at most.
-func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most int) (more bool, err error) {
-	for judged := 0; judged < most; judged += usersRead {
+// judgeDue judges the users anew whom time alone may have moved: some at most, and
+// until that took so many steps.
+func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most, steps int) (more bool, err error) {
+	c.steps = 0
+	for judged := 0; judged < most && c.steps < steps; judged += usersRead {
 		due, err := c.read(ctx, segmentUsersDue, c.now, min(usersRead, most-judged))
 		if err != nil || len(due) == 0 {
 			return false, err
 		}
 		f := flips{members: members{}}
 		touched := map[id.User]*segmentUser{}
-		if err := c.openEach(ctx, due, func(u *segmentUser) {
-			c.rejudge(u, r.Position, &f)
+		done, err := c.openEach(ctx, due, steps, func(u *segmentUser) error {
 			touched[u.id] = u
-		}); err != nil {
+			return c.rejudge(u, r.Position, &f)
+		})
+		if err != nil {
 			return false, err
 		}
-		if err := c.write(ctx, touched, f); err != nil || len(due) < usersRead {
+		if err := c.write(ctx, touched, f); err != nil || done == len(due) && len(due) < usersRead {
 			return false, err
 		}
 	}
@@ -359,30 +381,41 @@ func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most in
 // limit: models | users that are read at a time to be judged by rules | {usersRead}
 const usersRead = 100
 
-// openEach opens users, one after the other: no more than one is in memory as it is judged.
-func (c *segmented) openEach(ctx context.Context, users []*segmentUser, judge func(*segmentUser)) error {
+// openEach opens users, one after the other: no more than one is in memory as it is
+// judged. It ends early, after at least one, once so many steps were taken.
+func (c *segmented) openEach(ctx context.Context, users []*segmentUser, steps int, judge func(*segmentUser) error) (done int, err error) {
 	keys, err := c.keys(ctx, column(users, func(u *segmentUser) string { return string(u.id) }))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, u := range users {
 		if err := c.open(ctx, u, keys[string(u.id)]); err != nil {
-			return err
+			return done, err
 		}
-		judge(u)
+		if err := judge(u); err != nil {
+			return done, err
+		}
 		u.facts = nil
+		if done++; c.steps >= steps {
+			break
+		}
 	}
-	return nil
+	return done, nil
 }
 
-// buildSlice is how many users are judged at a time by what is new: for so long
-// others of the model wait.
-// limit: models | users that a new rule judges at a time | {buildSlice}
-const buildSlice = 500
+// New rules judge users slice by slice: while that takes, the client's own events wait,
+// and other clients' slices.
+const (
+	// limit: models | users that a new rule judges at a time | {buildSlice}
+	buildSlice = 500
+	// limit: models | steps of a new rule for one slice of users | {buildSteps}
+	buildSteps = 2_000_000
+)
 
 // build judges a slice of the users by versions that do not serve yet, those that are
-// least far; more is false once all have judged everyone.
-func (c *segmented) build(ctx context.Context, numbers []int) (more bool, err error) {
+// least far, until that took so many steps; more is false once all have judged everyone.
+func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more bool, err error) {
+	c.steps = 0
 	from, upTo := c.users, c.users
 	for _, number := range numbers {
 		from = min(from, c.versions[number].built)
@@ -399,28 +432,32 @@ func (c *segmented) build(ctx context.Context, numbers []int) (more bool, err er
 		}
 	}
 	upTo = min(upTo, from+buildSlice)
-	for first := from; first < upTo; first += usersRead {
-		if err := c.buildSome(ctx, building, first, min(first+usersRead, upTo)); err != nil {
+	for from < upTo && c.steps < steps {
+		if from, err = c.buildSome(ctx, building, from, min(from+usersRead, upTo), steps); err != nil {
 			return false, err
 		}
 	}
 	advanced := slices.Sorted(maps.Keys(building))
 	for _, number := range advanced {
-		c.versions[number].built = upTo
+		c.versions[number].built = from
 	}
-	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, upTo)
+	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from)
 }
 
-// buildSome judges the users of some numbers by versions that do not serve yet.
-func (c *segmented) buildSome(ctx context.Context, building map[int]bool, from, upTo int64) error {
+// buildSome judges the users of some numbers by versions that do not serve yet, and
+// says which number is the next.
+func (c *segmented) buildSome(ctx context.Context, building map[int]bool, from, upTo int64, steps int) (next int64, err error) {
 	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
 	if err != nil {
-		return err
+		return from, err
 	}
 	f := flips{members: members{}}
 	touched := map[id.User]*segmentUser{}
-	err = c.openEach(ctx, users, func(u *segmentUser) {
-		in, due := c.judge(u, func(v *segmentVersion) bool { return building[v.number] })
+	done, err := c.openEach(ctx, users, steps, func(u *segmentUser) error {
+		in, due, err := c.judge(u, func(v *segmentVersion) bool { return building[v.number] })
+		if err != nil {
+			return err
+		}
 		kept := slices.DeleteFunc(slices.Clone(u.versions), func(number int32) bool { return building[int(number)] || c.versions[int(number)] == nil })
 		for number := range building {
 			_, was := slices.BinarySearch(u.versions, int32(number))
@@ -431,16 +468,20 @@ func (c *segmented) buildSome(ctx context.Context, building map[int]bool, from, 
 		if due != nil && (u.due == nil || due.Before(*u.due)) {
 			u.due = due
 		} else if len(in) == 0 && len(kept) == len(u.versions) {
-			return // nothing of the user changes
+			return nil // nothing of the user changes
 		}
 		u.versions = append(kept, in...)
 		slices.Sort(u.versions)
 		touched[u.id] = u
+		return nil
 	})
 	if err != nil {
-		return err
+		return from, err
 	}
-	return c.write(ctx, touched, f)
+	if done < len(users) {
+		upTo = users[done].number
+	}
+	return upTo, c.write(ctx, touched, f)
 }
 
 const (

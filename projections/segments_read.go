@@ -348,8 +348,9 @@ func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, u
 	}
 	var facts rule.Facts
 	var in []string
-	if err := m.judged(ctx, client, serving, judgedByID, []string{string(user)}, func(u *segmentUser) {
+	if err := m.judged(ctx, client, serving, judgedByID, []string{string(user)}, func(u *segmentUser, _ int) bool {
 		facts, in = *u.facts, serving.of(u)
+		return true
 	}); err != nil || len(in) == 0 {
 		return nil, err
 	}
@@ -400,7 +401,7 @@ func (m Segments) serving(ctx context.Context, client id.Client, eventual bool) 
 
 // judged reads users to be judged, as of the time of judgements. Who cannot be opened is
 // left out; the facts of one are gone when the next is judged.
-func (m Segments) judged(ctx context.Context, client id.Client, serving served, where string, arg any, judge func(*segmentUser)) error {
+func (m Segments) judged(ctx context.Context, client id.Client, serving served, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
 	type row struct {
 		segmentUser
 		now time.Time
@@ -412,7 +413,7 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 	if err != nil {
 		return err
 	}
-	c := segmented{Segments: m, client: client}
+	c := segmented{Segments: m, client: client, spend: freely}
 	for i := range found {
 		u := &found[i].segmentUser
 		if err := c.open(ctx, u, found[i].key); err != nil {
@@ -424,28 +425,38 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 		in := serving.of(u)
 		u.facts.Now = found[i].now
 		u.facts.InSegment = func(segment string) bool { return slices.Contains(in, segment) }
-		judge(u)
-		u.facts = nil
+		goOn := judge(u, openSteps+2*len(u.traits.Box))
+		if u.facts = nil; !goOn {
+			break
+		}
 	}
 	return nil
 }
 
-// Named says whom of some users a rule of pairs surely names, for a viewer.
+// Named says whom of some users a filter of pairs surely names, for a viewer; of those
+// that it leaves out it judged nobody.
 // Faults: building, quarantined, stale.
-func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Rule, viewer id.User, users []id.User) (map[id.User]bool, error) {
+func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Filter, viewer id.User, users []id.User) (map[id.User]bool, error) {
 	named := make(map[id.User]bool, len(users))
 	serving, err := m.serving(ctx, client, false) // which waits until the model has what was acknowledged
 	if err != nil {
 		return nil, err
 	}
 	var self *rule.Facts
-	if err := m.judged(ctx, client, serving, judgedByID, []string{string(viewer)}, func(u *segmentUser) { self = u.facts }); err != nil || self == nil {
+	if err := m.judged(ctx, client, serving, judgedByID, []string{string(viewer)}, func(u *segmentUser, _ int) bool {
+		self = u.facts
+		return true
+	}); err != nil || self == nil {
 		return named, err
 	}
 	for some := range slices.Chunk(users, usersRead) {
-		if err := m.judged(ctx, client, serving, judgedByID, texts(some), func(u *segmentUser) {
+		if filter.Exhausted() {
+			break
+		}
+		if err := m.judged(ctx, client, serving, judgedByID, texts(some), func(u *segmentUser, steps int) bool {
 			u.facts.Viewer = self
-			named[u.id] = filter.Judge(u.facts) == rule.True
+			named[u.id] = filter.Names(u.facts, steps)
+			return !filter.Exhausted()
 		}); err != nil {
 			return nil, err
 		}
@@ -484,24 +495,26 @@ func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, 
 	if err != nil {
 		return p, err
 	}
-	step := max(1, float64(numbered)/previewAll)
-	var numbers []int64
-	for at := 0.0; at < float64(numbered); at += step {
-		numbers = append(numbers, int64(at))
-	}
+	numbers := evenly(numbered, previewAll)
 	serving, err := m.serving(ctx, client, true)
 	if err != nil {
 		return p, err
 	}
+	filter, all := rule.Filter{Rule: r}, len(numbers) == numbered
 	for some := range slices.Chunk(numbers, usersRead) {
-		if err := m.judged(ctx, client, serving, judgedByNumber, some, func(u *segmentUser) {
+		if filter.Exhausted() {
+			all = false
+			break
+		}
+		if err := m.judged(ctx, client, serving, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
-			if r.Judge(u.facts) != rule.True {
-				return
+			if !filter.Names(u.facts, steps) {
+				return true
 			}
 			if p.Named++; len(p.Sample) < previewShown {
 				p.Sample = append(p.Sample, SegmentMember{User: u.id, ExternalID: u.facts.ExternalID})
 			}
+			return true
 		}); err != nil {
 			return p, err
 		}
@@ -511,10 +524,32 @@ func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, 
 	}
 	p.Share = float64(p.Named) / float64(p.Judged)
 	p.Members = int(math.Round(p.Share * float64(p.Users)))
-	if step > 1 {
+	if !all {
 		p.Margin = 1.96 * math.Sqrt(p.Share*(1-p.Share)/float64(p.Judged))
 	}
 	return p, nil
+}
+
+// evenly is a sample of at most so many of n numbers, in an order of which each
+// beginning is about even, too: it goes round by the golden section.
+func evenly(n, most int) []int64 {
+	of := min(n, most)
+	stride := max(1, int(float64(of)*0.618))
+	for gcd(stride, of) != 1 {
+		stride++
+	}
+	numbers := make([]int64, of)
+	for i, at := 0, 0; i < of; i, at = i+1, (at+stride)%of {
+		numbers[i] = int64(at) * int64(n) / int64(of)
+	}
+	return numbers
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 const (
@@ -552,7 +587,7 @@ func (m Segments) clients(ctx context.Context, sql string, args ...any) ([]id.Cl
 func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready int64, err error) {
 	ready = -1
 	err = pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
-		c, err := m.lock(ctx, tx, client)
+		c, err := m.lock(ctx, tx, client, freely)
 		if err != nil {
 			return err
 		}
@@ -560,7 +595,7 @@ func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready
 		if len(building) == 0 {
 			return nil
 		}
-		if more, err = c.build(ctx, building); more || err != nil {
+		if more, err = c.build(ctx, building, buildSteps); more || err != nil {
 			return err
 		}
 		ready = slices.Max(column(building, func(number int) int64 { return c.versions[number].generation }))

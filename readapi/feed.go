@@ -50,18 +50,18 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 
 // feedFilter reads the filter of a feed, which tells of traits, and under a layer may read
 // no more than the layer permits.
-func (a *API) feedFilter(ctx context.Context, text *string, within event.Within) (*rule.Rule, error) {
+func (a *API) feedFilter(ctx context.Context, text *string, within event.Within) (*rule.Filter, error) {
 	if text == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	if !httpapi.PrincipalFrom(ctx).May("read") {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
 	}
-	filter, err := rule.ParseAt("filter", *text, rule.Pairs)
-	if err != nil || within.Layer == "" {
-		return filter, err
+	pairs, err := rule.ParseAt("filter", *text, rule.Pairs)
+	if err == nil && within.Layer != "" {
+		err = pairs.Permitted("filter", within.TraitPaths)
 	}
-	return filter, filter.Permitted("filter", within.TraitPaths)
+	return &rule.Filter{Rule: pairs}, err
 }
 
 // within is what a feed may look at: the users and traits of a layer or, where

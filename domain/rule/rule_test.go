@@ -187,6 +187,7 @@ func TestTheHostileIsRefused(t *testing.T) {
 
 // large are traits of 256 KiB, as many as a user may have.
 func large(t testing.TB) *rule.Facts {
+	t.Helper()
 	elements := strings.Repeat("1,", 40_000)
 	return factsOf(t, fmt.Sprintf(`{"text": %q, "list": [%s1], "same": [%[2]s1]}`, strings.Repeat("ab", 48<<10), elements))
 }

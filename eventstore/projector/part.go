@@ -114,9 +114,9 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 const (
 	pauseClient = `
 INSERT INTO quarantine (projection, client, position, event_id, reason, paused) VALUES ($1, $2, $3, '', 'its part is being replaced', true)
-ON CONFLICT (projection, client) DO NOTHING`
+ON CONFLICT (projection, client) DO UPDATE SET slow = false, reason = excluded.reason WHERE quarantine.slow`
 	keepPaused = `
-UPDATE quarantine SET paused = true, position = $3, event_id = '', reason = 'its part is being replaced' WHERE projection = $1 AND client = $2`
+UPDATE quarantine SET paused = true, slow = false, position = $3, event_id = '', reason = 'its part is being replaced' WHERE projection = $1 AND client = $2`
 	movePaused   = `UPDATE quarantine SET position = $4 WHERE projection = $1 AND client = $2 AND paused AND position = $3 AND ` + onServer + ` $5`
 	deletePaused = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND paused AND position = $3`
 	stayStopped  = `
@@ -174,13 +174,8 @@ func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 // resumePart brings the part of a client that is paused from its place to where the
 // live model is, by and by, and at last while that stands still.
 func (l *leader) resumePart(ctx context.Context, p Projection, projectionID string, from checkpoint) error {
-	quiet := *l.Runner
-	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
-	part := &leader{
-		Runner: &quiet, projection: p, projectionID: projectionID, start: startStatement(p, projectionID), at: from, skip: map[id.Client]bool{},
-		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: l.only, paused: true,
-		throttle: l.throttle,
-	}
+	part := l.partOf(l.only, from)
+	part.projection, part.projectionID, part.start = p, projectionID, startStatement(p, projectionID)
 	if err := part.catchUp(ctx, nil); err != nil || part.skip[part.only] {
 		return err
 	}
@@ -194,6 +189,17 @@ func (l *leader) resumePart(ctx context.Context, p Projection, projectionID stri
 			return exactlyOne(ctx, tx, deletePaused, projectionID, l.only, part.at.position)
 		})
 	})
+}
+
+// partOf applies the events of a client that is paused.
+func (l *leader) partOf(client id.Client, from checkpoint) *leader {
+	quiet := *l.Runner
+	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
+	return &leader{
+		Runner: &quiet, projection: l.projection, projectionID: l.projectionID, start: l.start, at: from, skip: map[id.Client]bool{},
+		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: client, paused: true,
+		throttle: l.throttle,
+	}
 }
 
 const giveUpTime = 5 * time.Second

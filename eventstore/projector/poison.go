@@ -38,7 +38,7 @@ const dataClasses = "21 22 23 44 54 P0"
 // isPoison says whether an error lies with the events that were applied.
 func isPoison(err error) bool {
 	switch {
-	case err == nil, errors.As(err, new(transientError)),
+	case err == nil, errors.As(err, new(transientError)), errors.As(err, new(slowError)),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, eventstore.ErrUnavailable), pgconn.SafeToRetry(err), pgconn.Timeout(err):
@@ -115,7 +115,11 @@ func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return Apply(ctx, l.projection, tx, l.Log, batch)
+	most := 0
+	if l.slow != nil {
+		most = BatchSteps
+	}
+	return apply(ctx, l.projection, tx, l.Log, batch, most)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops
@@ -129,7 +133,7 @@ type refused struct {
 const insertQuarantine = `
 INSERT INTO quarantine AS q (projection, client, position, event_id, reason) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (projection, client) DO UPDATE SET
-	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, paused = false
+	position = excluded.position, event_id = excluded.event_id, reason = excluded.reason, at = excluded.at, paused = false, slow = false
 WHERE q.paused`
 
 // limit: models | what a read model says of an event that it leaves out | {maxReason} bytes
@@ -168,7 +172,16 @@ func (l *leader) report(ctx context.Context, all []refused) {
 			logger.ErrorContext(ctx, "event left out")
 		}
 	}
-	l.Metrics.refused(l.projectionID, len(l.skip), l.leftOut)
+	l.tellRefused()
+}
+
+// tellRefused tells the metrics what was refused. Slow clients are passed over, but not stopped.
+func (l *leader) tellRefused() {
+	stopped := len(l.skip)
+	if l.slow != nil {
+		stopped -= len(l.slow.all)
+	}
+	l.Metrics.refused(l.projectionID, stopped, l.leftOut)
 }
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`

@@ -6,10 +6,13 @@ package projector
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -49,18 +52,34 @@ type Verbatim interface{ Verbatim() }
 // applied is not gathered for longer than a moment.
 type Prompt interface{ Prompt() }
 
-// Opener is a projection that looks into what is sealed: it is applied with the log
-// that opens it.
+// Opener is a read model, divided by client, that looks into what is sealed: it is
+// applied with the log that opens it. What that takes differs from client to client, so
+// it is given the events of one at a time, and says by spend what it does for it.
 type Opener interface {
-	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error
+	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend Spend) error
 }
 
 // Apply applies events to a projection of whichever kind.
 func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
-	if opener, ok := p.(Opener); ok {
-		return opener.ApplyOpening(ctx, tx, log, batch)
+	return apply(ctx, p, tx, log, batch, 0)
+}
+
+// apply fails with a slowError where an Opener takes more than most steps, not 0, for a client.
+func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, most int) error {
+	opener, ok := p.(Opener)
+	if !ok {
+		return p.Apply(ctx, tx, batch)
 	}
-	return p.Apply(ctx, tx, batch)
+	byClient := map[id.Client][]eventstore.Recorded{}
+	for _, r := range batch {
+		byClient[r.Client] = append(byClient[r.Client], r)
+	}
+	for _, client := range slices.Sorted(maps.Keys(byClient)) {
+		if err := opener.ApplyOpening(ctx, tx, log, client, byClient[client], spending(client, most)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // InProgress is a read model with work in its tables that follows from the log at its

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -137,6 +138,7 @@ type leader struct {
 	paused       bool               // its place is that of the client, which is paused
 	throttle     *throttle          // in bulk
 	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
+	slow         *slowClients       // of a live Opener; else nil
 }
 
 // begin claims the checkpoint of a projection, makes the tables of a read model that
@@ -250,12 +252,26 @@ func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 
 // follow applies what the log has and gets, until ctx ends.
 func (l *leader) follow(ctx context.Context) (err error) {
-	l.Metrics.refused(l.projectionID, len(l.skip), l.leftOut) // another process may have changed that
 	sub, err := l.Log.Store.Subscribe(ctx, l.at.position)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer func() { err = errors.Join(err, sub.Close()) }()
+	applyRead := l.apply
+	if _, ok := l.projection.(Opener); ok {
+		if l.slow, err = l.findSlow(ctx); err != nil {
+			return err
+		}
+	}
+	l.tellRefused() // another process may have changed that
+	if l.slow != nil {
+		applyRead = l.slow.apply
+		beside, stop := context.WithCancel(ctx)
+		var slicing sync.WaitGroup
+		slicing.Go(func() { l.slow.run(beside) })
+		defer slicing.Wait()
+		defer stop()
+	}
 	for {
 		batch, err := l.lease.next(ctx, sub)
 		if err != nil {
@@ -264,7 +280,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		l.observe(batch)
 		l.applied, l.caughtUp = false, batch.CaughtUp
 		if len(batch.Records) > 0 {
-			if err := l.apply(ctx, batch.Records); err != nil {
+			if err := applyRead(ctx, batch.Records); err != nil {
 				return err
 			}
 		}
@@ -326,6 +342,12 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 		}
 		if ctx.Err() != nil || errors.Is(err, errLost) {
 			return err
+		}
+		if slow, ok := errors.AsType[slowError](err); ok {
+			if err := l.slow.pause(ctx, slow.client); err != nil {
+				return err
+			}
+			continue
 		}
 		if errors.Is(err, context.DeadlineExceeded) { // its own: there may be too much to do for the time
 			if most = n / 2; n == 1 {

@@ -44,6 +44,9 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
+		if err := r.awaitSlow(ctx, ID(m)); err != nil {
+			return err
+		}
 		if r.Progress != nil { // the live model may be a moment behind what was just applied
 			if err := r.Progress.Wait(ctx, m, "", b.at.position); err != nil {
 				return err

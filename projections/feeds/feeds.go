@@ -62,7 +62,7 @@ type Request struct {
 	Client   id.Client
 	User     id.User
 	Within   event.Within // a consent layer that the user has granted, or none
-	Filter   *rule.Rule   // of pairs; nil: everybody
+	Filter   *rule.Filter // of pairs; nil: everybody
 	Eventual bool
 	Preview  bool // campaigns on it are not recorded as shown
 	Limit    int  // 1 to 200
@@ -205,7 +205,7 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 		return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, r.depth())
 	}
 	named, wanted := map[id.User]bool{}, 0
-	_, err := rule.Widen(r.depth(), func(best int) (int, int, error) {
+	_, err := r.Filter.Widen(r.depth(), func(best int) (int, int, error) {
 		found, err := f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, best)
 		if err != nil {
 			return 0, 0, err

@@ -1,0 +1,273 @@
+package projector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/backoff"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// A client whose events take longer than others may wait is slow: its leader pauses it,
+// which is to pass its events over, and applies them in slices beside, slice by slice. It
+// is slow until it has kept up for a while. All that is in the database, so the next
+// leader goes on with it.
+
+const (
+	// BatchSteps is what a client may take of a batch that all are in, some 20 ms.
+	// limit: models | steps of the rules of one client's segments in one batch, before its events are applied in slices | {BatchSteps}
+	BatchSteps = 2_000_000
+	// limit: models | time for which a client that was slow has to keep up | {slowTime}
+	slowTime   = 10 * time.Second
+	shortSlice = 20 * time.Millisecond // of a slow client: the next one may be twice as long
+	longSlice  = 60 * time.Millisecond // it is to be half as long
+	firstSlice = 16                    // events
+)
+
+// Spend notes what a projection does for a client, in steps of some 10 ns. Where that is
+// too much for one batch it fails, and Apply with it.
+type Spend func(steps int) error
+
+// slowError says whose events take longer than others may wait.
+type slowError struct{ client id.Client }
+
+func (e slowError) Error() string { return fmt.Sprintf("the events of %s take long", e.client) }
+
+// spending counts the steps of a client; most of 0: as many as it takes.
+func spending(client id.Client, most int) Spend {
+	spent := 0
+	return func(steps int) error {
+		if spent += steps; most > 0 && spent > most {
+			return slowError{client}
+		}
+		return nil
+	}
+}
+
+// slowClients are those of a projection that its leader applies in slices.
+type slowClients struct {
+	leader *leader
+	mu     sync.Mutex // held while the leader applies a batch, and while a client returns to it
+	all    map[id.Client]*slowClient
+	more   chan struct{} // of capacity 1: there may be something to apply
+}
+
+type slowClient struct {
+	part   *leader             // paused
+	passed eventstore.Position // the leader has passed the client's events over, up to here at least
+	limit  int                 // events of its next slice
+	late   time.Time           // when a slice last took long
+}
+
+const (
+	selectSlow = `SELECT client, position FROM quarantine WHERE projection = $1 AND paused AND slow`
+	slowPlace  = selectSlow + ` AND client = $2`
+	pauseSlow  = `
+INSERT INTO quarantine (projection, client, position, event_id, reason, paused, slow)
+VALUES ($1, $2, $3, '', 'its events take long; they are applied in slices', true, true) ON CONFLICT DO NOTHING`
+	returnSlow = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND paused AND slow AND position = $3`
+	anySlow    = `SELECT EXISTS (` + selectSlow + `)`
+)
+
+// findSlow finds the clients that an earlier leader applied in slices.
+func (l *leader) findSlow(ctx context.Context) (*slowClients, error) {
+	s := &slowClients{leader: l, all: map[id.Client]*slowClient{}, more: make(chan struct{}, 1)}
+	rows, _ := l.Pool.Query(ctx, selectSlow, l.projectionID) // what it fails with, its rows end with
+	var client id.Client
+	var at eventstore.Position
+	_, err := pgx.ForEachRow(rows, []any{&client, &at}, func() error {
+		s.add(client, at)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find slow clients: %w", err)
+	}
+	return s, nil
+}
+
+func (s *slowClients) add(client id.Client, at eventstore.Position) {
+	s.all[client] = &slowClient{
+		part:   s.leader.partOf(client, checkpoint{epoch: s.leader.at.epoch, position: at}),
+		passed: s.leader.at.position, limit: firstSlice, late: s.leader.Now(),
+	}
+	s.leader.skip[client] = true
+	s.told()
+	s.wake()
+}
+
+// told tells the metrics how many there are.
+func (s *slowClients) told() { s.leader.Metrics.slow(s.leader.projectionID, len(s.all)) }
+
+func (s *slowClients) wake() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// apply is the leader's own, of what it read.
+func (s *slowClients) apply(ctx context.Context, records []eventstore.Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.leader.apply(ctx, records)
+	for _, r := range records {
+		if c := s.all[r.Client]; c != nil && r.Position <= s.leader.at.position {
+			c.passed = s.leader.at.position
+			s.wake()
+		}
+	}
+	return err
+}
+
+// pause makes a client slow, where the leader is.
+func (s *slowClients) pause(ctx context.Context, client id.Client) error {
+	l := s.leader
+	err := l.asLeader(ctx, l.projectionID, l.lease, l.at, func(tx pgx.Tx) error {
+		return exactlyOne(ctx, tx, pauseSlow, l.projectionID, client, l.at.position)
+	})
+	if err != nil {
+		return fmt.Errorf("pause a slow client: %w", err)
+	}
+	l.Logger.InfoContext(ctx, "client applied in slices", "projection", l.projectionID, "client", client)
+	s.add(client, l.at.position)
+	return nil
+}
+
+// run applies slow clients, one after the other, until ctx ends.
+func (s *slowClients) run(ctx context.Context) {
+	var failed backoff.Backoff
+	look := time.NewTicker(slowTime / 4) // whether one has kept up
+	defer look.Stop()
+	for ctx.Err() == nil {
+		more, err := s.round(ctx)
+		switch {
+		case err != nil:
+			s.leader.Logger.WarnContext(ctx, "slow clients not applied, trying again", "projection", s.leader.projectionID, "error", reason(err))
+			_ = failed.Wait(ctx) // the loop looks at ctx
+		case more:
+			failed.Reset()
+		default:
+			select {
+			case <-ctx.Done():
+			case <-s.more:
+			case <-look.C:
+			}
+		}
+	}
+}
+
+// round gives each slow client a slice. One that fails keeps back no other.
+func (s *slowClients) round(ctx context.Context) (more bool, err error) {
+	s.mu.Lock()
+	clients := maps.Clone(s.all)
+	s.mu.Unlock()
+	for client, c := range clients {
+		some, failure := s.slice(ctx, client, c)
+		if errors.Is(failure, errLost) {
+			failure = s.findAgain(ctx, client, c)
+		}
+		more, err = more || some, cmp.Or(err, failure)
+	}
+	return more, err
+}
+
+// slice applies some of a client's events, up to where the leader has passed them over.
+func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient) (more bool, err error) {
+	s.mu.Lock()
+	upTo := c.passed
+	s.mu.Unlock()
+	records, err := c.part.next(ctx, c.part.at.position, upTo, c.limit)
+	if err != nil {
+		return false, fmt.Errorf("read the log: %w", err)
+	}
+	if len(records) == 0 {
+		return false, s.returns(ctx, client, c, upTo)
+	}
+	items, unknown := c.part.decode(records)
+	began := time.Now() //nolint:forbidigo // a slice is measured on the process's monotonic clock
+	err = c.part.applyItems(ctx, items)
+	took := time.Since(began)
+	switch {
+	case err != nil:
+		return false, err
+	case c.part.skip[client]: // it has stopped at an event that cannot be applied
+		s.forget(client)
+		return true, nil
+	case took < shortSlice:
+		c.limit = min(2*c.limit, MaxBatch)
+	default:
+		c.late = s.leader.Now()
+		if took > longSlice {
+			c.limit = max(1, c.limit/2)
+		}
+	}
+	return true, unknown
+}
+
+// returns lets the leader apply a client that has kept up for long enough.
+func (s *slowClients) returns(ctx context.Context, client id.Client, c *slowClient, upTo eventstore.Position) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.leader
+	if c.passed != upTo || l.Now().Sub(c.late) < slowTime {
+		return nil
+	}
+	err := l.asLeader(ctx, l.projectionID, l.lease, l.at, func(tx pgx.Tx) error {
+		return exactlyOne(ctx, tx, returnSlow, l.projectionID, client, c.part.at.position)
+	})
+	if err != nil {
+		return err
+	}
+	delete(s.all, client)
+	delete(l.skip, client)
+	s.told()
+	return nil
+}
+
+// findAgain finds where a client stands that is not where it was: its part is being
+// replaced, or another leader went on with it.
+func (s *slowClients) findAgain(ctx context.Context, client id.Client, c *slowClient) error {
+	var at eventstore.Position
+	err := s.leader.Pool.QueryRow(ctx, slowPlace, s.leader.projectionID, client).Scan(nil, &at)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		s.forget(client)
+		return nil
+	case err != nil:
+		return fmt.Errorf("find a slow client: %w", err)
+	}
+	c.part.at.position = at
+	return nil
+}
+
+// forget leaves a client to what has paused or stopped it.
+func (s *slowClients) forget(client id.Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, client)
+	s.told()
+}
+
+// awaitSlow waits a while until no client of a projection is slow.
+func (r *Runner) awaitSlow(ctx context.Context, projectionID string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*slowTime, errBehind)
+	defer cancel()
+	var rest backoff.Backoff
+	for {
+		var some bool
+		if err := r.Pool.QueryRow(ctx, anySlow, projectionID).Scan(&some); err != nil || !some {
+			return err
+		}
+		if rest.Wait(ctx) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
