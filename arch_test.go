@@ -60,7 +60,7 @@ var rules = map[string][]string{
 		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event", "domain/rule",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
-	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
+	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "domain/rule", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
 	"httpapi":    {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
 	"httpapi/resources": {
 		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",

@@ -14,6 +14,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 )
@@ -47,7 +48,7 @@ type Webhook struct {
 // Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, too_many_webhooks,
 // webhook_unknown.
 func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webhook, error) {
-	if err := c.CheckURL(in.URL); err != nil {
+	if err := cmp.Or(c.CheckURL(in.URL), checkFilter(in.Controls.Filter)); err != nil {
 		return Webhook{}, err
 	}
 	if err := c.firstWebhookKey(ctx, call, in.Controls.Ed25519); err != nil {
@@ -71,6 +72,15 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 		err = c.boundWebhooks(ctx, call, webhook)
 	}
 	return c.webhookAfter(ctx, outcome, err)
+}
+
+// checkFilter refuses a filter that is no rule of events; an empty one is none.
+func checkFilter(filter *string) error {
+	if filter == nil || *filter == "" {
+		return nil
+	}
+	_, err := rule.ParseAt("/filter", *filter, rule.Events)
+	return err
 }
 
 // boundWebhooks takes back a subscription that was made at the same time as
@@ -99,6 +109,9 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 		if err := c.CheckURL(*in.URL); err != nil {
 			return Webhook{}, err
 		}
+	}
+	if err := checkFilter(in.Controls.Filter); err != nil {
+		return Webhook{}, err
 	}
 	if err := c.firstWebhookKey(ctx, call, in.Controls.Ed25519); err != nil {
 		return Webhook{}, err

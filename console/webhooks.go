@@ -111,6 +111,10 @@ func (p *page) controls(change *kindred.WebhookChange) error {
 	if hours != nil {
 		change.DisableAfterSeconds = kindred.Value(*hours * int64(time.Hour/time.Second))
 	}
+	change.Filter = kindred.Null[string]()
+	if filter := strings.TrimSpace(p.form("filter")); filter != "" {
+		change.Filter = kindred.Value(filter)
+	}
 	change.Ordered, change.RespectRetryAfter = new(p.form("ordered") != ""), new(p.form("respect_retry_after") != "")
 	change.Ed25519 = new(p.form("ed25519") != "")
 	headers := map[string]string{}

@@ -3,11 +3,13 @@ package dispatcher
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/testkit"
 )
 
@@ -162,5 +164,68 @@ func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
 	r.apply(r.recorded(client, event.WebhookResumed{Webhook: webhook}))
 	if found := look(); len(found) != 0 {
 		t.Errorf("disabled by what was before it was resumed: %v", found)
+	}
+}
+
+func TestAFilterLeavesOutWhatItDoesNotSurelyName(t *testing.T) {
+	for _, size := range []int{1, 2, 100} {
+		r := newFixture(t, Config{})
+		client := r.client()
+		webhook, subscribed := r.subscribe(client, "http://a.example", "")
+		_, all := r.subscribe(client, "http://b.example", "")
+		filter := func(text string) eventstore.Recorded {
+			return r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Filter: text}})
+		}
+		log := []eventstore.Recorded{subscribed, all}
+		for _, step := range []struct {
+			filter string
+			named  bool
+		}{
+			{``, true},
+			{`data.score > 0.7 && event_type == "match.computed"`, true},
+			{`data.score > 0.8`, false},
+			{`data.none == 1`, false},    // unknown
+			{`!(data.none == 1)`, false}, // too
+			{`data.user_id.startsWith("usr_") && data.user_id != data.matched_user_id`, true},
+			{`data.user_id.matches("((u?){30}(s?){30}){20}r_.*") || data.score > 0.7`, false}, // takes too many steps
+			{``, true},
+		} {
+			match := r.match(client)
+			log = append(log, filter(step.filter), match)
+			if step.named {
+				log = append(log, match) // a repetition adds nothing
+			}
+		}
+		for some := range slices.Chunk(log, size) {
+			r.apply(some...)
+		}
+		for sql, want := range map[string]int{
+			`SELECT count(*) FROM dispatch_queue WHERE webhook = $1`:           4,
+			`SELECT filtered FROM dispatch_endpoints WHERE webhook = $1`:       4,
+			`SELECT count(*) FROM dispatch_queue WHERE webhook <> $1`:          8,
+			`SELECT sum(filtered) FROM dispatch_endpoints WHERE webhook <> $1`: 0,
+		} {
+			if n := r.count(sql, webhook); n != want {
+				t.Errorf("in batches of %d, %s: %d, want %d", size, sql, n, want)
+			}
+		}
+	}
+}
+
+// BenchmarkFilter is what a filter costs the queueing of matches, beside none.
+func BenchmarkFilter(b *testing.B) {
+	for name, filter := range map[string]string{"none": "", "filter": `data.score > 0.7 && event_type == "match.computed"`} {
+		b.Run(name, func(b *testing.B) {
+			r := newFixture(b, Config{})
+			client := r.client()
+			webhook, subscribed := r.subscribe(client, "http://a.example", "")
+			r.apply(subscribed, r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Filter: filter, Ordered: true}}))
+			matches := 0
+			for b.Loop() {
+				r.apply(r.matches(client, 500)...)
+				matches += 500
+			}
+			b.ReportMetric(float64(matches)/b.Elapsed().Seconds(), "matches/s")
+		})
 	}
 }

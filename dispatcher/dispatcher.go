@@ -45,6 +45,7 @@ type Dispatcher struct {
 	SilentThrough eventstore.Position
 
 	resolver *net.Resolver // nil: the system's
+	filters  filters
 }
 
 // Secrets opens the signing secrets of subscriptions; *seal.Vault does.

@@ -26,6 +26,7 @@ type endpoint struct {
 	Controls         event.EndpointControls
 	CancelledThrough eventstore.Position
 	Skipped          int64 // what this batch adds
+	Filtered         int64 // the same
 
 	changedAt time.Time // zero where this batch did not change it
 }
@@ -110,7 +111,7 @@ func (e *endpoint) wants(eventType string) bool { return slices.Contains(e.Event
 
 const selectEndpoints = `
 SELECT webhook, client, sealed_url, url, event_types, state, secrets, headers, respect_retry_after, disable_after_seconds,
-	max_per_second, ordered, ed25519, cancelled_through, 0::bigint
+	max_per_second, ordered, ed25519, filter, cancelled_through
 FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
@@ -118,40 +119,41 @@ ORDER BY client, webhook`
 func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 	e := new(endpoint)
 	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.Headers,
-		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.Controls.Ed25519, &e.CancelledThrough, &e.Skipped)
+		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.Controls.Ed25519, &e.Controls.Filter, &e.CancelledThrough)
 	return e, err
 }
 
 const upsertEndpoint = `
 INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url,
-	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered, ed25519)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15, $16)
+	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered, ed25519, filter, filtered)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (client, webhook) DO UPDATE SET
 	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
 	headers = excluded.headers, respect_retry_after = excluded.respect_retry_after, disable_after_seconds = excluded.disable_after_seconds,
-	max_per_second = excluded.max_per_second, ordered = excluded.ordered, ed25519 = excluded.ed25519, held_until = NULL,
+	max_per_second = excluded.max_per_second, ordered = excluded.ordered, ed25519 = excluded.ed25519, filter = excluded.filter, held_until = NULL,
 	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
 	cancelled_through = excluded.cancelled_through,
-	skipped = dispatch_endpoints.skipped + excluded.skipped, changed_at = excluded.changed_at`
+	skipped = dispatch_endpoints.skipped + excluded.skipped, filtered = dispatch_endpoints.filtered + excluded.filtered, changed_at = excluded.changed_at`
 
 const addSkipped = `
-UPDATE dispatch_endpoints e SET skipped = e.skipped + s.skipped
-FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (client, webhook, skipped)
+UPDATE dispatch_endpoints e SET skipped = e.skipped + s.skipped, filtered = e.filtered + s.filtered
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS s (client, webhook, skipped, filtered)
 WHERE e.client = s.client AND e.webhook = s.webhook`
 
 // storeEndpoints writes what a batch changed. A removed one keeps neither its
 // address nor its secrets or headers. A change ends what its receiver asked to wait.
 func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error {
 	var (
-		batch   pgx.Batch
-		clients []id.Client
-		idle    []id.Webhook
-		skipped []int64
+		batch             pgx.Batch
+		clients           []id.Client
+		idle              []id.Webhook
+		skipped, filtered []int64
 	)
 	for _, e := range endpoints {
 		if e.changedAt.IsZero() {
-			if e.Skipped > 0 {
-				clients, idle, skipped = append(clients, e.Client), append(idle, e.Webhook), append(skipped, e.Skipped)
+			if e.Skipped+e.Filtered > 0 {
+				clients, idle = append(clients, e.Client), append(idle, e.Webhook)
+				skipped, filtered = append(skipped, e.Skipped), append(filtered, e.Filtered)
 			}
 			continue
 		}
@@ -167,10 +169,10 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 		}
 		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.Address.Clear, e.EventTypes, e.State, secrets,
 			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed,
-			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered, e.Controls.Ed25519)
+			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered, e.Controls.Ed25519, e.Controls.Filter, e.Filtered)
 	}
 	if len(idle) > 0 {
-		batch.Queue(addSkipped, clients, idle, skipped)
+		batch.Queue(addSkipped, clients, idle, skipped, filtered)
 	}
 	if batch.Len() == 0 {
 		return nil

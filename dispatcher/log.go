@@ -64,6 +64,7 @@ type Attempt struct {
 type Health struct {
 	Pending       int        // counted up to MaxPending
 	Skipped       int64      // events that occurred while it was paused
+	Filtered      int64      // events that its filter left out
 	LastSuccessAt *time.Time // of an attempt
 	LastFailureAt *time.Time
 	FailingSince  *time.Time // nil while the last attempt was accepted
@@ -77,11 +78,12 @@ const MaxPending = 10_000
 type state struct {
 	name       *string // nil: there is none
 	skipped    int64
+	filtered   int64
 	eventTypes []string
 }
 
 const readState = `
-SELECT f.reached, f.head, f.quarantined, e.state, coalesce(e.skipped, 0), e.event_types
+SELECT f.reached, f.head, f.quarantined, e.state, coalesce(e.skipped, 0), coalesce(e.filtered, 0), e.event_types
 FROM fresh f LEFT JOIN dispatch_endpoints e ON e.client = $1 AND e.webhook = $2`
 
 // state waits until the dispatcher has seen what the client was told, and reads
@@ -90,7 +92,7 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 	reader := projector.Reader{Of: (*Dispatcher)(nil), Progress: l.Progress, AtOnce: l.AtOnce}
 	sql := `WITH ` + projector.Fresh(reader.Of) + readState
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
-		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped, &s.eventTypes)
+		err = l.Pool.QueryRow(ctx, sql, client, webhook).Scan(&at.Reached, &at.Head, &at.Quarantined, &s.name, &s.skipped, &s.filtered, &s.eventTypes)
 		return at, err
 	})
 	if err != nil {
@@ -123,7 +125,7 @@ func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, e
 	if err != nil {
 		return Health{}, err
 	}
-	h, tried := Health{Skipped: s.skipped}, 0
+	h, tried := Health{Skipped: s.skipped, Filtered: s.filtered}, 0
 	err = l.Pool.QueryRow(ctx, selectHealth, client, webhook, MaxPending).Scan(&h.Pending, &tried, &h.LastSuccessAt, &h.LastFailureAt, &h.FailingSince)
 	if err != nil {
 		return Health{}, fmt.Errorf("read the health of a webhook: %w", err)

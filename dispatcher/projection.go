@@ -10,6 +10,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 )
 
@@ -37,7 +38,7 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if len(clients) == 0 {
 		return nil
 	}
-	b, err := loadEnqueuing(ctx, tx, clients)
+	b, err := d.loadEnqueuing(ctx, tx, clients)
 	if err != nil {
 		return err
 	}
@@ -132,6 +133,7 @@ func webhookOf(e event.Event) id.Webhook {
 
 // enqueuing is one batch on its way into the queue.
 type enqueuing struct {
+	filters   *filters
 	endpoints []*endpoint
 	byWebhook map[id.Webhook]*endpoint
 	byClient  map[id.Client][]*endpoint
@@ -154,8 +156,8 @@ type queued struct {
 }
 
 // loadEnqueuing reads, in one round trip, what is known of some clients.
-func loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.Client) (*enqueuing, error) {
-	b := &enqueuing{byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming(), keys: keys{}}
+func (d *Dispatcher) loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.Client) (*enqueuing, error) {
+	b := &enqueuing{filters: &d.filters, byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming(), keys: keys{}}
 	var loads pgx.Batch
 	loads.Queue(selectEndpoints, clients).Query(func(rows pgx.Rows) error {
 		endpoints, err := pgx.CollectRows(rows, scanEndpoint)
@@ -234,6 +236,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 // enqueue adds the deliveries of a public event.
 func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error {
 	var body []byte
+	var facts *rule.Facts
 	for _, e := range b.byClient[rec.Client] {
 		switch {
 		case !e.wants(rec.Type), e.State == removed:
@@ -246,6 +249,18 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 			var err error
 			if body, err = event.Body(public, rec.Type, rec.Client, rec.RecordedAt); err != nil {
 				return err
+			}
+		}
+		if e.Controls.Filter != "" {
+			if facts == nil {
+				var err error
+				if facts, err = factsOf(body); err != nil {
+					return err
+				}
+			}
+			if !b.filters.names(e.Controls.Filter, facts) {
+				e.Filtered++
+				continue
 			}
 		}
 		b.rows = append(b.rows, queued{

@@ -21,6 +21,7 @@ type ControlsChange struct {
 	MaxPerSecond      *int // attempts; 0: no bound
 	Ordered           *bool
 	Ed25519           *bool
+	Filter            *string // a rule of events, which was parsed; "": all of the types
 }
 
 const (
@@ -73,6 +74,9 @@ func (w *Webhook) control(change ControlsChange) ([]event.Event, error) {
 	}
 	if change.Ed25519 != nil {
 		controls.Ed25519 = *change.Ed25519
+	}
+	if change.Filter != nil {
+		controls.Filter = *change.Filter
 	}
 	if controls != w.Controls {
 		events = append(events, event.WebhookControlsSet{Webhook: w.ID, EndpointControls: controls})

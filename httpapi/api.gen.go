@@ -3591,6 +3591,11 @@ type NewWebhook struct {
 	// EventTypes The events to deliver.
 	EventTypes EventTypes `json:"event_types"`
 
+	// Filter A rule (docs/rules.md) over `event_type` and `data`, as deliveries carry it with ids of users that are kindred's. What it does not surely name is not delivered, and counted as `filtered`. It is stored as it is: put no names of people in it.
+	//
+	// Example: data.score > 0.8
+	Filter *WebhookFilter `json:"filter,omitempty"`
+
 	// Headers Headers that deliveries have beside those of kindred. Their values are stored encrypted and never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its case; values are printable ASCII without spaces at the ends. Refused are those of the connection (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`, `X-Service-*`, `X-Kindred-*`, `webhook-*`).
 	//
 	// Example: {"Authorization":"Bearer 6f1c2d","X-Tenant":"acme"}
@@ -4916,6 +4921,9 @@ type Webhook struct {
 	// EventTypes The events that are delivered.
 	EventTypes []EventType `json:"event_types"`
 
+	// Filter Which events are delivered; left out where all of the types are.
+	Filter *string `json:"filter,omitempty"`
+
 	// HasSecret Whether deliveries are signed.
 	HasSecret bool `json:"has_secret"`
 
@@ -4969,6 +4977,11 @@ type WebhookChange struct {
 	// EventTypes The events to deliver.
 	EventTypes *EventTypes `json:"event_types,omitempty"`
 
+	// Filter Which events are delivered from now on; null: all of the types.
+	//
+	// Example: data.score > 0.8
+	Filter Nullable[string] `json:"filter,omitempty"`
+
 	// Headers In place of all of the subscription's own headers; null takes them away. See the creation for what is refused.
 	//
 	// Example: {"Authorization":"Bearer 6f1c2d"}
@@ -4999,6 +5012,11 @@ type WebhookChange struct {
 	URL *WebhookURL `json:"url,omitempty"`
 }
 
+// WebhookFilter A rule (docs/rules.md) over `event_type` and `data`, as deliveries carry it with ids of users that are kindred's. What it does not surely name is not delivered, and counted as `filtered`. It is stored as it is: put no names of people in it.
+//
+// Example: data.score > 0.8
+type WebhookFilter = string
+
 // WebhookHeaders Headers that deliveries have beside those of kindred. Their values are stored encrypted and never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its case; values are printable ASCII without spaces at the ends. Refused are those of the connection (`Connection`, `Host`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Expect`, `Proxy-*`), of the body (`Content-*`) and of deliveries (`User-Agent`, `X-Service-*`, `X-Kindred-*`, `webhook-*`).
 //
 // Example: {"Authorization":"Bearer 6f1c2d","X-Tenant":"acme"}
@@ -5010,6 +5028,9 @@ type WebhookHealth struct {
 	//
 	// Example: 2026-01-31T12:00:00.123456Z
 	FailingSince *TimestampOrNull `json:"failing_since"`
+
+	// Filtered Events that its `filter` left out; left out where there are none.
+	Filtered *int64 `json:"filtered,omitempty"`
 
 	// LastFailureAt A time in UTC with microseconds (RFC 3339); null where there is none.
 	//

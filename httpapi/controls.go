@@ -12,6 +12,7 @@ type Controls struct {
 	MaxPerSecond      int // attempts
 	Ordered           bool
 	Ed25519           bool
+	Filter            string
 }
 
 // PublicKey is a key as Standard Webhooks writes it.
@@ -21,6 +22,7 @@ func PublicKey(key ed25519.PublicKey) string { return "whpk_" + base64.StdEncodi
 func (w *Webhook) Control(headerNames []string, c Controls, disabled bool) {
 	w.HeaderNames, w.RespectRetryAfter, w.DisableAfterSeconds = headerNames, OrNull(c.RespectRetryAfter), OrNull(c.DisableAfter)
 	w.MaxPerSecond, w.Ordered, w.Ed25519 = OrNull(c.MaxPerSecond), OrNull(c.Ordered), OrNull(c.Ed25519)
+	w.Filter = OrNull(c.Filter)
 	if disabled {
 		w.PausedBecause = new(PausedBecauseFailing)
 	}

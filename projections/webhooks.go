@@ -41,7 +41,7 @@ func (Webhooks) Name() string { return "webhooks" }
 func (Webhooks) Wants(t string) bool { return strings.HasPrefix(t, "webhook.") }
 
 // Version of the read model's tables.
-func (Webhooks) Version() int { return 6 }
+func (Webhooks) Version() int { return 7 }
 
 // Schema of the read model.
 func (Webhooks) Schema() string {
@@ -63,6 +63,7 @@ CREATE TABLE webhooks (
 	max_per_second        integer NOT NULL DEFAULT 0,
 	ordered               boolean NOT NULL DEFAULT false,
 	ed25519               boolean NOT NULL DEFAULT false,
+	filter                text NOT NULL DEFAULT '',
 	revision    bigint NOT NULL,
 	created_at  timestamptz NOT NULL,
 	updated_at  timestamptz NOT NULL,
@@ -79,7 +80,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10) ON CONFLICT DO NOTHING`
 	pauseWebhook  = `UPDATE webhooks SET paused = $3, disabled = $4 WHERE client = $1 AND id = $2`
 	signWebhook   = `UPDATE webhooks SET signed = true WHERE client = $1 AND id = $2`
 	setHeaders    = `UPDATE webhooks SET header_names = coalesce($3::text[], '{}') WHERE client = $1 AND id = $2`
-	setControls   = `UPDATE webhooks SET respect_retry_after = $3, disable_after_seconds = $4, max_per_second = $5, ordered = $6, ed25519 = $7 WHERE client = $1 AND id = $2`
+	setControls   = `UPDATE webhooks SET respect_retry_after = $3, disable_after_seconds = $4, max_per_second = $5, ordered = $6, ed25519 = $7, filter = $8 WHERE client = $1 AND id = $2`
 	reviseWebhook = `UPDATE webhooks SET revision = $3, updated_at = $4 WHERE client = $1 AND id = $2`
 	deleteWebhook = `DELETE FROM webhooks WHERE client = $1 AND id = $2`
 )
@@ -127,7 +128,7 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 		b.Queue(setHeaders, string(r.Client), string(webhook), e.Names)
 	case event.WebhookControlsSet:
 		webhook = e.Webhook
-		b.Queue(setControls, string(r.Client), string(webhook), e.RespectRetryAfter, e.DisableAfter, e.MaxPerSecond, e.Ordered, e.Ed25519)
+		b.Queue(setControls, string(r.Client), string(webhook), e.RespectRetryAfter, e.DisableAfter, e.MaxPerSecond, e.Ordered, e.Ed25519, e.Filter)
 	case event.WebhookSecretRotated:
 		webhook = e.Webhook
 		b.Queue(signWebhook, string(r.Client), string(webhook))
@@ -140,7 +141,7 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 
 const webhookColumns = `
 SELECT w.id, w.url, w.url_event, w.clear_url, w.event_types, w.paused, w.signed, w.disabled, w.header_names, w.respect_retry_after,
-	w.disable_after_seconds, w.max_per_second, w.ordered, w.ed25519, w.revision, w.created_at, w.updated_at, w.created_position,
+	w.disable_after_seconds, w.max_per_second, w.ordered, w.ed25519, w.filter, w.revision, w.created_at, w.updated_at, w.created_position,
 	k.id AS key, k.client_key, k.wrapped
 FROM webhooks w LEFT JOIN subject_keys k ON k.client = w.client AND k.subject = w.id `
 
@@ -160,7 +161,7 @@ type storedWebhook struct {
 func scanWebhook(w *storedWebhook) []any {
 	return []any{
 		text(&w.ID), &w.url.Box, text(&w.url.Event), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Disabled, &w.HeaderNames,
-		&w.Controls.RespectRetryAfter, &w.Controls.DisableAfter, &w.Controls.MaxPerSecond, &w.Controls.Ordered, &w.Controls.Ed25519, &w.Revision,
+		&w.Controls.RespectRetryAfter, &w.Controls.DisableAfter, &w.Controls.MaxPerSecond, &w.Controls.Ordered, &w.Controls.Ed25519, &w.Controls.Filter, &w.Revision,
 		&w.CreatedAt, &w.UpdatedAt, text(&w.CreatedPosition), text(&w.key.ID), text(&w.key.Under), &w.key.Wrapped,
 	}
 }

@@ -17,7 +17,7 @@ func (a *API) CreateWebhook(ctx context.Context, r httpapi.CreateWebhookRequestO
 		URL: r.Body.URL, EventTypes: typeNames(r.Body.EventTypes), Secret: r.Body.Secret,
 		Controls: domain.ControlsChange{
 			Headers: (*map[string]string)(r.Body.Headers), RespectRetryAfter: r.Body.RespectRetryAfter, DisableAfter: r.Body.DisableAfterSeconds,
-			MaxPerSecond: r.Body.MaxPerSecond, Ordered: r.Body.Ordered, Ed25519: r.Body.Ed25519,
+			MaxPerSecond: r.Body.MaxPerSecond, Ordered: r.Body.Ordered, Ed25519: r.Body.Ed25519, Filter: r.Body.Filter,
 		},
 	})
 	if err != nil {
@@ -43,7 +43,7 @@ func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestO
 	change := commands.ChangeWebhook{URL: r.Body.URL, Secret: r.Body.Secret, Status: (*string)(r.Body.Status)}
 	change.Controls = domain.ControlsChange{
 		Headers: orZero(r.Body.Headers), RespectRetryAfter: r.Body.RespectRetryAfter, DisableAfter: orZero(r.Body.DisableAfterSeconds),
-		MaxPerSecond: orZero(r.Body.MaxPerSecond), Ordered: r.Body.Ordered, Ed25519: r.Body.Ed25519,
+		MaxPerSecond: orZero(r.Body.MaxPerSecond), Ordered: r.Body.Ordered, Ed25519: r.Body.Ed25519, Filter: orZero(r.Body.Filter),
 	}
 	if r.Body.EventTypes != nil {
 		types := typeNames(*r.Body.EventTypes)

@@ -133,12 +133,12 @@ func samples() []Event {
 		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
 		WebhookRemoved{Webhook: webhook},
 		WebhookHeadersSet{Webhook: webhook, Names: []string{"Authorization", "X-Tenant"}, Headers: box(1)},
-		WebhookControlsSet{Webhook: webhook, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400, MaxPerSecond: 50, Ordered: true, Ed25519: true}},
+		WebhookControlsSet{Webhook: webhook, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400, MaxPerSecond: 50, Ordered: true, Ed25519: true, Filter: `data.score > 0.8`}},
 		WebhookDisabled{Webhook: webhook, FailingSince: at},
 		WebhookKeyMade{Key: "wky_04hk8ls48pkqs04hk8ls48pkqs", PublicKey: []byte("a public key"), PrivateKey: box(1)},
 		WebhookSnapshotTaken{
 			Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types, Paused: true, Signed: true,
-			Disabled: true, Headers: []string{"X-Tenant"}, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400, MaxPerSecond: 50, Ordered: true, Ed25519: true},
+			Disabled: true, Headers: []string{"X-Tenant"}, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400, MaxPerSecond: 50, Ordered: true, Ed25519: true, Filter: `data.score > 0.8`},
 		},
 		DeliveriesEnded{Webhook: webhook, Deliveries: []Ending{{
 			Delivery: "dlv_04hk8ls48pkqs04hk8ls48pkqs", Event: "evt_04hk8ls48pkqs04hk8ls48pkqs", State: "dropped", Attempts: 6,

@@ -38,6 +38,9 @@ type EndpointControls struct {
 	MaxPerSecond      int  `json:"max_per_second,omitempty"`        // attempts; 0: no bound
 	Ordered           bool `json:"ordered,omitempty"`               // nothing is attempted before its predecessor has ended
 	Ed25519           bool `json:"ed25519,omitempty"`               // the client's key pair signs, too
+	// Filter is a rule of which events are delivered; "": all. It reads what deliveries
+	// carry, which names nobody, so it is no more personal than that.
+	Filter string `json:"filter,omitempty"`
 }
 
 type (
@@ -142,10 +145,11 @@ var webhookEvents = []definition{
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
 	define[WebhookHeadersSet]("webhook.headers_set", 1),
-	define[WebhookControlsSet]("webhook.controls_set", 3, upcast(1, upcastNothing), upcast(2, upcastNothing)),
+	define[WebhookControlsSet]("webhook.controls_set", 4, upcast(1, upcastNothing), upcast(2, upcastNothing), upcast(3, upcastNothing)),
 	define[WebhookDisabled]("webhook.disabled", 1),
 	define[WebhookKeyMade]("webhook_key.made", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 5, upcast(1, upcastClearURL), upcast(2, upcastNothing), upcast(3, upcastNothing), upcast(4, upcastNothing)),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 6, upcast(1, upcastClearURL), upcast(2, upcastNothing), upcast(3, upcastNothing), upcast(4, upcastNothing),
+		upcast(5, upcastNothing)),
 }
 
 // upcastNothing: the version brought fields that are left out where they are zero.

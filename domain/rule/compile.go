@@ -380,6 +380,9 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 	case "in_segment":
 		return c.inSegment(args[0])
 	case "bucket":
+		if c.scope == Events {
+			return nil, c.wrong(e, "bucket divides users, and this is about events.")
+		}
 		salt, isText := c.fixed(args[0]).(string)
 		n, isNumber := c.fixed(args[1]).(float64)
 		if !isText || !isNumber || n < 1 || n > 1e6 {

@@ -68,7 +68,11 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rule{root: root, comparisons: c.comparisons, paths: c.paths, segments: c.segments, others: c.others}, nil
+	most := maxSteps
+	if scope == Events {
+		most = maxEventSteps
+	}
+	return &Rule{root: root, most: most, comparisons: c.comparisons, paths: c.paths, segments: c.segments, others: c.others}, nil
 }
 
 // sentence makes one of what cel-go says, without its own names for what is ours.

@@ -27,8 +27,10 @@ const (
 	// maxSteps bounds one judgement, whatever stands in the traits: a step is a part of the
 	// rule, each time that it is looked at, an element that is compared, or 32 bytes of a text.
 	// It takes some 10 ns.
-	// limit: requests | steps of a rule's judgement of one user or event | {maxSteps} | the rule does not name it
+	// limit: requests | steps of a rule's judgement of one user | {maxSteps} | the rule does not name it
 	maxSteps = 100_000
+	// limit: requests | steps of a rule's judgement of one event, such as a webhook's filter | {maxEventSteps} | the event is not delivered
+	maxEventSteps = 2_000 // 20 µs: a client has 100 filters
 )
 
 // Truth is what a rule says. Only who is surely in is in.
@@ -102,6 +104,7 @@ type Rule struct {
 	comparisons []comparison
 	paths       []string
 	segments    []string
+	most        int      // steps of a judgement
 	others      []string // "traits" as a whole, "user.…", "viewer.…", "in_segment"
 }
 
@@ -133,10 +136,10 @@ func (r *Rule) Judge(facts *Facts) Truth {
 // JudgeUntil is Judge, the earliest moment at which time alone may change that (zero:
 // never; what another segment says is left out of it), and what it took, in steps.
 func (r *Rule) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int) {
-	j := &judgement{Facts: facts}
+	j := &judgement{Facts: facts, most: r.most}
 	truth = r.root.judge(j)
-	if j.steps > maxSteps {
-		return Unknown, time.Time{}, maxSteps
+	if j.steps > r.most {
+		return Unknown, time.Time{}, r.most
 	}
 	return truth, j.flipsAt, j.steps
 }
@@ -152,7 +155,7 @@ type Comparison struct {
 func (r *Rule) Explain(facts *Facts) []Comparison {
 	all := make([]Comparison, len(r.comparisons))
 	for i, c := range r.comparisons {
-		j := &judgement{Facts: facts}
+		j := &judgement{Facts: facts, most: r.most}
 		all[i] = Comparison{Text: c.text, Truth: c.judge(j), FlipsAt: j.flipsAt}
 	}
 	return all
@@ -164,12 +167,13 @@ type judgement struct {
 	element any       // of the list that exists or all looks at
 	flipsAt time.Time // the earliest moment at which a window ends or begins
 	steps   int
+	most    int // steps
 }
 
 // takes counts steps. Once there were too many, nothing is known any more.
 func (j *judgement) takes(steps int) (done bool) {
 	j.steps += steps
-	return j.steps > maxSteps
+	return j.steps > j.most
 }
 
 // flips notes that the judgement is another one from a moment on.

@@ -55,7 +55,7 @@ func (l Deliveries) Get(ctx context.Context, client id.Client, eventual bool, we
 func (l Deliveries) Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error) {
 	h, err := l.Log.Health(ctx, client, webhook, eventual)
 	return httpapi.WebhookHealth{
-		Pending: h.Pending, Skipped: h.Skipped,
+		Pending: h.Pending, Skipped: h.Skipped, Filtered: httpapi.OrNull(h.Filtered),
 		LastSuccessAt: httpapi.TimeOrNull(h.LastSuccessAt), LastFailureAt: httpapi.TimeOrNull(h.LastFailureAt), FailingSince: httpapi.TimeOrNull(h.FailingSince),
 	}, err
 }

@@ -3755,6 +3755,10 @@ type NewWebhook struct {
 	// client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver
 	// holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
 	Ed25519 *bool `json:"ed25519,omitzero"`
+	// A rule (docs/rules.md) over `event_type` and `data`, as deliveries carry it with ids of users
+	// that are kindred's. What it does not surely name is not delivered, and counted as `filtered`. It
+	// is stored as it is: put no names of people in it.
+	Filter *string `json:"filter,omitzero"`
 	// Headers that deliveries have beside those of kindred. Their values are stored encrypted and
 	// never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its
 	// case; values are printable ASCII without spaces at the ends. Refused are those of the connection
@@ -4725,6 +4729,8 @@ type Webhook struct {
 	DisableAfterSeconds *int64 `json:"disable_after_seconds,omitzero"`
 	// That the client's key pair signs, too; left out where it does not.
 	Ed25519 *bool `json:"ed25519,omitzero"`
+	// Which events are delivered; left out where all of the types are.
+	Filter *string `json:"filter,omitzero"`
 	// The names of the subscription's own headers, sorted; left out where it has none. Their values
 	// are never shown.
 	HeaderNames []string `json:"header_names,omitzero"`
@@ -4751,6 +4757,8 @@ type WebhookChange struct {
 	Ed25519 *bool `json:"ed25519,omitzero"`
 	// The events to deliver.
 	EventTypes []EventType `json:"event_types,omitzero"`
+	// Which events are delivered from now on; null: all of the types.
+	Filter Nullable[string] `json:"filter,omitzero"`
 	// In place of all of the subscription's own headers; null takes them away. See the creation for
 	// what is refused.
 	Headers Nullable[map[string]string] `json:"headers,omitzero"`
@@ -4788,6 +4796,8 @@ type WebhookHealth struct {
 	Pending int64 `json:"pending"`
 	// Events that occurred while the subscription was paused.
 	Skipped int64 `json:"skipped"`
+	// Events that its `filter` left out; left out where there are none.
+	Filtered *int64 `json:"filtered,omitzero"`
 }
 
 // WebhookKey: A key pair that signs deliveries; what is secret of it is never shown. `signs_until`

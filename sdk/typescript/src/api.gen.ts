@@ -3909,6 +3909,12 @@ export interface NewWebhook {
    */
   ed25519?: boolean;
   /**
+   * A rule (docs/rules.md) over `event_type` and `data`, as deliveries carry it with ids of users
+   * that are kindred's. What it does not surely name is not delivered, and counted as `filtered`.
+   * It is stored as it is: put no names of people in it.
+   */
+  filter?: string;
+  /**
    * Headers that deliveries have beside those of kindred. Their values are stored encrypted and
    * never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever its
    * case; values are printable ASCII without spaces at the ends. Refused are those of the
@@ -4834,6 +4840,8 @@ export interface Webhook {
   disable_after_seconds?: number;
   /** That the client's key pair signs, too; left out where it does not. */
   ed25519?: boolean;
+  /** Which events are delivered; left out where all of the types are. */
+  filter?: string;
   /**
    * The names of the subscription's own headers, sorted; left out where it has none. Their values
    * are never shown.
@@ -4867,6 +4875,8 @@ export interface WebhookChange {
   ed25519?: boolean;
   /** The events to deliver. */
   event_types?: Array<EventType>;
+  /** Which events are delivered from now on; null: all of the types. */
+  filter?: string | null;
   /**
    * In place of all of the subscription's own headers; null takes them away. See the creation for
    * what is refused.
@@ -4912,6 +4922,8 @@ export interface WebhookHealth {
   pending: number;
   /** Events that occurred while the subscription was paused. */
   skipped: number;
+  /** Events that its `filter` left out; left out where there are none. */
+  filtered?: number;
 }
 
 /**

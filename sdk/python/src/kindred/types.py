@@ -1651,6 +1651,10 @@ class NewWebhook(TypedDict):
     # receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in
     # `data`, too.
     ed25519: NotRequired[bool]
+    # A rule (docs/rules.md) over `event_type` and `data`, as deliveries carry it with ids of users
+    # that are kindred's. What it does not surely name is not delivered, and counted as `filtered`.
+    # It is stored as it is: put no names of people in it.
+    filter: NotRequired[str]
     # Headers that deliveries have beside those of kindred. Their values are stored encrypted and
     # never shown again. Names are letters, digits, `-` and `_`, up to 64 and each once, whatever
     # its case; values are printable ASCII without spaces at the ends. Refused are those of the
@@ -2479,6 +2483,8 @@ class Webhook(TypedDict):
     disable_after_seconds: NotRequired[int]
     # That the client's key pair signs, too; left out where it does not.
     ed25519: NotRequired[bool]
+    # Which events are delivered; left out where all of the types are.
+    filter: NotRequired[str]
     # The names of the subscription's own headers, sorted; left out where it has none. Their values
     # are never shown.
     header_names: NotRequired[list[str]]
@@ -2506,6 +2512,8 @@ class WebhookChange(TypedDict):
     ed25519: NotRequired[bool]
     # The events to deliver.
     event_types: NotRequired[list[EventType]]
+    # Which events are delivered from now on; null: all of the types.
+    filter: NotRequired[str | None]
     # In place of all of the subscription's own headers; null takes them away. See the creation for
     # what is refused.
     headers: NotRequired[dict[str, str] | None]
@@ -2543,6 +2551,8 @@ class WebhookHealth(TypedDict):
     pending: int
     # Events that occurred while the subscription was paused.
     skipped: int
+    # Events that its `filter` left out; left out where there are none.
+    filtered: NotRequired[int]
 
 
 class WebhookKey(TypedDict):
