@@ -69,10 +69,24 @@ func TestSegments(t *testing.T) {
 	a.importUsers(9, func(i int) string { return fmt.Sprintf(`{"age":%d,"plan":"p%d"}`, 26+i, i%2) })
 	adults := a.segment("Grown-ups", `traits.age > 30`)
 	pros := a.segment("Pros", fmt.Sprintf(`in_segment("%s") && traits.plan == "p1"`, strings.TrimPrefix(adults, segmentsPath+"/")))
+	for _, beside := range []string{"filter=traits.age%3E1", "ids=usr_1", "external_id=u1", "updated_since=2026-01-01T00:00:00Z"} {
+		got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?segment_id="+strings.TrimPrefix(pros, segmentsPath+"/")+"&"+beside))
+		if got.Errors[0].Pointer != "segment_id" {
+			t.Errorf("%s: %+v", beside, got)
+		}
+	}
+	wantProblem(t, http.StatusNotFound, "segment_unknown", shared(t).signUp().get("/api/v1/users?segment_id="+strings.TrimPrefix(pros, segmentsPath+"/")))
 	wantNames := func(at string, names ...string) {
 		t.Helper()
 		if got := a.segmentMembers(at); !slices.Equal(got, names) {
 			t.Errorf("the members are %v, not %v", got, names)
+		}
+		var listed []string
+		for _, u := range each[httpapi.User](a, a, "/api/v1/users?segment_id="+strings.TrimPrefix(at, segmentsPath+"/"), 2) {
+			listed = append(listed, u.ExternalID)
+		}
+		if !slices.Equal(listed, names) {
+			t.Errorf("the users of it are %v, not %v", listed, names)
 		}
 		if n := want[httpapi.Segment](t, http.StatusOK, a.get(at)).Members; n != len(names) {
 			t.Errorf("%d are counted, not %d", n, len(names))

@@ -5552,6 +5552,10 @@ type ListUsersParams struct {
 	// page that finds few stops after a while and is short, or empty; `next_cursor` goes on from there.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
+	// SegmentID Only members of this segment, in the order of creation. It stands alone: `in_segment("seg_…")` in a `filter` goes
+	// with the others.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -9263,6 +9267,19 @@ func (siw *ServerInterfaceWrapper) ListUsers(w http.ResponseWriter, r *http.Requ
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
 		}
 		return
 	}

@@ -55,6 +55,51 @@ func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembe
 	}, nil
 }
 
+// usersIn lists the users in a segment.
+func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) (httpapi.ListUsersResponseObject, error) {
+	if p.ExternalID != nil || p.Ids != nil || p.UpdatedSince != nil || p.Filter != nil {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "segment_id", Detail: `stands alone; in_segment("seg_…") in filter goes with the others`})
+	}
+	segment, err := segmentID(*p.SegmentID)
+	if err != nil {
+		return nil, err
+	}
+	client, eventual := asked(ctx)
+	name := filtered("users", "segment", string(segment))
+	page, err := a.page(client, name, p.Limit, p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	members, _, err := projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
+	if err != nil {
+		return nil, err
+	}
+	places := make(map[id.User]eventstore.Position, len(members))
+	for _, m := range members {
+		places[m.User] = m.Place
+	}
+	var next eventstore.Position // where the next page begins; "": there is none
+	if len(members) == page.Limit {
+		members = members[:page.Limit-1]
+		next = members[len(members)-1].Place
+	}
+	found, err := a.Users.List(ctx, client, eventual, projections.UserQuery{
+		IDs: each(members, func(m projections.SegmentMember) id.User { return m.User }), Page: projections.Page{Limit: page.Limit},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if fitting := projections.Fitting(found, projections.UserSize); fitting < len(found) {
+		found = found[:fitting]
+		next = places[found[fitting-1].ID]
+	}
+	answer := httpapi.UsersAnswer{Data: each(found, userBody)}
+	if next != "" {
+		answer.NextCursor = new(a.Cursors.Encode(client, name, string(next)))
+	}
+	return answer, nil
+}
+
 // changesOf names the list of changes of a segment, for its cursors.
 func changesOf(segment id.Segment) string { return filtered("segment_changes", string(segment)) }
 

@@ -18,6 +18,9 @@ import (
 
 // ListUsers lists the end users of the client.
 func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (httpapi.ListUsersResponseObject, error) {
+	if r.Params.SegmentID != nil {
+		return a.usersIn(ctx, r.Params)
+	}
 	query, name, err := a.userQuery(ctx, r.Params)
 	if err != nil {
 		return nil, err

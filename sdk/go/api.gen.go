@@ -789,6 +789,9 @@ type ListUsersParams struct {
 	// [rules](/docs/rules). A page that finds few stops after a while and is short, or empty;
 	// `next_cursor` goes on from there.
 	Filter string `json:"filter,omitzero"`
+	// Only members of this segment, in the order of creation. It stands alone: `in_segment("seg_…")`
+	// in a `filter` goes with the others.
+	SegmentID string `json:"segment_id,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -801,6 +804,7 @@ func (p ListUsersParams) query() query {
 	q.add("ids", p.IDs)
 	q.add("updated_since", p.UpdatedSince)
 	q.add("filter", p.Filter)
+	q.add("segment_id", p.SegmentID)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q

@@ -2088,6 +2088,11 @@ export interface ListUsersParams {
    * `next_cursor` goes on from there.
    */
   filter?: string;
+  /**
+   * Only members of this segment, in the order of creation. It stands alone:
+   * `in_segment("seg_…")` in a `filter` goes with the others.
+   */
+  segment_id?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */

@@ -523,7 +523,7 @@ class AsyncUsersAPI:
     def __init__(self, caller: AsyncCaller) -> None:
         self._c = caller
 
-    def list(self, *, external_id: str | None = None, ids: Sequence[str] | None = None, updated_since: str | None = None, filter: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.User]:
+    def list(self, *, external_id: str | None = None, ids: Sequence[str] | None = None, updated_since: str | None = None, filter: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.User]:
         """List end users.
 
         In the order of creation, or of the last change with `updated_since`; erased users are not
@@ -533,9 +533,9 @@ class AsyncUsersAPI:
 
         ``GET /api/v1/users``
         """
-        return self._c.items(Request("listUsers", "GET", "/api/v1/users", query={"external_id": external_id, "ids": ids, "updated_since": updated_since, "filter": filter, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listUsers", "GET", "/api/v1/users", query={"external_id": external_id, "ids": ids, "updated_since": updated_since, "filter": filter, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    async def list_page(self, *, external_id: str | None = None, ids: Sequence[str] | None = None, updated_since: str | None = None, filter: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.UserList:
+    async def list_page(self, *, external_id: str | None = None, ids: Sequence[str] | None = None, updated_since: str | None = None, filter: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.UserList:
         """List end users.
 
         In the order of creation, or of the last change with `updated_since`; erased users are not
@@ -545,7 +545,7 @@ class AsyncUsersAPI:
 
         ``GET /api/v1/users``
         """
-        return await self._c.answer(Request("listUsers", "GET", "/api/v1/users", query={"external_id": external_id, "ids": ids, "updated_since": updated_since, "filter": filter, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("listUsers", "GET", "/api/v1/users", query={"external_id": external_id, "ids": ids, "updated_since": updated_since, "filter": filter, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def create(self, body: t.NewUser, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.User:
         """Create an end user.
