@@ -40,14 +40,14 @@ func (r *fixture) endAs(v verdict, n int) {
 	}
 }
 
-// told is a log that only listens.
-type told func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error
+// endingsLog is a log that only listens.
+type endingsLog func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error
 
-func (told) EndingsRevision(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
+func (endingsLog) EndingsRevision(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
 	return 7, nil
 }
 
-func (l told) RecordEndings(ctx context.Context, c id.Client, day time.Time, after eventstore.Revision, e event.DeliveriesEnded) error {
+func (l endingsLog) RecordEndings(ctx context.Context, c id.Client, day time.Time, after eventstore.Revision, e event.DeliveriesEnded) error {
 	if after != 7 {
 		return fmt.Errorf("looks for itself from %d on", after)
 	}
@@ -63,7 +63,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	r.endAs(delivered, 3)
 	endings := Endings{Pool: r.pool}
 	var first, again []id.Delivery
-	names := func(into *[]id.Delivery) told {
+	names := func(into *[]id.Delivery) endingsLog {
 		return func(_ context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 			if c != client || e.Webhook != webhook || day.Format(time.DateOnly) != time.Now().UTC().Format(time.DateOnly) {
 				t.Errorf("%s %s %s", c, e.Webhook, day)
@@ -74,7 +74,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 			return nil
 		}
 	}
-	_, err := endings.Record(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+	_, err := endings.Record(t.Context(), endingsLog(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 		return errors.Join(names(&first)(ctx, c, day, e), errCrashed)
 	}))
 	if !errors.Is(err, errCrashed) {
@@ -82,7 +82,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	}
 	r.endAs(failed, 2) // meanwhile
 	batches := 0
-	if _, err := endings.Record(t.Context(), told(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
+	if _, err := endings.Record(t.Context(), endingsLog(func(ctx context.Context, c id.Client, day time.Time, e event.DeliveriesEnded) error {
 		batches++
 		return names(&again)(ctx, c, day, e)
 	})); err != nil {
@@ -109,9 +109,9 @@ func TestOneProcessRecordsEndingsAtATime(t *testing.T) {
 	r.apply(subscribed, r.match(client))
 	r.endAs(delivered, 1)
 	endings, calls := Endings{Pool: r.pool}, 0
-	_, err := endings.Record(t.Context(), told(func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
+	_, err := endings.Record(t.Context(), endingsLog(func(ctx context.Context, _ id.Client, _ time.Time, _ event.DeliveriesEnded) error {
 		calls++
-		_, err := endings.Record(ctx, told(func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+		_, err := endings.Record(ctx, endingsLog(func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
 			t.Error("two record at once")
 			return nil
 		}))

@@ -248,14 +248,14 @@ func follows(s *service) int {
 	return 0
 }
 
-// told is what came over a stream: an event, or a comment where it has no id.
-type told struct{ id, data string }
+// frame is what came over a stream: an event, or a comment where it has no id.
+type frame struct{ id, data string }
 
 // stream is an open stream of events.
 type stream struct {
 	testing.TB
 	Response *http.Response
-	came     chan told // closed when the stream ends
+	came     chan frame // closed when the stream ends
 }
 
 func (a account) stream(query string, options ...option) *stream {
@@ -282,7 +282,7 @@ func (a account) tryStream(query string, options ...option) (*stream, error) {
 		return nil, err
 	}
 	a.Cleanup(func() { _ = answer.Body.Close() })
-	s := &stream{TB: a.TB, Response: answer, came: make(chan told, 10_000)}
+	s := &stream{TB: a.TB, Response: answer, came: make(chan frame, 10_000)}
 	if answer.StatusCode != http.StatusOK {
 		close(s.came)
 		return s, nil
@@ -293,7 +293,7 @@ func (a account) tryStream(query string, options ...option) (*stream, error) {
 
 func (s *stream) read() {
 	defer close(s.came)
-	var one told
+	var one frame
 	for lines := bufio.NewScanner(s.Response.Body); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
 		switch name {
@@ -305,13 +305,13 @@ func (s *stream) read() {
 			if one.id != "" {
 				s.came <- one
 			}
-			one = told{}
+			one = frame{}
 		}
 	}
 }
 
 // next is the next event; ok is false where the stream has ended.
-func (s *stream) next() (one told, ok bool) {
+func (s *stream) next() (one frame, ok bool) {
 	s.Helper()
 	select {
 	case one, ok = <-s.came:

@@ -203,14 +203,14 @@ func (s *storm) checkDeliveries(all []eventstore.Recorded) {
 	type subscription struct {
 		path    string
 		active  bool
-		pending []parcel // cancelled by a pause unless they were sent before
+		pending []payload // cancelled by a pause unless they were sent before
 	}
 	subscriptions := map[id.Webhook]*subscription{}
 	for _, c := range s.clients {
 		subscriptions[c.steady] = &subscription{path: "/steady"}
 		subscriptions[c.fickle] = &subscription{path: "/fickle"}
 	}
-	possible := map[parcel]bool{}
+	possible := map[payload]bool{}
 	for _, r := range all {
 		switch e := r.Event.(type) {
 		case event.WebhookSubscribed:
@@ -226,7 +226,7 @@ func (s *storm) checkDeliveries(all []eventstore.Recorded) {
 					if c.Client.ID != r.Client || !sub.active {
 						continue
 					}
-					d := parcel{
+					d := payload{
 						sub.path, string(r.Client), string(e.User), string(e.MatchedUser),
 						r.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z"),
 					}

@@ -33,7 +33,7 @@ type storm struct {
 	testing.TB
 	random  *rand.Rand // for whoever stirs it
 	inbox   *inbox
-	clients []*stormy
+	clients []*stormClient
 	acks    atomic.Int64
 	over    atomic.Bool
 	all     sync.WaitGroup
@@ -52,7 +52,7 @@ func newStorm(t testing.TB, s *service, clients int) *storm {
 		out.all.Wait()
 	})
 	for n := range clients {
-		c := &stormy{
+		c := &stormClient{
 			storm: out, account: s.signUp(), random: rand.New(rand.NewPCG(out.random.Uint64(), uint64(n)+1)),
 			users: map[string]stormUser{}, keys: map[id.Key]bool{}, positions: map[string]id.Client{},
 		}
@@ -105,8 +105,8 @@ func (s *storm) calm() {
 	s.Logf("%d changes acknowledged", s.acks.Load())
 }
 
-// stormy is one client of a storm, with all that it was told.
-type stormy struct {
+// stormClient is one client of a storm, with all that it was told.
+type stormClient struct {
 	*storm
 	account
 	random         *rand.Rand
@@ -140,7 +140,7 @@ type change struct {
 }
 
 // do sends a change until it is answered. It says whether it was as it must be.
-func (c *stormy) do(ch change) bool {
+func (c *stormClient) do(ch change) bool {
 	c.serial++
 	var options []option
 	if ch.keyed {
@@ -193,7 +193,7 @@ func insist(t testing.TB, ask func() answer) answer {
 }
 
 // step changes something, or reads.
-func (c *stormy) step() bool {
+func (c *stormClient) step() bool {
 	external, user, found := c.pick()
 	switch n := c.random.IntN(100); {
 	case n < 30 || !found:
@@ -240,7 +240,7 @@ func (c *stormy) step() bool {
 }
 
 // pick returns one of the users.
-func (c *stormy) pick() (string, stormUser, bool) {
+func (c *stormClient) pick() (string, stormUser, bool) {
 	if len(c.users) == 0 {
 		return "", stormUser{}, false
 	}
@@ -250,7 +250,7 @@ func (c *stormy) pick() (string, stormUser, bool) {
 }
 
 // create makes a user; some are made anew after their erasure.
-func (c *stormy) create() bool {
+func (c *stormClient) create() bool {
 	external := fmt.Sprintf("person %d", c.serial)
 	if n := len(c.erased); n > 0 && c.random.IntN(3) == 0 {
 		external, c.erased = c.erased[n-1], c.erased[:n-1]
@@ -264,7 +264,7 @@ func (c *stormy) create() bool {
 	})
 }
 
-func (c *stormy) pause(paused bool) bool {
+func (c *stormClient) pause(paused bool) bool {
 	status := "active"
 	if paused {
 		status = "paused"
@@ -276,7 +276,7 @@ func (c *stormy) pause(paused bool) bool {
 }
 
 // rotateKeys makes an API key and revokes an older one.
-func (c *stormy) rotateKeys() bool {
+func (c *stormClient) rotateKeys() bool {
 	for key, revoked := range maps.Clone(c.keys) {
 		if !revoked && !c.do(change{
 			method: "DELETE", path: c.under("/api_keys/" + string(key)), ok: 204,
@@ -296,7 +296,7 @@ func (c *stormy) rotateKeys() bool {
 	})
 }
 
-func (c *stormy) anotherSignUp() bool {
+func (c *stormClient) anotherSignUp() bool {
 	body := map[string]any{
 		"email": fmt.Sprintf("storm-%s-%d@example.com", c.Client.ID, c.serial), "password": "correct horse battery",
 		"company_name": fmt.Sprintf("Storm %s %d", c.Client.ID, c.serial),
@@ -313,7 +313,7 @@ func (c *stormy) anotherSignUp() bool {
 }
 
 // spendSome spends from a campaign that is far from exhausted.
-func (c *stormy) spendSome() bool {
+func (c *stormClient) spendSome() bool {
 	if c.campaign == "" {
 		return c.do(change{
 			method: "POST", path: "/api/v1/campaigns", ok: 201, keyed: true,
@@ -332,7 +332,7 @@ func (c *stormy) spendSome() bool {
 }
 
 // consent lets a user grant a layer, or withdraw.
-func (c *stormy) consent(user stormUser) bool {
+func (c *stormClient) consent(user stormUser) bool {
 	if c.layer == "" {
 		return c.do(change{
 			method: "POST", path: layersPath, ok: 201, keyed: true, body: map[string]any{"name": "Storm", "trait_paths": []string{"age"}},
@@ -347,14 +347,14 @@ func (c *stormy) consent(user stormUser) bool {
 }
 
 // read compares all that the client can list with what it was told.
-func (c *stormy) read() bool {
+func (c *stormClient) read() bool {
 	return c.get("/api/v1/users?limit=200", c.readUsers) && c.get(c.under("/api_keys?limit=200"), c.readKeys) &&
 		c.get(c.under("/webhooks"), c.readWebhooks) && c.get(c.under(""), c.readClient) &&
 		(c.campaign == "" || c.get("/api/v1/campaigns/"+string(c.campaign), c.readCampaign))
 }
 
 // get reads until there is an answer, and lets check say what is wrong with it.
-func (c *stormy) get(path string, check func(answer) string) bool {
+func (c *stormClient) get(path string, check func(answer) string) bool {
 	end := time.Now().Add(patience)
 	for {
 		a, err := c.try("GET", path, nil)
@@ -373,7 +373,7 @@ func (c *stormy) get(path string, check func(answer) string) bool {
 	}
 }
 
-func (c *stormy) readUsers(a answer) string {
+func (c *stormClient) readUsers(a answer) string {
 	page := decoded[httpapi.UserList](c, a)
 	listed := map[string]stormUser{}
 	for _, u := range page.Data {
@@ -391,7 +391,7 @@ func (c *stormy) readUsers(a answer) string {
 	return cmp.Diff(acknowledged, listed, cmp.AllowUnexported(stormUser{}))
 }
 
-func (c *stormy) readKeys(a answer) string {
+func (c *stormClient) readKeys(a answer) string {
 	listed := map[id.Key]bool{}
 	for _, k := range decoded[httpapi.APIKeyList](c, a).Data {
 		if _, told := c.keys[k.ID]; told { // a secret that was lost on its way was told to nobody
@@ -401,7 +401,7 @@ func (c *stormy) readKeys(a answer) string {
 	return cmp.Diff(c.keys, listed)
 }
 
-func (c *stormy) readWebhooks(a answer) string {
+func (c *stormClient) readWebhooks(a answer) string {
 	told := map[id.Webhook]bool{c.steady: false, c.fickle: c.paused}
 	listed := map[id.Webhook]bool{}
 	for _, w := range decoded[httpapi.WebhookList](c, a).Data {
@@ -410,11 +410,11 @@ func (c *stormy) readWebhooks(a answer) string {
 	return cmp.Diff(told, listed)
 }
 
-func (c *stormy) readCampaign(a answer) string {
+func (c *stormClient) readCampaign(a answer) string {
 	return cmp.Diff(c.spent, decoded[httpapi.Campaign](c, a).SpentMinor)
 }
 
-func (c *stormy) readClient(a answer) string {
+func (c *stormClient) readClient(a answer) string {
 	if c.name == "" {
 		return ""
 	}
@@ -434,18 +434,18 @@ func decoded[T any](t testing.TB, a answer) (out T) {
 type inbox struct {
 	*httptest.Server
 	mu      sync.Mutex
-	taken   map[parcel]int
-	refused map[parcel]bool
+	taken   map[payload]int
+	refused map[payload]bool
 }
 
-// parcel names what was delivered by what its payload says.
-type parcel struct {
+// payload names what was delivered by what its payload says.
+type payload struct {
 	path, client, user, matched, timestamp string
 }
 
 func openInbox(t testing.TB) *inbox {
 	t.Helper()
-	r := &inbox{taken: map[parcel]int{}, refused: map[parcel]bool{}}
+	r := &inbox{taken: map[payload]int{}, refused: map[payload]bool{}}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, err := io.ReadAll(q.Body)
 		if err != nil {
@@ -471,7 +471,7 @@ func openInbox(t testing.TB) *inbox {
 			}
 		}
 		d := envelope.Data
-		what := parcel{q.URL.Path, d.ClientID, d.UserID, d.MatchedUserID, envelope.Timestamp}
+		what := payload{q.URL.Path, d.ClientID, d.UserID, d.MatchedUserID, envelope.Timestamp}
 		accepted, late := r.take(what)
 		time.Sleep(late)
 		if !accepted {
@@ -484,7 +484,7 @@ func openInbox(t testing.TB) *inbox {
 
 // take counts a delivery. One of eight is refused the first time, one of eight
 // is answered late.
-func (r *inbox) take(what parcel) (accepted bool, late time.Duration) {
+func (r *inbox) take(what payload) (accepted bool, late time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sum := fnv.New32()
@@ -501,7 +501,7 @@ func (r *inbox) take(what parcel) (accepted bool, late time.Duration) {
 }
 
 // all is what was taken so far, and how often.
-func (r *inbox) all() map[parcel]int {
+func (r *inbox) all() map[payload]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.taken)

@@ -17,8 +17,8 @@ import (
 	"kindred/testkit"
 )
 
-// lived is what the API listed at a moment.
-type lived struct {
+// pastState is what the API listed at a moment.
+type pastState struct {
 	at    string
 	lists map[string][]any // by the key of an item
 }
@@ -33,11 +33,11 @@ func stateLists(a account) map[string]string {
 
 // moment is what everything is now: read while nothing is recorded, as a verdict on
 // clusters may be at any time.
-func (a account) moment() (now lived) {
+func (a account) moment() (now pastState) {
 	a.Helper()
 	testkit.Eventually(a, "nothing is recorded for a moment", func() bool {
 		before := a.size()
-		now = lived{at: fmt.Sprint(before - 1), lists: map[string][]any{}}
+		now = pastState{at: fmt.Sprint(before - 1), lists: map[string][]any{}}
 		for key, path := range stateLists(a) {
 			if found := each[any](a, a, path, 200); len(found) > 0 {
 				now.lists[key] = found
@@ -64,7 +64,7 @@ func (a account) state(query string, limit int) map[string][]any {
 }
 
 // forget is what is left of users who were erased since.
-func (l lived) forget(users ...httpapi.UserID) lived {
+func (l pastState) forget(users ...httpapi.UserID) pastState {
 	for _, value := range l.lists["user"] {
 		user := value.(map[string]any)
 		if slices.Contains(users, httpapi.UserID(user["id"].(string))) {
@@ -88,7 +88,7 @@ func checkPast(t *testing.T, changes ...func(*app.Config)) {
 	t.Helper()
 	s := startService(t, changes...)
 	a := s.signUp()
-	var past []lived
+	var past []pastState
 	live := func() { past = append(past, a.moment()) }
 	live()
 	ada := a.createUser("ada", map[string]any{"age": 31})

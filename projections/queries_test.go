@@ -370,21 +370,21 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	ada, bob, eve := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
 	w.change(w.acme, ada, `{"n":2}`)
 	w.erase(w.acme, bob)
-	type told struct {
+	type userChange struct {
 		User   id.User
 		Traits string
 	}
-	var got []told
+	var got []userChange
 	for after := eventstore.Start; ; {
 		page := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, after, 2))
 		for _, c := range page {
-			got, after = append(got, told{c.ID, string(c.Traits)}), c.At
+			got, after = append(got, userChange{c.ID, string(c.Traits)}), c.At
 		}
 		if len(page) < 2 {
 			break
 		}
 	}
-	if diff := cmp.Diff([]told{{eve, `{}`}, {ada, `{"n":2}`}, {bob, ""}}, got); diff != "" {
+	if diff := cmp.Diff([]userChange{{eve, `{}`}, {ada, `{"n":2}`}, {bob, ""}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

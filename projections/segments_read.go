@@ -50,7 +50,9 @@ var (
 	fromSegments   = ` FROM segments s` + joinKeyOf(`$1`, `s.id`) + ` WHERE s.client = $1`
 	listSegments   = segmentColumns + fromSegments + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
 	getSegment     = segmentColumns + fromSegments + ` AND s.id = $2`
-	segmentsOfUser = `SELECT ` + definedColumns + fromSegments + ` AND s.id = ANY($2) ORDER BY s.created_position`
+	segmentsOfUser = `SELECT s.id, s.name, v.rule, v.rule_event, k.id AS key, k.client_key, k.wrapped
+FROM segments s JOIN segment_versions v ON v.client = s.client AND v.segment = s.id AND v.serves` + joinKeyOf(`$1`, `s.id`) + `
+WHERE s.client = $1 AND s.id = ANY($2) ORDER BY s.created_position`
 )
 
 type storedSegment struct {
@@ -339,7 +341,7 @@ FROM segment_users u JOIN segment_clients c ON c.client = u.client`
 )
 
 // OfUser returns the segments that a user is in, in order of their creation, each with
-// what its rule makes of the user.
+// what the rule that counts makes of the user.
 // Faults: building, quarantined, stale.
 func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]SegmentOfUser, error) {
 	serving, err := m.serving(ctx, client, eventual)

@@ -450,3 +450,28 @@ func (f *follower) follow(w *segmentFixture, segment id.Segment) []id.User {
 	slices.Sort(in)
 	return in
 }
+
+// While a new rule judges everyone, the one before counts, and is what explains.
+func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	user := w.create(w.acme, "ada", `{"n":30}`)
+	segment := segmentIDs[0]
+	w.segment(w.acme, event.SegmentDefined{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+	w.segment(w.acme, event.SegmentReady{Revision: 0})
+	w.segment(w.acme, event.SegmentChanged{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.n > 40`)), Refers: []id.Segment{}})
+	w.catchUp(random)
+	for _, want := range []string{`traits.n > 20`, ""} {
+		found := must[[]projections.SegmentOfUser](t)(w.model.OfUser(t.Context(), w.acme, true, user))
+		got := ""
+		if len(found) == 1 && len(found[0].Why) == 1 {
+			got = found[0].Why[0].Text
+		}
+		if got != want || len(found) > 1 {
+			t.Errorf("it is explained by %q, want %q: %+v", got, want, found)
+		}
+		w.segment(w.acme, event.SegmentReady{Revision: 2})
+		w.catchUp(random)
+	}
+}
