@@ -102,8 +102,8 @@ func (f *Failure) Error() string { return f.Code + ": " + f.Detail }
 // needs less than 40 bytes for each user beside the points (of which it keeps
 // nothing), and 64 MiB + 160 KiB for each dimension.
 //
-// Ten starts or more by k-means++ on a seeded sample are compared; the best goes
-// through Lloyd's iterations over all users, or above a million of them
+// Ten starts or more by k-means++ on a seeded sample are compared; the best is improved
+// by breathing and goes through Lloyd's iterations over all users, or above a million of them
 // through mini-batches. Clusters under the minimal size are merged into the
 // nearest, so there may be fewer than were asked for.
 func Fit(ctx context.Context, points Points, o Options) (Result, error) {

@@ -13,6 +13,7 @@ type fit struct {
 	Options
 	sample Points  // what starts are tried on
 	still  float64 // the shift of all centers at which an iteration is the last
+	deep   int     // centers of the first breaths; 0: starts are not improved
 	eyes   *silhouettes
 }
 
@@ -25,7 +26,7 @@ const (
 )
 
 func newFit(points Points, o Options) *fit {
-	f := &fit{points: points, Options: o, sample: points}
+	f := &fit{points: points, Options: o, sample: points, deep: deepest}
 	if n := points.Len(); n > sampleRows {
 		random := draws(o.Seed, forSample)
 		f.sample = points.gather(sample(&random, n, sampleRows))

@@ -22,7 +22,7 @@ type try struct {
 }
 
 // tries starts so often with k clusters, and returns the end with the least
-// inertia.
+// inertia, improved by breathing.
 func (f *fit) tries(ctx context.Context, points Points, k, times int, done func()) (try, error) {
 	all := make([]try, times)
 	var mu sync.Mutex
@@ -36,7 +36,9 @@ func (f *fit) tries(ctx context.Context, points Points, k, times int, done func(
 	if err != nil {
 		return try{}, err
 	}
-	return slices.MinFunc(all, func(a, b try) int { return cmp.Compare(a.inertia, b.inertia) }), nil
+	best := slices.MinFunc(all, func(a, b try) int { return cmp.Compare(a.inertia, b.inertia) })
+	random := draws(f.Seed, forStart, k, times)
+	return f.breathe(ctx, points, best, &random)
 }
 
 // try makes one start. The first is made from the last run's centroids, where
@@ -54,10 +56,15 @@ func (f *fit) try(ctx context.Context, points Points, k, number int) (try, error
 			return try{}, err
 		}
 	}
-	if err := newLloyd(points, c, 1).run(ctx, f.still, func(int) {}); err != nil {
+	return f.converge(ctx, points, c, 1)
+}
+
+// converge moves the centers by Lloyd's iterations and tallies where they end.
+func (f *fit) converge(ctx context.Context, points Points, c centers, threads int) (try, error) {
+	if err := newLloyd(points, c, threads).run(ctx, f.still, func(int) {}); err != nil {
 		return try{}, err
 	}
-	t, err := assignRows(ctx, points, c, 1, nil)
+	t, err := assignRows(ctx, points, c, threads, nil)
 	if err != nil {
 		return try{}, err
 	}

@@ -123,7 +123,7 @@ func Judge(ctx context.Context, t Trial) (Judgement, error) {
 // silhouettes are those at each of the numbers of clusters.
 func (t Trial) silhouettes(ctx context.Context, points Points, number int) (of []float64, err error) {
 	f := newFit(points, t.options(number))
-	f.still *= judgedTolerance / tolerance
+	f.still, f.deep = f.still*judgedTolerance/tolerance, 0
 	c, err := f.newChooser(ctx, points.Len(), func(int) int { return nullStarts }, func() {})
 	if err == nil {
 		err = c.tryAll(ctx, judged[:], max(judged[0], points.Len()/f.MinSize))
@@ -253,6 +253,7 @@ func (t Trial) bootstrap(ctx context.Context, warm [][]float32, number int) ([]f
 	o := t.options(0)
 	o.Seed, o.Warm = random.Uint64(), warm
 	f := newFit(points, o)
+	f.deep = 0
 	ended, err := f.tries(ctx, points, t.K, 1+nullStarts, func() {})
 	if err != nil {
 		return nil, err
