@@ -38,19 +38,29 @@ func (p *page) live() error {
 	if after := cmp.Or(p.r.Header.Get("Last-Event-Id"), p.r.URL.Query().Get("after")); after != "" {
 		target += "?after=" + url.QueryEscape(after)
 	}
+	resp, err := p.stream(target, "text/event-stream")
+	if err != nil {
+		return err
+	}
+	p.w.Header().Set("X-Accel-Buffering", "no")
+	return p.pass(resp)
+}
+
+// stream asks the API for what goes to the browser as it comes.
+func (p *page) stream(target, accept string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(p.r.Context(), http.MethodGet, target, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+p.token)
-	r.Header.Set("Accept", "text/event-stream")
-	resp, err := transport{p.API, p.r, p.calls}.RoundTrip(r)
-	if err != nil {
-		return err
-	}
+	r.Header.Set("Accept", accept)
+	return transport{p.API, p.r, p.calls}.RoundTrip(r)
+}
+
+// pass passes an answer on.
+func (p *page) pass(resp *http.Response) error {
 	defer resp.Body.Close()
 	p.w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
-	p.w.Header().Set("X-Accel-Buffering", "no")
 	p.w.WriteHeader(resp.StatusCode)
 	conn, part := http.NewResponseController(p.w), make([]byte, 32<<10)
 	for {

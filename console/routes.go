@@ -32,6 +32,7 @@ func (s *Console) route() {
 	get("segments", (*page).segments)
 	post("segments", (*page).createSegment)
 	get("segments/{id}", (*page).segment)
+	get("segments/{id}/members.csv", (*page).downloadMembers)
 	post("segments/{id}", (*page).changeSegment)
 	post("segments/{id}/retire", (*page).retireSegment)
 

@@ -226,6 +226,10 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	testkit.Eventually(t, "its members are listed", func() bool { return strings.Contains(b.open(segment).HTML, `/console/users/usr_`) })
 	b.wantPage(b.send(segment, "name", "All", "rule", `has(traits.age) && true`), segment, "Saved", "All")
 	b.wantPage(b.open("users/"+user), "users/"+user, "has(traits.age)")
+	if file := b.open(segment + "/members.csv"); file.Status != http.StatusOK || !strings.HasPrefix(file.HTML, "user_id,external_id\n") ||
+		!strings.Contains(file.Header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("downloaded %d %v %s", file.Status, file.Header, file.HTML)
+	}
 	b.wantPage(b.send(segment+"/retire"), "segments", "Retired")
 
 	b.wantPage(b.open("traits?path=age"), "traits", "Weight", "Values of age")

@@ -76,6 +76,8 @@ func TestSegments(t *testing.T) {
 		}
 	}
 	wantProblem(t, http.StatusNotFound, "segment_unknown", shared(t).signUp().get("/api/v1/users?segment_id="+strings.TrimPrefix(pros, segmentsPath+"/")))
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(pros+"/members?limit=3", header("Accept", "text/csv")))
+	wantProblem(t, http.StatusNotFound, "segment_unknown", shared(t).signUp().get(pros+"/members", header("Accept", "text/csv")))
 	wantNames := func(at string, names ...string) {
 		t.Helper()
 		if got := a.segmentMembers(at); !slices.Equal(got, names) {
@@ -87,6 +89,16 @@ func TestSegments(t *testing.T) {
 		}
 		if !slices.Equal(listed, names) {
 			t.Errorf("the users of it are %v, not %v", listed, names)
+		}
+		file := a.get(at+"/members", header("Accept", "text/csv"))
+		lines := strings.Split(strings.TrimSpace(string(file.Body)), "\n")
+		for i, name := range names {
+			if len(lines) != len(names)+1 || !strings.HasPrefix(lines[i+1], "usr_") || !strings.HasSuffix(lines[i+1], ","+name) {
+				t.Errorf("as CSV they are %q, not %v", lines, names)
+			}
+		}
+		if file.Header.Get("Content-Type") != "text/csv" || lines[0] != "user_id,external_id" {
+			t.Errorf("%v %s", file.Header, file.Body)
 		}
 		if n := want[httpapi.Segment](t, http.StatusOK, a.get(at)).Members; n != len(names) {
 			t.Errorf("%d are counted, not %d", n, len(names))

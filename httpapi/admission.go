@@ -88,7 +88,7 @@ func (e *edge) admission(next http.Handler) *admission {
 	e.waiting = long(n, waitingParts, shed.WithLabelValues("waiting"))
 	e.streams = long(max(n/streamsPart, 1), streamsParts, shed.WithLabelValues("streams"))
 	for _, op := range e.operations {
-		if op.streams || op.exports || op.live || op.waits {
+		if op.streams || op.exports != "" || op.live || op.waits {
 			a.lines = append(a.lines, op)
 		}
 		if op.hashes {
@@ -148,7 +148,7 @@ func (a *admission) class(method, path, query string, accept []string) *class {
 func (a *admission) long(method, path, query string, accept []string) bool {
 	for _, op := range a.lines {
 		if op.method == method && fits(op.path, path) {
-			return op.streams || op.exports && acceptsLines(accept) || op.follows(query)
+			return op.streams || op.wantsExport(accept) || op.follows(query)
 		}
 	}
 	return false

@@ -12169,6 +12169,26 @@ func (response ListSegmentMembers200JSONResponse) VisitListSegmentMembersRespons
 	return err
 }
 
+type ListSegmentMembers200TextCsvResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListSegmentMembers200TextCsvResponse) VisitListSegmentMembersResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
 type GetStatisticsRequestObject struct {
 	Params GetStatisticsParams
 }

@@ -61,7 +61,7 @@ type Authenticator interface {
 type Call struct {
 	ID       id.Request // random, or the caller's own X-Request-Id
 	Eventual bool       // the caller does not want to wait for its own writes
-	Lines    bool       // the caller accepts the whole as NDJSON, where the operation has that
+	Export   bool       // the caller accepts the whole as NDJSON or CSV, where the operation has that
 
 	// IdempotencyKey is the caller's, empty without one. Seed then holds what
 	// the identifiers of a repeatable command are derived from: client, route

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Export answers with NDJSON of any length, which Write writes as fast as the
+// Export answers with NDJSON or CSV of any length, which Write writes as fast as the
 // caller takes it. Its deadline moves on with every piece, up to a last one. Where
 // Write fails after something was sent, the connection is cut, so that nobody
 // takes a part for the whole.
@@ -18,8 +18,15 @@ type Export struct {
 }
 
 // VisitListHistoryResponse answers a request for a history.
-func (e Export) VisitListHistoryResponse(w http.ResponseWriter) error {
-	w.Header().Set("Content-Type", mediaLines)
+func (e Export) VisitListHistoryResponse(w http.ResponseWriter) error { return e.visit(w, mediaLines) }
+
+// VisitListSegmentMembersResponse answers a request for the members of a segment.
+func (e Export) VisitListSegmentMembersResponse(w http.ResponseWriter) error {
+	return e.visit(w, mediaCSV)
+}
+
+func (e Export) visit(w http.ResponseWriter, media string) error {
+	w.Header().Set("Content-Type", media)
 	to := &moving{to: w, conn: http.NewResponseController(w), now: e.Now, last: e.Now().Add(streamTotal)}
 	buffered := bufio.NewWriterSize(to, 64<<10)
 	err := e.Write(buffered)

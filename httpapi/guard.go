@@ -28,9 +28,9 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			return
 		}
 		x.op = op
-		x.call.Lines = op.exports && acceptsLines(r.Header.Values("Accept"))
+		x.call.Export = op.wantsExport(r.Header.Values("Accept"))
 		follows := op.follows(r.URL.RawQuery)
-		if !op.streams && !x.call.Lines && !follows {
+		if !op.streams && !x.call.Export && !follows {
 			ctx, cancel := context.WithTimeout(r.Context(), e.o.Timeout)
 			defer cancel()
 			r = r.WithContext(ctx)
@@ -54,7 +54,7 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		switch {
 		case follows:
 			err = e.o.Follows.during(r.Context(), x.principal, func(ctx context.Context) { next.ServeHTTP(w, r.WithContext(ctx)) })
-		case op.streams || x.call.Lines:
+		case op.streams || x.call.Export:
 			err = e.streaming(r, x, serve)
 		default:
 			serve()

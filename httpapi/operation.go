@@ -64,10 +64,10 @@ type operation struct {
 	plain        func(body []byte) bool // tells what fits the schema at a glance; nil: nothing does
 	bodyRequired bool
 	bodyLimit    int64
-	streams      bool // an NDJSON body of any length
-	exports      bool // answers NDJSON of any length to those who accept that
-	live         bool // answers with Server-Sent Events
-	waits        bool // may be asked to wait for something
+	streams      bool   // an NDJSON body of any length
+	exports      string // the media type of any length that callers may accept, too; "": none
+	live         bool   // answers with Server-Sent Events
+	waits        bool   // may be asked to wait for something
 
 	repeatable  bool // takes an Idempotency-Key
 	conditional bool // takes an If-Match
@@ -143,7 +143,9 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 		}
 	}
 	if ok := spec.Responses.Status(http.StatusOK); ok != nil && ok.Value.Content[mediaLines] != nil {
-		op.exports = true
+		op.exports = mediaLines
+	} else if ok != nil && ok.Value.Content[mediaCSV] != nil {
+		op.exports = mediaCSV
 	} else if ok != nil && ok.Value.Content[mediaEvents] != nil {
 		op.live, op.records = true, true // HEAD will not do instead
 	}
@@ -185,12 +187,13 @@ func newRequirement(doc *openapi3.T, names openapi3.SecurityRequirement) (r requ
 
 const mediaLines = "application/x-ndjson"
 
-// acceptsLines says whether a caller that sent these asks for NDJSON.
-func acceptsLines(accept []string) bool {
-	return slices.ContainsFunc(accept, func(accepted string) bool {
+// wantsExport says whether a caller that sent these asks for the whole, where the
+// operation has that.
+func (op *operation) wantsExport(accept []string) bool {
+	return op.exports != "" && slices.ContainsFunc(accept, func(accepted string) bool {
 		return slices.ContainsFunc(strings.Split(accepted, ","), func(one string) bool {
 			media, _, _ := strings.Cut(one, ";")
-			return strings.EqualFold(strings.TrimSpace(media), mediaLines)
+			return strings.EqualFold(strings.TrimSpace(media), op.exports)
 		})
 	})
 }

@@ -50,7 +50,7 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 		From: httpapi.Or(p.From, time.Time{}), To: httpapi.Or(p.To, time.Time{}), After: httpapi.Or(p.After, -1),
 		Newest: httpapi.Or(p.Order, httpapi.OrderAsc) == httpapi.OrderDesc,
 	}
-	if httpapi.CallFrom(ctx).Lines {
+	if httpapi.CallFrom(ctx).Export {
 		if f != (projections.Filter{After: -1}) || p.Limit != nil || p.Cursor != nil {
 			return nil, fault.NewInvalid(fault.Field{Detail: "An export is the whole history: it takes no filters, limit or cursor."})
 		}

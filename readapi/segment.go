@@ -1,7 +1,10 @@
 package readapi
 
 import (
+	"cmp"
 	"context"
+	"encoding/csv"
+	"io"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -40,6 +43,12 @@ func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembe
 	if err != nil {
 		return nil, err
 	}
+	if httpapi.CallFrom(ctx).Export {
+		if r.Params.Limit != nil || r.Params.Cursor != nil {
+			return nil, fault.NewInvalid(fault.Field{Detail: "As CSV the answer is all members: it takes no limit or cursor."})
+		}
+		return httpapi.Export{Now: a.Now, Write: func(w io.Writer) error { return a.writeMembers(ctx, segment, w) }}, nil
+	}
 	var changes eventstore.Position
 	data, next, err := list(ctx, a, filtered("segment_members", string(segment)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) (found []projections.SegmentMember, err error) {
@@ -53,6 +62,36 @@ func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembe
 	return httpapi.ListSegmentMembers200JSONResponse{
 		Data: data, NextCursor: next, ChangesCursor: a.Cursors.Encode(client, changesOf(segment), string(changes)),
 	}, nil
+}
+
+const membersWritten = 1_000 // of a segment, that are read at a time
+
+// writeMembers writes all members of a segment as CSV.
+func (a *API) writeMembers(ctx context.Context, segment id.Segment, w io.Writer) error {
+	client, eventual := asked(ctx)
+	out := csv.NewWriter(w)
+	page := projections.Page{Limit: membersWritten}
+	for {
+		var members []projections.SegmentMember
+		if err := fault.Await(ctx, func(ctx context.Context) (err error) { // the edge repeats no streams
+			members, _, err = projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
+			return err
+		}); err != nil {
+			return err
+		}
+		var err error
+		if page.After == eventstore.Start {
+			err = out.Write([]string{"user_id", "external_id"}) // once it is known that there are members
+		}
+		for _, m := range members {
+			err = cmp.Or(err, out.Write([]string{string(m.User), m.ExternalID}))
+			page.After = m.Place
+		}
+		if out.Flush(); err != nil || out.Error() != nil || len(members) < page.Limit {
+			return cmp.Or(err, out.Error())
+		}
+		eventual = true // what the client was told is there already
+	}
 }
 
 // usersIn lists the users in a segment.

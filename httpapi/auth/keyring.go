@@ -226,7 +226,7 @@ func (k *Keyring) refresh(ctx context.Context) error {
 	return k.reload(ctx)
 }
 
-// reload is refresh for who holds the lock. Loads keep a pause, so that made-up
+// reload is refresh for a caller that holds the lock. Loads keep a pause, so that made-up
 // key ids cost ten small queries a second at most.
 func (k *Keyring) reload(ctx context.Context) error {
 	if pause := reloadPause - k.Now().Sub(k.begunAt); pause > 0 {

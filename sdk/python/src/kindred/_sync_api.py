@@ -1085,7 +1085,9 @@ class SegmentsAPI:
         """List the members of a segment.
 
         In the order of their creation. Who begins with the first page, and then follows the changes
-        from its `changes_cursor` on, misses nobody.
+        from its `changes_cursor` on, misses nobody. With `Accept: text/csv` the answer is a stream
+        of all of them, with a line of names, `user_id,external_id`, and as they are: a spreadsheet
+        may take what begins with `=` for a formula. Limit and cursor are not taken then.
 
         It fetches a page at a time.
 
@@ -1097,7 +1099,9 @@ class SegmentsAPI:
         """List the members of a segment.
 
         In the order of their creation. Who begins with the first page, and then follows the changes
-        from its `changes_cursor` on, misses nobody.
+        from its `changes_cursor` on, misses nobody. With `Accept: text/csv` the answer is a stream
+        of all of them, with a line of names, `user_id,external_id`, and as they are: a spreadsheet
+        may take what begins with `=` for a formula. Limit and cursor are not taken then.
 
         It fetches one page.
 
