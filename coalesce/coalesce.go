@@ -27,7 +27,7 @@ var (
 type Coalescer[Q, A any] struct {
 	// Answer does a round: it returns one answer for each question, in order, or for the
 	// first of them; those behind go into the next round. Its context ends after Timeout,
-	// and not with that of one who asks.
+	// and not with that of one that asks.
 	Answer  func(ctx context.Context, questions []Q) ([]A, error)
 	Size    func(Q) int   // of a question; nil: each has 1
 	Most    int           // the size of a round, unless one question has more

@@ -314,7 +314,7 @@ func (l *Log) draft(ctx context.Context, end StreamVersion, entries []Entry, dra
 		request.Events[i] = p
 		recorded[i] = Recorded{Record{Stream: end.Stream, Revision: revision, Proposed: p}, e.Event}
 		if i == len(entries)-1 {
-			break // who comes next reads what stands before
+			break // the next reader reads what stands before
 		}
 		if previous, err = Hash(recorded[i].Record); err != nil {
 			return request, nil, err

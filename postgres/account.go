@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// account is whom the server runs as: PostgreSQL refuses to run as root.
+// account is what the server runs as: PostgreSQL refuses to run as root.
 type account struct {
 	name     string
 	uid, gid int

@@ -171,7 +171,7 @@ func closeBounded(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx) // nothing is lost with it
 }
 
-// begin listens to the channels of those who have come, and tells them.
+// begin listens to the channels of the followers there are, and tells these.
 func (l *Listener) begin(ctx context.Context, conn *pgx.Conn, run int64, listened map[string]bool) error {
 	var channels []string
 	l.tell(ctx, func(f *follower) {

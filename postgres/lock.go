@@ -17,7 +17,7 @@ var ErrInUse = errors.New("the data directory is in use")
 type ownerLock struct{ file *os.File }
 
 func lockOwner(dir string) (*ownerLock, error) {
-	file, err := os.OpenFile(filepath.Join(dir, "owner.lock"), os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // whom it refuses reads it
+	file, err := os.OpenFile(filepath.Join(dir, "owner.lock"), os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // a process that it refuses reads it
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func lockOwner(dir string) (*ownerLock, error) {
 	return lock, nil
 }
 
-// write leaves word of who we are and where we can be reached.
+// write leaves word of which process this is and where it can be reached.
 func (o *ownerLock) write(address string) error {
 	if err := o.file.Truncate(0); err != nil {
 		return err

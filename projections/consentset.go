@@ -49,7 +49,7 @@ func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consentSet) err
 	defer c.lock.unlock()
 	server, into := p.Consent.Progress.Server(), c
 	if c.server != server {
-		into = newConsentSet() // everything is read anew, beside those who compare
+		into = newConsentSet() // everything is read anew, beside requests that compare
 	}
 	consent := p.Consent
 	consent.AtOnce = true // while one waits for the first page, others have the lock

@@ -113,7 +113,7 @@ func (m Segments) Get(ctx context.Context, client id.Client, eventual bool, segm
 	return opened[0], nil
 }
 
-// segmentProgress is how far a segment has come, for who follows it.
+// segmentProgress is how far a segment has come, for a follower of it.
 type segmentProgress struct {
 	ready   bool
 	from    eventstore.Position // changes are told from here on

@@ -231,7 +231,7 @@ func shown(schema traits.Schema) (all []Trait) {
 	return all
 }
 
-// overridesOf are decisions as they are recorded, for those who infer and decide.
+// overridesOf are decisions as they are recorded, for inference and decisions.
 func overridesOf(decisions map[string]event.TraitOverride) map[string]traits.Override {
 	overrides := make(map[string]traits.Override, len(decisions))
 	for path, o := range decisions {

@@ -7,7 +7,7 @@ import (
 )
 
 // A member's access stream holds the member's later passwords and sessions. Each of
-// its events says how all of that stands, so that who reads it reads one.
+// its events says how all of that stands, so that a reader reads one.
 type (
 	// MemberPasswordSet: the member has chosen another password, which ends all
 	// tokens from before, and all sessions but one.

@@ -65,8 +65,8 @@ type (
 		fact
 		Member id.Member `json:"member_id"`
 	}
-	// ClientSnapshotTaken says how the client stood when it was recorded: who
-	// reads the stream backwards can stop here.
+	// ClientSnapshotTaken says how the client stood when it was recorded: a reader
+	// that comes backwards can stop here.
 	ClientSnapshotTaken struct {
 		fact
 		Client   id.Client        `json:"client_id"`

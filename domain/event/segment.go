@@ -36,7 +36,7 @@ type (
 		Revision int64 `json:"revision"` // of that event
 	}
 	// SegmentsSnapshotTaken says which segments there were when it was recorded, but
-	// for their rules: who reads the stream backwards can stop here.
+	// for their rules: a reader that comes backwards can stop here.
 	SegmentsSnapshotTaken struct {
 		fact
 		Revision int64             `json:"revision"` // of this event

@@ -110,7 +110,7 @@ type (
 		Webhook id.Webhook `json:"webhook_id"`
 	}
 	// WebhookSnapshotTaken says how the subscription stood when it was recorded:
-	// who reads the stream backwards can stop here.
+	// a reader that comes backwards can stop here.
 	WebhookSnapshotTaken struct {
 		fact
 		Webhook id.Webhook `json:"webhook_id"`

@@ -72,7 +72,7 @@ func (f *Fault) After(d time.Duration) *Fault {
 }
 
 // Await asks until there is an answer that is not to be waited for. It is for those
-// who keep nobody out by waiting.
+// which keep nobody out by waiting.
 func Await(ctx context.Context, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)

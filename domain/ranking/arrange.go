@@ -25,7 +25,7 @@ type Candidate struct {
 type Input struct {
 	Matches   []Candidate // users who are alike
 	Alike     Alike       // of two matches
-	Fill      []Candidate // who comes after them, in their order
+	Fill      []Candidate // what comes after them, in its order
 	Campaigns []Candidate
 	Seed      Seed
 }

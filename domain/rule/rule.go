@@ -33,7 +33,7 @@ const (
 	maxEventSteps = 2_000 // 20 µs: a client has 100 filters
 )
 
-// Truth is what a rule says. Only who is surely in is in.
+// Truth is what a rule says. Only a user that is surely in is in.
 type Truth int8
 
 // The three values of Kleene's logic.

@@ -45,7 +45,7 @@ type leader struct {
 	mu        sync.Mutex
 	current   *link
 	suspected bool   // that current leads
-	hint      string // who leads, as a node said
+	hint      string // which node leads, as one said
 	closed    bool
 }
 
@@ -121,7 +121,7 @@ func (l *leader) known() (*link, error) {
 	}
 }
 
-// suspect notes that a call over a connection failed, and who leads if the error
+// suspect notes that a call over a connection failed, and which node leads, if the error
 // says so.
 func (l *leader) suspect(over *link, err error) {
 	l.mu.Lock()
@@ -193,7 +193,7 @@ func (l *leader) find(ctx context.Context) (string, error) {
 	}
 }
 
-// discover asks all nodes at once who leads, and takes the first answer.
+// discover asks all nodes at once which one leads, and takes the first answer.
 func (l *leader) discover(ctx context.Context, nodes ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.config.GossipTimeout)*time.Second)
 	defer cancel()
@@ -215,7 +215,7 @@ func (l *leader) discover(ctx context.Context, nodes ...string) (string, error) 
 	return "", status.Error(codes.Unavailable, errors.Join(failures...).Error())
 }
 
-// ask asks one node who leads.
+// ask asks one node which one leads.
 func (l *leader) ask(ctx context.Context, node string) (string, error) {
 	conn, err := grpc.NewClient(node, l.dial...)
 	if err != nil {

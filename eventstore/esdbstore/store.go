@@ -168,7 +168,7 @@ func (s *Store) attempt(ctx context.Context, ask func(context.Context, api.Strea
 		return err
 	}
 	err = ask(withLeader(briefly), l.streams)
-	if err != nil && passing(err) && ctx.Err() == nil { // else it was the caller who gave up
+	if err != nil && passing(err) && ctx.Err() == nil { // else it was the caller that gave up
 		s.leader.suspect(l, err)
 	}
 	return err

@@ -18,7 +18,7 @@ const (
 )
 
 // Subscribe implements [eventstore.Store]. One subscription of the server's, for
-// the whole store, tells all who follow at the log's end what was appended. Who
+// the whole store, tells all followers at the log's end what was appended. One that
 // is behind reads the log page by page, so that a cut connection costs nothing.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (eventstore.Subscription, error) {
 	if _, err := parsePosition(after); err != nil {
@@ -111,7 +111,7 @@ func (s *Store) hearOnce(ctx context.Context) (heard bool) {
 }
 
 // tell hands an event to the tail, which stands right behind a position, and
-// returns its own. What cannot be decoded is left to who reads it.
+// returns its own. What cannot be decoded is left to its reader.
 func (s *Store) tell(ctx context.Context, after eventstore.Position, e *recorded) eventstore.Position {
 	page := tail.Page{To: positionOf(e).text()}
 	r, ours, err := s.own(ctx, e)

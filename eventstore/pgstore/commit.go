@@ -37,7 +37,7 @@ FROM public.append_streams($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 )
 
 // committer takes what waits in the queue and commits it, batch after batch, on
-// a connection of its own: a pool that is exhausted by callers who wait for
+// a connection of its own: a pool that is exhausted by callers that wait for
 // their appends would never be freed by these.
 type committer struct {
 	config     *pgx.ConnConfig

@@ -12,8 +12,8 @@ import (
 )
 
 // Keys wait for the disk: a server that crashed and forgot them would still take
-// the events that they seal. Rows are made in one order, so that nobody who makes
-// keys waits for another who waits.
+// the events that they seal. Rows are made in one order, so that no caller that makes
+// keys waits for another that waits.
 const (
 	insertKeys = `
 INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped, lookup)

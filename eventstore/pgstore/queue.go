@@ -35,7 +35,7 @@ const (
 	maxWaitingClient = maxWaiting / 2 // so that no client shuts the others out
 	maxWaitingBytes  = 64 << 20
 	// limit: log | imports that append at a time | {maxMany}
-	maxMany = 3 // who append many at once: even of one client, they leave room for others
+	maxMany = 3 // callers that append many at once: even of one client, these leave room for others
 )
 
 // request is an append on its way to its commit.

@@ -28,7 +28,7 @@ import (
 type Store struct {
 	pool   *pgxpool.Pool
 	queue  *queue
-	many   *semaphore.Weighted // for those who append many at once
+	many   *semaphore.Weighted // for callers that append many at once
 	tail   *tail.Tail
 	closed chan struct{}
 	stop   context.CancelFunc // of the listener
@@ -97,7 +97,7 @@ func (s *Store) Append(ctx context.Context, stream eventstore.Stream, expected e
 }
 
 // AppendMany implements [eventstore.Bulk]. Like Append, it keeps the events.
-// Beside several who append many, it waits until there is room.
+// Beside several that append many, it waits until there is room.
 func (s *Store) AppendMany(ctx context.Context, requests []eventstore.Request) []eventstore.Result {
 	results := make([]eventstore.Result, len(requests))
 	if len(requests) > eventstore.MaxMany {

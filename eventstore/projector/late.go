@@ -120,7 +120,7 @@ func (l *leader) define(ctx context.Context, ddl string) error {
 
 // callOffVacuum ends a vacuum of the live tables, which would hold up the one
 // that drops them, and with it everybody else: the server gives way to a lock
-// that nobody who reads or writes waits for.
+// that no reader or writer waits for.
 func (l *leader) callOffVacuum(ctx context.Context, projectionID string) error {
 	err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		tables, err := tablesOf(ctx, tx, projectionID)

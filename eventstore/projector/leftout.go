@@ -105,7 +105,7 @@ func leftOutOf(ctx context.Context, pool *pgxpool.Pool, projectionID string, cli
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[LeftOut])
 }
 
-// retry applies an event that was left out of the leader's client, who is passed
+// retry applies an event that was left out of the leader's client, which is passed
 // over meanwhile. What still cannot be applied stays left out.
 func (l *leader) retry(ctx context.Context, out LeftOut) error {
 	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)

@@ -44,7 +44,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 		if err == nil {
 			err = b.replacePart(ctx, m, report)
 		}
-		if err != nil && !errors.Is(context.Cause(ctx), errLost) { // who lost the lease comes again
+		if err != nil && !errors.Is(context.Cause(ctx), errLost) { // a leader that lost the lease comes again
 			err = errors.Join(err, b.giveUp(ctx, m))
 		}
 		return err

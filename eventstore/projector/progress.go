@@ -24,7 +24,7 @@ const (
 	promptTime  = 2 * time.Millisecond  // of one that is prompt
 	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a projection is passed over
 	firstPoll   = 20 * time.Millisecond
-	lastPoll    = 160 * time.Millisecond // so that many who wait do not make it worse
+	lastPoll    = 160 * time.Millisecond // so that many that wait do not make it worse
 	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`
 	maxWait = 2 * time.Second
 )

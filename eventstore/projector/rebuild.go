@@ -70,10 +70,10 @@ func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuildin
 }
 
 const (
-	// leaseTries is how often who lost the lease, on a machine that was too busy
+	// leaseTries is how often a leader that lost the lease, on a machine that was too busy
 	// to prolong it, takes it again.
 	leaseTries = 5
-	// awayTries is how often who lost it because the database is away tries to
+	// awayTries is how often one that lost it because the database is away tries to
 	// reach that: for a minute at least.
 	awayTries = 20
 )

@@ -382,7 +382,7 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	return nil
 }
 
-// letPass waits before a batch is passed over: those whom it concerns go first,
+// letPass waits before a batch is passed over: projections that it concerns go first,
 // and the others not all at once. Who asks may mean what was appended since the
 // batch was read, so the next one is not waited for.
 func (l *leader) letPass(ctx context.Context) (err error) {

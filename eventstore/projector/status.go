@@ -80,7 +80,7 @@ FROM checkpoints c ORDER BY c.name`
 
 // At most as many quarantined clients as a person can read.
 const selectQuarantine = `
-SELECT projection, client, position, event_id, reason, at FROM quarantine ORDER BY at DESC LIMIT 1000`
+SELECT projection, client, position, event_id, reason, at FROM quarantine WHERE NOT slow ORDER BY at DESC LIMIT 1000`
 
 const selectAllLeftOut = `SELECT projection, ` + leftOutColumns + ` FROM left_out ORDER BY at DESC, position DESC LIMIT 1000`
 

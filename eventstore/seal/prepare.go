@@ -104,7 +104,7 @@ type Drawn struct {
 	key subjectKey
 }
 
-// Draw makes a key for a subject without storing it: for who stores it in one
+// Draw makes a key for a subject without storing it: for a caller that stores it in one
 // commit with what it seals.
 func (v *Vault) Draw(ctx context.Context, client id.Client, subject string) (Drawn, error) {
 	if err := checkNames(string(client), subject); err != nil {

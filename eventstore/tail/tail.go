@@ -47,7 +47,7 @@ type Source interface {
 type Tail struct {
 	source Source
 	closed <-chan struct{}
-	gone   error         // what those are told who follow a log that was closed
+	gone   error         // what followers of a log that was closed are told
 	lock   chan struct{} // of capacity 1: held by the follower that reads for all
 
 	mu       sync.Mutex

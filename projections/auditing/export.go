@@ -92,7 +92,7 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 	return x.to.Head(head.JWS)
 }
 
-// Serve is Export for a caller who only sees that it ends early: why is logged.
+// Serve is Export for a caller that only sees that it ends early: why is logged.
 // Faults: building, history_changed, quarantined, stale.
 func (a *Auditor) Serve(ctx context.Context, client id.Client, open bool, to io.Writer) error {
 	waits := *a

@@ -22,7 +22,7 @@ func (r *room) handOn(events []projections.PublicEvent) {
 	}
 }
 
-// cut ends the streams of all who follow now. Whoever joins meanwhile reads what
+// cut ends the streams of all that follow now. One that joins meanwhile reads what
 // was in the queue for itself.
 func (r *room) cut() {
 	r.queue, r.size = nil, 0

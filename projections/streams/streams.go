@@ -1,4 +1,4 @@
-// Package streams tells those who follow a client's public events of each new one.
+// Package streams tells followers of a client's public events of each new one.
 //
 // One follower a process reads what is new, once for all of them, and wakes
 // them: none asks the database while nothing happens. Each is told every event
@@ -258,7 +258,7 @@ func (s *Streams) stop() {
 	s.ready = make(chan struct{})
 }
 
-// again begins anew for those who follow.
+// again begins anew for followers.
 func (s *Streams) again() {
 	select {
 	case s.joined <- struct{}{}:
@@ -314,7 +314,7 @@ func (s *Streams) cut(clients []id.Client) {
 	}
 }
 
-// handOut gives events to those who follow their clients.
+// handOut gives events to the followers of their clients.
 func (s *Streams) handOut(ctx context.Context, events []projections.PublicEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

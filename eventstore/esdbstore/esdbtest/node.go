@@ -77,7 +77,7 @@ func (n *node) alive() bool {
 	return n.serving != nil
 }
 
-// refuse says who leads, where a caller insists on the leader and this is not it.
+// refuse says which node leads, where a caller insists on the leader and this is not it.
 func (n *node) refuse(ctx context.Context, insists bool, trailer func(metadata.MD)) error {
 	asked, _ := metadata.FromIncomingContext(ctx)
 	if v := asked.Get("requires-leader"); len(v) > 0 && v[0] == "true" {
@@ -134,7 +134,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// members tells who leads.
+// members tells which node leads.
 type members struct {
 	gossip.UnimplementedGossipServer
 	node *node

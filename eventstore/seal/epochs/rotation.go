@@ -136,7 +136,7 @@ func (r *Rotation) retire(ctx context.Context, name string) error {
 
 const (
 	moveSettings = `SET LOCAL synchronous_commit TO on; SET LOCAL lock_timeout TO '10s'`
-	// It waits for those who make keys under the epoch, and keeps others from it.
+	// It waits for callers that make keys under the epoch, and keeps others from it.
 	lockEpoch  = `SELECT id FROM public.epochs WHERE id = $1 AND retired_at IS NULL FOR UPDATE`
 	selectKeys = `
 SELECT client, subject, id, client_key, wrapped FROM public.subject_keys
@@ -245,7 +245,7 @@ func (r *Rotation) moveKeys(ctx context.Context, tx pgx.Tx, keys []seal.SubjectK
 }
 
 const (
-	// holdKeys is the lock of those who must find every key that the database names.
+	// holdKeys is the lock of callers that must find every key that the database names.
 	holdKeys = `hashtextextended('kindred epochs', 0)`
 
 	tryDestroy    = `SELECT pg_try_advisory_xact_lock(` + holdKeys + `)`
