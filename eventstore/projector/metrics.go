@@ -9,8 +9,8 @@ import (
 // Metrics tell how the followers of this process do. A nil *Metrics counts
 // nothing.
 type Metrics struct {
-	leader, lagSeconds, lagEvents, clients, slowOnes, leftOut, stopped *prometheus.GaugeVec
-	events                                                             *prometheus.CounterVec
+	leader, lagSeconds, lagEvents, clients, slow, leftOut, stopped *prometheus.GaugeVec
+	events                                                         *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics, each labelled by projection.
@@ -25,7 +25,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		lagSeconds: gauge("lag_seconds", "Age of the oldest event that is known to wait; 0 when caught up."),
 		lagEvents:  gauge("lag_events", "Events that are known to wait; a full batch (1000) means at least so many."),
 		clients:    gauge("quarantined_clients", "Clients whose part stopped at an event that cannot be applied."),
-		slowOnes:   gauge("slow_clients", "Clients whose events take long and are applied in slices, beside the others'."),
+		slow:       gauge("slow_clients", "Clients whose events take long and are applied in slices, beside the others'."),
 		leftOut:    gauge("left_out_events", "Events that could not be applied and that clients went on without."),
 		stopped:    gauge("stopped", "1 where an event could not be handled and everything after it waits."),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -68,16 +68,11 @@ func (m *Metrics) applied(name string, events int) {
 	}
 }
 
-func (m *Metrics) refused(name string, clients, events int) {
+func (m *Metrics) refused(name string, clients, slow, events int) {
 	if m != nil {
 		m.leftOut.WithLabelValues(name).Set(float64(events))
 		m.clients.WithLabelValues(name).Set(float64(clients))
-	}
-}
-
-func (m *Metrics) slow(name string, clients int) {
-	if m != nil {
-		m.slowOnes.WithLabelValues(name).Set(float64(clients))
+		m.slow.WithLabelValues(name).Set(float64(slow))
 	}
 }
 

@@ -20,10 +20,15 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 	last := w.rename(t, bolt, "x", "y")
 	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
 	w.passed(t, "names_2", last)
-	want := map[string]float64{
+	wantMetrics(t, registry, map[string]float64{
 		"kindred_projection_leader": 1, "kindred_projection_events_total": 4, "kindred_projection_quarantined_clients": 1,
 		"kindred_projection_lag_events": 0, "kindred_projection_lag_seconds": 0,
-	}
+	})
+}
+
+// wantMetrics waits until the metrics of names are as they should be.
+func wantMetrics(t *testing.T, registry *prometheus.Registry, want map[string]float64) {
+	t.Helper()
 	testkit.Eventually(t, "all are as they should be", func() bool {
 		families, err := registry.Gather()
 		if err != nil {

@@ -205,9 +205,9 @@ func (l *leader) partOf(client id.Client, from checkpoint) *leader {
 const giveUpTime = 5 * time.Second
 
 const (
-	selectPaused = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND paused`
+	selectPaused = `SELECT position FROM quarantine WHERE projection = $1 AND client = $2 AND paused AND NOT slow`
 	stopPaused   = `
-UPDATE quarantine SET paused = false, reason = 'its part could not be replaced; rebuild it' WHERE projection = $1 AND client = $2 AND paused`
+UPDATE quarantine SET paused = false, reason = 'its part could not be replaced; rebuild it' WHERE projection = $1 AND client = $2 AND paused AND NOT slow`
 )
 
 // giveUp resumes a client that was paused for a rebuild that failed: whatever rows

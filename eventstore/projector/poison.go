@@ -175,13 +175,14 @@ func (l *leader) report(ctx context.Context, all []refused) {
 	l.tellRefused()
 }
 
-// tellRefused tells the metrics what was refused. Slow clients are passed over, but not stopped.
+// tellRefused tells the metrics what was refused, and who is slow: that is passed over,
+// but not stopped.
 func (l *leader) tellRefused() {
-	stopped := len(l.skip)
+	slow := 0
 	if l.slow != nil {
-		stopped -= len(l.slow.all)
+		slow = len(l.slow.all)
 	}
-	l.Metrics.refused(l.projectionID, stopped, l.leftOut)
+	l.Metrics.refused(l.projectionID, len(l.skip)-slow, slow, l.leftOut)
 }
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`

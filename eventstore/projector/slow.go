@@ -17,9 +17,9 @@ import (
 )
 
 // A client whose events take longer than others may wait is slow: its leader pauses it,
-// which is to pass its events over, and applies them in slices beside, slice by slice. It
-// is slow until it has kept up for a while. All that is in the database, so the next
-// leader goes on with it.
+// which is to pass its events over, and applies them in slices, beside. It is slow until
+// it has kept up for a while. All that is in the database, so the next leader goes on
+// with it.
 
 const (
 	// BatchSteps is what a client may take of a batch that all are in, some 20 ms.
@@ -99,12 +99,8 @@ func (s *slowClients) add(client id.Client, at eventstore.Position) {
 		passed: s.leader.at.position, limit: firstSlice, late: s.leader.Now(),
 	}
 	s.leader.skip[client] = true
-	s.told()
 	s.wake()
 }
-
-// told tells the metrics how many there are.
-func (s *slowClients) told() { s.leader.Metrics.slow(s.leader.projectionID, len(s.all)) }
 
 func (s *slowClients) wake() {
 	select {
@@ -138,6 +134,7 @@ func (s *slowClients) pause(ctx context.Context, client id.Client) error {
 	}
 	l.Logger.InfoContext(ctx, "client applied in slices", "projection", l.projectionID, "client", client)
 	s.add(client, l.at.position)
+	l.tellRefused()
 	return nil
 }
 
@@ -228,7 +225,7 @@ func (s *slowClients) returns(ctx context.Context, client id.Client, c *slowClie
 	}
 	delete(s.all, client)
 	delete(l.skip, client)
-	s.told()
+	l.tellRefused()
 	return nil
 }
 
@@ -253,7 +250,7 @@ func (s *slowClients) forget(client id.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, client)
-	s.told()
+	s.leader.tellRefused()
 }
 
 // awaitSlow waits a while until no client of a projection is slow.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -165,10 +166,33 @@ func TestASlowClientIsRebuiltAndVerified(t *testing.T) {
 	w.tidy(t)
 }
 
+// TestARebuildThatFailsLeavesASlowClientToItsLeader: what has paused it is not the rebuild.
+func TestARebuildThatFailsLeavesASlowClientToItsLeader(t *testing.T) {
+	w := newFixture(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, uneven{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "slow 1", "slow 2"))
+	broken, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := w.builder().RebuildClient(broken, uneven{}, acme, func(projector.Rebuilding) { cancel() }); err == nil {
+		t.Error("it did not fail")
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND paused AND slow`, acme); n != 1 {
+		t.Errorf("%d clients are slow", n)
+	}
+	w.rename(t, acme, "last")
+	if got, err := w.newest(t.Context(), acme, false); err != nil || got != "last" {
+		t.Errorf("the slow client got %q, %v", got, err)
+	}
+	w.complete(t)
+}
+
 func TestASlowClientStopsAlone(t *testing.T) {
 	w := newFixture(t)
 	model := uneven{names: names{before: always("bad", func() error { return errTest })}}
-	background(t, func(ctx context.Context) error { return w.hurried(w.runner("a")).Run(ctx, model) })
+	registry := prometheus.NewRegistry()
+	runner := w.hurried(w.runner("a"))
+	runner.Metrics = projector.NewMetrics(registry)
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, model) })
 	w.rename(t, acme, "slow 1", "bad", "slow 2")
 	testkit.Eventually(t, "the client stops at what cannot be applied", func() bool {
 		return w.one(t, `SELECT count(*) FROM quarantine WHERE client = $1 AND NOT paused AND NOT slow`, acme) == 1
@@ -178,4 +202,5 @@ func TestASlowClientStopsAlone(t *testing.T) {
 		t.Errorf("the other got %q, %v", got, err)
 	}
 	w.complete(t, acme)
+	wantMetrics(t, registry, map[string]float64{"kindred_projection_quarantined_clients": 1, "kindred_projection_slow_clients": 0})
 }
