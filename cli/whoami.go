@@ -29,15 +29,11 @@ func (e environ) whoamiCommand() *cobra.Command {
 		Short:   "Tell which client, and whose key or login, commands use",
 		Example: "  kindred whoami\n  KINDRED_API_KEY=… kindred whoami --json\n  kindred whoami --profile sandbox",
 		Args:    cobra.NoArgs,
-	}, whoami)
+	}, connected(whoami))
 	return c
 }
 
-func whoami(ctx context.Context, c *call) error {
-	k, err := c.connect()
-	if err != nil {
-		return err
-	}
+func whoami(ctx context.Context, c *call, k *kindred.Client) error {
 	is := who{Profile: c.name(), Credential: "api_key", URL: k.BaseURL()}
 	if c.getenv("KINDRED_API_KEY") == "" {
 		stored, err := c.profiles()
@@ -46,9 +42,11 @@ func whoami(ctx context.Context, c *call) error {
 		}
 		is.Credential, is.Member = "session", stored.Profiles[c.name()].Member
 	}
-	if is.ClientID, err = k.ClientID(ctx); err != nil {
+	id, err := k.ClientID(ctx)
+	if err != nil {
 		return err
 	}
+	is.ClientID = id
 	details, livemode, err := client(ctx, k)
 	var refused *kindred.Error
 	switch {

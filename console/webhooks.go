@@ -112,8 +112,8 @@ func (p *page) controls(change *kindred.WebhookChange) error {
 		change.DisableAfterSeconds = kindred.Value(*hours * int64(time.Hour/time.Second))
 	}
 	change.Filter = kindred.Null[string]()
-	if filter := strings.TrimSpace(p.form("filter")); filter != "" {
-		change.Filter = kindred.Value(filter)
+	if filter := p.optional("filter"); filter != nil {
+		change.Filter = kindred.Value(*filter)
 	}
 	change.Ordered, change.RespectRetryAfter = new(p.form("ordered") != ""), new(p.form("respect_retry_after") != "")
 	change.Ed25519 = new(p.form("ed25519") != "")

@@ -32,7 +32,7 @@ func (f *filters) names(filter string, facts *rule.Facts) bool {
 	if !found {
 		var err error
 		if parsed, err = rule.Parse(filter, rule.Events); err != nil {
-			return false // it was one when it was written
+			return false // it was a rule when it was written; what it leaves out is counted
 		}
 		f.parsed.Add(filter, parsed)
 	}

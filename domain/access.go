@@ -100,7 +100,7 @@ func (c *Client) MayEndSessionOf(actor, member id.Member) error {
 	return nil
 }
 
-// ErrSessionUnknown tells that there is no such session, or none of the one that asks.
+// ErrSessionUnknown tells that there is no such session, or none of the caller's.
 // Faults: session_unknown.
 func ErrSessionUnknown() error {
 	return fault.New(fault.Missing, "session_unknown", "There is no such session.")

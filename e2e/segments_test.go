@@ -16,6 +16,9 @@ import (
 
 const segmentsPath = "/api/v1/segments"
 
+// idOfSegment is the id of a segment, whose place is given.
+func idOfSegment(at string) string { return strings.TrimPrefix(at, segmentsPath+"/") }
+
 // segment makes a segment, and waits until it is ready.
 func (a account) segment(name, rule string) string {
 	a.Helper()
@@ -68,14 +71,14 @@ func TestSegments(t *testing.T) {
 	a := shared(t).signUp()
 	a.importUsers(9, func(i int) string { return fmt.Sprintf(`{"age":%d,"plan":"p%d"}`, 26+i, i%2) })
 	adults := a.segment("Grown-ups", `traits.age > 30`)
-	pros := a.segment("Pros", fmt.Sprintf(`in_segment("%s") && traits.plan == "p1"`, strings.TrimPrefix(adults, segmentsPath+"/")))
+	pros := a.segment("Pros", fmt.Sprintf(`in_segment("%s") && traits.plan == "p1"`, idOfSegment(adults)))
 	for _, beside := range []string{"filter=traits.age%3E1", "ids=usr_1", "external_id=u1", "updated_since=2026-01-01T00:00:00Z"} {
-		got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?segment_id="+strings.TrimPrefix(pros, segmentsPath+"/")+"&"+beside))
+		got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?segment_id="+idOfSegment(pros)+"&"+beside))
 		if got.Errors[0].Pointer != "segment_id" {
 			t.Errorf("%s: %+v", beside, got)
 		}
 	}
-	wantProblem(t, http.StatusNotFound, "segment_unknown", shared(t).signUp().get("/api/v1/users?segment_id="+strings.TrimPrefix(pros, segmentsPath+"/")))
+	wantProblem(t, http.StatusNotFound, "segment_unknown", shared(t).signUp().get("/api/v1/users?segment_id="+idOfSegment(pros)))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(pros+"/members?limit=3", header("Accept", "text/csv")))
 	wantProblem(t, http.StatusNotFound, "segment_unknown", shared(t).signUp().get(pros+"/members", header("Accept", "text/csv")))
 	wantNames := func(at string, names ...string) {
@@ -84,7 +87,7 @@ func TestSegments(t *testing.T) {
 			t.Errorf("the members are %v, not %v", got, names)
 		}
 		var listed []string
-		for _, u := range each[httpapi.User](a, a, "/api/v1/users?segment_id="+strings.TrimPrefix(at, segmentsPath+"/"), 2) {
+		for _, u := range each[httpapi.User](a, a, "/api/v1/users?segment_id="+idOfSegment(at), 2) {
 			listed = append(listed, u.ExternalID)
 		}
 		if !slices.Equal(listed, names) {
@@ -127,7 +130,7 @@ func TestSegments(t *testing.T) {
 		in.Segments[0].Why[0].Comparison != "traits.age > 30" || in.Segments[0].Why[0].Truth != httpapi.TruthTrue || len(in.Segments[1].Why) != 2 {
 		t.Errorf("in %+v", in)
 	}
-	filter := url.QueryEscape(fmt.Sprintf(`in_segment("%s") && user.external_id != "u9"`, strings.TrimPrefix(adults, segmentsPath+"/")))
+	filter := url.QueryEscape(fmt.Sprintf(`in_segment("%s") && user.external_id != "u9"`, idOfSegment(adults)))
 	if page := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?filter="+filter)); len(page.Data) != 2 {
 		t.Errorf("the filter names %d users", len(page.Data))
 	}
@@ -163,7 +166,7 @@ func TestSegments(t *testing.T) {
 	wantProblem(t, http.StatusNotFound, "segment_unknown", other.send("PATCH", adults, map[string]any{"name": "mine"}))
 	wantProblem(t, http.StatusNotFound, "segment_unknown", other.send("DELETE", adults, nil))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", other.send("POST", segmentsPath,
-		map[string]any{"name": "mine", "rule": fmt.Sprintf(`in_segment("%s")`, strings.TrimPrefix(adults, segmentsPath+"/"))}))
+		map[string]any{"name": "mine", "rule": fmt.Sprintf(`in_segment("%s")`, idOfSegment(adults))}))
 	wantProblem(t, http.StatusConflict, "segment_in_use", a.send("DELETE", adults, nil))
 	for _, at := range []string{pros, adults} {
 		if got := a.send("DELETE", at, nil); got.Status != http.StatusNoContent {
@@ -181,14 +184,14 @@ func TestARuleOfASegmentIsChecked(t *testing.T) {
 	t.Parallel()
 	a := shared(t).signUp()
 	at := a.segment("First", `traits.age > 30`)
-	first := strings.TrimPrefix(at, segmentsPath+"/")
+	first := idOfSegment(at)
 	second := a.segment("Second", fmt.Sprintf(`!in_segment("%s")`, first))
 	for rule, detail := range map[string]string{
 		`traits.age >`:         "line 1, column 13",
 		`in_segment("seg_no")`: "the id of a segment",
-		`in_segment("seg_0123456789abcdefghijklmnoo")`:                                "there is no such segment",
-		fmt.Sprintf(`in_segment("%s")`, strings.TrimPrefix(second, segmentsPath+"/")): "refers to the segment itself",
-		fmt.Sprintf(`in_segment("%s")`, first):                                        "refers to the segment itself",
+		`in_segment("seg_0123456789abcdefghijklmnoo")`:       "there is no such segment",
+		fmt.Sprintf(`in_segment("%s")`, idOfSegment(second)): "refers to the segment itself",
+		fmt.Sprintf(`in_segment("%s")`, first):               "refers to the segment itself",
 	} {
 		got := a.send("PATCH", at, map[string]any{"rule": rule})
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", got)
@@ -279,7 +282,7 @@ func TestMatchesAreFiltered(t *testing.T) {
 	for filter, n := range map[string]int{
 		`traits.sex in viewer.traits.seeks && viewer.traits.sex in traits.seeks`: 20,
 		`traits.age == 21`: 8, // u1, u41, …, all men
-		fmt.Sprintf(`in_segment(%q)`, strings.TrimPrefix(rare, segmentsPath+"/")): 8,
+		fmt.Sprintf(`in_segment(%q)`, idOfSegment(rare)): 8,
 		`traits.nobody`: 0,
 	} {
 		got, truncated := matches(map[string]any{"filter": filter})

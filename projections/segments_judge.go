@@ -110,8 +110,11 @@ func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]sea
 	return found, nil
 }
 
-// What it takes to open a user, to which come two steps a byte, and to begin a judgement.
-const openSteps, judgeSteps = 2_000, 10
+// judgeSteps is what it takes to begin a judgement.
+const judgeSteps = 10
+
+// openSteps is what it takes to open a user.
+func (u *segmentUser) openSteps() int { return 2_000 + 2*len(u.traits.Box) }
 
 // took counts steps; it fails where they are too many for one batch.
 func (c *segmented) took(steps int) error {
@@ -121,7 +124,7 @@ func (c *segmented) took(steps int) error {
 
 // open makes of a user the facts that rules judge; who cannot be opened has none.
 func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKey) error {
-	if err := c.took(openSteps + 2*len(u.traits.Box)); err != nil {
+	if err := c.took(u.openSteps()); err != nil {
 		return err
 	}
 	s, err := c.subject(ctx, key, c.client, string(u.id), eventstore.UserStream(c.client, u.id))

@@ -427,7 +427,7 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 		in := serving.of(u)
 		u.facts.Now = found[i].now
 		u.facts.InSegment = func(segment string) bool { return slices.Contains(in, segment) }
-		goOn := judge(u, openSteps+2*len(u.traits.Box))
+		goOn := judge(u, u.openSteps())
 		if u.facts = nil; !goOn {
 			break
 		}

@@ -79,16 +79,15 @@ func (a *API) writeMembers(ctx context.Context, segment id.Segment, w io.Writer)
 		}); err != nil {
 			return err
 		}
-		var err error
 		if page.After == eventstore.Start {
-			err = out.Write([]string{"user_id", "external_id"}) // once it is known that there are members
+			_ = out.Write([]string{"user_id", "external_id"}) // once it is known that there are members
 		}
 		for _, m := range members {
-			err = cmp.Or(err, out.Write([]string{string(m.User), m.ExternalID}))
+			_ = out.Write([]string{string(m.User), m.ExternalID}) // Error tells of all
 			page.After = m.Place
 		}
-		if out.Flush(); err != nil || out.Error() != nil || len(members) < page.Limit {
-			return cmp.Or(err, out.Error())
+		if out.Flush(); out.Error() != nil || len(members) < page.Limit {
+			return out.Error()
 		}
 		eventual = true // what the client was told is there already
 	}
@@ -117,26 +116,15 @@ func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) (httpapi.L
 	for _, m := range members {
 		places[m.User] = m.Place
 	}
-	var next eventstore.Position // where the next page begins; "": there is none
-	if len(members) == page.Limit {
-		members = members[:page.Limit-1]
-		next = members[len(members)-1].Place
-	}
+	members, next := cut(a, client, name, page, members, nil, func(m projections.SegmentMember) eventstore.Position { return m.Place })
 	found, err := a.Users.List(ctx, client, eventual, projections.UserQuery{
 		IDs: each(members, func(m projections.SegmentMember) id.User { return m.User }), Page: projections.Page{Limit: page.Limit},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if fitting := projections.Fitting(found, projections.UserSize); fitting < len(found) {
-		found = found[:fitting]
-		next = places[found[fitting-1].ID]
-	}
-	answer := httpapi.UsersAnswer{Data: each(found, userBody)}
-	if next != "" {
-		answer.NextCursor = new(a.Cursors.Encode(client, name, string(next)))
-	}
-	return answer, nil
+	found, sooner := cut(a, client, name, page, found, projections.UserSize, func(u projections.User) eventstore.Position { return places[u.ID] })
+	return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: cmp.Or(sooner, next)}, nil
 }
 
 // changesOf names the list of changes of a segment, for its cursors.

@@ -98,7 +98,7 @@ func (c centers) without(missed []float64, fewer int) centers {
 }
 
 // ordered are the places of values, the least first.
-func ordered(values []float64) []int {
+func ordered[T cmp.Ordered](values []T) []int {
 	order := make([]int, len(values))
 	for i := range order {
 		order[i] = i

@@ -57,11 +57,7 @@ func newNull(points Points, traits []Span, seed uint64) *null {
 // they would be steps of: equal values hide 1 - |scores|^2/n of theirs.
 func normalScores(column []float32, normal []float64) []float64 {
 	n := len(column)
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(column[a], column[b]) })
+	order := ordered(column)
 	scores, squares, all := make([]float64, n), 0.0, 0.0
 	for from := 0; from < n; {
 		to, sum := from, 0.0

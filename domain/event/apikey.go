@@ -30,7 +30,7 @@ type (
 	}
 )
 
-// upcastIssued1: in version 1, a key that could write managed webhooks, too.
+// upcastIssued1: in version 1, a key with the scope write managed webhooks, too.
 func upcastIssued1(data json.RawMessage) (json.RawMessage, error) {
 	var old map[string]any
 	if err := json.Unmarshal(data, &old); err != nil {

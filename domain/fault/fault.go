@@ -71,8 +71,8 @@ func (f *Fault) After(d time.Duration) *Fault {
 	return f
 }
 
-// Await asks until there is an answer that is not to be waited for. It is for those
-// which keep nobody out by waiting.
+// Await asks until there is an answer that is not to be waited for. It is for callers
+// that keep nobody out by waiting.
 func Await(ctx context.Context, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
