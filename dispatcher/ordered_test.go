@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,6 +125,45 @@ func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
 	r.exec(`UPDATE dispatch_queue SET leased_until = NULL WHERE delivery = $1`, rest[1].Delivery)
 	if n := len(r.claim(9)); n != 0 {
 		t.Errorf("%d are claimed past one that is held", n)
+	}
+}
+
+func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	var (
+		webhook id.Webhook
+		later   atomic.Int64
+		got     atomic.Int64
+	)
+	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) {
+		if got.Add(1) == 2 { // what was claimed was read before the pause
+			r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+			later.Store(int64(freshFor))
+		}
+	})
+	webhook, set := r.controlled(client, rx.URL, event.EndpointControls{Ordered: true})
+	r.apply(set...)
+	r.apply(r.matches(client, rereadAhead+20)...)
+	d := r.replica(Config{})
+	now := d.Now
+	d.Now = func() time.Time { return now().Add(time.Duration(later.Load())) }
+	r.start(d)
+	r.ended("cancelled", rereadAhead+18)
+	if n := got.Load(); n != 2 {
+		t.Errorf("%d are attempted", n)
+	}
+}
+
+func TestAChainIsBoundedInBytes(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, set := r.controlled(client, "http://a.example", event.EndpointControls{Ordered: true})
+	r.apply(set...)
+	r.apply(r.matches(client, 4)...)
+	r.exec(`UPDATE dispatch_queue SET body = convert_to(repeat('x', $1), 'UTF8')`, maxChainBytes-1)
+	if jobs := r.claim(1); len(jobs) != 2 {
+		t.Errorf("%d are claimed where the second reaches the bound", len(jobs))
 	}
 }
 

@@ -97,10 +97,14 @@ UPDATE dispatch_endpoints e SET owner = $3 FROM mine m WHERE e.client = m.client
 // worker or dead.
 const isFree = `(leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))`
 
-// maxChain is how many deliveries an ordered endpoint is claimed at a time: they are
-// attempted one after the other.
-// limit: deliveries | deliveries of an ordered endpoint that are claimed at a time | {maxChain}
-const maxChain = 200
+// An ordered endpoint is claimed many deliveries at a time, which are attempted one after
+// the other: between two claims nothing goes out until all of the first is noted.
+const (
+	// limit: deliveries | deliveries of an ordered endpoint that are claimed at a time | {maxChain}
+	maxChain = 500
+	// limit: deliveries | bodies of an ordered endpoint that are claimed at a time | {maxChainBytes B}, or one
+	maxChainBytes = 1 << 20
+)
 
 // claimQueue reads the state of the subscription in the statement that takes the
 // delivery, right before it is sent. Whatever the clock says, it takes nothing
@@ -124,10 +128,10 @@ WITH quotas AS (
 		ORDER BY due_at LIMIT CASE WHEN t.ordered THEN least(t.retry, 1) ELSE t.retry END FOR UPDATE SKIP LOCKED) q
 ), chain AS ( -- of an ordered endpoint, up to the first that is held; nothing while one waits for its retry
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
-		SELECT client, delivery, bool_and(free) OVER (ORDER BY made) AS reached FROM (
-			SELECT client, delivery, made, ` + isFree + ` AS free FROM dispatch_queue
-			WHERE webhook = t.webhook AND failed = 0 ORDER BY made LIMIT t.chain) head) q
-	WHERE t.ordered AND t.first > 0 AND q.reached AND NOT EXISTS (SELECT FROM dispatch_queue f WHERE f.webhook = t.webhook AND f.failed > 0)
+		SELECT client, delivery, bool_and(free) OVER before AS reached, sum(bytes) OVER before - bytes AS bytes FROM (
+			SELECT client, delivery, made, octet_length(body) AS bytes, ` + isFree + ` AS free FROM dispatch_queue
+			WHERE webhook = t.webhook AND failed = 0 ORDER BY made LIMIT t.chain) head WINDOW before AS (ORDER BY made)) q
+	WHERE t.ordered AND t.first > 0 AND q.reached AND q.bytes < $9 AND NOT EXISTS (SELECT FROM dispatch_queue f WHERE f.webhook = t.webhook AND f.failed > 0)
 ), picked AS (
 	SELECT client, delivery, 0 AS kind FROM first UNION ALL SELECT client, delivery, 1 FROM retry UNION ALL SELECT client, delivery, 0 FROM chain
 )
@@ -142,14 +146,35 @@ RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_ty
 const pairsOf = `CASE WHEN e.ed25519 THEN (SELECT c.keys FROM dispatch_clients c WHERE c.client = e.client) END`
 
 const rereadQueue = `
-SELECT ` + isCancelled + `, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, ` + pairsOf + `
-FROM dispatch_queue q JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook
-WHERE q.client = $1 AND q.delivery = $2 AND q.token = $3`
+SELECT t.i - 1, ` + isCancelled + `, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, ` + pairsOf + `
+FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS t (client, delivery, token, i)
+JOIN dispatch_queue q ON q.client = t.client AND q.delivery = t.delivery AND q.token = t.token
+JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook`
 
-// reread reads the state of a job's subscription again.
-func (q *queue) reread(ctx context.Context, j job) (job, error) {
-	err := q.pool.QueryRow(ctx, rereadQueue, j.Client, j.Delivery, j.Token).Scan(&j.Cancelled, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Pairs)
-	return j, err
+// reread reads the state of the jobs' subscriptions again, as of a time. What is held no
+// longer stays as it was read.
+func (q *queue) reread(ctx context.Context, jobs []job, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
+	defer cancel()
+	clients, deliveries, tokens := make([]id.Client, len(jobs)), make([]id.Delivery, len(jobs)), make([]int, len(jobs))
+	for i, j := range jobs {
+		clients[i], deliveries[i], tokens[i] = j.Client, j.Delivery, j.Token
+	}
+	rows, err := q.pool.Query(ctx, rereadQueue, clients, deliveries, tokens)
+	if err != nil {
+		return err
+	}
+	var (
+		i    int
+		read job
+	)
+	_, err = pgx.ForEachRow(rows, []any{&i, &read.Cancelled, &read.Address.Sealed, &read.Address.Clear, &read.Secrets, &read.Headers, &read.Waits, &read.Pairs}, func() error {
+		j := &jobs[i]
+		j.Cancelled, j.Address, j.Secrets, j.Headers, j.Waits, j.Pairs = read.Cancelled, read.Address, read.Secrets, read.Headers, read.Waits, read.Pairs
+		j.read, read = at, job{}
+		return nil
+	})
+	return err
 }
 
 // quota is how many deliveries of each kind an endpoint may begin, and from where
@@ -173,7 +198,7 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
 		b.Queue(ownEndpoints, webhooks, clients, q.holder.Load())
-		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made, clients, maxChain).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made, clients, maxChain, maxChainBytes).Query(func(rows pgx.Rows) (err error) {
 			jobs, err = pgx.CollectRows(rows, scanJob)
 			return err
 		})

@@ -134,11 +134,16 @@ func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byt
 		if w.Now().Sub(j.read) < freshFor {
 			return j, secrets, nil
 		}
-		read := w.Now()
-		if j, err = w.queue.reread(ctx, j); err != nil || j.Cancelled {
+		again, read := []job{j}, w.Now()
+		if err = w.queue.reread(ctx, again, read); err != nil {
 			return j, nil, err
 		}
-		j.read = read
+		if j = again[0]; j.Cancelled {
+			return j, nil, nil
+		}
+		if !j.read.Equal(read) {
+			return j, nil, errors.New("somebody else holds the delivery")
+		}
 	}
 	return j, nil, errors.New("it takes too long")
 }

@@ -209,6 +209,10 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 // limit: deliveries | time for which deliveries of an ordered endpoint are attempted before more is claimed | {chainFor}
 const chainFor = time.Second
 
+// rereadAhead is how much of a chain is read again at a time: as each attempt's own look at
+// its subscription it would take longer than the attempt.
+const rereadAhead = 64
+
 // deliverInOrder makes one attempt after the other, as long as each ends its delivery.
 // What is left goes back, and the slot is free once all of it is noted.
 func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
@@ -218,7 +222,12 @@ func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
 		broken  bool
 		started = w.Now()
 	)
-	for _, j := range chain {
+	for i, j := range chain {
+		if w.Now().Sub(j.read) >= freshFor/2 && !broken {
+			// Where it fails, the attempt itself reads again, and says what is wrong.
+			_ = w.queue.reread(ctx, chain[i:min(i+rereadAhead, len(chain))], w.Now())
+			j = chain[i]
+		}
 		o := outcome{job: j, began: w.Now(), verdict: returned}
 		if !broken && o.began.Sub(started).Abs() < chainFor {
 			o = w.deliver(ctx, j)
