@@ -54,7 +54,7 @@ var rules = map[string][]string{
 	"projections/auditing": {
 		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "postgres", "pgx",
 	},
-	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "semaphore"},
+	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "coalesce", "semaphore"},
 	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
 	"readapi": {
 		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event", "domain/rule",

@@ -196,7 +196,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	w.states.History.AtOnce = true
 	following := reader
 	following.Pool = a.following
-	w.streams = streams.New(projections.PublicEvents{Reader: following}, a.logger)
+	w.streams = streams.New(following, a.logger)
 	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
 	shownDeliveries := dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}
 	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}

@@ -187,8 +187,8 @@ with a line "again".`,
 	}, connected(followSegment))
 }
 
-// followPause is how long it waits for more changes.
-const followPause = time.Second
+// followWait is for how many seconds it waits for more changes in one request.
+const followWait = 20
 
 func followSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	for {
@@ -234,7 +234,7 @@ func (c *call) tellMembers(ctx context.Context, k *kindred.Client) (after string
 // tellChanges tells of changes until it is interrupted.
 func (c *call) tellChanges(ctx context.Context, k *kindred.Client, after string) error {
 	for {
-		page, err := k.Segments.ListChanges(ctx, c.args[0], kindred.ListSegmentChangesParams{After: after})
+		page, err := k.Segments.ListChanges(ctx, c.args[0], kindred.ListSegmentChangesParams{After: after, Wait: new(int64(followWait))})
 		if err != nil {
 			return err
 		}
@@ -247,13 +247,6 @@ func (c *call) tellChanges(ctx context.Context, k *kindred.Client, after string)
 				return err
 			}
 		}
-		if after = page.Cursor; page.HasMore {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(followPause):
-		}
+		after = page.Cursor
 	}
 }

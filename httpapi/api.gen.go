@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/oapi-codegen/runtime"
+	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // Defines values for AttentionKind.
@@ -772,6 +773,7 @@ const (
 	StateCampaigns     StateKind = "campaigns"
 	StateClusters      StateKind = "clusters"
 	StateConsentLayers StateKind = "consent_layers"
+	StateSegments      StateKind = "segments"
 	StateUsers         StateKind = "users"
 	StateWebhooks      StateKind = "webhooks"
 )
@@ -786,6 +788,8 @@ func (e StateKind) Valid() bool {
 	case StateClusters:
 		return true
 	case StateConsentLayers:
+		return true
+	case StateSegments:
 		return true
 	case StateUsers:
 		return true
@@ -2919,6 +2923,42 @@ type HistoryProof struct {
 	Size int64 `json:"size"`
 }
 
+// HistorySegment A segment as it was. Of one that was retired since, neither the rule nor the members are known.
+type HistorySegment struct {
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// ID The segment's id, `seg_…`.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	ID SegmentID `json:"id"`
+
+	// Members How many users were in it who were not erased since.
+	//
+	// Example: 1204
+	Members *int `json:"members,omitempty"`
+
+	// Name What it was called.
+	//
+	// Example: Grown-up pros
+	Name string `json:"name"`
+
+	// Retired Since.
+	Retired *bool `json:"retired,omitempty"`
+
+	// Rule Whom it names, see [rules](/docs/rules).
+	//
+	// Example: traits.plan == "pro" && traits.age > 30
+	Rule *SegmentRuleText `json:"rule,omitempty"`
+
+	// UpdatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	UpdatedAt Timestamp `json:"updated_at"`
+}
+
 // HistoryState A page of what the client had.
 type HistoryState struct {
 	// Data The objects, kind by kind.
@@ -2949,6 +2989,9 @@ type HistoryStateItem struct {
 
 	// ConsentLayer A purpose, with the traits that it permits.
 	ConsentLayer *ConsentLayer `json:"consent_layer,omitempty"`
+
+	// Segment A segment as it was. Of one that was retired since, neither the rule nor the members are known.
+	Segment *HistorySegment `json:"segment,omitempty"`
 
 	// User A user as it was. Of one who was erased since, nothing personal is left.
 	User *HistoryUser `json:"user,omitempty"`
@@ -3907,6 +3950,11 @@ type RulePreview struct {
 
 // RuleToPreview A rule to try.
 type RuleToPreview struct {
+	// At A moment of the past, as in `GET history/state`. An ordinal, a position or a time.
+	//
+	// Example: 2026-01-31T12:00:00Z
+	At *string `json:"at,omitempty"`
+
 	// Rule Whom it names, see [rules](/docs/rules).
 	//
 	// Example: traits.plan == "pro" && traits.age > 30
@@ -4111,6 +4159,30 @@ type SegmentOfUser struct {
 //
 // Example: traits.plan == "pro" && traits.age > 30
 type SegmentRuleText = string
+
+// SegmentSize How many members a segment had at the end of a day, or has.
+type SegmentSize struct {
+	// Day In UTC.
+	//
+	// Example: 2026-01-31
+	Day openapi_types.Date `json:"day"`
+
+	// Members How many.
+	//
+	// Example: 1204
+	Members int `json:"members"`
+}
+
+// SegmentSizes How many members a segment had.
+type SegmentSizes struct {
+	// SegmentID The segment's id, `seg_…`.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID SegmentID `json:"segment_id"`
+
+	// Sizes In order.
+	Sizes []SegmentSize `json:"sizes"`
+}
 
 // SegmentState `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts.
 type SegmentState string
@@ -5505,6 +5577,9 @@ type ListSegmentChangesParams struct {
 	// After The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the oldest that is told.
 	After *string `form:"after,omitempty" json:"after,omitempty"`
 
+	// Wait Up to so many seconds the answer is held back until there is a change. Such requests share the places of those that wait for events.
+	Wait *int `form:"wait,omitempty" json:"wait,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
@@ -5516,6 +5591,15 @@ type ListSegmentMembersParams struct {
 
 	// Cursor The `next_cursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListSegmentSizesParams defines parameters for ListSegmentSizes.
+type ListSegmentSizesParams struct {
+	// From The day that holds this time is the first.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The day that holds this time is the last; today without it.
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
 }
 
 // GetStatisticsParams defines parameters for GetStatistics.
@@ -6152,6 +6236,9 @@ type ServerInterface interface {
 	// ListSegmentMembers List the members of a segment
 	// (GET /api/v1/segments/{segment_id}/members)
 	ListSegmentMembers(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentMembersParams)
+	// ListSegmentSizes How many members a segment had, day by day
+	// (GET /api/v1/segments/{segment_id}/sizes)
+	ListSegmentSizes(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentSizesParams)
 	// GetStatistics How much happened, by hour or by day
 	// (GET /api/v1/statistics)
 	GetStatistics(w http.ResponseWriter, r *http.Request, params GetStatisticsParams)
@@ -8978,6 +9065,19 @@ func (siw *ServerInterfaceWrapper) ListSegmentChanges(w http.ResponseWriter, r *
 		return
 	}
 
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -9048,6 +9148,61 @@ func (siw *ServerInterfaceWrapper) ListSegmentMembers(w http.ResponseWriter, r *
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListSegmentMembers(w, r, segmentID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSegmentSizes operation middleware
+func (siw *ServerInterfaceWrapper) ListSegmentSizes(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSegmentSizesParams
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSegmentSizes(w, r, segmentID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -10087,6 +10242,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.ChangeSegment).Methods(http.MethodPatch).Name("PATCH /api/v1/segments/{segment_id}")
 	r.HandleFunc("/api/v1/segments/{segment_id}/changes", wrapper.ListSegmentChanges).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/changes")
 	r.HandleFunc("/api/v1/segments/{segment_id}/members", wrapper.ListSegmentMembers).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/members")
+	r.HandleFunc("/api/v1/segments/{segment_id}/sizes", wrapper.ListSegmentSizes).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/sizes")
 	r.HandleFunc("/api/v1/statistics", wrapper.GetStatistics).Methods(http.MethodGet).Name("GET /api/v1/statistics")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
 	r.HandleFunc("/api/v1/traits", wrapper.ChangeTraits).Methods(http.MethodPatch).Name("PATCH /api/v1/traits")
@@ -12189,6 +12345,29 @@ func (response ListSegmentMembers200TextCsvResponse) VisitListSegmentMembersResp
 	return err
 }
 
+type ListSegmentSizesRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+	Params    ListSegmentSizesParams
+}
+
+type ListSegmentSizesResponseObject interface {
+	VisitListSegmentSizesResponse(w http.ResponseWriter) error
+}
+
+type ListSegmentSizes200JSONResponse SegmentSizes
+
+func (response ListSegmentSizes200JSONResponse) VisitListSegmentSizesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetStatisticsRequestObject struct {
 	Params GetStatisticsParams
 }
@@ -12337,6 +12516,26 @@ func (response ListUsers200JSONResponse) VisitListUsersResponse(w http.ResponseW
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListUsers200TextCsvResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListUsers200TextCsvResponse) VisitListUsersResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
 	return err
 }
 
@@ -13170,6 +13369,9 @@ type StrictServerInterface interface {
 	// ListSegmentMembers List the members of a segment
 	// (GET /api/v1/segments/{segment_id}/members)
 	ListSegmentMembers(ctx context.Context, request ListSegmentMembersRequestObject) (ListSegmentMembersResponseObject, error)
+	// ListSegmentSizes How many members a segment had, day by day
+	// (GET /api/v1/segments/{segment_id}/sizes)
+	ListSegmentSizes(ctx context.Context, request ListSegmentSizesRequestObject) (ListSegmentSizesResponseObject, error)
 	// GetStatistics How much happened, by hour or by day
 	// (GET /api/v1/statistics)
 	GetStatistics(ctx context.Context, request GetStatisticsRequestObject) (GetStatisticsResponseObject, error)
@@ -15355,6 +15557,33 @@ func (sh *strictHandler) ListSegmentMembers(w http.ResponseWriter, r *http.Reque
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListSegmentMembersResponseObject); ok {
 		if err := validResponse.VisitListSegmentMembersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSegmentSizes operation middleware
+func (sh *strictHandler) ListSegmentSizes(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentSizesParams) {
+	var request ListSegmentSizesRequestObject
+
+	request.SegmentID = segmentID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSegmentSizes(ctx, request.(ListSegmentSizesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSegmentSizes")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSegmentSizesResponseObject); ok {
+		if err := validResponse.VisitListSegmentSizesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

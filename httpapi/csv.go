@@ -26,11 +26,13 @@ const (
 	// maxRecord bounds what is held of a file of CSV.
 	// limit: imports | a record of CSV, quoted line breaks included | {maxRecord B} | its first line is refused, `invalid_csv`
 	maxRecord = 512 << 10 // bytes
-	// limit: imports | columns of CSV | {maxColumns} | 400 `invalid_csv`
-	maxColumns = 1024
+	// MaxColumns bounds the columns of CSV.
+	// limit: imports | columns of CSV | {MaxColumns} | 400 `invalid_csv`; of a download 409 `not_as_csv`
+	MaxColumns = 1024
 )
 
-const externalIDColumn = "external_id"
+// ExternalIDColumn is the column of the client's own identifiers.
+const ExternalIDColumn = "external_id"
 
 // csvLines reads CSV (RFC 4180) as the lines of an import: each line that a record
 // begins on is its user in JSON, the header and all other lines are blank, so that
@@ -194,11 +196,11 @@ func badCSV(format string, arguments ...any) error {
 
 // header checks the names of columns.
 func header(names []string) ([]string, error) {
-	if len(names) > maxColumns {
-		return nil, badCSV("The header has %d columns, and may have %d.", len(names), maxColumns)
+	if len(names) > MaxColumns {
+		return nil, badCSV("The header has %d columns, and may have %d.", len(names), MaxColumns)
 	}
-	if !slices.Contains(names, externalIDColumn) {
-		return nil, badCSV("The header has no column %s.", externalIDColumn)
+	if !slices.Contains(names, ExternalIDColumn) {
+		return nil, badCSV("The header has no column %s.", ExternalIDColumn)
 	}
 	seen := map[string]int{}
 	for i, name := range names {
@@ -215,12 +217,12 @@ func header(names []string) ([]string, error) {
 
 // user is a record as a line of JSON. Keys are in the order of the columns.
 func (c *csvLines) user(fields []string) []byte {
-	id := fields[slices.Index(c.columns, externalIDColumn)]
+	id := fields[slices.Index(c.columns, ExternalIDColumn)]
 	line := append([]byte(`{"external_id":`), quoted(id)...)
 	line = append(line, `,"traits":{`...)
 	some := false
 	for i, name := range c.columns {
-		if name == externalIDColumn || fields[i] == "" {
+		if name == ExternalIDColumn || fields[i] == "" {
 			continue
 		}
 		if some {
@@ -257,6 +259,19 @@ func valueOf(field string) []byte {
 		return []byte(field)
 	}
 	return quoted(field)
+}
+
+// CSVField is a JSON value as a field that valueOf reads as the same, but for texts that look
+// like something else, empty ones, and numbers of more digits than are exact.
+func CSVField(value json.RawMessage) (string, error) {
+	if bytes.HasPrefix(value, []byte(`"`)) {
+		var text string
+		err := json.Unmarshal(value, &text)
+		return text, err
+	}
+	var compact bytes.Buffer
+	err := json.Compact(&compact, value)
+	return compact.String(), err
 }
 
 func digits(number string) int {

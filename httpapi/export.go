@@ -25,6 +25,9 @@ func (e Export) VisitListSegmentMembersResponse(w http.ResponseWriter) error {
 	return e.visit(w, mediaCSV)
 }
 
+// VisitListUsersResponse answers a request for users.
+func (e Export) VisitListUsersResponse(w http.ResponseWriter) error { return e.visit(w, mediaCSV) }
+
 func (e Export) visit(w http.ResponseWriter, media string) error {
 	w.Header().Set("Content-Type", media)
 	to := &moving{to: w, conn: http.NewResponseController(w), now: e.Now, last: e.Now().Add(streamTotal)}

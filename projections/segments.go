@@ -53,7 +53,7 @@ func (Segments) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Segments) Version() int { return 1 }
+func (Segments) Version() int { return 2 }
 
 // usersPerBlock is how many users a row of segment_blocks tells of, a bit each. A
 // flip rewrites 1 KiB, and 1,000 segments of a million users take 131 MB.
@@ -130,14 +130,22 @@ CREATE TABLE segment_changes (
 	changed_at timestamptz NOT NULL,
 	PRIMARY KEY (client, segment, position, user_id)
 );
+CREATE TABLE segment_sizes (
+	client  text COLLATE "C" NOT NULL,
+	segment text COLLATE "C" NOT NULL,
+	day     date NOT NULL, -- in UTC; one on which nothing happened has no row
+	members bigint NOT NULL, -- at its end
+	PRIMARY KEY (client, segment, day)
+);
 CREATE INDEX segment_changes_of ON segment_changes (client, user_id);
 CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);`
 }
 
 // InProgress implements [projector.InProgress]: a version that does not serve yet may
-// be built as far as time allowed.
+// be built as far as time allowed. The size of a day counts who was erased since, until it is
+// built anew: nothing else tells that they were there.
 func (Segments) InProgress() (columns []string, completed map[string]string) {
-	return []string{"segment_versions.built", "segment_users.versions", "segment_users.due"}, map[string]string{"segment_blocks": "t.serves"}
+	return []string{"segment_versions.built", "segment_users.versions", "segment_users.due", "segment_sizes.members"}, map[string]string{"segment_blocks": "t.serves"}
 }
 
 // Apply fails: the model is a [projector.Opener].
@@ -312,7 +320,10 @@ func (c *segmented) known(by id.Event) *rule.Rule {
 func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) error {
 	isUser := func(r eventstore.Recorded) bool { return strings.HasPrefix(r.Type, "end_user.") }
 	for len(events) > 0 {
-		n := slices.IndexFunc(events, func(r eventstore.Recorded) bool { return !isUser(r) })
+		if err := c.advance(ctx, events[0]); err != nil {
+			return err
+		}
+		n := slices.IndexFunc(events, func(r eventstore.Recorded) bool { return !isUser(r) || dayOf(r.RecordedAt).After(dayOf(c.now)) })
 		if n < 0 {
 			n = len(events)
 		}
@@ -322,9 +333,6 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 			}
 			events = events[n:]
 			continue
-		}
-		if err := c.advance(ctx, events[0]); err != nil {
-			return err
 		}
 		if err := c.applySegment(ctx, events[0]); err != nil {
 			return err
@@ -344,8 +352,26 @@ UPDATE segments SET changes_from = greatest(changes_from, gone.last)
 FROM (SELECT segment, max(position::text) AS last FROM old GROUP BY segment) gone
 WHERE segments.client = $1 AND segments.id = gone.segment`
 
-// advance lets the client's time come to that of an event. At midnight the changes go
-// that are too old to be told.
+// sizesKept is how long the sizes of past days are told.
+// limit: kept | the size of a segment at the end of a day | {sizesKept}
+const sizesKept = 400 * 24 * time.Hour
+
+const day = 24 * time.Hour
+
+func dayOf(t time.Time) time.Time { return t.UTC().Truncate(day) }
+
+const (
+	noteSizes = `
+INSERT INTO segment_sizes (client, segment, day, members)
+SELECT $1, v.segment, $2, coalesce(sum(bit_count(b.members)), 0)
+FROM segment_versions v LEFT JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
+WHERE v.client = $1 AND v.serves GROUP BY v.segment`
+	dropOldSizes = `DELETE FROM segment_sizes WHERE client = $1 AND day < $2`
+)
+
+// advance lets the client's time come to that of an event; no judgement is yet to be
+// written. At midnight the sizes are noted of the last day on which something happened,
+// and what is too old to be told goes.
 func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	to := r.RecordedAt
 	if passed, ok := r.Event.(event.SegmentsTimePassed); ok && passed.AsOf.After(to) {
@@ -354,12 +380,16 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	if !to.After(c.now) {
 		return nil
 	}
-	before, day := c.now.UTC().Truncate(24*time.Hour), to.UTC().Truncate(24*time.Hour)
+	last, today := dayOf(c.now), dayOf(to)
 	c.now = to
-	if day.After(before) && len(c.versions) > 0 {
-		return do(ctx, c.tx, "drop old changes of segments", dropOldChanges, string(c.client), day.Add(-changesKept))
+	if !today.After(last) || len(c.versions) == 0 {
+		return nil
 	}
-	return nil
+	var b pgx.Batch
+	b.Queue(noteSizes, string(c.client), last)
+	b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
+	b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept))
+	return send(ctx, c.tx, "segments at midnight", &b)
 }
 
 const (
@@ -378,6 +408,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, false, 0)`
 	serveBlocks    = `UPDATE segment_blocks SET serves = true WHERE client = $1 AND version = ANY($2)`
 	beginChanges   = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
 	dropChanges    = `DELETE FROM segment_changes WHERE client = $1 AND segment = ANY($2)`
+	dropSizes      = `DELETE FROM segment_sizes WHERE client = $1 AND segment = $2`
 	dropSegment    = `DELETE FROM segments WHERE client = $1 AND id = $2`
 )
 
@@ -413,6 +444,7 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 		c.drop(queue, func(v *segmentVersion) bool { return v.segment == e.Segment })
 		queue(dropSegment, string(e.Segment))
 		queue(dropChanges, []string{string(e.Segment)})
+		queue(dropSizes, string(e.Segment))
 	case event.SegmentReady:
 		return c.ready(ctx, r, e.Revision)
 	case event.SegmentsTimePassed:

@@ -300,6 +300,35 @@ func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, 
 	return found, after, err
 }
 
+// ChangesAfter asks whether there are changes of a segment behind a place.
+type ChangesAfter struct {
+	Client  id.Client
+	Segment id.Segment
+	After   eventstore.Position
+}
+
+// A segment that is not there, or whose changes begin anew, has changed, too.
+const segmentsChanged = `
+SELECT s.id IS NULL OR s.changes_from > w.position
+	OR EXISTS (SELECT FROM segment_changes c WHERE c.client = w.client AND c.segment = w.segment AND (c.position, c.user_id) > (w.position, w.after))
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS w (client, segment, position, after, i)
+LEFT JOIN segments s ON s.client = w.client AND s.id = w.segment
+ORDER BY w.i`
+
+// Changed says of each of some segments whether reading its changes would tell something.
+func (m Segments) Changed(ctx context.Context, asked []ChangesAfter) ([]bool, error) {
+	positions, users := make([]string, len(asked)), make([]string, len(asked))
+	for i, a := range asked {
+		positions[i], users[i], _ = strings.Cut(string(a.After), "/")
+	}
+	rows, err := m.Pool.Query(ctx, segmentsChanged, column(asked, func(a ChangesAfter) string { return string(a.Client) }),
+		column(asked, func(a ChangesAfter) string { return string(a.Segment) }), positions, users)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[bool])
+}
+
 const segmentsOfUsers = `
 SELECT u.id, v.segment FROM segment_users u JOIN segment_versions v ON v.client = $1 AND v.serves AND v.number = ANY(u.versions)
 WHERE u.client = $1 AND u.id = ANY($2) ORDER BY u.id, v.segment`

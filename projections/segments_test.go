@@ -181,7 +181,7 @@ func (w *segmentFixture) rows(tx interface {
 	w.Helper()
 	passed, completed := w.model.InProgress()
 	found := map[string][]string{}
-	for _, table := range []string{"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes"} {
+	for _, table := range []string{"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes", "segment_sizes"} {
 		sql := `SELECT (to_jsonb(t) - $1::text[])::text FROM ` + schema + `.` + table + ` t`
 		if completed[table] != "" {
 			sql += ` WHERE ` + completed[table]

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"errors"
 	"io"
+	"time"
+
+	openapi_types "github.com/oapi-codegen/runtime/types"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -94,23 +98,23 @@ func (a *API) writeMembers(ctx context.Context, segment id.Segment, w io.Writer)
 }
 
 // usersIn lists the users in a segment.
-func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) (httpapi.ListUsersResponseObject, error) {
+func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) ([]projections.User, *httpapi.NextCursor, error) {
 	if p.ExternalID != nil || p.Ids != nil || p.UpdatedSince != nil || p.Filter != nil {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "segment_id", Detail: `stands alone; in_segment("seg_…") in filter goes with the others`})
+		return nil, nil, fault.NewInvalid(fault.Field{Pointer: "segment_id", Detail: `stands alone; in_segment("seg_…") in filter goes with the others`})
 	}
 	segment, err := segmentID(*p.SegmentID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client, eventual := asked(ctx)
 	name := filtered("users", "segment", string(segment))
 	page, err := a.page(client, name, p.Limit, p.Cursor)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	members, _, err := projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	places := make(map[id.User]eventstore.Position, len(members))
 	for _, m := range members {
@@ -121,10 +125,10 @@ func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) (httpapi.L
 		IDs: each(members, func(m projections.SegmentMember) id.User { return m.User }), Page: projections.Page{Limit: page.Limit},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found, sooner := cut(a, client, name, page, found, projections.UserSize, func(u projections.User) eventstore.Position { return places[u.ID] })
-	return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: cmp.Or(sooner, next)}, nil
+	return found, cmp.Or(sooner, next), nil
 }
 
 // changesOf names the list of changes of a segment, for its cursors.
@@ -142,7 +146,11 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 		return nil, err
 	}
 	found, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, page)
-	if err != nil {
+	if wait := time.Duration(httpapi.Or(r.Params.Wait, 0)) * time.Second; err == nil && len(found) == 0 && wait > 0 {
+		page.After = at
+		found, at, err = a.Streams.Changes(ctx, client, segment, page, wait)
+	}
+	if err != nil && !errors.Is(err, httpapi.ErrStopping) {
 		return nil, err
 	}
 	answer := httpapi.ListSegmentChanges200JSONResponse{HasMore: len(found) == page.Limit}
@@ -159,6 +167,30 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 		}
 	})
 	return answer, nil
+}
+
+const (
+	sizesShown = 30 // days, where none is asked for
+	// limit: requests | days from `from` to `to` of a segment's sizes | {sizesMost} | 422 `invalid`
+	sizesMost = 400
+)
+
+// ListSegmentSizes lists how many members a segment had, day by day.
+func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRequestObject) (httpapi.ListSegmentSizesResponseObject, error) {
+	client, eventual := asked(ctx)
+	segment, err := segmentID(r.SegmentID)
+	if err != nil {
+		return nil, err
+	}
+	to := httpapi.Or(r.Params.To, a.Now())
+	from := httpapi.Or(r.Params.From, to.AddDate(0, 0, 1-sizesShown))
+	if from.After(to) || from.AddDate(0, 0, sizesMost).Before(to) {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must be at most 400 days before to, and not after it"})
+	}
+	found, err := projections.Segments{Reader: a.Reader}.Sizes(ctx, client, eventual, segment, from, to)
+	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: httpapi.SegmentID(segment), Sizes: each(found, func(s projections.SegmentSize) httpapi.SegmentSize {
+		return httpapi.SegmentSize{Day: openapi_types.Date{Time: s.Day}, Members: s.Members}
+	})}, err
 }
 
 // ListSegmentsOfUser lists the segments that a user is in.
@@ -184,7 +216,19 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	p, err := projections.Segments{Reader: a.Reader}.Preview(ctx, client, eventual, parsed)
+	segments := projections.Segments{Reader: a.Reader}
+	if r.Body.At != nil {
+		if who := httpapi.PrincipalFrom(ctx); !who.May("admin") && !who.May("audit") {
+			return nil, fault.New(fault.Forbidden, "missing_scope", "What was in the past takes a token with the scope admin or audit.")
+		}
+		state, done, err := a.stateAt(ctx, "/at", *r.Body.At)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		segments.Reader, eventual = state.Reader, true
+	}
+	p, err := segments.Preview(ctx, client, eventual, parsed)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,13 @@ package readapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"kindred/domain/fault"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -53,6 +55,32 @@ func (a *API) GetHistoryState(ctx context.Context, r httpapi.GetHistoryStateRequ
 	return answer, nil
 }
 
+// stateAt returns the client as it was at a moment, which the parameter at a place names;
+// done must be called after it was read.
+func (a *API) stateAt(ctx context.Context, pointer, at string) (s *travel.State, done func(), err error) {
+	client, eventual := asked(ctx)
+	size, err := a.States.Resolve(ctx, client, eventual, at)
+	if f, ok := errors.AsType[*fault.Fault](err); ok && len(f.Fields) > 0 {
+		err = fault.NewInvalid(fault.Field{Pointer: pointer, Detail: f.Fields[0].Detail})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.States.Visit(client, size)
+}
+
+func pastSegment(s projections.Segment) *httpapi.HistorySegment {
+	past := &httpapi.HistorySegment{
+		ID: httpapi.SegmentID(s.ID), Name: s.Name, CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
+	}
+	if s.Rule == "" { // its key is gone
+		past.Retired = new(true)
+	} else {
+		past.Rule, past.Members = &s.Rule, &s.Members
+	}
+	return past
+}
+
 // StatePlace is a place in a state: after an item of a kind.
 type StatePlace struct {
 	Kind  httpapi.StateKind
@@ -75,7 +103,7 @@ func parseStatePlace(text string) (size int64, p StatePlace, err error) {
 func StateKinds() []httpapi.StateKind {
 	return []httpapi.StateKind{
 		httpapi.StateUsers, httpapi.StateWebhooks, httpapi.StateCampaigns, httpapi.StateClusters,
-		httpapi.StateConsentLayers, httpapi.StateAPIKeys,
+		httpapi.StateConsentLayers, httpapi.StateAPIKeys, httpapi.StateSegments,
 	}
 }
 
@@ -145,6 +173,11 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 		return each(found, func(k projections.APIKey) stateItem {
 			k.LastUsedAt = nil // is known of today alone
 			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.CreatedPosition, 0}
+		}), err
+	case httpapi.StateSegments:
+		found, err := projections.Segments{Reader: s.Reader}.List(ctx, s.Client, true, page)
+		return each(found, func(g projections.Segment) stateItem {
+			return stateItem{httpapi.HistoryStateItem{Segment: pastSegment(g)}, g.CreatedPosition, 0}
 		}), err
 	}
 	return nil, fmt.Errorf("a state holds no %s", kind)

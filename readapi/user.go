@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -18,32 +19,42 @@ import (
 
 // ListUsers lists the end users of the client.
 func (a *API) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObject) (httpapi.ListUsersResponseObject, error) {
-	if r.Params.SegmentID != nil {
-		return a.usersIn(ctx, r.Params)
+	if httpapi.CallFrom(ctx).Export {
+		if p := r.Params; p.Limit != nil || p.Cursor != nil || p.ExternalID != nil || p.Ids != nil || p.UpdatedSince != nil {
+			return nil, fault.NewInvalid(fault.Field{Detail: "As CSV the answer is all users, or those of filter or segment_id: it takes nothing else."})
+		}
+		return httpapi.Export{Now: a.Now, Write: func(w io.Writer) error { return a.writeUsers(ctx, r.Params, w) }}, nil
 	}
-	query, name, err := a.userQuery(ctx, r.Params)
+	found, next, err := a.usersPage(ctx, r.Params)
+	return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, err
+}
+
+// usersPage reads a page of users.
+func (a *API) usersPage(ctx context.Context, p httpapi.ListUsersParams) ([]projections.User, *httpapi.NextCursor, error) {
+	if p.SegmentID != nil {
+		return a.usersIn(ctx, p)
+	}
+	query, name, err := a.userQuery(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client, eventual := asked(ctx)
-	if query.Page, err = a.page(client, name, r.Params.Limit, r.Params.Cursor); err != nil {
-		return nil, err
+	if query.Page, err = a.page(client, name, p.Limit, p.Cursor); err != nil {
+		return nil, nil, err
 	}
-	if r.Params.Filter != nil {
-		filter, err := rule.ParseAt("filter", *r.Params.Filter, rule.Users)
+	if p.Filter != nil {
+		filter, err := rule.ParseAt("filter", *p.Filter, rule.Users)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		found, next, err := a.filteredUsers(ctx, name, query, filter)
-		return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, err
+		return a.filteredUsers(ctx, name, query, filter)
 	}
 	found, err := a.Users.List(ctx, client, eventual, query)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found, next := cut(a, client, name, query.Page, found, projections.UserSize,
-		query.Place)
-	return httpapi.UsersAnswer{Data: each(found, userBody), NextCursor: next}, nil
+	found, next := cut(a, client, name, query.Page, found, projections.UserSize, query.Place)
+	return found, next, nil
 }
 
 // userQuery reads the filters of a list of users, and names the list by them.

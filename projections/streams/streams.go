@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kindred/backoff"
+	"kindred/coalesce"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -40,10 +41,12 @@ var ErrCut = errors.New("the stream was cut; resume it by the last id")
 
 // Streams are the followers of a process. Use [New].
 type Streams struct {
-	events  projections.PublicEvents
-	logger  *slog.Logger
-	reading semaphore.Semaphore
-	joined  chan struct{} // of capacity 1: somebody follows
+	events   projections.PublicEvents
+	segments projections.Segments
+	looks    *coalesce.Coalescer[projections.ChangesAfter, bool]
+	logger   *slog.Logger
+	reading  semaphore.Semaphore
+	joined   chan struct{} // of capacity 1: somebody follows
 
 	mu      sync.Mutex
 	rooms   map[id.Client]*room
@@ -51,10 +54,11 @@ type Streams struct {
 	handing sync.WaitGroup
 }
 
-// New makes the streams of public events; Run hands them out.
-func New(events projections.PublicEvents, logger *slog.Logger) *Streams {
+// New makes the streams of what a reader reads; Run hands out public events.
+func New(reader projections.Reader, logger *slog.Logger) *Streams {
+	segments := projections.Segments{Reader: reader}
 	return &Streams{
-		events: events, logger: logger, reading: semaphore.Semaphore{Places: readsOnce, Each: readsOnce - 1, Waiting: maxWaits},
+		events: projections.PublicEvents{Reader: reader}, segments: segments, looks: newLooks(segments), logger: logger, reading: semaphore.Semaphore{Places: readsOnce, Each: readsOnce - 1, Waiting: maxWaits},
 		joined: make(chan struct{}, 1), rooms: map[id.Client]*room{}, ready: make(chan struct{}),
 	}
 }

@@ -31,6 +31,7 @@ func models() []projector.ReadModel {
 		projections.Clusters{},
 		projections.Consent{},
 		projections.APIKeys{},
+		projections.Segments{},
 	}
 }
 

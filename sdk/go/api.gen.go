@@ -61,6 +61,7 @@ const (
 	CodeMethodNotAllowed       ProblemCode = "method_not_allowed"
 	CodeMissingScope           ProblemCode = "missing_scope"
 	CodeNoSuchPath             ProblemCode = "no_such_path"
+	CodeNotAsCsv               ProblemCode = "not_as_csv"
 	CodeNotFinished            ProblemCode = "not_finished"
 	CodeNotInAudience          ProblemCode = "not_in_audience"
 	CodeNotReady               ProblemCode = "not_ready"
@@ -813,7 +814,11 @@ func (p ListUsersParams) query() query {
 // List: List end users.
 //
 // In the order of creation, or of the last change with `updated_since`; erased users are not
-// listed.
+// listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter` or
+// `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
+// them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
+// more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are as
+// they are: a spreadsheet may take what begins with `=` for a formula.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -825,7 +830,11 @@ func (r *UsersAPI) List(ctx context.Context, params ListUsersParams, opts ...Opt
 // ListPage: List end users.
 //
 // In the order of creation, or of the last change with `updated_since`; erased users are not
-// listed.
+// listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter` or
+// `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
+// them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
+// more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are as
+// they are: a spreadsheet may take what begins with `=` for a formula.
 //
 // It fetches one page.
 //
@@ -1364,7 +1373,9 @@ type SegmentsAPI struct{ c *caller }
 // PreviewRule: See whom a rule would name.
 //
 // How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-// judged, evenly spread.
+// judged, evenly spread. With `at` it says whom it would have named then, which takes the scope
+// `admin` or `audit`: the state is built from the events up to then, and the answer is 503
+// `building` where that takes longer than a request may.
 //
 // POST /api/v1/rules/preview
 func (r *SegmentsAPI) PreviewRule(ctx context.Context, body RuleToPreview, opts ...Option) (*RulePreview, error) {
@@ -1452,6 +1463,9 @@ type ListSegmentChangesParams struct {
 	// The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the
 	// oldest that is told.
 	After string `json:"after,omitzero"`
+	// Up to so many seconds the answer is held back until there is a change. Such requests share the
+	// places of those that wait for events.
+	Wait *int64 `json:"wait,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 }
@@ -1459,6 +1473,7 @@ type ListSegmentChangesParams struct {
 func (p ListSegmentChangesParams) query() query {
 	var q query
 	q.add("after", p.After)
+	q.add("wait", p.Wait)
 	q.add("limit", p.Limit)
 	return q
 }
@@ -1515,6 +1530,32 @@ func (r *SegmentsAPI) ListMembers(ctx context.Context, segmentID string, params 
 // GET /api/v1/segments/{segment_id}/members
 func (r *SegmentsAPI) ListMembersPage(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) (*SegmentMemberList, error) {
 	return answer[SegmentMemberList](ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts)
+}
+
+// ListSegmentSizesParams narrows what is answered; what is left out is not sent.
+type ListSegmentSizesParams struct {
+	// The day that holds this time is the first.
+	From time.Time `json:"from,omitzero"`
+	// The day that holds this time is the last; today without it.
+	To time.Time `json:"to,omitzero"`
+}
+
+func (p ListSegmentSizesParams) query() query {
+	var q query
+	q.add("from", p.From)
+	q.add("to", p.To)
+	return q
+}
+
+// ListSizes: How many members a segment had, day by day.
+//
+// At the end of each day in UTC, and now on the last; from the first day on that the segment was
+// ready. A rebuild of the read model counts past days without those who were erased since. At most
+// 400 days, the last 30 without `from`.
+//
+// GET /api/v1/segments/{segment_id}/sizes
+func (r *SegmentsAPI) ListSizes(ctx context.Context, segmentID string, params ListSegmentSizesParams, opts ...Option) (*SegmentSizes, error) {
+	return answer[SegmentSizes](ctx, r.c, request{operation: "listSegmentSizes", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/sizes", query: params.query()}, opts)
 }
 
 // ListOfUser: List the segments that a user is in.
@@ -1909,10 +1950,10 @@ func (p GetHistoryStateParams) query() query {
 
 // GetState: The client as it was.
 //
-// Users, webhooks, campaigns, clusters, consent layers and API keys as they were right after the
-// event at an ordinal, or at a time, one after the other. They are built from the events up to
-// then: of a long history that takes longer than a request may, and the answer is 503 `building`
-// until it is done. Whoever was erased since is shown as `erased`.
+// Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were right
+// after the event at an ordinal, or at a time, one after the other. They are built from the events
+// up to then: of a long history that takes longer than a request may, and the answer is 503
+// `building` until it is done. Whoever was erased since is shown as `erased`.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1923,10 +1964,10 @@ func (r *HistoryAPI) GetState(ctx context.Context, params GetHistoryStateParams,
 
 // GetStatePage: The client as it was.
 //
-// Users, webhooks, campaigns, clusters, consent layers and API keys as they were right after the
-// event at an ordinal, or at a time, one after the other. They are built from the events up to
-// then: of a long history that takes longer than a request may, and the answer is 503 `building`
-// until it is done. Whoever was erased since is shown as `erased`.
+// Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were right
+// after the event at an ordinal, or at a time, one after the other. They are built from the events
+// up to then: of a long history that takes longer than a request may, and the answer is 503
+// `building` until it is done. Whoever was erased since is shown as `erased`.
 //
 // It fetches one page.
 //
@@ -3336,6 +3377,25 @@ type HistoryProof struct {
 	Ordinal *int64 `json:"ordinal,omitzero"`
 }
 
+// HistorySegment: A segment as it was. Of one that was retired since, neither the rule nor the
+// members are known.
+type HistorySegment struct {
+	// A time in UTC with microseconds (RFC 3339).
+	CreatedAt time.Time `json:"created_at"`
+	// The segment's id, `seg_…`.
+	ID string `json:"id"`
+	// What it was called.
+	Name string `json:"name"`
+	// A time in UTC with microseconds (RFC 3339).
+	UpdatedAt time.Time `json:"updated_at"`
+	// How many users were in it who were not erased since.
+	Members *int64 `json:"members,omitzero"`
+	// Since.
+	Retired *bool `json:"retired,omitzero"`
+	// Whom it names, see [rules](/docs/rules).
+	Rule *string `json:"rule,omitzero"`
+}
+
 // HistoryState: A page of what the client had.
 type HistoryState struct {
 	// The objects, kind by kind.
@@ -3358,6 +3418,8 @@ type HistoryStateItem struct {
 	Cluster *Cluster `json:"cluster,omitzero"`
 	// A purpose, with the traits that it permits.
 	ConsentLayer *ConsentLayer `json:"consent_layer,omitzero"`
+	// A segment as it was. Of one that was retired since, neither the rule nor the members are known.
+	Segment *HistorySegment `json:"segment,omitzero"`
 	// A user as it was. Of one who was erased since, nothing personal is left.
 	User *HistoryUser `json:"user,omitzero"`
 	// A subscription to events.
@@ -3991,6 +4053,8 @@ type RulePreview struct {
 type RuleToPreview struct {
 	// Whom it names, see [rules](/docs/rules).
 	Rule string `json:"rule"`
+	// A moment of the past, as in `GET history/state`. An ordinal, a position or a time.
+	At *string `json:"at,omitzero"`
 }
 
 // RunProgress: How far the run has come; of a pending, running or completed one.
@@ -4130,6 +4194,22 @@ type SegmentOfUser struct {
 	Why []JudgedComparison `json:"why"`
 }
 
+// SegmentSize: How many members a segment had at the end of a day, or has.
+type SegmentSize struct {
+	// In UTC.
+	Day string `json:"day"`
+	// How many.
+	Members int64 `json:"members"`
+}
+
+// SegmentSizes: How many members a segment had.
+type SegmentSizes struct {
+	// The segment's id, `seg_…`.
+	SegmentID string `json:"segment_id"`
+	// In order.
+	Sizes []SegmentSize `json:"sizes"`
+}
+
 // SegmentState: `building`: users are being judged by its first rule; `ready`; `rebuilding`: they
 // are judged by a new one, while the old one counts.
 type SegmentState string
@@ -4264,6 +4344,7 @@ const (
 	StateKindClusters      StateKind = "clusters"
 	StateKindConsentLayers StateKind = "consent_layers"
 	StateKindAPIKeys       StateKind = "api_keys"
+	StateKindSegments      StateKind = "segments"
 )
 
 // StatisticCounts: What was counted in all intervals, of the metric that was asked for.

@@ -55,6 +55,7 @@ export type ProblemCode =
   | "method_not_allowed"
   | "missing_scope"
   | "no_such_path"
+  | "not_as_csv"
   | "not_finished"
   | "not_in_audience"
   | "not_ready"
@@ -760,7 +761,11 @@ export class UsersAPI {
    * List end users.
    *
    * In the order of creation, or of the last change with `updated_since`; erased users are not
-   * listed.
+   * listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter` or
+   * `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
+   * them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
+   * more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are
+   * as they are: a spreadsheet may take what begins with `=` for a formula.
    *
    * It fetches a page at a time.
    *
@@ -774,7 +779,11 @@ export class UsersAPI {
    * List end users.
    *
    * In the order of creation, or of the last change with `updated_since`; erased users are not
-   * listed.
+   * listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter` or
+   * `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
+   * them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
+   * more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are
+   * as they are: a spreadsheet may take what begins with `=` for a formula.
    *
    * It fetches one page.
    *
@@ -1322,7 +1331,9 @@ export class SegmentsAPI {
    * See whom a rule would name.
    *
    * How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-   * judged, evenly spread.
+   * judged, evenly spread. With `at` it says whom it would have named then, which takes the scope
+   * `admin` or `audit`: the state is built from the events up to then, and the answer is 503
+   * `building` where that takes longer than a request may.
    *
    * `POST /api/v1/rules/preview`
    */
@@ -1446,6 +1457,19 @@ export class SegmentsAPI {
    */
   listMembersPage(segmentId: string, params: ListSegmentMembersParams = {}, options?: CallOptions): Promise<SegmentMemberList> {
     return answer(this.#c, { operation: "listSegmentMembers", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members`, query: { ...params } }, options);
+  }
+
+  /**
+   * How many members a segment had, day by day.
+   *
+   * At the end of each day in UTC, and now on the last; from the first day on that the segment was
+   * ready. A rebuild of the read model counts past days without those who were erased since. At
+   * most 400 days, the last 30 without `from`.
+   *
+   * `GET /api/v1/segments/{segment_id}/sizes`
+   */
+  listSizes(segmentId: string, params: ListSegmentSizesParams = {}, options?: CallOptions): Promise<SegmentSizes> {
+    return answer(this.#c, { operation: "listSegmentSizes", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/sizes`, query: { ...params } }, options);
   }
 
   /**
@@ -1750,10 +1774,10 @@ export class HistoryAPI {
   /**
    * The client as it was.
    *
-   * Users, webhooks, campaigns, clusters, consent layers and API keys as they were right after the
-   * event at an ordinal, or at a time, one after the other. They are built from the events up to
-   * then: of a long history that takes longer than a request may, and the answer is 503 `building`
-   * until it is done. Whoever was erased since is shown as `erased`.
+   * Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were right
+   * after the event at an ordinal, or at a time, one after the other. They are built from the
+   * events up to then: of a long history that takes longer than a request may, and the answer is
+   * 503 `building` until it is done. Whoever was erased since is shown as `erased`.
    *
    * It fetches a page at a time.
    *
@@ -1766,10 +1790,10 @@ export class HistoryAPI {
   /**
    * The client as it was.
    *
-   * Users, webhooks, campaigns, clusters, consent layers and API keys as they were right after the
-   * event at an ordinal, or at a time, one after the other. They are built from the events up to
-   * then: of a long history that takes longer than a request may, and the answer is 503 `building`
-   * until it is done. Whoever was erased since is shown as `erased`.
+   * Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were right
+   * after the event at an ordinal, or at a time, one after the other. They are built from the
+   * events up to then: of a long history that takes longer than a request may, and the answer is
+   * 503 `building` until it is done. Whoever was erased since is shown as `erased`.
    *
    * It fetches one page.
    *
@@ -2186,6 +2210,11 @@ export interface ListSegmentChangesParams {
    * oldest that is told.
    */
   after?: string;
+  /**
+   * Up to so many seconds the answer is held back until there is a change. Such requests share the
+   * places of those that wait for events.
+   */
+  wait?: number;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
 }
@@ -2196,6 +2225,14 @@ export interface ListSegmentMembersParams {
   limit?: number;
   /** The `next_cursor` of the page before. */
   cursor?: string;
+}
+
+/** Narrows what `listSegmentSizes` answers; what is left out is not sent. */
+export interface ListSegmentSizesParams {
+  /** The day that holds this time is the first. */
+  from?: string;
+  /** The day that holds this time is the last; today without it. */
+  to?: string;
 }
 
 /** Narrows what `listClusteringRuns` answers; what is left out is not sent. */
@@ -3473,6 +3510,24 @@ export interface HistoryProof {
   ordinal?: number;
 }
 
+/** A segment as it was. Of one that was retired since, neither the rule nor the members are known. */
+export interface HistorySegment {
+  /** A time in UTC with microseconds (RFC 3339). */
+  created_at: string;
+  /** The segment's id, `seg_…`. */
+  id: string;
+  /** What it was called. */
+  name: string;
+  /** A time in UTC with microseconds (RFC 3339). */
+  updated_at: string;
+  /** How many users were in it who were not erased since. */
+  members?: number;
+  /** Since. */
+  retired?: boolean;
+  /** Whom it names, see [rules](/docs/rules). */
+  rule?: string;
+}
+
 /** A page of what the client had. */
 export interface HistoryState {
   /** The objects, kind by kind. */
@@ -3495,6 +3550,8 @@ export interface HistoryStateItem {
   cluster?: Cluster;
   /** A purpose, with the traits that it permits. */
   consent_layer?: ConsentLayer;
+  /** A segment as it was. Of one that was retired since, neither the rule nor the members are known. */
+  segment?: HistorySegment;
   /** A user as it was. Of one who was erased since, nothing personal is left. */
   user?: HistoryUser;
   /** A subscription to events. */
@@ -4152,6 +4209,8 @@ export interface RulePreview {
 export interface RuleToPreview {
   /** Whom it names, see [rules](/docs/rules). */
   rule: string;
+  /** A moment of the past, as in `GET history/state`. An ordinal, a position or a time. */
+  at?: string;
 }
 
 /** How far the run has come; of a pending, running or completed one. */
@@ -4284,6 +4343,22 @@ export interface SegmentOfUser {
   why: Array<JudgedComparison>;
 }
 
+/** How many members a segment had at the end of a day, or has. */
+export interface SegmentSize {
+  /** In UTC. */
+  day: string;
+  /** How many. */
+  members: number;
+}
+
+/** How many members a segment had. */
+export interface SegmentSizes {
+  /** The segment's id, `seg_…`. */
+  segment_id: string;
+  /** In order. */
+  sizes: Array<SegmentSize>;
+}
+
 /**
  * `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a
  * new one, while the old one counts.
@@ -4406,7 +4481,7 @@ export interface SpentAmount {
 }
 
 /** What kind of object. */
-export type StateKind = "users" | "webhooks" | "campaigns" | "clusters" | "consent_layers" | "api_keys";
+export type StateKind = "users" | "webhooks" | "campaigns" | "clusters" | "consent_layers" | "api_keys" | "segments";
 
 /** What was counted in all intervals, of the metric that was asked for. */
 export interface StatisticCounts {

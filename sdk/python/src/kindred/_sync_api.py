@@ -527,7 +527,12 @@ class UsersAPI:
         """List end users.
 
         In the order of creation, or of the last change with `updated_since`; erased users are not
-        listed.
+        listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter`
+        or `segment_id`, as an import takes it: a column `external_id`, and one for each trait that
+        one of them has, lists and objects as JSON. No other parameter is taken then. Where it
+        cannot be, for more than 1,023 traits or one named `external_id`, the answer is 409
+        `not_as_csv`. Fields are as they are: a spreadsheet may take what begins with `=` for a
+        formula.
 
         It fetches a page at a time.
 
@@ -539,7 +544,12 @@ class UsersAPI:
         """List end users.
 
         In the order of creation, or of the last change with `updated_since`; erased users are not
-        listed.
+        listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter`
+        or `segment_id`, as an import takes it: a column `external_id`, and one for each trait that
+        one of them has, lists and objects as JSON. No other parameter is taken then. Where it
+        cannot be, for more than 1,023 traits or one named `external_id`, the answer is 409
+        `not_as_csv`. Fields are as they are: a spreadsheet may take what begins with `=` for a
+        formula.
 
         It fetches one page.
 
@@ -1002,7 +1012,9 @@ class SegmentsAPI:
         """See whom a rule would name.
 
         How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-        judged, evenly spread.
+        judged, evenly spread. With `at` it says whom it would have named then, which takes the
+        scope `admin` or `audit`: the state is built from the events up to then, and the answer is
+        503 `building` where that takes longer than a request may.
 
         ``POST /api/v1/rules/preview``
         """
@@ -1070,7 +1082,7 @@ class SegmentsAPI:
         """
         self._c.done(Request("changeSegment", "PATCH", f"/api/v1/segments/{segment(segment_id)}", body=body), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))
 
-    def list_changes(self, segment_id: str, *, after: str | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
+    def list_changes(self, segment_id: str, *, after: str | None = None, wait: int | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
         """List who entered and left a segment.
 
         In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the
@@ -1079,7 +1091,7 @@ class SegmentsAPI:
 
         ``GET /api/v1/segments/{segment_id}/changes``
         """
-        return self._c.answer(Request("listSegmentChanges", "GET", f"/api/v1/segments/{segment(segment_id)}/changes", query={"after": after, "limit": limit}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listSegmentChanges", "GET", f"/api/v1/segments/{segment(segment_id)}/changes", query={"after": after, "wait": wait, "limit": limit}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def list_members(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.SegmentMember]:
         """List the members of a segment.
@@ -1108,6 +1120,17 @@ class SegmentsAPI:
         ``GET /api/v1/segments/{segment_id}/members``
         """
         return self._c.answer(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def list_sizes(self, segment_id: str, *, from_: str | None = None, to: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentSizes:
+        """How many members a segment had, day by day.
+
+        At the end of each day in UTC, and now on the last; from the first day on that the segment
+        was ready. A rebuild of the read model counts past days without those who were erased since.
+        At most 400 days, the last 30 without `from`.
+
+        ``GET /api/v1/segments/{segment_id}/sizes``
+        """
+        return self._c.answer(Request("listSegmentSizes", "GET", f"/api/v1/segments/{segment(segment_id)}/sizes", query={"from": from_, "to": to}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def list_of_user(self, user_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.UserSegments:
         """List the segments that a user is in.
@@ -1364,10 +1387,10 @@ class HistoryAPI:
     def get_state(self, *, at: str, kind: t.StateKind | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.HistoryStateItem]:
         """The client as it was.
 
-        Users, webhooks, campaigns, clusters, consent layers and API keys as they were right after
-        the event at an ordinal, or at a time, one after the other. They are built from the events
-        up to then: of a long history that takes longer than a request may, and the answer is 503
-        `building` until it is done. Whoever was erased since is shown as `erased`.
+        Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were
+        right after the event at an ordinal, or at a time, one after the other. They are built from
+        the events up to then: of a long history that takes longer than a request may, and the
+        answer is 503 `building` until it is done. Whoever was erased since is shown as `erased`.
 
         It fetches a page at a time.
 
@@ -1378,10 +1401,10 @@ class HistoryAPI:
     def get_state_page(self, *, at: str, kind: t.StateKind | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryState:
         """The client as it was.
 
-        Users, webhooks, campaigns, clusters, consent layers and API keys as they were right after
-        the event at an ordinal, or at a time, one after the other. They are built from the events
-        up to then: of a long history that takes longer than a request may, and the answer is 503
-        `building` until it is done. Whoever was erased since is shown as `erased`.
+        Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were
+        right after the event at an ordinal, or at a time, one after the other. They are built from
+        the events up to then: of a long history that takes longer than a request may, and the
+        answer is 503 `building` until it is done. Whoever was erased since is shown as `erased`.
 
         It fetches one page.
 

@@ -58,6 +58,7 @@ ProblemCode = Literal[
     "method_not_allowed",
     "missing_scope",
     "no_such_path",
+    "not_as_csv",
     "not_finished",
     "not_in_audience",
     "not_ready",
@@ -164,7 +165,7 @@ SegmentChangeKind = Literal["entered", "left", "erased"]
 
 SegmentState = Literal["building", "ready", "rebuilding"]
 
-StateKind = Literal["users", "webhooks", "campaigns", "clusters", "consent_layers", "api_keys"]
+StateKind = Literal["users", "webhooks", "campaigns", "clusters", "consent_layers", "api_keys", "segments"]
 
 StatisticInterval = Literal["hour", "day"]
 
@@ -1235,6 +1236,24 @@ class HistoryProof(TypedDict):
     ordinal: NotRequired[int]
 
 
+class HistorySegment(TypedDict):
+    """A segment as it was. Of one that was retired since, neither the rule nor the members are known."""
+    # A time in UTC with microseconds (RFC 3339).
+    created_at: str
+    # The segment's id, `seg_…`.
+    id: str
+    # What it was called.
+    name: str
+    # A time in UTC with microseconds (RFC 3339).
+    updated_at: str
+    # How many users were in it who were not erased since.
+    members: NotRequired[int]
+    # Since.
+    retired: NotRequired[bool]
+    # Whom it names, see [rules](/docs/rules).
+    rule: NotRequired[str]
+
+
 class HistoryState(TypedDict):
     """A page of what the client had."""
     # The objects, kind by kind.
@@ -1257,6 +1276,9 @@ class HistoryStateItem(TypedDict):
     cluster: NotRequired[Cluster]
     # A purpose, with the traits that it permits.
     consent_layer: NotRequired[ConsentLayer]
+    # A segment as it was. Of one that was retired since, neither the rule nor the members are
+    # known.
+    segment: NotRequired[HistorySegment]
     # A user as it was. Of one who was erased since, nothing personal is left.
     user: NotRequired[HistoryUser]
     # A subscription to events.
@@ -1853,6 +1875,8 @@ class RuleToPreview(TypedDict):
     """A rule to try."""
     # Whom it names, see [rules](/docs/rules).
     rule: str
+    # A moment of the past, as in `GET history/state`. An ordinal, a position or a time.
+    at: NotRequired[str]
 
 
 class RunProgress(TypedDict):
@@ -1968,6 +1992,22 @@ class SegmentOfUser(TypedDict):
     segment_id: str
     # Every comparison of the rule, as it stands there.
     why: list[JudgedComparison]
+
+
+class SegmentSize(TypedDict):
+    """How many members a segment had at the end of a day, or has."""
+    # In UTC.
+    day: str
+    # How many.
+    members: int
+
+
+class SegmentSizes(TypedDict):
+    """How many members a segment had."""
+    # The segment's id, `seg_…`.
+    segment_id: str
+    # In order.
+    sizes: list[SegmentSize]
 
 
 class SegmentUpdate(TypedDict):

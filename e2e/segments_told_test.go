@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"kindred/httpapi"
+)
+
+// What is downloaded as CSV is what an import makes users of, all of them or those of a
+// rule or a segment.
+func TestUsersAreDownloadedAsCSV(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	odd := []string{
+		`{"age":30.5,"likes":["a,b","c"],"home":{"lat":1,"lon":-2.5},"text":"says \"no\", twice"}`,
+		`{"age":null,"ok":true,"text":"=SUM(A1)","word, with comma":"x"}`, `{"empty":{},"text":"Ünïcode"}`, `{}`,
+	}
+	a.importUsers(450, func(i int) string { return odd[i%len(odd)] })
+	csv := header("Accept", "text/csv")
+	file := a.get("/api/v1/users", csv)
+	if file.Status != http.StatusOK || file.Header.Get("Content-Type") != "text/csv" {
+		t.Fatalf("%d %v", file.Status, file.Header)
+	}
+	b := shared(t).signUp()
+	want[httpapi.ImportResult](t, http.StatusOK, b.send("POST", "/api/v1/users/import", string(file.Body), header("Content-Type", "text/csv")))
+	traits := func(a account) map[string]any {
+		found := map[string]any{}
+		for _, u := range each[httpapi.User](t, a, "/api/v1/users", 200) {
+			var plain any
+			if err := json.Unmarshal(u.Traits, &plain); err != nil {
+				t.Fatal(err)
+			}
+			found[u.ExternalID] = plain
+		}
+		return found
+	}
+	if before, after := traits(a), traits(b); len(before) != 450 || !reflect.DeepEqual(before, after) {
+		t.Errorf("%d users became %d others", len(before), len(after))
+	}
+
+	adults := a.segment("Those with an age", `traits.age > 30`)
+	for _, named := range []string{"filter=" + url.QueryEscape("traits.age > 30"), "segment_id=" + idOfSegment(adults)} {
+		lines := strings.Split(strings.TrimSpace(string(a.get("/api/v1/users?"+named, csv).Body)), "\n")
+		if len(lines) != 1+113 || lines[0] != "external_id,age,home,likes,text" || !strings.HasPrefix(lines[1], "u0,30.5,") {
+			t.Errorf("%s: %d lines, %q", named, len(lines), lines[:2])
+		}
+	}
+	for _, beside := range []string{"limit=3", "ids=usr_1", "updated_since=2026-01-01T00:00:00Z", "filter=traits."} {
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?"+beside, csv))
+	}
+	c := shared(t).signUp()
+	c.createUser("u1", map[string]any{"external_id": "mine"})
+	wantProblem(t, http.StatusConflict, "not_as_csv", c.get("/api/v1/users", csv))
+	many := map[string]any{}
+	for n := range 1024 {
+		many[fmt.Sprint("t", n)] = n
+	}
+	c.createUser("u2", many)
+	wantProblem(t, http.StatusConflict, "not_as_csv", c.get("/api/v1/users?filter="+url.QueryEscape("traits.t1 == 1"), csv))
+}
+
+// Whoever waits for changes is told of one when it comes, and of none otherwise.
+func TestChangesOfASegmentAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	at := a.segment("Grown-ups", `traits.age > 30`)
+	cursor := want[httpapi.SegmentMemberList](t, http.StatusOK, a.get(at+"/members")).ChangesCursor
+	changes := func(wait int, after string) httpapi.SegmentChangeList {
+		return want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(fmt.Sprintf("%s/changes?wait=%d&after=%s", at, wait, url.QueryEscape(after))))
+	}
+	nothing := changes(1, cursor)
+	if len(nothing.Changes) != 0 {
+		t.Errorf("told %+v", nothing)
+	}
+	came := make(chan httpapi.SegmentChangeList)
+	began := time.Now()
+	go func() { came <- changes(30, nothing.Cursor) }()
+	a.createUser("u1", map[string]any{"age": 20})
+	a.createUser("u2", map[string]any{"age": 40})
+	if got := <-came; len(got.Changes) != 1 || *got.Changes[0].ExternalID != "u2" || time.Since(began) > 25*time.Second {
+		t.Errorf("told %+v", got)
+	}
+	gone := make(chan answer)
+	go func() { gone <- a.get(at + "/changes?wait=30&after=" + url.QueryEscape(cursor)) }()
+	want[httpapi.SegmentChangeList](t, http.StatusOK, <-gone)
+	go func() {
+		gone <- a.get(at + "/changes?wait=30&after=" + url.QueryEscape(changes(0, nothing.Cursor).Cursor))
+	}()
+	a.send("DELETE", at, nil)
+	wantProblem(t, http.StatusNotFound, "segment_unknown", <-gone)
+}
+
+// A moment of the past has the segments of then, and a rule can be tried on it.
+func TestARuleIsTriedOnThePast(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(4, func(i int) string { return fmt.Sprintf(`{"age":%d}`, 29+i) })
+	at := a.segment("Grown-ups", `traits.age > 30`)
+	then := a.createUser("u9", map[string]any{"age": 50})
+	moment := a.get("/api/v1/users/" + string(then.ID)).Header.Get("X-Kindred-Position")
+	if moment == "" {
+		moment = fmt.Sprint(want[httpapi.HistoryProof](t, http.StatusOK, a.get(a.under("/history/proof"))).Size - 1)
+	}
+	a.createUser("u10", map[string]any{"age": 60})
+
+	rule := map[string]any{"rule": `traits.age > 30`, "at": moment}
+	if got := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", rule)); got.Users != 5 || got.Members != 3 {
+		t.Errorf("then it named %+v", got)
+	}
+	state := want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?kind=segments&at="+moment)))
+	if len(state.Data) != 1 || state.Data[0].Segment.Name != "Grown-ups" || *state.Data[0].Segment.Members != 3 {
+		t.Errorf("then there were %+v", state.Data)
+	}
+	a.send("DELETE", at, nil)
+	state = want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?kind=segments&at=" + fmt.Sprint(state.Size-2))))
+	if len(state.Data) != 1 || state.Data[0].Segment.Retired == nil || state.Data[0].Segment.Rule != nil {
+		t.Errorf("of one that was retired since: %+v", state.Data)
+	}
+	rule["at"] = "tomorrow"
+	got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", "/api/v1/rules/preview", rule))
+	if got.Errors[0].Pointer != "/at" {
+		t.Errorf("refused: %+v", got.Errors)
+	}
+}

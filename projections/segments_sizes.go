@@ -1,0 +1,45 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"kindred/domain/id"
+)
+
+// SegmentSize is how many members a segment had at the end of a day, or has.
+type SegmentSize struct {
+	Day     time.Time
+	Members int
+}
+
+// segmentSizes are those of days up to one, and, on the last day that its client has come to, what it is now.
+const segmentSizes = `
+SELECT day, members FROM segment_sizes WHERE client = $1 AND segment = $2
+UNION ALL
+SELECT (c.now AT TIME ZONE 'UTC')::date, coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)::bigint
+FROM segment_versions v JOIN segment_clients c ON c.client = v.client WHERE v.client = $1 AND v.segment = $2 AND v.serves
+ORDER BY day`
+
+// Sizes returns how many members a segment had on each day of some, in order; it was
+// nothing before the first of them.
+// Faults: building, quarantined, segment_building, segment_unknown, stale.
+func (m Segments) Sizes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, from, to time.Time) ([]SegmentSize, error) {
+	if _, err := m.progress(ctx, client, eventual, segment); err != nil {
+		return nil, err
+	}
+	noted, err := query(ctx, m.Reader, m, client, true, segmentSizes, []any{string(segment)}, func(s *SegmentSize) []any { return []any{&s.Day, &s.Members} })
+	if err != nil || len(noted) == 0 {
+		return nil, err
+	}
+	var sizes []SegmentSize
+	for at := dayOf(from); !at.After(dayOf(to)); at = at.Add(day) {
+		for len(noted) > 1 && !noted[1].Day.After(at) {
+			noted = noted[1:]
+		}
+		if !noted[0].Day.After(at) {
+			sizes = append(sizes, SegmentSize{at, noted[0].Members})
+		}
+	}
+	return sizes, nil
+}

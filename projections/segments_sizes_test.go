@@ -1,0 +1,82 @@
+package projections_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/projections"
+	"kindred/testkit"
+)
+
+// The size of a day is that at its end, whatever batches it comes in and whichever days
+// nothing happens on.
+func TestASegmentHasASizeForEachDay(t *testing.T) {
+	t.Parallel()
+	random := testkit.Random(t)
+	w := newSegmentFixture(t)
+	midnight := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	on := func(day, hour int) { w.clock = midnight.Add(time.Duration(day*24+hour) * time.Hour) }
+
+	on(0, 12)
+	define := event.SegmentDefined{Segment: segmentIDs[0], Name: "some", Rule: event.Private([]byte(`traits.n > 20`))}
+	var there domain.Segments
+	for _, e := range must[[]event.Event](w)(there.Define(define)) {
+		w.segment(w.acme, e)
+	}
+	w.segment(w.acme, event.SegmentReady{Revision: 0})
+	first := w.create(w.acme, "one", `{"n": 30}`)
+	on(0, 23)
+	w.create(w.acme, "two", `{"n": 40}`)
+	on(1, 0) // the next day, in one batch with the last
+	w.create(w.acme, "three", `{"n": 50}`)
+	on(4, 1)
+	w.change(w.acme, first, `{"n": 1}`)
+	on(4, 2)
+	for n := range 5 {
+		w.create(w.acme, fmt.Sprint("more ", n), `{"n": 60}`)
+	}
+	w.catchUp(random)
+
+	got := must[[]projections.SegmentSize](w)(w.model.Sizes(t.Context(), w.acme, true, segmentIDs[0], midnight.AddDate(0, 0, -3), midnight.AddDate(0, 0, 5)))
+	var want []projections.SegmentSize
+	for day, members := range []int{2, 3, 3, 3, 7, 7} {
+		want = append(want, projections.SegmentSize{Day: midnight.AddDate(0, 0, day), Members: members})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("sizes (-want +got):\n%s", diff)
+	}
+	if _, err := w.model.Sizes(t.Context(), w.acme, true, segmentIDs[1], midnight, midnight); !fault.Of(err, fault.Missing) {
+		t.Errorf("of a segment that is not there: %v", err)
+	}
+}
+
+// BenchmarkChanged looks whether 2,000 who wait for changes are to be told of some, in one
+// statement and in one each.
+func BenchmarkChanged(b *testing.B) {
+	w := newSegmentFixture(b)
+	w.segment(w.acme, event.SegmentDefined{Segment: segmentIDs[0], Name: "some", Rule: event.Private([]byte(`traits.n > 20`))})
+	w.segment(w.acme, event.SegmentReady{Revision: 0})
+	w.catchUp(testkit.Random(b))
+	var asked []projections.ChangesAfter
+	for range 2000 {
+		asked = append(asked, projections.ChangesAfter{Client: w.acme, Segment: segmentIDs[0], After: w.applied + "/~"})
+	}
+	for name, together := range map[string]int{"together": len(asked), "alone": 1} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				for some := range slices.Chunk(asked, together) {
+					if told := must[[]bool](b)(w.model.Changed(b.Context(), some)); told[0] {
+						b.Fatal("nothing has changed")
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package streams
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"kindred/coalesce"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// lookForChanges is how often those who wait for changes of segments look, all in one
+// statement: of 1,000 segments' changes most concern nobody who waits.
+const lookForChanges = 250 * time.Millisecond
+
+func newLooks(segments projections.Segments) *coalesce.Coalescer[projections.ChangesAfter, bool] {
+	return &coalesce.Coalescer[projections.ChangesAfter, bool]{
+		Answer: segments.Changed, Most: maxWaits, Waiting: maxWaits, Timeout: lookEvery * 10,
+	}
+}
+
+// Changes reads a page of a segment's changes once there is something on it, or after
+// wait, when it may be empty.
+// Faults: building, cursor_expired, overloaded, quarantined, segment_building, segment_unknown, stale.
+func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segment, page projections.Page, wait time.Duration) (
+	found []projections.SegmentChange, at eventstore.Position, err error,
+) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	look := time.NewTicker(lookForChanges)
+	defer look.Stop()
+	for last := false; !last; {
+		select {
+		case <-ctx.Done():
+			return nil, page.After, context.Cause(ctx)
+		case <-over.C:
+			last = true
+		case <-look.C:
+			if last, err = s.looks.Ask(ctx, projections.ChangesAfter{Client: client, Segment: segment, After: page.After}); err != nil {
+				return nil, page.After, cmp.Or(context.Cause(ctx), err)
+			}
+		}
+	}
+	if !s.reading.Take(ctx, string(client)) {
+		return nil, page.After, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many wait at once. Try again.").After(time.Second)))
+	}
+	defer s.reading.Give(string(client))
+	return s.segments.Changes(ctx, client, false, segment, page)
+}

@@ -1,0 +1,96 @@
+package readapi
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"kindred/domain/fault"
+	"kindred/httpapi"
+	"kindred/projections"
+)
+
+const usersWritten = 200 // that are read at a time
+
+// writeUsers writes users as CSV that an import takes: a column for external_id, and one for
+// each trait that one of them has. They are read twice, at first for the names of these.
+func (a *API) writeUsers(ctx context.Context, p httpapi.ListUsersParams, w io.Writer) error {
+	columns, err := a.traitsOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	out := csv.NewWriter(w)
+	_ = out.Write(append([]string{httpapi.ExternalIDColumn}, columns...)) // Error tells of all
+	index := make(map[string]int, len(columns))
+	for i, name := range columns {
+		index[name] = i + 1
+	}
+	record := make([]string, len(columns)+1)
+	return a.eachUser(ctx, p, func(u projections.User, traits map[string]json.RawMessage) error {
+		clear(record)
+		record[0] = u.ExternalID
+		for name, value := range traits {
+			i, known := index[name]
+			if !known {
+				return fmt.Errorf("a user got the trait %q while users were written", name)
+			}
+			if record[i], err = httpapi.CSVField(value); err != nil {
+				return err
+			}
+		}
+		_ = out.Write(record)
+		out.Flush()
+		return out.Error()
+	})
+}
+
+// traitsOf are the names of the traits that users have, in order.
+func (a *API) traitsOf(ctx context.Context, p httpapi.ListUsersParams) ([]string, error) {
+	found := map[string]bool{}
+	err := a.eachUser(ctx, p, func(_ projections.User, traits map[string]json.RawMessage) error {
+		for name := range traits {
+			found[name] = true
+		}
+		switch {
+		case len(found) >= httpapi.MaxColumns:
+			return fault.New(fault.Conflict, "not_as_csv",
+				"These users have more than %d different traits, one of which is a column. Read them as JSON, or fewer by a filter.", httpapi.MaxColumns-1)
+		case found[httpapi.ExternalIDColumn]:
+			return fault.New(fault.Conflict, "not_as_csv",
+				"A user has a trait %s, which is the name of a column already. Read them as JSON.", httpapi.ExternalIDColumn)
+		}
+		return nil
+	})
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+// eachUser reads all users that a list holds, page by page.
+func (a *API) eachUser(ctx context.Context, p httpapi.ListUsersParams, take func(projections.User, map[string]json.RawMessage) error) error {
+	p.Limit = new(httpapi.Limit(usersWritten))
+	for more := true; more; more = p.Cursor != nil {
+		var found []projections.User
+		if err := fault.Await(ctx, func(ctx context.Context) (err error) { // the edge repeats no streams
+			var next *httpapi.NextCursor
+			if found, next, err = a.usersPage(ctx, p); err == nil {
+				p.Cursor = next
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, u := range found {
+			var traits map[string]json.RawMessage
+			if err := json.Unmarshal(u.Traits, &traits); err != nil {
+				return fmt.Errorf("read the traits of a user: %w", err)
+			}
+			if err := take(u, traits); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
