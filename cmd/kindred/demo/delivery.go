@@ -39,6 +39,7 @@ func (s subject) String() string {
 // says (docs/contract.md#delivery).
 type delivery struct {
 	subject
+	event    string // its id, at every attempt
 	client   string
 	score    float64   // of a match
 	layer    string    // that a run was of
@@ -77,7 +78,7 @@ func readDelivery(secret string, h http.Header, body []byte) (delivery, error) {
 		return delivery{}, fmt.Errorf("the body %w", err)
 	}
 	var (
-		d  = delivery{body: body}
+		d  = delivery{event: h.Get("Webhook-Id"), body: body}
 		at string
 	)
 	if err := fill(envelope, map[string]any{"event_type": &d.kind, "timestamp": &at}); err != nil {

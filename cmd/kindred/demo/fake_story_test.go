@@ -1,6 +1,80 @@
 package demo
 
-import "net/http"
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"kindred/domain/rule"
+)
+
+func (f *fake) listEvents(w http.ResponseWriter, q *http.Request) {
+	from, all := 0, f.events
+	_, _ = fmt.Sscanf(q.URL.Query().Get("after"), "evt_%d", &from)
+	if f.fault == "hides what a pause hid" {
+		all = all[:10]
+	}
+	events := all[from:]
+	if f.fault == "pulls what was told twice" && from > 0 {
+		events = all[from-1:]
+	}
+	data := []json.RawMessage{}
+	for _, e := range events[:min(5, len(events))] {
+		data = append(data, e)
+	}
+	f.answer(w, 200, map[string]any{"data": data, "has_more": len(events) > 5, "last_id": fmt.Sprintf("evt_%d", from+len(data))})
+}
+
+func (f *fake) defineSegment(w http.ResponseWriter, q *http.Request) {
+	var body struct{ Rule string }
+	f.decode(q, &body)
+	var err error
+	if f.segment, err = rule.Parse(body.Rule, rule.Users); err != nil {
+		f.t.Error(err)
+	}
+	f.answer(w, 201, map[string]any{"id": "seg_1", "state": "building"})
+}
+
+func (f *fake) members() (in map[string]bool) {
+	in = map[string]bool{}
+	for _, u := range f.users {
+		if f.segment.Judge(&rule.Facts{Traits: u.Traits}) == rule.True {
+			in[u.ID] = true
+		}
+	}
+	return in
+}
+
+func (f *fake) getSegment(w http.ResponseWriter, _ *http.Request) {
+	n := len(f.members())
+	if f.fault == "miscounts a segment" {
+		n++
+	}
+	f.answer(w, 200, map[string]any{"id": "seg_1", "state": "ready", "members": n})
+}
+
+func (f *fake) listMembers(w http.ResponseWriter, _ *http.Request) {
+	f.inside = f.members()
+	f.answer(w, 200, map[string]any{"data": []any{}, "next_cursor": nil, "changes_cursor": "here"})
+}
+
+func (f *fake) listChanges(w http.ResponseWriter, _ *http.Request) {
+	changes, now := []any{}, f.members()
+	for u := range f.inside {
+		if !now[u] && f.fault != "keeps who has left" {
+			changes = append(changes, map[string]any{"user_id": u, "change": "left"})
+		}
+	}
+	f.answer(w, 200, map[string]any{"changes": changes, "cursor": "there", "has_more": false})
+}
+
+func (f *fake) listSegmentsOf(w http.ResponseWriter, q *http.Request) {
+	segments := []any{}
+	if f.members()[q.PathValue("id")] {
+		segments = append(segments, map[string]any{"segment_id": "seg_1", "why": []any{map[string]any{"comparison": "its rule", "truth": "true"}}})
+	}
+	f.answer(w, 200, map[string]any{"segments": segments})
+}
 
 func (f *fake) defineLayer(w http.ResponseWriter, q *http.Request) {
 	var body map[string]any

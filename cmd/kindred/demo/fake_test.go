@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"kindred/domain/rule"
 )
 
 // fake is a service that keeps the contract as far as the demo can see, but
@@ -33,7 +35,10 @@ type fake struct {
 	users   []user
 	webhook map[string]any // nil: none
 	matched map[string][]map[string]any
-	asked   int // lists of users
+	asked   int      // lists of users
+	events  [][]byte // that happened
+	segment *rule.Rule
+	inside  map[string]bool // the segment, when its members were asked for
 	run     map[string]any
 	spent   int
 	engaged map[string]int // by type
@@ -83,6 +88,12 @@ func newFake(t *testing.T, fault string) *fake {
 		"POST /api/v1/users/{id}/matches": f.authorized(f.computeMatches),
 		"GET /api/v1/users/{id}/matches":  f.authorized(f.listMatches),
 
+		"GET /api/v1/events":                      f.authorized(f.listEvents),
+		"POST /api/v1/segments":                   f.authorized(f.defineSegment),
+		"GET /api/v1/segments/{id}":               f.authorized(f.getSegment),
+		"GET /api/v1/segments/{id}/members":       f.authorized(f.listMembers),
+		"GET /api/v1/segments/{id}/changes":       f.authorized(f.listChanges),
+		"GET /api/v1/users/{id}/segments":         f.authorized(f.listSegmentsOf),
 		"POST /api/v1/consent_layers":             f.authorized(f.defineLayer),
 		"POST /api/v1/consent_layers/{id}/grants": f.authorized(f.grant),
 		"POST /api/v1/clustering_runs":            f.authorized(f.startRun),
@@ -381,10 +392,6 @@ func (f *fake) match(me, other user) map[string]any {
 // deliver sends the matches of a user, in the background as a service would,
 // but those that must not be at once.
 func (f *fake) deliver(me user, found []map[string]any) {
-	paused := f.webhook["status"] == "paused"
-	if paused && f.fault != "delivers while paused" || f.fault == "delivers nothing" {
-		return
-	}
 	for _, m := range found {
 		data := map[string]any{"client_id": fakeClient, "user_id": me.ID, "matched_user_id": m["matched_user_id"], "score": m["score"]}
 		switch f.fault {
@@ -407,6 +414,11 @@ func (f *fake) tell(kind string, data map[string]any) {
 	if err != nil {
 		f.t.Error(err)
 	}
+	f.events = append(f.events, fmt.Appendf(nil, `{"id":"evt_%d",%s`, len(f.events)+1, body[1:]))
+	event := fmt.Sprintf("evt_%d", len(f.events))
+	if f.webhook["status"] == "paused" && f.fault != "delivers while paused" || f.fault == "delivers nothing" {
+		return
+	}
 	secret := f.webhook["secret"].(string)
 	if f.fault == "signs with another secret" {
 		secret += "x"
@@ -417,7 +429,7 @@ func (f *fake) tell(kind string, data map[string]any) {
 	}
 	send := func() {
 		for range times {
-			f.post(target, secret, kind, body)
+			f.post(target, secret, event, kind, body)
 		}
 	}
 	if f.webhook["status"] == "paused" {
@@ -427,7 +439,7 @@ func (f *fake) tell(kind string, data map[string]any) {
 	}
 }
 
-func (f *fake) post(target, secret, kind string, body []byte) {
+func (f *fake) post(target, secret, event, kind string, body []byte) {
 	q, err := http.NewRequest("POST", target, bytes.NewReader(body))
 	if err != nil {
 		f.t.Error(err)
@@ -435,6 +447,7 @@ func (f *fake) post(target, secret, kind string, body []byte) {
 	}
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("X-Service-Event", kind)
+	q.Header.Set("Webhook-Id", event)
 	q.Header.Set("X-Service-Signature", signature(secret, body))
 	res, err := http.DefaultClient.Do(q)
 	if err == nil {
