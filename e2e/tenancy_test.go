@@ -1,15 +1,21 @@
 package e2e
 
 import (
+	"context"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"kindred/projections"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"kindred/app"
+	"kindred/cmd/kindred/demo"
+	"kindred/postgres/pgtest"
+	"kindred/projections"
 )
 
 // global are the tables that belong to no client, and why.
@@ -105,4 +111,93 @@ func TestTheClientLeadsEveryUniqueIndexOfEveryTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
+}
+
+// ofAll are the statements on tables of clients that name none, by words that they hold,
+// and why.
+func ofAll() map[string]string {
+	return map[string]string{
+		"FROM public.epochs e WHERE":                  "an epoch's key wraps the keys of many clients' subjects",
+		"UPDATE public.epochs SET closing_at":         "an epoch's key wraps the keys of many clients' subjects",
+		"DELETE FROM quarantine WHERE projection":     "a projection that was rebuilt begins anew for all clients",
+		"count(*) FROM left_out WHERE projection":     "a rebuild counts what all clients' parts left out",
+		"DELETE FROM idempotency WHERE ctid":          "what is kept for a day goes, whose it ever was",
+		"DELETE FROM imports WHERE NOT keyed":         "what is kept for days goes, whose it ever was",
+		"DELETE FROM dispatch_recoveries WHERE at":    "what is kept for days goes, whose it ever was",
+		"FROM public.events e ORDER BY e.position":    "the end of the log",
+		"max(position), $1) FROM public.events":       "the end of the log",
+		"FROM public.revocation_notes WHERE noted_at": "a process follows the revocations of all clients, whose tokens it may meet",
+	}
+}
+
+var names = regexp.MustCompile(`\bclients?\b`)
+
+// The demo's statements, those within functions too, name the client of whom they read or
+// write, but for a list: no query can meet another client's rows by a mistake in an id.
+func TestEachStatementOnATableOfClientsNamesTheClient(t *testing.T) {
+	t.Parallel()
+	server, err := pgtest.StartServer(t.Context(), "shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all")
+	if err != nil {
+		t.Fatal(err) // Debian's package has the library
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	pool, err := pgxpool.New(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), `CREATE EXTENSION pg_stat_statements`); err != nil {
+		t.Fatal(err)
+	}
+	s := startService(t, func(c *app.Config) { c.DatabaseURL = server.URL() })
+	var out strings.Builder
+	if err := demo.Run(t.Context(), demo.Options{URL: s.URL, Out: &out, Users: 60, Seed: 1, Patience: patience}); err != nil {
+		t.Fatalf("%v, after:\n%s", err, &out)
+	}
+	texts := func(sql string) []string {
+		rows, err := pool.Query(t.Context(), sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	table := regexp.MustCompile(`\b(?:FROM|JOIN|UPDATE|INTO)\s+(?:public\.)?(?:` + strings.Join(texts(`
+SELECT DISTINCT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attname = 'client' AND n.nspname NOT LIKE 'pg\_%'`), "|") + `)\b`)
+	statements := texts(`SELECT DISTINCT query FROM pg_stat_statements`)
+	looked, listed := 0, map[string]bool{}
+	for _, statement := range statements {
+		if !table.MatchString(statement) {
+			continue
+		}
+		looked++
+		if names.MatchString(statement) {
+			continue
+		}
+		known := false
+		for w := range ofAll() {
+			if strings.Contains(statement, w) {
+				known, listed[w] = true, true
+			}
+		}
+		if !known {
+			t.Errorf("names no client: %s", statement)
+		}
+	}
+	for w, why := range ofAll() {
+		if !listed[w] {
+			t.Errorf("no statement has %q any more (%s)", w, why)
+		}
+	}
+	if looked < 100 {
+		t.Errorf("%d statements were looked at, of %d", looked, len(statements))
+	}
 }

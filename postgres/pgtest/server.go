@@ -51,17 +51,19 @@ type Server struct {
 	cleaner *cleaner
 }
 
-// StartServer starts a server for tests. When the process ends without having called
-// Stop, however it ends, the server is ended and its directory removed.
-func StartServer(ctx context.Context) (*Server, error) {
+// StartServer starts a server for tests, with settings of its own beside those of all.
+// When the process ends without having called Stop, however it ends, the server is ended and
+// its directory removed.
+func StartServer(ctx context.Context, settings ...string) (*Server, error) {
 	dir, err := makeDir(roomiest())
 	if err != nil {
 		return nil, err
 	}
-	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler),
+	local, err := postgres.StartLocal(ctx, dir, slog.New(slog.DiscardHandler), append([]string{
 		noShmFiles, "fsync=off", "synchronous_commit=off", "full_page_writes=off",
 		"wal_level=minimal", "max_wal_senders=0", "max_wal_size=256MB", "min_wal_size=80MB", "shared_buffers=128MB",
-		"max_connections=400", "autovacuum_naptime=10min")
+		"max_connections=400", "autovacuum_naptime=10min",
+	}, settings...)...)
 	if err != nil {
 		os.RemoveAll(dir) // what matters is the error above
 		return nil, err
