@@ -24,15 +24,20 @@ type compiler struct {
 	scope       Scope
 	source      *ast.AST
 	comparisons []comparison
-	paths       []string
-	segments    []string
-	others      []string
-	element     string // the name of the elements that are asked; "": none are
+	reads
+	element string // the name of the elements that are asked; "": none are
+	list    string // the path of the list that they are in; "": none
+	counted bool   // interactions stands beside a number that it is compared with
+}
+
+// read is what an expression reads.
+func (c *compiler) read(e ast.Expr, name string) read {
+	at := c.source.SourceInfo().GetStartLocation(e.ID())
+	return read{name, max(at.Line(), 1), max(at.Column()+1, 1)}
 }
 
 func (c *compiler) wrong(e ast.Expr, detail string, args ...any) error {
-	at := c.source.SourceInfo().GetStartLocation(e.ID())
-	return &Error{Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Detail: fmt.Sprintf(detail, args...)}
+	return c.read(e, "").wrong(fmt.Sprintf(detail, args...))
 }
 
 // logic compiles what is true or false.
@@ -107,9 +112,10 @@ func (c *compiler) quantified(e ast.Expr) (logic, error) {
 		return nil, err
 	}
 	c.element = fold.IterVar()
+	c.list, _ = pathOf(fold.IterRange())
 	step := fold.LoopStep().AsCall()
 	part, err := c.logic(step.Args()[1])
-	c.element = ""
+	c.element, c.list = "", ""
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +137,7 @@ func each[T any](parts []ast.Expr, compile func(ast.Expr) (T, error)) ([]T, erro
 // value compiles what has a value.
 func (c *compiler) value(e ast.Expr) (value, error) {
 	if isWhole(e) {
-		c.other("traits")
+		c.other(e, "traits")
 	}
 	switch e.Kind() {
 	case ast.LiteralKind:
@@ -168,11 +174,7 @@ func (c *compiler) literal(e ast.Expr) (any, error) {
 }
 
 // other notes what is read beside paths of traits.
-func (c *compiler) other(name string) {
-	if !slices.Contains(c.others, name) {
-		c.others = append(c.others, name)
-	}
-}
+func (c *compiler) other(e ast.Expr, name string) { c.others = note(c.others, c.read(e, name)) }
 
 // container compiles what a member is read of.
 func (c *compiler) container(e ast.Expr) (value, error) {
@@ -244,13 +246,13 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 		if v = ofUser[selected.FieldName()]; v == nil {
 			return nil, c.wrong(e, "user has external_id, created_at and updated_at, and no %s.", selected.FieldName())
 		}
-		c.other("user." + selected.FieldName())
+		c.other(e, "user."+selected.FieldName())
 	case "viewer":
 		of := ofUser[selected.FieldName()]
 		if selected.FieldName() == "traits" {
 			of = func(j *judgement) any { return object(j.Traits) }
 		} else {
-			c.other("viewer." + selected.FieldName())
+			c.other(e, "viewer."+selected.FieldName())
 		}
 		if of == nil {
 			return nil, c.wrong(e, "viewer has traits, external_id, created_at and updated_at, and no %s.", selected.FieldName())
@@ -266,7 +268,7 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.reads(e)
+		c.path(e)
 		v = of([]value{object, constant(selected.FieldName())}, member)
 	}
 	if selected.IsTestOnly() {
@@ -275,38 +277,60 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 	return v, nil
 }
 
-// reads notes a path in place of the one that it goes on from.
-func (c *compiler) reads(e ast.Expr) {
+// path notes a path in place of the one that it goes on from, or a member of an element.
+func (c *compiler) path(e ast.Expr) {
+	if member := c.memberOf(e); member != "" && c.list != "" {
+		c.members = note(c.members, c.read(e, c.list+"."+member))
+		return
+	}
 	path, ok := pathOf(e)
 	if !ok || path == "" {
 		return
 	}
-	if up := strings.LastIndexByte(path, '.'); up >= 0 && len(c.paths) > 0 && c.paths[len(c.paths)-1] == path[:up] {
+	if up := strings.LastIndexByte(path, '.'); up >= 0 && len(c.paths) > 0 && c.paths[len(c.paths)-1].name == path[:up] {
 		c.paths = c.paths[:len(c.paths)-1]
 	}
-	if !slices.Contains(c.paths, path) {
-		c.paths = append(c.paths, path)
+	c.paths = note(c.paths, c.read(e, path))
+}
+
+// memberOf is where in an element of a list an expression reads.
+func (c *compiler) memberOf(e ast.Expr) string {
+	up, name := step(e)
+	switch {
+	case up == nil || name == "" || c.element == "":
+		return ""
+	case up.Kind() == ast.IdentKind && up.AsIdent() == c.element:
+		return name
 	}
+	if above := c.memberOf(up); above != "" {
+		return above + "." + name
+	}
+	return ""
+}
+
+// step is a member, and what it is one of.
+func step(e ast.Expr) (up ast.Expr, name string) {
+	switch e.Kind() {
+	case ast.SelectKind:
+		return e.AsSelect().Operand(), e.AsSelect().FieldName()
+	case ast.CallKind:
+		if call := e.AsCall(); call.FunctionName() == operators.Index && call.Args()[1].Kind() == ast.LiteralKind {
+			name, _ = call.Args()[1].AsLiteral().Value().(string)
+			return call.Args()[0], name
+		}
+	}
+	return nil, ""
 }
 
 // pathOf is where in the traits, or in an event's data, an expression reads.
 func pathOf(e ast.Expr) (path string, ok bool) {
-	var up ast.Expr
-	var name string
-	switch e.Kind() {
-	case ast.IdentKind:
+	switch {
+	case e.Kind() == ast.IdentKind:
 		return "", e.AsIdent() == "traits" || e.AsIdent() == "data"
-	case ast.SelectKind:
-		if isWhole(e) {
-			return "", true
-		}
-		up, name = e.AsSelect().Operand(), e.AsSelect().FieldName()
-	case ast.CallKind:
-		if call := e.AsCall(); call.FunctionName() == operators.Index && call.Args()[1].Kind() == ast.LiteralKind {
-			up = call.Args()[0]
-			name, _ = call.Args()[1].AsLiteral().Value().(string)
-		}
+	case isWhole(e):
+		return "", true
 	}
+	up, name := step(e)
 	if up == nil || name == "" {
 		return "", false
 	}
@@ -377,8 +401,12 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 		return c.window(name, args)
 	case "distance_km":
 		return c.distance(args)
-	case "in_segment":
-		return c.inSegment(args[0])
+	case "in_segment", "in_cluster", "granted":
+		return c.in(e, name, args[0])
+	case "interactions":
+		return c.interactions(e, args)
+	case "seen":
+		return c.seen(e, args)
 	case "bucket":
 		if c.scope == Events {
 			return nil, c.wrong(e, "bucket divides users, and this is about events.")
@@ -399,7 +427,12 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 			first = c.container
 		}
 		known := make([]value, len(args))
-		var err error
+		counted, err := c.count(name, args)
+		if err != nil {
+			return nil, err
+		}
+		c.counted = counted
+		defer func() { c.counted = false }()
 		for i, arg := range args {
 			if known[i], err = first(arg); err != nil {
 				return nil, err
@@ -410,7 +443,12 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 			if c.fixed(args[1]) == nil {
 				return nil, c.wrong(args[1], "What stands in [ ] is a text or a number in the rule itself.")
 			}
-			c.reads(e)
+			c.path(e)
+		}
+		if name == operators.In && isWhole(args[1]) {
+			if member, ok := c.fixed(args[0]).(string); ok {
+				c.members = note(c.members, c.read(args[0], member))
+			}
 		}
 		if name == operators.Index || name == "dyn" { // which look at one thing
 			return of(known, f), nil
@@ -431,22 +469,120 @@ func (c *compiler) fixed(e ast.Expr) any {
 	return v
 }
 
-func (c *compiler) inSegment(arg ast.Expr) (value, error) {
+// in compiles what a user is in, by its id.
+func (c *compiler) in(e ast.Expr, name string, arg ast.Expr) (value, error) {
 	text, _ := c.fixed(arg).(string)
-	segment, err := id.Parse[id.Segment](text)
-	if err != nil {
-		return nil, c.wrong(arg, `in_segment takes the id of a segment in the rule itself, such as "seg_…".`)
-	}
-	c.other("in_segment")
-	if !slices.Contains(c.segments, text) {
-		c.segments = append(c.segments, text)
-	}
-	return func(j *judgement) any {
-		if j.InSegment == nil {
-			return nil
+	var err error
+	var example, of string
+	var names *[]string
+	var is func(*judgement) func(string) bool
+	switch name {
+	case "in_segment":
+		_, err = id.Parse[id.Segment](text)
+		example, of, names, is = "seg_", "segment", &c.segments, func(j *judgement) func(string) bool { return j.InSegment }
+	case "in_cluster":
+		if c.scope != Users {
+			return nil, c.wrong(e, "in_cluster stands in the rule of a segment with a consent_layer_id.")
 		}
-		return j.InSegment(string(segment))
+		_, err = id.Parse[id.Cluster](text)
+		example, of, names, is = "clu_", "cluster", &c.clusters, func(j *judgement) func(string) bool { return j.InCluster }
+	default:
+		_, err = id.Parse[id.ConsentLayer](text)
+		example, of, names, is = "lay_", "consent layer", &c.layers, func(j *judgement) func(string) bool { return j.Granted }
+	}
+	if err != nil {
+		return nil, c.wrong(arg, `%s takes the id of a %s in the rule itself, such as "%s…".`, name, of, example)
+	}
+	c.other(e, name)
+	*names = once(*names, text)
+	return func(j *judgement) any {
+		if in := is(j); in != nil {
+			return in(text)
+		}
+		return nil
 	}, nil
+}
+
+func once(names []string, name string) []string {
+	if slices.Contains(names, name) {
+		return names
+	}
+	return append(names, name)
+}
+
+const (
+	// MaxActs is how many interactions of a user and type are counted.
+	// limit: models | newest interactions of a user and type that `interactions` counts | {MaxActs} | comparing with more is refused: 422 `invalid`
+	MaxActs = 256
+	// ActsKept is the longest window of interactions and seen.
+	// limit: requests | a window of `interactions` and `seen` | 90 days | 422 `invalid`
+	ActsKept = 90 * 24 * time.Hour
+)
+
+// Kinds are the types of interactions.
+func Kinds() []string { return []string{"impression", "click", "dismiss", "conversion"} }
+
+func (c *compiler) interactions(e ast.Expr, args []ast.Expr) (value, error) {
+	kind, _ := c.fixed(args[0]).(string)
+	window, ok := c.duration(args[1], ActsKept)
+	switch {
+	case !slices.Contains(Kinds(), kind):
+		return nil, c.wrong(args[0], "interactions takes one of %s in the rule itself.", strings.Join(Kinds(), ", "))
+	case !ok:
+		return nil, c.wrong(args[1], `interactions takes a window of 90 days at most in the rule itself: a whole number of m, h, d or w, such as "7d".`)
+	case !c.counted:
+		return nil, c.wrong(e, `interactions is compared with a number in the rule itself, such as interactions("click", "7d") >= 2.`)
+	}
+	c.other(e, "interactions")
+	c.acts = once(c.acts, kind)
+	return interactions(kind, window), nil
+}
+
+func (c *compiler) seen(e ast.Expr, args []ast.Expr) (value, error) {
+	campaign, _ := c.fixed(args[0]).(string)
+	if _, err := id.Parse[id.Campaign](campaign); err != nil {
+		return nil, c.wrong(args[0], `seen takes the id of a campaign in the rule itself, such as "cam_…".`)
+	}
+	window, ok := c.duration(args[1], ActsKept)
+	if !ok {
+		return nil, c.wrong(args[1], `seen takes a window of 90 days at most in the rule itself: a whole number of m, h, d or w, such as "30d".`)
+	}
+	c.other(e, "seen")
+	c.acts = once(c.acts, campaign)
+	return seen(campaign, window), nil
+}
+
+// mostCounted is with what a count may be compared so that the newest MaxActs decide.
+var mostCounted = map[string]float64{
+	operators.GreaterEquals: MaxActs, operators.Less: MaxActs,
+	operators.Greater: MaxActs - 1, operators.LessEquals: MaxActs - 1, operators.Equals: MaxActs - 1, operators.NotEquals: MaxActs - 1,
+}
+
+// turned is a comparison of the other way round.
+var turned = map[string]string{
+	operators.Less: operators.Greater, operators.LessEquals: operators.GreaterEquals,
+	operators.Greater: operators.Less, operators.GreaterEquals: operators.LessEquals,
+}
+
+// count refuses to compare a count of interactions with what it cannot tell.
+func (c *compiler) count(comparison string, args []ast.Expr) (counted bool, err error) {
+	isCount := func(e ast.Expr) bool { return e.Kind() == ast.CallKind && e.AsCall().FunctionName() == "interactions" }
+	if len(args) != 2 || !isCount(args[0]) && !isCount(args[1]) {
+		return false, nil
+	}
+	with := args[1]
+	if !isCount(args[0]) {
+		with = args[0]
+		if other := turned[comparison]; other != "" {
+			comparison = other
+		}
+	}
+	most, compares := mostCounted[comparison]
+	n, isNumber := c.fixed(with).(float64)
+	if compares && (!isNumber || n > most) {
+		return false, c.wrong(with, "The newest %d interactions are counted: they are compared so with a number in the rule itself of %.0f at most.", MaxActs, most)
+	}
+	return compares, nil
 }
 
 func (c *compiler) choice(args []ast.Expr) (value, error) {
@@ -495,24 +631,30 @@ var windows = map[byte]time.Duration{'m': time.Minute, 'h': time.Hour, 'd': 24 *
 // limit: requests | a window of a rule, such as "30d" | 150 years | 422 `invalid`
 const longestWindow = 150 * 365 * 24 * time.Hour
 
-func (c *compiler) window(name string, args []ast.Expr) (value, error) {
-	wrong := func() error {
-		return c.wrong(args[1], `%s takes a window in the rule itself: a whole number of m, h, d or w, such as "30d", and 150 years at most.`, name)
-	}
-	text, _ := c.fixed(args[1]).(string)
+// duration reads a window that stands in the rule.
+func (c *compiler) duration(e ast.Expr, longest time.Duration) (time.Duration, bool) {
+	text, _ := c.fixed(e).(string)
 	if text == "" {
-		return nil, wrong()
+		return 0, false
 	}
 	unit := windows[text[len(text)-1]]
 	n, err := strconv.ParseUint(text[:len(text)-1], 10, 32)
-	if unit == 0 || err != nil || n == 0 || float64(n)*float64(unit) > float64(longestWindow) {
-		return nil, wrong()
+	if unit == 0 || err != nil || n == 0 || float64(n)*float64(unit) > float64(longest) {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
+}
+
+func (c *compiler) window(name string, args []ast.Expr) (value, error) {
+	window, ok := c.duration(args[1], longestWindow)
+	if !ok {
+		return nil, c.wrong(args[1], `%s takes a window in the rule itself: a whole number of m, h, d or w, such as "30d", and 150 years at most.`, name)
 	}
 	when, err := c.value(args[0])
 	if name == "older" {
-		return older(when, time.Duration(n)*unit), err
+		return older(when, window), err
 	}
-	return within(when, time.Duration(n)*unit), err
+	return within(when, window), err
 }
 
 func (c *compiler) distance(args []ast.Expr) (value, error) {

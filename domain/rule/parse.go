@@ -22,7 +22,14 @@ func variable(name string) cel.EnvOption {
 	return cel.Variable(name, cel.MapType(cel.StringType, cel.DynType))
 }
 
-var ofUsers = []cel.EnvOption{variable("traits"), variable("user"), function("in_segment", cel.BoolType, cel.StringType)}
+var ofUsers = []cel.EnvOption{
+	variable("traits"), variable("user"),
+	function("in_segment", cel.BoolType, cel.StringType),
+	function("in_cluster", cel.BoolType, cel.StringType),
+	function("granted", cel.BoolType, cel.StringType),
+	function("interactions", cel.IntType, cel.StringType, cel.StringType),
+	function("seen", cel.BoolType, cel.StringType, cel.StringType),
+}
 
 func function(name string, result *cel.Type, args ...*cel.Type) cel.EnvOption {
 	return cel.Function(name, cel.Overload("kindred_"+name, args, result))
@@ -72,7 +79,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if scope == Events {
 		most = maxEventSteps
 	}
-	return &Rule{root: root, most: most, comparisons: c.comparisons, paths: c.paths, segments: c.segments, others: c.others}, nil
+	return &Rule{root: root, most: most, comparisons: c.comparisons, reads: c.reads}, nil
 }
 
 // sentence makes one of what cel-go says, without its own names for what is ours.

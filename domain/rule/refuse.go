@@ -16,6 +16,19 @@ func ParseAt(pointer, text string, scope Scope) (*Rule, error) {
 	return parsed, err
 }
 
+// ParseWithin is ParseAt of a rule that reads nothing beyond some bounds.
+// Faults: invalid.
+func ParseWithin(pointer, text string, scope Scope, bounds Bounds) (*Rule, error) {
+	parsed, err := ParseAt(pointer, text, scope)
+	if err != nil {
+		return nil, err
+	}
+	if err := parsed.Check(bounds); err != nil {
+		return nil, fault.NewInvalid(fault.Field{Pointer: pointer, Detail: err.Error()})
+	}
+	return parsed, nil
+}
+
 // Permitted refuses a rule at a place of a request that reads of users what a consent
 // layer, of some paths, does not permit.
 // Faults: invalid.

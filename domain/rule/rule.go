@@ -10,7 +10,6 @@ package rule
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"kindred/domain/traits"
@@ -82,7 +81,10 @@ type Facts struct {
 	Client, ID           string    // what bucket hashes
 	Now                  time.Time // of the judgement
 	InSegment            func(segment string) bool
-	Viewer               *Facts // of Pairs
+	Granted              func(layer string) bool       // now
+	InCluster            func(cluster string) bool     // of the layer that the rule stands in
+	Acts                 func(what string) []time.Time // interactions of a type, or impressions of a campaign; the oldest first
+	Viewer               *Facts                        // of Pairs
 
 	EventType string
 	Data      map[string]any
@@ -102,30 +104,137 @@ func (e *Error) Error() string {
 type Rule struct {
 	root        logic
 	comparisons []comparison
-	paths       []string
-	segments    []string
-	most        int      // steps of a judgement
-	others      []string // "traits" as a whole, "user.…", "viewer.…", "in_segment"
+	most        int // steps of a judgement
+	reads
+}
+
+// reads are what a rule reads, each once, in order.
+type reads struct {
+	paths    []read
+	members  []read // of the elements of lists, as paths
+	others   []read // "traits" as a whole, "user.…", "viewer.…", and the functions that are about users
+	segments []string
+	layers   []string
+	clusters []string
+	acts     []string
+}
+
+// read is what a rule reads, and where it does so first.
+type read struct {
+	name         string
+	line, column int
+}
+
+func (r read) wrong(detail string) *Error { return &Error{r.line, r.column, detail} }
+
+func note(reads []read, r read) []read {
+	if !slices.ContainsFunc(reads, func(one read) bool { return one.name == r.name }) {
+		reads = append(reads, r)
+	}
+	return reads
 }
 
 // Paths lists the traits that the rule reads, of whomever, or the members of an event's
-// data, each once, in order: "home.city".
-func (r *Rule) Paths() []string { return slices.Clone(r.paths) }
+// data: "home.city".
+func (r *Rule) Paths() (paths []string) {
+	for _, path := range r.paths {
+		paths = append(paths, path.name)
+	}
+	return paths
+}
 
 // Beyond is the first that the rule reads of users which is none of some paths, or below
 // one; "" where there is nothing.
 func (r *Rule) Beyond(paths []string) string {
 	permit := traits.Permit(paths)
 	for _, path := range r.paths {
-		if !permit(path) {
-			return "traits." + path
+		if !permit(path.name) {
+			return "traits." + path.name
 		}
 	}
-	return strings.Join(r.others[:min(len(r.others), 1)], "")
+	if len(r.others) > 0 {
+		return r.others[0].name
+	}
+	return ""
 }
 
-// Segments lists the ids of the segments that the rule names, each once, in order.
+// Segments lists the ids of the segments that the rule names.
 func (r *Rule) Segments() []string { return slices.Clone(r.segments) }
+
+// Layers lists the ids of the consent layers of which it asks whether they are granted.
+func (r *Rule) Layers() []string { return slices.Clone(r.layers) }
+
+// Clusters lists the ids of the clusters that the rule names.
+func (r *Rule) Clusters() []string { return slices.Clone(r.clusters) }
+
+// Acts lists what users did that the rule asks for: types of interactions, and the ids of
+// campaigns that they saw.
+func (r *Rule) Acts() []string { return slices.Clone(r.acts) }
+
+// Bounds are what a rule may read where it stands.
+type Bounds struct {
+	Layered   bool                   // in a consent layer
+	Paths     []string               // which permits these
+	Sensitive func(path string) bool // and that the client has not allowed
+}
+
+// Causes of a Breach.
+const (
+	PathOutside   = "path_outside_layer"
+	PathSensitive = "path_sensitive"
+	NoLayer       = "no_layer"     // in_cluster stands outside of any
+	BesidePaths   = "beside_paths" // it reads what no path of the layer is
+)
+
+// Breach is what a rule reads beyond its bounds.
+type Breach struct {
+	Cause string
+	Name  string // what is read: a path, or "user.created_at"
+	at    read
+}
+
+// Breaches lists what the rule reads beyond some bounds.
+func (r *Rule) Breaches(b Bounds) (found []Breach) {
+	permit := traits.Permit(b.Paths)
+	for _, path := range r.paths {
+		if b.Layered && !permit(path.name) {
+			found = append(found, Breach{PathOutside, path.name, path})
+		}
+	}
+	for _, path := range slices.Concat(r.paths, r.members) {
+		if b.Sensitive(path.name) {
+			found = append(found, Breach{PathSensitive, path.name, path})
+		}
+	}
+	for _, other := range r.others {
+		switch named := slices.Contains([]string{"in_segment", "granted", "in_cluster"}, other.name); {
+		case b.Layered && !named:
+			found = append(found, Breach{BesidePaths, other.name, other})
+		case !b.Layered && other.name == "in_cluster":
+			found = append(found, Breach{NoLayer, other.name, other})
+		}
+	}
+	return found
+}
+
+// Check fails with an *Error where the rule reads beyond some bounds.
+func (r *Rule) Check(b Bounds) error {
+	for _, breach := range r.Breaches(b) {
+		detail := ""
+		switch breach.Cause {
+		case PathOutside:
+			detail = "traits." + breach.Name + " is none of the paths that the consent layer permits."
+		case PathSensitive:
+			detail = "traits." + breach.Name + ` is sensitive. To allow it, set "sensitive": false for it in the trait schema.`
+		case NoLayer:
+			detail = "Who is in a cluster is known under its consent layer alone: in_cluster stands in the rule of a segment with a consent_layer_id."
+		case BesidePaths:
+			detail = "Under a consent layer a rule reads the layer's paths, and granted, in_cluster, in_segment and bucket: " + breach.Name + " is none of these."
+		}
+		return breach.at.wrong(detail)
+	}
+	return nil
+}
 
 // Judge says what the rule makes of the facts.
 func (r *Rule) Judge(facts *Facts) Truth {

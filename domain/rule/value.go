@@ -265,17 +265,52 @@ func within(when value, window time.Duration) value {
 		if !ok {
 			return nil
 		}
-		end := at.Add(window)
-		switch {
-		case j.Now.Before(at):
-			j.flips(at)
-			return false
-		case j.Now.Before(end):
-			j.flips(end)
-			return true
-		default:
-			return false
+		return j.in(at, window)
+	}
+}
+
+// interactions counts those of a kind that happened in the window that ends now.
+func interactions(kind string, window time.Duration) value {
+	return func(j *judgement) any {
+		if j.Acts == nil {
+			return nil
 		}
+		acts, n := j.Acts(kind), 0
+		if j.takes(1 + len(acts)/4) {
+			return nil
+		}
+		for _, at := range acts {
+			if j.in(at, window) {
+				n++
+			}
+		}
+		return float64(n)
+	}
+}
+
+// seen is true where a campaign was seen in the window that ends now.
+func seen(campaign string, window time.Duration) value {
+	return func(j *judgement) any {
+		if j.Acts == nil {
+			return nil
+		}
+		times := j.Acts(campaign)
+		return len(times) > 0 && j.in(times[len(times)-1], window)
+	}
+}
+
+// in says whether a moment is in the window that ends now.
+func (j *judgement) in(at time.Time, window time.Duration) bool {
+	end := at.Add(window)
+	switch {
+	case j.Now.Before(at):
+		j.flips(at)
+		return false
+	case j.Now.Before(end):
+		j.flips(end)
+		return true
+	default:
+		return false
 	}
 }
 
