@@ -39,9 +39,10 @@ type Hashing struct {
 // Once it serves, it tells ready what it is configured as, with the addresses it
 // really listens on.
 // Faults: account_unknown, api_key_unknown, building, busy, campaign_not_running, campaign_unknown,
-// catching_up, frequency_capped, idempotency_key_reused, import_unknown, impression_unknown, in_flight,
-// invalid, not_in_audience, population_too_large, projection_unknown, quarantined, read_too_slow, stale,
-// too_large, too_many_engagements, unavailable, unverifiable, user_unknown.
+// catching_up, consent_layer_unknown, frequency_capped, idempotency_key_reused, import_unknown,
+// impression_unknown, in_flight, invalid, not_in_audience, population_too_large, projection_unknown,
+// quarantined, read_too_slow, segment_unknown, stale, too_large, too_many_engagements, unavailable,
+// unverifiable, user_unknown.
 func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hashing, ready func(Config)) error {
 	listener, measures, err := listen(ctx, &config)
 	if err != nil {

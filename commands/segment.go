@@ -8,6 +8,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 )
 
@@ -18,34 +19,38 @@ type Segment struct {
 	Outcome Outcome
 }
 
-// DefineSegment makes a segment of the users whom a rule names.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale,
-// too_many_segments.
-func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text string) (Segment, error) {
-	refers, err := refersOf(text)
+// DefineSegment makes a segment of the users whom a rule names; under a consent layer, of
+// those who grant it.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// segment_unknown, stale, too_many_segments.
+func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text string, layer id.ConsentLayer) (Segment, error) {
+	refers, err := c.refersOf(ctx, call.Client, text, layer)
 	if err != nil {
 		return Segment{}, err
 	}
 	segment := id.Next[id.Segment](c.ids(call, "segment"))
 	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
-		return s.Define(event.SegmentDefined{Segment: segment, Name: name, Rule: event.Private([]byte(text)), Refers: refers})
+		return s.Define(event.SegmentDefined{Segment: segment, Name: name, Rule: event.Private([]byte(text)), Refers: refers, Layer: layer})
 	})
 }
 
 // ChangeSegment renames a segment or gives it another rule; what is nil stays.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// segment_unknown, stale.
 func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
-	var refers []id.Segment
-	var sealed *event.Personal
-	if text != nil {
-		var err error
-		if refers, err = refersOf(*text); err != nil {
-			return Segment{}, err
-		}
-		sealed = event.Private([]byte(*text))
-	}
 	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
-		return s.Change(segment, name, sealed, refers)
+		if text == nil {
+			return s.Change(segment, name, nil, nil)
+		}
+		of, err := s.Get(segment)
+		if err != nil {
+			return nil, err
+		}
+		refers, err := c.refersOf(ctx, call.Client, *text, of.Layer)
+		if err != nil {
+			return nil, err
+		}
+		return s.Change(segment, name, event.Private([]byte(*text)), refers)
 	})
 }
 
@@ -94,9 +99,14 @@ func (c *Commands) decideSegment(ctx context.Context, call Call, segment id.Segm
 	return after, nil
 }
 
-// refersOf checks the rule of a segment, and returns the segments that it names.
-func refersOf(text string) (refers []id.Segment, err error) {
-	parsed, err := rule.ParseAt("/rule", text, rule.Users)
+// refersOf checks the rule of a segment, under a consent layer or none, and returns the
+// segments that it names.
+func (c *Commands) refersOf(ctx context.Context, client id.Client, text string, layer id.ConsentLayer) (refers []id.Segment, err error) {
+	bounds, err := c.bounds(ctx, client, layer)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := rule.ParseWithin("/rule", text, rule.Users, bounds)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +114,28 @@ func refersOf(text string) (refers []id.Segment, err error) {
 		refers = append(refers, id.Segment(segment))
 	}
 	return refers, nil
+}
+
+// bounds are what a rule may read of a client's users, under a consent layer or none.
+func (c *Commands) bounds(ctx context.Context, client id.Client, layer id.ConsentLayer) (rule.Bounds, error) {
+	decided, err := c.decisions(client)(ctx, eventstore.TraitSchemaStream(client), eventstore.End)
+	if err != nil {
+		return rule.Bounds{}, err
+	}
+	overrides := make(map[string]traits.Override)
+	for path, o := range fold[domain.TraitSchema](decided.history).Overrides {
+		overrides[path] = traits.Override{Sensitive: o.Sensitive}
+	}
+	bounds := rule.Bounds{Sensitive: func(path string) bool { return traits.Sensitive(path, overrides) }}
+	if layer == "" {
+		return bounds, nil
+	}
+	of, err := c.consentLayer(ctx, client, layer)
+	if err != nil {
+		return bounds, err
+	}
+	bounds.Layered, bounds.Paths = true, of.TraitPaths
+	return bounds, nil
 }
 
 // MakeSegmentsReady records that all users were judged by what was defined up to a

@@ -29,7 +29,7 @@ func (s *Segments) Apply(e event.Event) {
 	}
 	switch e := e.(type) {
 	case event.SegmentDefined:
-		s.segments[e.Segment] = &event.SegmentStanding{Segment: e.Segment, Name: e.Name, Refers: e.Refers, Changed: s.length, Ruled: s.length}
+		s.segments[e.Segment] = &event.SegmentStanding{Segment: e.Segment, Name: e.Name, Refers: e.Refers, Changed: s.length, Ruled: s.length, Layer: e.Layer}
 	case event.SegmentChanged:
 		of := s.segments[e.Segment]
 		of.Name, of.Changed = e.Name, s.length
@@ -83,7 +83,7 @@ func (s *Segments) Define(e event.SegmentDefined) ([]event.Event, error) {
 	if len(s.segments) >= MaxSegments {
 		return nil, fault.New(fault.Conflict, "too_many_segments", "A client has 1,000 segments at most. Retire one first.")
 	}
-	if err := s.checkReferences(e.Segment, e.Refers); err != nil {
+	if err := s.checkReferences(e.Segment, e.Layer, e.Refers); err != nil {
 		return nil, err
 	}
 	return []event.Event{e}, nil
@@ -99,7 +99,7 @@ func (s *Segments) Change(segment id.Segment, name *string, rule *event.Personal
 	changed := event.SegmentChanged{Segment: segment, Name: of.Name, Rule: rule}
 	set(&changed.Name, name)
 	if rule != nil {
-		if err := s.checkReferences(segment, refers); err != nil {
+		if err := s.checkReferences(segment, of.Layer, refers); err != nil {
 			return nil, err
 		}
 		changed.Refers = refers
@@ -110,8 +110,9 @@ func (s *Segments) Change(segment id.Segment, name *string, rule *event.Personal
 }
 
 // checkReferences refuses a rule that names what is not there, or that would refer
-// to its own segment by way of others.
-func (s *Segments) checkReferences(segment id.Segment, refers []id.Segment) error {
+// to its own segment by way of others. What was found under a consent layer stays there,
+// and what was not does not come in: a segment refers to those of its own layer.
+func (s *Segments) checkReferences(segment id.Segment, layer id.ConsentLayer, refers []id.Segment) error {
 	wrong := func(detail string) error { return fault.NewInvalid(fault.Field{Pointer: "/rule", Detail: detail}) }
 	seen := map[id.Segment]bool{}
 	for next := slices.Clone(refers); len(next) > 0; {
@@ -123,6 +124,9 @@ func (s *Segments) checkReferences(segment id.Segment, refers []id.Segment) erro
 		of := s.segments[one]
 		if of == nil {
 			return wrong("in_segment names " + string(one) + ", and there is no such segment")
+		}
+		if of.Layer != layer {
+			return wrong("in_segment names " + string(one) + ", which is not of the same consent_layer_id")
 		}
 		if !seen[one] {
 			seen[one] = true

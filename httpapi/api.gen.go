@@ -725,6 +725,36 @@ func (e RunStatus) Valid() bool {
 	}
 }
 
+// Defines values for SegmentBlockCause.
+const (
+	BlockedByBesidePaths      SegmentBlockCause = "beside_paths"
+	BlockedByLayerRetired     SegmentBlockCause = "layer_retired"
+	BlockedByNoLayer          SegmentBlockCause = "no_layer"
+	BlockedByPathOutsideLayer SegmentBlockCause = "path_outside_layer"
+	BlockedByPathSensitive    SegmentBlockCause = "path_sensitive"
+	BlockedBySegmentBlocked   SegmentBlockCause = "segment_blocked"
+)
+
+// Valid indicates whether the value is a known member of the SegmentBlockCause enum.
+func (e SegmentBlockCause) Valid() bool {
+	switch e {
+	case BlockedByBesidePaths:
+		return true
+	case BlockedByLayerRetired:
+		return true
+	case BlockedByNoLayer:
+		return true
+	case BlockedByPathOutsideLayer:
+		return true
+	case BlockedByPathSensitive:
+		return true
+	case BlockedBySegmentBlocked:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SegmentChangeKind.
 const (
 	SegmentEntered SegmentChangeKind = "entered"
@@ -748,6 +778,7 @@ func (e SegmentChangeKind) Valid() bool {
 
 // Defines values for SegmentState.
 const (
+	SegmentBlocked    SegmentState = "blocked"
 	SegmentBuilding   SegmentState = "building"
 	SegmentReady      SegmentState = "ready"
 	SegmentRebuilding SegmentState = "rebuilding"
@@ -756,6 +787,8 @@ const (
 // Valid indicates whether the value is a known member of the SegmentState enum.
 func (e SegmentState) Valid() bool {
 	switch e {
+	case SegmentBlocked:
+		return true
 	case SegmentBuilding:
 		return true
 	case SegmentReady:
@@ -3586,6 +3619,11 @@ type NewPassword = string
 
 // NewSegment A segment to create.
 type NewSegment struct {
+	// ConsentLayerID The layer to find it under, `lay_…`; it stays.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
+
 	// Name A name without control characters.
 	//
 	// Example: Acme
@@ -3955,6 +3993,11 @@ type RuleToPreview struct {
 	// Example: 2026-01-31T12:00:00Z
 	At *string `json:"at,omitempty"`
 
+	// ConsentLayerID The layer to try it under, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
+
 	// Rule Whom it names, see [rules](/docs/rules).
 	//
 	// Example: traits.plan == "pro" && traits.age > 30
@@ -4028,6 +4071,14 @@ type Score = float64
 
 // Segment A group of users by a rule.
 type Segment struct {
+	// BlockedBy Why it is `blocked`.
+	BlockedBy []SegmentBlock `json:"blocked_by,omitempty"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
+
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
 	//
 	// Example: 2026-01-31T12:00:00.123456Z
@@ -4053,7 +4104,7 @@ type Segment struct {
 	// Example: traits.plan == "pro" && traits.age > 30
 	Rule SegmentRuleText `json:"rule"`
 
-	// State `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts.
+	// State `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts; `blocked`: its rule reads what it may not any more, so it is empty, until it gets another rule or what `blocked_by` says is over.
 	State SegmentState `json:"state"`
 
 	// UpdatedAt A time in UTC with microseconds (RFC 3339).
@@ -4061,6 +4112,20 @@ type Segment struct {
 	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
 }
+
+// SegmentBlock One reason why a segment is blocked.
+type SegmentBlock struct {
+	// Cause `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`: one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
+	Cause SegmentBlockCause `json:"cause"`
+
+	// Name The path, or the id of the layer or the segment.
+	//
+	// Example: address.city
+	Name string `json:"name"`
+}
+
+// SegmentBlockCause `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`: one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
+type SegmentBlockCause string
 
 // SegmentChange A user that entered or left a segment, or was erased.
 type SegmentChange struct {
@@ -4184,7 +4249,7 @@ type SegmentSizes struct {
 	Sizes []SegmentSize `json:"sizes"`
 }
 
-// SegmentState `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts.
+// SegmentState `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a new one, while the old one counts; `blocked`: its rule reads what it may not any more, so it is empty, until it gets another rule or what `blocked_by` says is over.
 type SegmentState string
 
 // SegmentUpdate What to change of a segment; the rest stays.

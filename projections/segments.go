@@ -15,6 +15,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 )
@@ -49,11 +50,16 @@ func (Segments) Name() string { return "segments" }
 
 // Wants says which events the model is made of.
 func (Segments) Wants(t string) bool {
-	return strings.HasPrefix(t, "end_user.") || strings.HasPrefix(t, "segment")
+	switch t {
+	case "consent.granted", "consent.withdrawn", "trait_schema.overridden", "feed.interaction_recorded", "campaign.engagement_recorded",
+		"clustering_run.started", "clustering_run.assigned", "clustering_run.cancelled", "clustering.completed", "clustering.failed":
+		return true
+	}
+	return strings.HasPrefix(t, "end_user.") || strings.HasPrefix(t, "segment") || strings.HasPrefix(t, "consent_layer.")
 }
 
 // Version of the read model's tables.
-func (Segments) Version() int { return 2 }
+func (Segments) Version() int { return 3 }
 
 // usersPerBlock is how many users a row of segment_blocks tells of, a bit each. A
 // flip rewrites 1 KiB, and 1,000 segments of a million users take 131 MB.
@@ -67,7 +73,8 @@ CREATE TABLE segment_clients (
 	client   text COLLATE "C" PRIMARY KEY,
 	now      timestamptz NOT NULL, -- the latest time of its events: that of judgements
 	users    bigint NOT NULL,      -- how many there have ever been: the next one's number
-	versions int NOT NULL          -- the same of versions
+	versions int NOT NULL,         -- the same of versions
+	decided  text NOT NULL DEFAULT '{}' -- JSON: paths of traits that the client has said are sensitive, or are not
 ) WITH (fillfactor = 50);
 CREATE TABLE segments (
 	client           text COLLATE "C" NOT NULL,
@@ -78,6 +85,7 @@ CREATE TABLE segments (
 	rule_event       text,
 	changed          bigint NOT NULL, -- revision of the event that changed it last
 	changes_from     log_position NOT NULL, -- what changed since then is told
+	layer            text COLLATE "C",
 	created_at       timestamptz NOT NULL,
 	updated_at       timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
@@ -93,6 +101,8 @@ CREATE TABLE segment_versions (
 	refers     text[] NOT NULL,
 	serves     boolean NOT NULL,
 	built      bigint NOT NULL, -- users below this number were judged
+	layer      text COLLATE "C",
+	blocked    text[],          -- why it names nobody; empty: that is over, and it is to be judged anew
 	PRIMARY KEY (client, number)
 );
 CREATE INDEX segment_versions_building ON segment_versions (client, generation) WHERE NOT serves;
@@ -138,7 +148,7 @@ CREATE TABLE segment_sizes (
 	PRIMARY KEY (client, segment, day)
 );
 CREATE INDEX segment_changes_of ON segment_changes (client, user_id);
-CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);`
+CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);` + knownSchema
 }
 
 // InProgress implements [projector.InProgress]: a version that does not serve yet may
@@ -175,7 +185,11 @@ type segmented struct {
 	tx       pgx.Tx
 	client   id.Client
 	spend    projector.Spend
-	steps    int // that judgements took so far
+	decided  map[string]traits.Override
+	layers   map[id.ConsentLayer]*segmentLayer
+	asked    asked           // by the rules of the versions
+	readBy   map[string]bool // what they read beside traits; see touched
+	steps    int             // that judgements took so far
 	now      time.Time
 	users    int64 // the next one's number
 	next     int   // version
@@ -184,6 +198,9 @@ type segmented struct {
 	serving  map[id.Segment]*segmentVersion
 	newest   map[id.Segment]*segmentVersion
 }
+
+// unbounded is how many steps may be taken where all is to be done at once.
+const unbounded = math.MaxInt
 
 // freely lets judgements take what they take.
 func freely(int) error { return nil }
@@ -197,8 +214,13 @@ type segmentVersion struct {
 	refers     []string
 	serves     bool
 	built      int64
-	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
+	layer      id.ConsentLayer
+	blocked    []string        // why it names nobody; nil: it does not
+	rule       *rule.Rule      // nil: the segment was retired since, and the key of the rule is gone
+	reads      map[string]bool // beside traits, with what it reads by way of others; see touched
 }
+
+func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
 
 // An event judges some users anew whom time alone may have moved; a second later the
 // next one goes on. What is due when a version is ready is judged whatever it takes.
@@ -212,16 +234,18 @@ const (
 const (
 	makeSegmented = `
 INSERT INTO segment_clients (client, now, users, versions) VALUES ($1, to_timestamp(0), 0, 0) ON CONFLICT DO NOTHING`
-	lockSegmented  = `SELECT now, users, versions FROM segment_clients WHERE client = $1 FOR UPDATE`
+	lockSegmented  = `SELECT now, users, versions, decided FROM segment_clients WHERE client = $1 FOR UPDATE`
 	keepSegmented  = `UPDATE segment_clients SET now = $2, users = $3, versions = $4 WHERE client = $1`
-	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built FROM segment_versions WHERE client = $1`
+	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built, layer, blocked FROM segment_versions WHERE client = $1`
 	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
 )
 
 // lock takes a client's segments for a transaction, and reads their versions.
 func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
 	c := &segmented{Segments: m, tx: tx, client: client, spend: spend}
-	lock := func() error { return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next) }
+	lock := func() error {
+		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, document(&c.decided))
+	}
 	err := lock()
 	if errors.Is(err, pgx.ErrNoRows) {
 		if err := do(ctx, tx, "make the segments of a client", makeSegmented, string(client)); err != nil {
@@ -231,6 +255,9 @@ func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend p
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock the segments of a client: %w", err)
+	}
+	if err := c.loadLayers(ctx); err != nil {
+		return nil, err
 	}
 	return c, c.load(ctx)
 }
@@ -243,7 +270,7 @@ func (c *segmented) load(ctx context.Context) error {
 		return fmt.Errorf("read versions of segments: %w", err)
 	}
 	var v segmentVersion
-	_, err = pgx.ForEachRow(rows, []any{&v.number, text(&v.segment), &v.generation, &v.sealed.Box, text(&v.sealed.Event), &v.refers, &v.serves, &v.built}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&v.number, text(&v.segment), &v.generation, &v.sealed.Box, text(&v.sealed.Event), &v.refers, &v.serves, &v.built, text(&v.layer), &v.blocked}, func() error {
 		one := v
 		c.versions[v.number] = &one
 		return nil
@@ -253,12 +280,18 @@ func (c *segmented) load(ctx context.Context) error {
 	}
 	c.ordered, c.serving, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
 	for _, v := range c.ordered {
-		c.newest[v.segment] = v
+		if c.newest[v.segment] == nil || !v.serves {
+			c.newest[v.segment] = v
+		}
 		if v.serves {
 			c.serving[v.segment] = v
 		}
 	}
-	return c.parse(ctx)
+	if err := c.parse(ctx); err != nil {
+		return err
+	}
+	c.note()
+	return nil
 }
 
 // parse makes the rules of the versions ready to judge.
@@ -318,7 +351,7 @@ func (c *segmented) known(by id.Event) *rule.Rule {
 
 // apply changes the segments of a client by its events, those of users together.
 func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) error {
-	isUser := func(r eventstore.Recorded) bool { return strings.HasPrefix(r.Type, "end_user.") }
+	isUser := func(r eventstore.Recorded) bool { return userOf(r.Event) != "" }
 	for len(events) > 0 {
 		if err := c.advance(ctx, events[0]); err != nil {
 			return err
@@ -382,25 +415,28 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	}
 	last, today := dayOf(c.now), dayOf(to)
 	c.now = to
-	if !today.After(last) || len(c.versions) == 0 {
+	if !today.After(last) {
 		return nil
 	}
 	var b pgx.Batch
-	b.Queue(noteSizes, string(c.client), last)
-	b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
-	b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept))
+	b.Queue(dropOldActs, string(c.client), today.Add(-rule.ActsKept))
+	if len(c.versions) > 0 {
+		b.Queue(noteSizes, string(c.client), last)
+		b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
+		b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept))
+	}
 	return send(ctx, c.tx, "segments at midnight", &b)
 }
 
 const (
 	insertSegment = `
-INSERT INTO segments (client, id, created_position, name, rule, rule_event, changed, changes_from, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $3, $8, $8) ON CONFLICT DO NOTHING`
+INSERT INTO segments (client, id, created_position, name, rule, rule_event, changed, changes_from, created_at, updated_at, layer)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $3, $8, $8, $9) ON CONFLICT DO NOTHING`
 	renameSegment = `UPDATE segments SET name = $3, changed = $4, updated_at = $5 WHERE client = $1 AND id = $2`
 	ruleSegment   = `UPDATE segments SET rule = $3, rule_event = $4 WHERE client = $1 AND id = $2`
 	insertVersion = `
-INSERT INTO segment_versions (client, number, segment, generation, rule, rule_event, refers, serves, built)
-VALUES ($1, $2, $3, $4, $5, $6, $7, false, 0)`
+INSERT INTO segment_versions (client, number, segment, generation, rule, rule_event, refers, layer, serves, built)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, false, 0)`
 	absorbVersions = `UPDATE segment_versions SET generation = $2 WHERE client = $1 AND generation = $3 AND NOT serves`
 	dropVersions   = `DELETE FROM segment_versions WHERE client = $1 AND number = ANY($2)`
 	dropBlocks     = `DELETE FROM segment_blocks WHERE client = $1 AND version = ANY($2)`
@@ -422,8 +458,8 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 		if err != nil {
 			return err
 		}
-		queue(insertSegment, string(e.Segment), string(r.Position), e.Name, box.Box, string(box.Event), int64(r.Revision), r.RecordedAt)
-		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers))
+		queue(insertSegment, string(e.Segment), string(r.Position), e.Name, box.Box, string(box.Event), int64(r.Revision), r.RecordedAt, string(e.Layer))
+		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers), e.Layer)
 	case event.SegmentChanged:
 		queue(renameSegment, string(e.Segment), e.Name, int64(r.Revision), r.RecordedAt)
 		if e.Rule == nil {
@@ -436,9 +472,11 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 		queue(ruleSegment, string(e.Segment), box.Box, string(box.Event))
 		dependents := c.dependents(e.Segment)
 		c.absorb(queue, int64(r.Revision), append(dependents, c.newest[e.Segment]))
-		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers))
+		if before := c.newest[e.Segment]; before != nil {
+			c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers), before.layer)
+		}
 		for _, v := range dependents {
-			c.make(queue, v.segment, int64(r.Revision), v.sealed, v.refers)
+			c.make(queue, v.segment, int64(r.Revision), v.sealed, v.refers, v.layer)
 		}
 	case event.SegmentRetired:
 		c.drop(queue, func(v *segmentVersion) bool { return v.segment == e.Segment })
@@ -450,17 +488,22 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	case event.SegmentsTimePassed:
 		_, err := c.judgeDue(ctx, r, maxDue, maxDueSteps)
 		return err
+	default:
+		return c.applyKnown(ctx, r)
 	}
 	if err := send(ctx, c.tx, "segments", &b); err != nil {
 		return err
 	}
-	return c.load(ctx)
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	return c.blockNew(ctx)
 }
 
 // make makes a version of a segment, in place of one that does not serve yet.
-func (c *segmented) make(queue func(string, ...any), segment id.Segment, generation int64, box sealed, refers []string) {
+func (c *segmented) make(queue func(string, ...any), segment id.Segment, generation int64, box sealed, refers []string, layer id.ConsentLayer) {
 	c.drop(queue, func(v *segmentVersion) bool { return v.segment == segment && !v.serves })
-	queue(insertVersion, c.next, string(segment), generation, box.Box, string(box.Event), refers)
+	queue(insertVersion, c.next, string(segment), generation, box.Box, string(box.Event), refers, string(layer))
 	c.next++
 }
 
@@ -521,13 +564,13 @@ func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation
 	}
 	for more := true; more; {
 		var err error
-		if more, err = c.judgeDue(ctx, r, maxDue, math.MaxInt); err != nil {
+		if more, err = c.judgeDue(ctx, r, maxDue, unbounded); err != nil {
 			return err
 		}
 	}
 	for more := true; more; {
 		var err error
-		if more, err = c.build(ctx, made, math.MaxInt); err != nil {
+		if more, err = c.build(ctx, c.numbers(c.judges(made)), unbounded); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,7 @@ type segmentUser struct {
 	due                  *time.Time
 	changed, erased      bool        // by an event of the batch
 	facts                *rule.Facts // nil: not opened yet
+	known                knownOfUser
 }
 
 // members are the versions of which users became, or ceased to be, members.
@@ -165,17 +167,18 @@ func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in 
 	if u.facts == nil || u.erased {
 		return nil, nil, nil
 	}
-	facts := *u.facts
+	facts := u.known.facts(*u.facts)
 	facts.Now = c.now
 	referred := map[int]bool{} // versions that others refer to, once they are judged
 	var names func(v *segmentVersion) bool
 	names = func(v *segmentVersion) bool {
-		if v.rule == nil {
+		if v.rule == nil || v.isBlocked() || v.layer != "" && !u.known.granted[v.layer] {
 			return false
 		}
 		of := &facts
-		if len(v.refers) > 0 {
+		if len(v.refers) > 0 || v.layer != "" {
 			its := facts
+			its.InCluster = u.known.inCluster(v.layer)
 			its.InSegment = func(segment string) bool {
 				to := c.referred(v, id.Segment(segment))
 				if to == nil {
@@ -224,11 +227,30 @@ type flips struct {
 	changes []segmentChange
 }
 
-// rejudge judges a user by all versions, and notes what that changes, at a position.
-func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) (err error) {
-	before := u.versions
-	if u.versions, u.due, err = c.judge(u, func(*segmentVersion) bool { return true }); err != nil {
+// every version judges whose traits changed, or whom time moves.
+func every(*segmentVersion) bool { return true }
+
+// rejudge judges a user by versions of a kind, and notes what that changes, at a position.
+// What the others said of the user stands, and so does when that is to end.
+func (c *segmented) rejudge(u *segmentUser, which func(*segmentVersion) bool, at eventstore.Position, f *flips) error {
+	before, stands := u.versions, u.due
+	in, due, err := c.judge(u, which)
+	if err != nil {
 		return err
+	}
+	all := true
+	for _, v := range c.ordered {
+		if which(v) {
+			continue
+		}
+		all = false
+		if _, is := slices.BinarySearch(before, int32(v.number)); is {
+			in = append(in, int32(v.number))
+		}
+	}
+	slices.Sort(in)
+	if u.versions, u.due = in, due; !all && stands != nil && (due == nil || stands.Before(*due)) {
+		u.due = stands
 	}
 	note := func(number int32, in bool, change string) {
 		v := c.versions[int(number)]
@@ -255,81 +277,158 @@ func (c *segmented) rejudge(u *segmentUser, at eventstore.Position, f *flips) (e
 
 // applyUsers changes the segments by events of users.
 func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded) error {
-	about := map[string]bool{}
-	for _, r := range events {
-		about[string(userOf(r.Event))] = true
-	}
-	ids := sortedKeys(about)
-	there, err := c.read(ctx, segmentUsersByID, ids)
+	g, err := c.gather(ctx, events)
 	if err != nil {
 		return err
 	}
-	users := make(map[id.User]*segmentUser, len(ids))
-	for _, u := range there {
-		users[u.id] = u
-	}
-	var keys map[string]seal.WrappedKey
-	if len(c.versions) > 0 {
-		if keys, err = c.keys(ctx, ids); err != nil {
-			return err
-		}
-	}
-	f := flips{members: members{}}
-	touched := map[id.User]*segmentUser{}
 	for _, r := range events {
 		if err := c.advance(ctx, r); err != nil {
 			return err
 		}
-		user := userOf(r.Event)
-		u := users[user]
-		switch e := r.Event.(type) {
-		case event.EndUserCreated:
-			if u != nil {
-				continue // it stands in the log twice
-			}
-			u = &segmentUser{id: user, number: c.users, createdAt: r.RecordedAt}
-			c.users++
-			users[user] = u
-			if u.external, err = sealedOf(r, e.ExternalID); err == nil {
-				u.traits, err = sealedOf(r, e.Traits)
-			}
-		case event.EndUserTraitsChanged:
-			if u == nil || u.erased {
-				continue
-			}
-			u.traits, err = sealedOf(r, e.Traits)
-		case event.EndUserErased:
-			if u == nil || u.erased {
-				continue
-			}
-			u.erased = true
-		default:
-			continue
-		}
-		if err != nil {
+		if err := g.apply(ctx, r); err != nil {
 			return err
-		}
-		u.updatedAt, u.changed, touched[user] = r.RecordedAt, true, u
-		if len(c.versions) == 0 {
-			continue
-		}
-		if !u.erased {
-			if err := c.open(ctx, u, keys[string(user)]); err != nil {
-				return err
-			}
-		}
-		if err := c.rejudge(u, r.Position, &f); err != nil {
-			return err
-		}
-		u.facts = nil
-		if u.erased {
-			f.changes = slices.DeleteFunc(f.changes, func(ch segmentChange) bool { return ch.user == user })
-			for _, segment := range c.segments() {
-				f.changes = append(f.changes, segmentChange{segment, r.Position, user, erased, c.now})
-			}
 		}
 	}
-	return c.write(ctx, touched, f)
+	return g.write(ctx)
+}
+
+// gathered are users that events are about which are applied together.
+type gathered struct {
+	*segmented
+	there   map[id.User]bool         // whether it is, or was erased
+	users   map[id.User]*segmentUser // of those to be judged
+	keys    map[string]seal.WrappedKey
+	opened  *segmentUser // the last: no more than one is in memory
+	touched map[id.User]*segmentUser
+	flips
+	noted
+}
+
+// gather reads the users that events are about: those whom no version is to judge are
+// only known to be there.
+func (c *segmented) gather(ctx context.Context, events []eventstore.Recorded) (*gathered, error) {
+	g := &gathered{
+		segmented: c, there: map[id.User]bool{}, users: map[id.User]*segmentUser{}, touched: map[id.User]*segmentUser{},
+		flips: flips{members: members{}}, noted: newNoted(),
+	}
+	judged, about := map[string]bool{}, map[string]bool{}
+	for _, r := range events {
+		user := string(userOf(r.Event))
+		about[user] = true
+		if strings.HasPrefix(r.Type, "end_user.") || c.readsAny(touched(r.Event)) {
+			judged[user] = true
+		}
+	}
+	ids := sortedKeys(judged)
+	users, err := c.read(ctx, segmentUsersByID, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range users {
+		g.users[u.id], g.there[u.id] = u, true
+	}
+	if len(c.versions) > 0 {
+		if g.keys, err = c.keys(ctx, ids); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.know(ctx, users); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(about, func(user string, _ bool) bool { return judged[user] })
+	if err := g.find(ctx, sortedKeys(about)); err != nil {
+		return nil, err
+	}
+	return g, g.readActs(ctx, c, events)
+}
+
+const segmentUsersThere = `SELECT id FROM segment_users WHERE client = $1 AND id = ANY($2)`
+
+// find says which of some users are there.
+func (g *gathered) find(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, _ := g.tx.Query(ctx, segmentUsersThere, string(g.client), ids) // what it fails with, its rows end with
+	var user id.User
+	_, err := pgx.ForEachRow(rows, []any{text(&user)}, func() error {
+		g.there[user] = true
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("find users of segments: %w", err)
+	}
+	return nil
+}
+
+// apply notes what an event says of a user, and judges it by the versions that read that.
+func (g *gathered) apply(ctx context.Context, r eventstore.Recorded) (err error) {
+	user := userOf(r.Event)
+	u := g.users[user]
+	switch e := r.Event.(type) {
+	case event.EndUserCreated:
+		if g.there[user] || u != nil {
+			return nil // it stands in the log twice
+		}
+		u = &segmentUser{id: user, number: g.segmented.users, createdAt: r.RecordedAt, known: newKnown()}
+		g.segmented.users++
+		g.users[user], g.there[user] = u, true
+		if u.external, err = sealedOf(r, e.ExternalID); err == nil {
+			u.traits, err = sealedOf(r, e.Traits)
+		}
+	case event.EndUserTraitsChanged:
+		if !g.there[user] {
+			return nil
+		}
+		u.traits, err = sealedOf(r, e.Traits)
+	case event.EndUserErased:
+		if !g.there[user] {
+			return nil
+		}
+		g.there[user], u.erased = false, true
+	default:
+		if !g.there[user] || !g.noted.note(g.segmented, r, u) || u == nil {
+			return nil
+		}
+		return g.rejudge(ctx, u, r, g.reading(touched(r.Event)))
+	}
+	if err != nil {
+		return err
+	}
+	u.updatedAt, u.changed, g.touched[user], u.facts = r.RecordedAt, true, u, nil
+	if len(g.versions) == 0 {
+		return nil
+	}
+	if err := g.rejudge(ctx, u, r, every); err != nil || !u.erased {
+		return err
+	}
+	g.changes = slices.DeleteFunc(g.changes, func(ch segmentChange) bool { return ch.user == user })
+	for _, segment := range g.segments() {
+		g.changes = append(g.changes, segmentChange{segment, r.Position, user, erased, g.now})
+	}
+	return nil
+}
+
+// rejudge opens a user, unless it is open, and judges it.
+func (g *gathered) rejudge(ctx context.Context, u *segmentUser, r eventstore.Recorded, which func(*segmentVersion) bool) error {
+	if g.opened != nil && g.opened != u {
+		g.opened.facts = nil
+	}
+	if g.opened = u; u.facts == nil && !u.erased {
+		if err := g.open(ctx, u, g.keys[string(u.id)]); err != nil {
+			return err
+		}
+	}
+	g.touched[u.id] = u
+	return g.segmented.rejudge(u, which, r.Position, &g.flips)
+}
+
+// write writes what was noted of the users, and what that changed.
+func (g *gathered) write(ctx context.Context) error {
+	if err := g.noted.write(ctx, g.segmented); err != nil {
+		return err
+	}
+	return g.segmented.write(ctx, g.touched, g.flips)
 }
 
 // segments are those there are, in order.
@@ -350,6 +449,14 @@ func userOf(e event.Event) id.User {
 		return e.User
 	case event.EndUserErased:
 		return e.User
+	case event.ConsentGranted:
+		return e.User
+	case event.ConsentWithdrawn:
+		return e.User
+	case event.InteractionRecorded:
+		return e.User
+	case event.CampaignEngagementRecorded:
+		return e.User
 	}
 	return ""
 }
@@ -367,7 +474,7 @@ func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most, s
 		touched := map[id.User]*segmentUser{}
 		done, err := c.openEach(ctx, due, steps, func(u *segmentUser) error {
 			touched[u.id] = u
-			return c.rejudge(u, r.Position, &f)
+			return c.rejudge(u, every, r.Position, &f)
 		})
 		if err != nil {
 			return false, err
@@ -389,6 +496,9 @@ const usersRead = 100
 func (c *segmented) openEach(ctx context.Context, users []*segmentUser, steps int, judge func(*segmentUser) error) (done int, err error) {
 	keys, err := c.keys(ctx, column(users, func(u *segmentUser) string { return string(u.id) }))
 	if err != nil {
+		return 0, err
+	}
+	if err := c.know(ctx, users); err != nil {
 		return 0, err
 	}
 	for _, u := range users {
@@ -537,6 +647,11 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 		}
 		if err := do(ctx, c.tx, "erase changes of segments", eraseChangesOf, client, gone); err != nil {
 			return err
+		}
+		for _, sql := range eraseKnown {
+			if err := do(ctx, c.tx, "erase what is known of users", sql, client, gone); err != nil {
+				return err
+			}
 		}
 	}
 	if len(kept) > 0 {

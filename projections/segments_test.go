@@ -27,25 +27,65 @@ import (
 // segmentIDs are some segments' ids; a rule names those before its own.
 var segmentIDs = func() (ids []id.Segment) {
 	source := id.Derived("segments")
-	for range 5 {
+	for range 8 {
 		ids = append(ids, id.Next[id.Segment](source))
 	}
 	return ids
 }()
+
+// Some of them are found under a consent layer, of which each has a path and two clusters.
+var (
+	segmentLayers   = []id.ConsentLayer{id.Next[id.ConsentLayer](id.Derived("layer 0")), id.Next[id.ConsentLayer](id.Derived("layer 1"))}
+	segmentClusters = [][]id.Cluster{
+		{id.Next[id.Cluster](id.Derived("cluster 0")), id.Next[id.Cluster](id.Derived("cluster 1"))},
+		{id.Next[id.Cluster](id.Derived("cluster 2")), id.Next[id.Cluster](id.Derived("cluster 3"))},
+	}
+	segmentCampaign = id.Next[id.Campaign](id.Derived("campaign"))
+)
+
+// layerOf is the layer that the n-th segment is found under, below 0: none.
+func layerOf(n int) int {
+	switch {
+	case n < 4:
+		return -1
+	case n < 7:
+		return 0
+	default:
+		return 1
+	}
+}
+
+func layerID(n int) id.ConsentLayer {
+	if layerOf(n) < 0 {
+		return ""
+	}
+	return segmentLayers[layerOf(n)]
+}
 
 func (w *fixture) segment(client id.Client, e event.Event) {
 	w.Helper()
 	w.record(client, string(eventstore.SegmentsStream(client)), e)
 }
 
-// randomRule is one that may name segments before the n-th.
+// randomRule is one that may name segments of its layer before the n-th.
 func randomRule(random *rand.Rand, n int) (text string, refers []id.Segment) {
 	parts := []string{
 		`traits.n > 20`, `traits.n < 60`, `traits.plan == "a"`, `has(traits.plan)`, `within(traits.seen, "2d")`, `older(traits.seen, "1d")`,
 		`!within(traits.seen, "3d")`, `bucket("x", 3) == 1`, `user.external_id.startsWith("person 1")`, `within(user.updated_at, "1d")`,
+		`interactions("click", "2d") >= 2`, `interactions("impression", "12h") < 2`, fmt.Sprintf(`seen(%q, "1d")`, segmentCampaign), fmt.Sprintf(`!seen(%q, "90d")`, segmentCampaign),
 	}
-	for _, before := range segmentIDs[:n] {
-		parts = append(parts, fmt.Sprintf(`in_segment(%q)`, before), fmt.Sprintf(`!in_segment(%q)`, before))
+	if layer := layerOf(n); layer >= 0 {
+		parts = []string{`traits.n > 20`, `traits.plan == "a"`, `older(traits.seen, "1d")`, `bucket("y", 2) == 1`, `has(traits.n)`}
+		for range 3 {
+			parts = append(parts, fmt.Sprintf(`in_cluster(%q)`, segmentClusters[layer][0]), fmt.Sprintf(`!in_cluster(%q)`, segmentClusters[layer][1]))
+		}
+		parts = append(parts, fmt.Sprintf(`!in_cluster(%q)`, segmentClusters[1-layer][0])) // of another layer none is known
+	}
+	parts = append(parts, fmt.Sprintf(`granted(%q)`, segmentLayers[0]), fmt.Sprintf(`!granted(%q)`, segmentLayers[1]))
+	for i, before := range segmentIDs[:n] {
+		if layerOf(i) == layerOf(n) {
+			parts = append(parts, fmt.Sprintf(`in_segment(%q)`, before), fmt.Sprintf(`!in_segment(%q)`, before))
+		}
 	}
 	text = parts[random.IntN(len(parts))]
 	for range random.IntN(3) {
@@ -94,7 +134,7 @@ func changeSegments(w *fixture, random *rand.Rand, client id.Client) {
 			defer w.forget(client, id.User(segment))
 		}
 	case !used[segment]: // an id is never used again
-		events, _ = there.Define(event.SegmentDefined{Segment: segment, Name: text, Rule: event.Private([]byte(text)), Refers: refers})
+		events, _ = there.Define(event.SegmentDefined{Segment: segment, Name: text, Rule: event.Private([]byte(text)), Refers: refers, Layer: layerID(n)})
 	case choice < 6:
 		events, _ = there.Change(segment, &text, nil, nil)
 	default:
@@ -108,6 +148,71 @@ func changeSegments(w *fixture, random *rand.Rand, client id.Client) {
 func loaded(w *fixture, stream eventstore.Stream) ([]eventstore.Recorded, error) {
 	history, _, err := w.log.Load(w.Context(), stream)
 	return history, err
+}
+
+// changeKnown records something that rules ask of users beside their traits.
+func changeKnown(w *fixture, random *rand.Rand, client id.Client, pick func() id.User) {
+	w.Helper()
+	n := random.IntN(len(segmentLayers))
+	layer := segmentLayers[n]
+	run := event.RunAttempt{Run: id.Next[id.Run](id.Derived(fmt.Sprint("run ", random.IntN(3)))), Attempt: 1 + random.IntN(2)}
+	runs := string(eventstore.RunsStream(client, layer))
+	switch random.IntN(16) {
+	case 0, 1, 2, 3:
+		user := pick()
+		w.record(client, string(eventstore.ConsentStream(client, layer, user)), event.ConsentGranted{Layer: layer, User: user})
+	case 4:
+		user := pick()
+		w.record(client, string(eventstore.ConsentStream(client, layer, user)), event.ConsentWithdrawn{Layer: layer, User: user})
+	case 5, 6:
+		w.record(client, "did", event.InteractionRecorded{User: pick(), Item: "usr_x", Kind: []string{"click", "impression", "dismiss"}[random.IntN(3)]})
+	case 7, 8:
+		w.record(client, "did", event.CampaignEngagementRecorded{
+			Campaign: segmentCampaign, User: pick(), Impression: id.Next[id.Impression](w.ids), Kind: []string{"click", "impression"}[random.IntN(2)],
+		})
+	case 9, 10, 11: // of one and the same cluster, so that not all moves with a run
+		for i, cluster := range segmentClusters[n] {
+			w.record(client, string(eventstore.AssignedStream(client, run)), event.ClusteringAssigned{
+				Run: run.Run, Layer: layer, Attempt: run.Attempt, Cluster: cluster, Users: slices.DeleteFunc([]id.User{pick(), pick(), pick()}, func(user id.User) bool {
+					return (user[len(user)-1]%2 == 0) == (i == 0)
+				}),
+			})
+		}
+	case 12, 13:
+		w.record(client, runs, event.ClusteringCompleted{Run: run.Run, Layer: layer, Attempt: run.Attempt})
+	case 14:
+		w.record(client, runs, []event.Event{
+			event.ClusteringStarted{Run: run.Run, Layer: layer, Attempt: run.Attempt}, event.ClusteringCancelled{Run: run.Run, Layer: layer},
+			event.ClusteringFailed{Run: run.Run, Layer: layer},
+		}[random.IntN(3)])
+	default:
+		changeBounds(w, random, client, layer)
+	}
+}
+
+// changeBounds records that rules may read something else.
+func changeBounds(w *fixture, random *rand.Rand, client id.Client, layer id.ConsentLayer) {
+	w.Helper()
+	switch random.IntN(8) {
+	case 0, 1:
+		overrides := map[string]event.TraitOverride{"plan": {Sensitive: new(random.IntN(3) == 0)}, "other": {Sensitive: new(true)}}
+		w.record(client, string(eventstore.TraitSchemaStream(client)), event.TraitSchemaOverridden{Overrides: overrides})
+	case 2:
+		if random.IntN(4) == 0 {
+			w.layer(client, layer, event.ConsentLayerRetired{Layer: layer})
+		}
+	default:
+		paths := [][]string{{"n", "plan", "seen"}, {"n", "plan", "seen"}, {"n", "seen"}, {"plan"}}[random.IntN(4)]
+		w.layer(client, layer, event.ConsentLayerChanged{Layer: layer, TraitPaths: paths})
+	}
+}
+
+// defineLayers defines the layers of segments.
+func defineLayers(w *fixture, client id.Client) {
+	w.Helper()
+	for _, layer := range segmentLayers {
+		w.layer(client, layer, event.ConsentLayerDefined{Layer: layer, TraitPaths: []string{"n", "plan", "seen"}})
+	}
 }
 
 // segmentFixture is a client whose segments are applied while things happen, with slices
@@ -181,7 +286,8 @@ func (w *segmentFixture) rows(tx interface {
 	w.Helper()
 	passed, completed := w.model.InProgress()
 	found := map[string][]string{}
-	for _, table := range []string{"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes", "segment_sizes"} {
+	for _, table := range []string{"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes",
+		"segment_layers", "segment_consents", "segment_clustered", "segment_acts", "segment_sizes"} {
 		sql := `SELECT (to_jsonb(t) - $1::text[])::text FROM ` + schema + `.` + table + ` t`
 		if completed[table] != "" {
 			sql += ` WHERE ` + completed[table]
@@ -200,77 +306,228 @@ func (w *segmentFixture) rows(tx interface {
 	return found
 }
 
+// counting is a rule of a segment.
+type counting struct {
+	text     string
+	refers   []id.Segment
+	revision int64
+	layer    id.ConsentLayer
+	rule     *rule.Rule
+	blocked  bool
+}
+
+// told is all that the log says of a client's segments and users, read from its beginning.
+type told struct {
+	newest, serving map[id.Segment]counting
+	pending         map[id.Segment]int64 // revisions by which the newest is to count
+	layers          map[id.ConsentLayer][]string
+	sensitive       map[string]bool
+	granted         map[id.User]map[id.ConsentLayer]bool
+	clusters        map[id.User]map[id.ConsentLayer]id.Cluster
+	assigned        map[string]map[id.User]id.Cluster // by layer, run and attempt
+	acts            map[id.User]map[string][]time.Time
+	gone            map[id.User]bool
+}
+
+func (w *segmentFixture) told() *told {
+	w.Helper()
+	c := &told{
+		map[id.Segment]counting{}, map[id.Segment]counting{}, map[id.Segment]int64{}, map[id.ConsentLayer][]string{}, map[string]bool{},
+		map[id.User]map[id.ConsentLayer]bool{}, map[id.User]map[id.ConsentLayer]id.Cluster{}, map[string]map[id.User]id.Cluster{},
+		map[id.User]map[string][]time.Time{}, map[id.User]bool{},
+	}
+	for at := eventstore.Start; ; {
+		page := must[[]eventstore.Record](w)(w.log.Store.ReadAll(w.Context(), at, 1000))
+		if len(page) == 0 {
+			return c
+		}
+		for _, r := range page {
+			at = r.Position
+			c.hear(w, must[eventstore.Recorded](w)(w.log.Decode(r)))
+		}
+	}
+}
+
+func (c *told) hear(w *segmentFixture, r eventstore.Recorded) {
+	w.Helper()
+	switch e := r.Event.(type) {
+	case event.SegmentDefined:
+		c.carries(w, r, e.Segment, e.Refers, e.Layer)
+	case event.SegmentChanged:
+		if e.Rule != nil {
+			c.carries(w, r, e.Segment, e.Refers, c.newest[e.Segment].layer)
+		}
+	case event.SegmentRetired:
+		delete(c.newest, e.Segment)
+		delete(c.serving, e.Segment)
+		delete(c.pending, e.Segment)
+	case event.SegmentReady:
+		for segment, revision := range c.pending {
+			if revision <= e.Revision && c.newest[segment].text != "" { // else the rule's key is gone, as the segment is retired below
+				of := c.newest[segment]
+				of.rule = must[*rule.Rule](w)(rule.Parse(of.text, rule.Users))
+				c.serving[segment] = of
+				delete(c.pending, segment)
+			}
+		}
+		c.block()
+	case event.ConsentLayerDefined:
+		c.layers[e.Layer] = e.TraitPaths
+	case event.ConsentLayerChanged:
+		if c.layers[e.Layer] != nil {
+			c.layers[e.Layer] = e.TraitPaths
+		}
+		c.block()
+	case event.ConsentLayerRetired:
+		delete(c.layers, e.Layer)
+		for user := range c.granted {
+			delete(c.granted[user], e.Layer)
+			delete(c.clusters[user], e.Layer)
+		}
+		c.block()
+	case event.TraitSchemaOverridden:
+		for path, o := range e.Overrides {
+			c.sensitive[path] = *o.Sensitive
+		}
+		c.block()
+	case event.ConsentGranted:
+		if c.layers[e.Layer] != nil && !c.gone[e.User] {
+			at(c.granted, e.User)[e.Layer] = true
+		}
+	case event.ConsentWithdrawn:
+		if c.layers[e.Layer] != nil {
+			delete(c.granted[e.User], e.Layer)
+			delete(c.clusters[e.User], e.Layer)
+			for run, users := range c.assigned {
+				if strings.HasPrefix(run, string(e.Layer)) {
+					delete(users, e.User)
+				}
+			}
+		}
+	case event.ClusteringAssigned:
+		for _, user := range e.Users {
+			if c.granted[user][e.Layer] {
+				if users := at(c.assigned, fmt.Sprint(e.Layer, e.Run, e.Attempt)); users[user] == "" {
+					users[user] = e.Cluster
+				}
+			}
+		}
+	case event.ClusteringStarted:
+		c.drop(e.Layer, e.Run)
+	case event.ClusteringCancelled:
+		c.drop(e.Layer, e.Run)
+	case event.ClusteringFailed:
+		c.drop(e.Layer, e.Run)
+	case event.ClusteringCompleted:
+		for user := range c.clusters {
+			delete(c.clusters[user], e.Layer)
+		}
+		for user, cluster := range c.assigned[fmt.Sprint(e.Layer, e.Run, e.Attempt)] {
+			at(c.clusters, user)[e.Layer] = cluster
+		}
+		c.drop(e.Layer, "")
+	case event.InteractionRecorded:
+		if !c.gone[e.User] {
+			at(c.acts, e.User)[e.Kind] = append(c.acts[e.User][e.Kind], r.RecordedAt)
+		}
+	case event.CampaignEngagementRecorded:
+		if !c.gone[e.User] {
+			at(c.acts, e.User)[e.Kind] = append(c.acts[e.User][e.Kind], r.RecordedAt)
+			if e.Kind == "impression" {
+				c.acts[e.User][string(e.Campaign)] = append(c.acts[e.User][string(e.Campaign)], r.RecordedAt)
+			}
+		}
+	case event.EndUserErased:
+		c.gone[e.User] = true
+		delete(c.granted, e.User)
+		delete(c.clusters, e.User)
+		for _, users := range c.assigned {
+			delete(users, e.User)
+		}
+	}
+}
+
+// at is a map within a map, which is there from now on.
+func at[K, L comparable, V any](of map[K]map[L]V, key K) map[L]V {
+	if of[key] == nil {
+		of[key] = map[L]V{}
+	}
+	return of[key]
+}
+
+// drop forgets what runs of a layer have found, or one of them.
+func (c *told) drop(layer id.ConsentLayer, run id.Run) {
+	for key := range c.assigned {
+		if strings.HasPrefix(key, string(layer)+string(run)) {
+			delete(c.assigned, key)
+		}
+	}
+}
+
+// carries takes over a rule, and finds what is to count together with it.
+func (c *told) carries(w *segmentFixture, r eventstore.Recorded, segment id.Segment, refers []id.Segment, layer id.ConsentLayer) {
+	w.Helper()
+	opened, _ := w.log.Open(w.Context(), r, "rule") // of one that is retired below there is none
+	c.newest[segment] = counting{text: string(opened), refers: refers, revision: int64(r.Revision), layer: layer}
+	reached := map[id.Segment]bool{segment: true}
+	for range segmentIDs {
+		for other, of := range c.newest {
+			if slices.ContainsFunc(of.refers, func(one id.Segment) bool { return reached[one] }) {
+				reached[other] = true
+			}
+		}
+	}
+	for other := range reached {
+		if before, is := c.pending[other]; is { // what was to count together still does
+			for with, revision := range c.pending {
+				if revision == before {
+					c.pending[with] = int64(r.Revision)
+				}
+			}
+		}
+		c.pending[other] = int64(r.Revision)
+	}
+}
+
+// block empties what reads more than it may, for good.
+func (c *told) block() {
+	for range segmentIDs {
+		for segment, of := range c.serving {
+			for _, path := range of.rule.Paths() {
+				of.blocked = of.blocked || c.sensitive[path] || of.layer != "" && !slices.Contains(c.layers[of.layer], path)
+			}
+			of.blocked = of.blocked || of.layer != "" && c.layers[of.layer] == nil
+			for _, to := range of.refers {
+				of.blocked = of.blocked || c.serving[to].blocked
+			}
+			c.serving[segment] = of
+		}
+	}
+}
+
 // brute judges everyone by the rules that count, as of a moment.
 func (w *segmentFixture) brute(now time.Time) map[id.Segment][]id.User {
 	w.Helper()
-	type counting struct {
-		text     string
-		refers   []id.Segment
-		revision int64
-	}
-	newest, serving, plain := map[id.Segment]counting{}, map[id.Segment]*rule.Rule{}, map[int64]string{}
-	// Which rules count: those of the last event of which its revision was said to be ready.
-	pending := map[id.Segment]int64{}
-	for _, r := range must[[]eventstore.Recorded](w)(loaded(w.fixture, eventstore.SegmentsStream(w.acme))) {
-		carries := func(segment id.Segment, refers []id.Segment) {
-			opened, err := w.log.Open(w.Context(), r, "rule")
-			if err == nil {
-				plain[int64(r.Revision)] = string(opened)
-			}
-			newest[segment] = counting{string(opened), refers, int64(r.Revision)}
-			reached := map[id.Segment]bool{segment: true}
-			for range segmentIDs {
-				for other, c := range newest {
-					if slices.ContainsFunc(c.refers, func(one id.Segment) bool { return reached[one] }) {
-						reached[other] = true
-					}
-				}
-			}
-			for other := range reached {
-				if before, is := pending[other]; is { // what was to count together still does
-					for with, revision := range pending {
-						if revision == before {
-							pending[with] = int64(r.Revision)
-						}
-					}
-				}
-				pending[other] = int64(r.Revision)
-			}
-		}
-		switch e := r.Event.(type) {
-		case event.SegmentDefined:
-			carries(e.Segment, e.Refers)
-		case event.SegmentChanged:
-			if e.Rule != nil {
-				carries(e.Segment, e.Refers)
-			}
-		case event.SegmentRetired:
-			delete(newest, e.Segment)
-			delete(serving, e.Segment)
-			delete(pending, e.Segment)
-		case event.SegmentReady:
-			for segment, revision := range pending {
-				if revision <= e.Revision && newest[segment].text != "" { // else the rule's key is gone, as the segment is retired below
-					serving[segment] = must[*rule.Rule](w)(rule.Parse(newest[segment].text, rule.Users))
-					delete(pending, segment)
-				}
-			}
-		}
-	}
+	c := w.told()
 	found := map[id.Segment][]id.User{}
 	for user, traits := range w.traits {
-		facts := &rule.Facts{
+		facts := rule.Facts{
 			ExternalID: w.names[user], CreatedAt: w.times[user][0], UpdatedAt: w.times[user][1], Client: string(w.acme), ID: string(user), Now: now,
+			Granted: func(layer string) bool { return c.granted[user][id.ConsentLayer(layer)] },
+			Acts:    func(what string) []time.Time { return c.acts[user][what] },
 		}
 		if err := json.Unmarshal([]byte(traits), &facts.Traits); err != nil {
 			w.Fatal(err)
 		}
-		facts.InSegment = func(segment string) bool {
-			r := serving[id.Segment(segment)]
-			return r != nil && r.Judge(facts) == rule.True
+		var in func(segment string) bool
+		in = func(segment string) bool {
+			of, facts := c.serving[id.Segment(segment)], facts
+			facts.InSegment = in
+			facts.InCluster = func(cluster string) bool { return c.clusters[user][of.layer] == id.Cluster(cluster) }
+			return of.rule != nil && !of.blocked && (of.layer == "" || c.granted[user][of.layer]) && of.rule.Judge(&facts) == rule.True
 		}
-		for segment, r := range serving {
-			if r.Judge(facts) == rule.True {
+		for segment := range c.serving {
+			if in(string(segment)) {
 				found[segment] = append(found[segment], user)
 			}
 		}
@@ -350,12 +607,17 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 		slices.Sort(users)
 		return users[random.IntN(len(users))]
 	}
+	var erased []id.User
 	followers := map[id.Segment]*follower{}
-	const steps = 200
+	defineLayers(w.fixture, w.acme)
+	const steps = 400
 	compared := 0 // members, and those found by way of changes
 	for n := range steps {
 		w.clock = w.clock.Add(time.Duration(random.IntN(90)) * time.Minute)
-		switch choice := random.IntN(12); {
+		if random.IntN(100) == 0 {
+			w.clock = w.clock.AddDate(0, 0, 40)
+		}
+		switch choice := random.IntN(24); {
 		case choice < 5 || len(w.traits) < 3:
 			text := traits()
 			name := fmt.Sprint("person ", n)
@@ -369,6 +631,14 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 			user := pick()
 			w.erase(w.acme, user)
 			delete(w.traits, user)
+			erased = append(erased, user)
+		case choice < 17:
+			changeKnown(w.fixture, random, w.acme, func() id.User {
+				if len(erased) > 0 && random.IntN(10) == 0 { // it was on its way then
+					return erased[random.IntN(len(erased))]
+				}
+				return pick()
+			})
 		default:
 			changeSegments(w.fixture, random, w.acme)
 		}

@@ -124,6 +124,20 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) 
 	return found, err
 }
 
+const decidedTraits = `SELECT s.overrides FROM trait_schemas s WHERE s.client = $1`
+
+// Sensitive says of a path whether it is sensitive and the client has not allowed it.
+// Faults: building, quarantined, stale.
+func (m TraitSchemas) Sensitive(ctx context.Context, client id.Client, eventual bool) (func(path string) bool, error) {
+	type row struct{ decided map[string]traits.Override }
+	rows, err := query(ctx, m.Reader, m, client, eventual, decidedTraits, nil, func(r *row) []any { return []any{document(&r.decided)} })
+	var decided map[string]traits.Override
+	if len(rows) > 0 {
+		decided = rows[0].decided
+	}
+	return func(path string) bool { return traits.Sensitive(path, decided) }, err
+}
+
 const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE s.client = $1`
 
 // LastDecision returns the version of a client's schema that was the last to be

@@ -45,9 +45,13 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 		if err != nil {
 			return nil, nil, err
 		}
+		known, err := projections.Segments{Reader: a.Reader}.Known(ctx, client, eventual, filter, each(users, func(u projections.User) id.User { return u.ID }))
+		if err != nil {
+			return nil, nil, err
+		}
 		for i := range users {
 			u := &users[i]
-			named, err := judge(filter, client, u, in[u.ID], began)
+			named, err := judge(filter, client, u, in[u.ID], known, began)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -68,6 +72,21 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 	}
 }
 
+// userRule reads a rule of users at a place of a request, under a consent layer or none.
+func (a *API) userRule(ctx context.Context, pointer, text string, layer projections.ConsentLayer) (*rule.Rule, error) {
+	client, eventual := asked(ctx)
+	sensitive, err := projections.TraitSchemas{Reader: a.Reader}.Sensitive(ctx, client, eventual)
+	if err != nil {
+		return nil, err
+	}
+	bounds := rule.Bounds{Layered: layer.ID != "", Paths: layer.TraitPaths, Sensitive: sensitive}
+	parsed, err := rule.ParseWithin(pointer, text, rule.Users, bounds)
+	if err != nil {
+		return nil, err
+	}
+	return parsed, projections.Segments{Reader: a.Reader}.CheckNamed(ctx, client, eventual, pointer, parsed, layer.ID)
+}
+
 // segmentsOf reads which segments users are in, where a filter asks for any.
 func (a *API) segmentsOf(ctx context.Context, filter *rule.Rule, users []projections.User) (map[id.User]map[string]bool, error) {
 	if len(filter.Segments()) == 0 {
@@ -78,11 +97,13 @@ func (a *API) segmentsOf(ctx context.Context, filter *rule.Rule, users []project
 }
 
 // judge says whether a filter surely names a user, who is in some segments.
-func judge(filter *rule.Rule, client id.Client, u *projections.User, in map[string]bool, now time.Time) (bool, error) {
-	facts := rule.Facts{
+func judge(filter *rule.Rule, client id.Client, u *projections.User, in map[string]bool,
+	known func(id.User, rule.Facts) rule.Facts, now time.Time,
+) (bool, error) {
+	facts := known(u.ID, rule.Facts{
 		ExternalID: u.ExternalID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Now: now,
 		Client: string(client), ID: string(u.ID), InSegment: func(segment string) bool { return in[segment] },
-	}
+	})
 	if err := json.Unmarshal(u.Traits, &facts.Traits); err != nil {
 		return false, fmt.Errorf("read the traits of a user: %w", err)
 	}

@@ -212,7 +212,14 @@ func (a *API) ListSegmentsOfUser(ctx context.Context, r httpapi.ListSegmentsOfUs
 // PreviewRule says whom a rule would name.
 func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObject) (httpapi.PreviewRuleResponseObject, error) {
 	client, eventual := asked(ctx)
-	parsed, err := rule.ParseAt("/rule", r.Body.Rule, rule.Users)
+	var layer projections.ConsentLayer
+	var err error
+	if r.Body.ConsentLayerID != nil {
+		if layer, err = a.layer(ctx, *r.Body.ConsentLayerID); err != nil {
+			return nil, err
+		}
+	}
+	parsed, err := a.userRule(ctx, "/rule", r.Body.Rule, layer)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +235,7 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 		defer done()
 		segments.Reader, eventual = state.Reader, true
 	}
-	p, err := segments.Preview(ctx, client, eventual, parsed)
+	p, err := segments.Preview(ctx, client, eventual, parsed, layer.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +257,15 @@ func segmentBody(s projections.Segment) httpapi.Segment {
 		ID: s.ID, Name: s.Name, Rule: s.Rule, State: httpapi.SegmentReady, Members: s.Members,
 		CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
 	}
+	body.ConsentLayerID = httpapi.OrNull(s.Layer)
+	if s.Blocked {
+		body.BlockedBy = each(s.BlockedBy, func(b projections.BlockedBy) httpapi.SegmentBlock {
+			return httpapi.SegmentBlock{Cause: httpapi.SegmentBlockCause(b.Cause), Name: b.Name}
+		})
+	}
 	switch {
+	case s.Blocked:
+		body.State = httpapi.SegmentBlocked
 	case !s.Ready:
 		body.State = httpapi.SegmentBuilding
 	case s.Building:

@@ -11,7 +11,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
-	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -43,7 +42,7 @@ func (a *API) usersPage(ctx context.Context, p httpapi.ListUsersParams) ([]proje
 		return nil, nil, err
 	}
 	if p.Filter != nil {
-		filter, err := rule.ParseAt("filter", *p.Filter, rule.Users)
+		filter, err := a.userRule(ctx, "filter", *p.Filter, projections.ConsentLayer{})
 		if err != nil {
 			return nil, nil, err
 		}

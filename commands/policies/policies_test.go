@@ -99,7 +99,11 @@ func (o *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Comm
 	}
 }
 
-func (*fixture) Building(context.Context) ([]id.Client, error)           { return nil, nil }
+func (*fixture) Building(context.Context) ([]id.Client, error) { return nil, nil }
+func (*fixture) Restored(context.Context) ([]id.Client, error) { return nil, nil }
+func (*fixture) RestoredOf(context.Context, id.Client) (segment id.Segment, rule string, changed eventstore.Revision, ok bool, err error) {
+	return "", "", 0, false, nil
+}
 func (*fixture) Waiting(context.Context, time.Time) ([]id.Client, error) { return nil, nil }
 func (*fixture) Build(context.Context, id.Client) (bool, int64, error)   { return false, -1, nil }
 

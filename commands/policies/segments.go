@@ -6,6 +6,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 const (
@@ -21,14 +22,22 @@ type Segments interface {
 	// Build judges some more; ready is the revision of the event up to which rules
 	// have judged everyone, below 0 where there is none.
 	Build(ctx context.Context, client id.Client) (more bool, ready int64, err error)
+	// Restored returns clients of which a segment is not blocked any more.
+	Restored(ctx context.Context) ([]id.Client, error)
+	// RestoredOf returns one of a client's, its rule and the event that changed it last.
+	RestoredOf(ctx context.Context, client id.Client) (segment id.Segment, rule string, changed eventstore.Revision, ok bool, err error)
 	// Waiting returns clients of which time alone may have moved users by a moment.
 	Waiting(ctx context.Context, now time.Time) ([]id.Client, error)
 }
 
 // BuildSegments judges a slice of the users of each client by new rules, in turn, and
 // records of whose rules all users are judged. One that fails keeps back no other.
-// Faults: busy.
+// Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// segment_unknown, stale.
 func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
+	if err := p.restoreSegments(ctx); err != nil {
+		return false, err
+	}
 	building, err := p.Segments.Building(ctx)
 	if err != nil {
 		return false, err
@@ -44,6 +53,25 @@ func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 		more = more || rest && err == nil
 	}
 	return more, nil
+}
+
+// restoreSegments gives segments that are not blocked any more their rules again, which
+// judge everybody anew.
+func (p *Policies) restoreSegments(ctx context.Context) error {
+	restored, err := p.Segments.Restored(ctx)
+	if err != nil {
+		return err
+	}
+	for _, client := range restored {
+		segment, rule, changed, ok, err := p.Segments.RestoredOf(ctx, client)
+		if ok && err == nil {
+			_, err = p.Commands.ChangeSegment(ctx, commands.Call{Client: client, Actor: segmentsActor, IfMatch: &changed}, segment, nil, &rule)
+		}
+		if err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "a segment is not restored, trying again", "client", client, "error", err)
+		}
+	}
+	return nil
 }
 
 // PassTime lets time pass for the segments of clients of which it moves users.

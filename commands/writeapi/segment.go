@@ -10,13 +10,22 @@ import (
 
 // CreateSegment makes a segment.
 func (a *API) CreateSegment(ctx context.Context, r httpapi.CreateSegmentRequestObject) (httpapi.CreateSegmentResponseObject, error) {
-	made, err := a.Commands.DefineSegment(ctx, call(ctx), r.Body.Name, r.Body.Rule)
+	var layer id.ConsentLayer
+	var err error
+	if r.Body.ConsentLayerID != nil {
+		if layer, err = layerID(*r.Body.ConsentLayerID); err != nil {
+			return nil, err
+		}
+	}
+	made, err := a.Commands.DefineSegment(ctx, call(ctx), r.Body.Name, r.Body.Rule, layer)
 	if err != nil {
 		return nil, err
 	}
 	at := httpapi.Time{Time: made.Outcome.Recorded[0].RecordedAt}
 	return httpapi.CreateSegment201JSONResponse{
-		Body: httpapi.Segment{ID: made.ID, Name: r.Body.Name, Rule: r.Body.Rule, State: httpapi.SegmentBuilding, CreatedAt: at, UpdatedAt: at},
+		Body: httpapi.Segment{
+			ID: made.ID, Name: r.Body.Name, Rule: r.Body.Rule, State: httpapi.SegmentBuilding, ConsentLayerID: httpapi.OrNull(layer), CreatedAt: at, UpdatedAt: at,
+		},
 		Headers: httpapi.CreateSegment201ResponseHeaders{
 			Location: "/api/v1/segments/" + string(made.ID), ETag: httpapi.ETag(int64(made.Changed)), XKindredPosition: position(made.Outcome),
 		},

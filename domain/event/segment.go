@@ -15,6 +15,8 @@ type (
 		Name    string       `json:"name"`
 		Rule    *Personal    `json:"rule"`
 		Refers  []id.Segment `json:"refers,omitempty"` // the segments that the rule names
+		// Layer is the consent layer that the segment is found under, of those who grant it.
+		Layer id.ConsentLayer `json:"consent_layer_id,omitempty"`
 	}
 	// SegmentChanged carries the name and the rule as they are from now on.
 	SegmentChanged struct {
@@ -59,6 +61,8 @@ type SegmentStanding struct {
 	Held    []id.Segment `json:"held,omitempty"` // that earlier rules name, of which one may still count
 	Changed int64        `json:"changed"`        // revision of the event that changed it last
 	Ruled   int64        `json:"ruled"`          // revision of the event that carries its rule
+
+	Layer id.ConsentLayer `json:"consent_layer_id,omitempty"`
 }
 
 func (e SegmentDefined) Subject() string   { return string(e.Segment) }
@@ -67,10 +71,10 @@ func (e SegmentChanged) Subject() string   { return string(e.Segment) }
 func (e SegmentChanged) Personal() []Field { return []Field{{"rule", e.Rule}} }
 
 var segmentEvents = []definition{
-	define[SegmentDefined]("segment.defined", 1),
+	define[SegmentDefined]("segment.defined", 2),
 	define[SegmentChanged]("segment.changed", 1),
 	define[SegmentRetired]("segment.retired", 1),
 	define[SegmentReady]("segment.ready", 1),
-	define[SegmentsSnapshotTaken]("segment.snapshot_taken", 1),
+	define[SegmentsSnapshotTaken]("segment.snapshot_taken", 2),
 	define[SegmentsTimePassed]("segments.time_passed", 1),
 }

@@ -25,6 +25,15 @@ func likelySensitive(path string, rules int) bool {
 		slices.ContainsFunc(named, func(w string) bool { return slices.Contains(sensitiveWords(), w) })
 }
 
+// Sensitive says whether a path is to be kept out of everything, under what the client has
+// decided. It asks what is learnt about the path for nothing.
+func Sensitive(path string, overrides map[string]Override) bool {
+	if decided := overrideOf(path, overrides).Sensitive; decided != nil {
+		return *decided
+	}
+	return likelySensitive(path, Rules)
+}
+
 // sensitiveStems are long enough to be looked for anywhere in a name.
 func sensitiveStems() []string {
 	return []string{

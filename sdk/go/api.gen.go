@@ -1423,7 +1423,8 @@ func (r *SegmentsAPI) ListPage(ctx context.Context, params ListSegmentsParams, o
 //
 // The users whom a [rule](/docs/rules) names, kept up to date with every change, and with time. To
 // begin with all users are judged: until then the segment is `building`, and its members are
-// answered 503 `segment_building`.
+// answered 503 `segment_building`. With a `consent_layer_id` it is of those who grant that layer,
+// and the rule reads what the layer permits alone: see [segments](/docs/segments).
 //
 // POST /api/v1/segments
 func (r *SegmentsAPI) Create(ctx context.Context, body NewSegment, opts ...Option) (*Segment, error) {
@@ -3793,6 +3794,8 @@ type NewSegment struct {
 	Name string `json:"name"`
 	// Whom it names, see [rules](/docs/rules).
 	Rule string `json:"rule"`
+	// The layer to find it under, `lay_…`; it stays.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
 }
 
 // NewSpend: Money that was spent.
@@ -4055,6 +4058,8 @@ type RuleToPreview struct {
 	Rule string `json:"rule"`
 	// A moment of the past, as in `GET history/state`. An ordinal, a position or a time.
 	At *string `json:"at,omitzero"`
+	// The layer to try it under, `lay_…`.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
 }
 
 // RunProgress: How far the run has come; of a pending, running or completed one.
@@ -4121,11 +4126,41 @@ type Segment struct {
 	// Whom it names, see [rules](/docs/rules).
 	Rule string `json:"rule"`
 	// `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by
-	// a new one, while the old one counts.
+	// a new one, while the old one counts; `blocked`: its rule reads what it may not any more, so it
+	// is empty, until it gets another rule or what `blocked_by` says is over.
 	State SegmentState `json:"state"`
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
+	// Why it is `blocked`.
+	BlockedBy []SegmentBlock `json:"blocked_by,omitzero"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
 }
+
+// SegmentBlock: One reason why a segment is blocked.
+type SegmentBlock struct {
+	// `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`:
+	// one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no
+	// rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
+	Cause SegmentBlockCause `json:"cause"`
+	// The path, or the id of the layer or the segment.
+	Name string `json:"name"`
+}
+
+// SegmentBlockCause: `path_outside_layer`: the rule reads a path that the layer does not permit;
+// `path_sensitive`: one that is sensitive and not allowed in the trait schema; `beside_paths`,
+// `no_layer`: what no rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment
+// that is blocked.
+type SegmentBlockCause string
+
+const (
+	SegmentBlockCausePathOutsideLayer SegmentBlockCause = "path_outside_layer"
+	SegmentBlockCausePathSensitive    SegmentBlockCause = "path_sensitive"
+	SegmentBlockCauseBesidePaths      SegmentBlockCause = "beside_paths"
+	SegmentBlockCauseNoLayer          SegmentBlockCause = "no_layer"
+	SegmentBlockCauseLayerRetired     SegmentBlockCause = "layer_retired"
+	SegmentBlockCauseSegmentBlocked   SegmentBlockCause = "segment_blocked"
+)
 
 // SegmentChange: A user that entered or left a segment, or was erased.
 type SegmentChange struct {
@@ -4211,13 +4246,15 @@ type SegmentSizes struct {
 }
 
 // SegmentState: `building`: users are being judged by its first rule; `ready`; `rebuilding`: they
-// are judged by a new one, while the old one counts.
+// are judged by a new one, while the old one counts; `blocked`: its rule reads what it may not any
+// more, so it is empty, until it gets another rule or what `blocked_by` says is over.
 type SegmentState string
 
 const (
 	SegmentStateBuilding   SegmentState = "building"
 	SegmentStateReady      SegmentState = "ready"
 	SegmentStateRebuilding SegmentState = "rebuilding"
+	SegmentStateBlocked    SegmentState = "blocked"
 )
 
 // SegmentUpdate: What to change of a segment; the rest stays.

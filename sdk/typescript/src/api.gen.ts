@@ -1372,7 +1372,8 @@ export class SegmentsAPI {
    *
    * The users whom a [rule](/docs/rules) names, kept up to date with every change, and with time.
    * To begin with all users are judged: until then the segment is `building`, and its members are
-   * answered 503 `segment_building`.
+   * answered 503 `segment_building`. With a `consent_layer_id` it is of those who grant that layer,
+   * and the rule reads what the layer permits alone: see [segments](/docs/segments).
    *
    * `POST /api/v1/segments`
    */
@@ -3937,6 +3938,8 @@ export interface NewSegment {
   name: string;
   /** Whom it names, see [rules](/docs/rules). */
   rule: string;
+  /** The layer to find it under, `lay_…`; it stays. */
+  consent_layer_id?: string;
 }
 
 /** Money that was spent. */
@@ -4211,6 +4214,8 @@ export interface RuleToPreview {
   rule: string;
   /** A moment of the past, as in `GET history/state`. An ordinal, a position or a time. */
   at?: string;
+  /** The layer to try it under, `lay_…`. */
+  consent_layer_id?: string;
 }
 
 /** How far the run has come; of a pending, running or completed one. */
@@ -4278,12 +4283,36 @@ export interface Segment {
   rule: string;
   /**
    * `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by
-   * a new one, while the old one counts.
+   * a new one, while the old one counts; `blocked`: its rule reads what it may not any more, so it
+   * is empty, until it gets another rule or what `blocked_by` says is over.
    */
   state: SegmentState;
   /** A time in UTC with microseconds (RFC 3339). */
   updated_at: string;
+  /** Why it is `blocked`. */
+  blocked_by?: Array<SegmentBlock>;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id?: string;
 }
+
+/** One reason why a segment is blocked. */
+export interface SegmentBlock {
+  /**
+   * `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`:
+   * one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no
+   * rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
+   */
+  cause: SegmentBlockCause;
+  /** The path, or the id of the layer or the segment. */
+  name: string;
+}
+
+/**
+ * `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`: one
+ * that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no rule
+ * reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
+ */
+export type SegmentBlockCause = "path_outside_layer" | "path_sensitive" | "beside_paths" | "no_layer" | "layer_retired" | "segment_blocked";
 
 /** A user that entered or left a segment, or was erased. */
 export interface SegmentChange {
@@ -4361,9 +4390,10 @@ export interface SegmentSizes {
 
 /**
  * `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged by a
- * new one, while the old one counts.
+ * new one, while the old one counts; `blocked`: its rule reads what it may not any more, so it is
+ * empty, until it gets another rule or what `blocked_by` says is over.
  */
-export type SegmentState = "building" | "ready" | "rebuilding";
+export type SegmentState = "building" | "ready" | "rebuilding" | "blocked";
 
 /** What to change of a segment; the rest stays. */
 export interface SegmentUpdate {

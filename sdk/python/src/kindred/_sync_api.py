@@ -1047,7 +1047,9 @@ class SegmentsAPI:
 
         The users whom a [rule](/docs/rules) names, kept up to date with every change, and with
         time. To begin with all users are judged: until then the segment is `building`, and its
-        members are answered 503 `segment_building`.
+        members are answered 503 `segment_building`. With a `consent_layer_id` it is of those who
+        grant that layer, and the rule reads what the layer permits alone: see
+        [segments](/docs/segments).
 
         ``POST /api/v1/segments``
         """

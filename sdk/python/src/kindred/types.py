@@ -161,9 +161,11 @@ Role = Literal["owner", "admin", "viewer", "auditor"]
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 
+SegmentBlockCause = Literal["path_outside_layer", "path_sensitive", "beside_paths", "no_layer", "layer_retired", "segment_blocked"]
+
 SegmentChangeKind = Literal["entered", "left", "erased"]
 
-SegmentState = Literal["building", "ready", "rebuilding"]
+SegmentState = Literal["building", "ready", "rebuilding", "blocked"]
 
 StateKind = Literal["users", "webhooks", "campaigns", "clusters", "consent_layers", "api_keys", "segments"]
 
@@ -1640,6 +1642,8 @@ class NewSegment(TypedDict):
     name: str
     # Whom it names, see [rules](/docs/rules).
     rule: str
+    # The layer to find it under, `lay_…`; it stays.
+    consent_layer_id: NotRequired[str]
 
 
 class NewSpend(TypedDict):
@@ -1877,6 +1881,8 @@ class RuleToPreview(TypedDict):
     rule: str
     # A moment of the past, as in `GET history/state`. An ordinal, a position or a time.
     at: NotRequired[str]
+    # The layer to try it under, `lay_…`.
+    consent_layer_id: NotRequired[str]
 
 
 class RunProgress(TypedDict):
@@ -1933,10 +1939,25 @@ class Segment(TypedDict):
     # Whom it names, see [rules](/docs/rules).
     rule: str
     # `building`: users are being judged by its first rule; `ready`; `rebuilding`: they are judged
-    # by a new one, while the old one counts.
+    # by a new one, while the old one counts; `blocked`: its rule reads what it may not any more, so
+    # it is empty, until it gets another rule or what `blocked_by` says is over.
     state: SegmentState
     # A time in UTC with microseconds (RFC 3339).
     updated_at: str
+    # Why it is `blocked`.
+    blocked_by: NotRequired[list[SegmentBlock]]
+    # The layer's id, `lay_…`.
+    consent_layer_id: NotRequired[str]
+
+
+class SegmentBlock(TypedDict):
+    """One reason why a segment is blocked."""
+    # `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`:
+    # one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no
+    # rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
+    cause: SegmentBlockCause
+    # The path, or the id of the layer or the segment.
+    name: str
 
 
 class SegmentChange(TypedDict):
