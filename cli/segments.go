@@ -86,7 +86,7 @@ func createSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	for made.State != "ready" {
+	for made.State == "building" {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s was made and is still being built: %w", made.ID, ctx.Err())

@@ -230,7 +230,7 @@ func seconds(d time.Duration) string {
 // tones say whether a state is good news.
 var tones = map[string]string{
 	"active": "good", "running": "good", "completed": "good", "delivered": "good", "granted": "good", "done": "good", "ready": "good", "none": "good",
-	"paused": "warn", "pending": "warn", "scheduled": "warn", "moderate": "warn", "waiting": "warn", "building": "warn", "rebuilding": "warn", "replacing": "warn",
+	"paused": "warn", "pending": "warn", "scheduled": "warn", "moderate": "warn", "waiting": "warn", "building": "warn", "rebuilding": "warn", "blocked": "bad", "replacing": "warn",
 	"failed": "bad", "dropped": "bad", "major": "bad", "quarantined": "bad", "revoked": "bad", "withdrawn": "bad",
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -14,9 +15,13 @@ func (p *page) segments() error {
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor)}
+	layers, _, err := collect(p.api.Consent.ListLayers(p.r.Context(), kindred.ListConsentLayersParams{}), allOf)
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor), "Layers": layers}
 	if text := strings.TrimSpace(asked.Get("rule")); text != "" && p.refused == nil {
-		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text})
+		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text, ConsentLayerID: p.optional("layer")})
 		refused := problemOf(err)
 		switch {
 		case err == nil:
@@ -31,7 +36,9 @@ func (p *page) segments() error {
 }
 
 func (p *page) createSegment() error {
-	made, err := p.api.Segments.Create(p.r.Context(), kindred.NewSegment{Name: p.form("name"), Rule: p.form("rule")}, p.once())
+	made, err := p.api.Segments.Create(p.r.Context(), kindred.NewSegment{
+		Name: p.form("name"), Rule: p.form("rule"), ConsentLayerID: p.optional("layer"),
+	}, p.once())
 	if err != nil {
 		return p.again(err, p.segments)
 	}
@@ -45,6 +52,13 @@ func (p *page) segment() error {
 		return err
 	}
 	data := map[string]any{"Segment": segment}
+	if segment.ConsentLayerID != nil {
+		layer, err := p.api.Consent.GetLayer(ctx, *segment.ConsentLayerID)
+		if err != nil && problemOf(err).Status != http.StatusNotFound {
+			return err
+		}
+		data["Layer"] = layer
+	}
 	members, err := p.api.Segments.ListMembersPage(ctx, segment.ID, kindred.ListSegmentMembersParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")})
 	if err == nil {
 		data["Members"], data["Next"] = members.Data, next("segments/"+url.PathEscape(segment.ID), asked, members.NextCursor)

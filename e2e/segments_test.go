@@ -348,3 +348,126 @@ func TestMatchesAreFiltered(t *testing.T) {
 	writer := a.with(a.exchange(a.createAPIKey("write").RawKey))
 	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", path, map[string]any{"filter": `traits.age > 1`}))
 }
+
+// A segment under a consent layer is of those who grant it now, by what the layer permits;
+// and of clusters, consents and behaviour rules know at once.
+func TestSegmentsUnderConsent(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(60, groups)
+	layer := a.createLayer("age", "plan", "visits")
+	at := layersPath + "/" + string(layer.ID)
+	a.grantAll(layer)
+	layered := func(name, rule string) string {
+		t.Helper()
+		made := want[httpapi.Segment](t, http.StatusCreated, a.send("POST", segmentsPath, map[string]any{"name": name, "rule": rule, "consent_layer_id": layer.ID}))
+		if made.ConsentLayerID == nil || *made.ConsentLayerID != layer.ID {
+			t.Errorf("made %+v", made)
+		}
+		a.segmentReady(segmentsPath + "/" + string(made.ID))
+		return segmentsPath + "/" + string(made.ID)
+	}
+	refused := func(body map[string]any, why string) {
+		t.Helper()
+		body["name"] = "refused"
+		got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", segmentsPath, body))
+		if len(got.Errors) != 1 || got.Errors[0].Pointer != "/rule" || !strings.Contains(got.Errors[0].Detail, why) {
+			t.Errorf("refused with %+v, not for %s", got.Errors, why)
+		}
+	}
+	pros := layered("Pros", `traits.plan == "pro"`)
+	named := layered("Not pros", fmt.Sprintf(`!in_segment(%q)`, idOfSegment(pros)))
+	refused(map[string]any{"rule": `traits.plan == "pro" && traits.name == "x"`, "consent_layer_id": layer.ID}, "line 1, column 31: traits.name")
+	refused(map[string]any{"rule": `interactions("click", "7d") >= 2`, "consent_layer_id": layer.ID}, "interactions")
+	refused(map[string]any{"rule": fmt.Sprintf(`in_segment(%q)`, idOfSegment(pros))}, "consent_layer_id")
+	refused(map[string]any{"rule": `traits.religion == "x"`}, "sensitive")
+	refused(map[string]any{"rule": `in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`}, "consent_layer_id")
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?filter="+url.QueryEscape(`traits.religion == "x"`)))
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?filter="+url.QueryEscape(fmt.Sprintf(`in_segment(%q)`, idOfSegment(pros)))))
+	wantProblem(t, http.StatusNotFound, "consent_layer_unknown", a.send("POST", segmentsPath, map[string]any{"name": "x", "rule": "has(traits.age)", "consent_layer_id": "lay_0123456789abcdefghijklmnop"}))
+	counts := func(at string, n int) {
+		t.Helper()
+		if got := len(a.segmentMembers(at)); got != n {
+			t.Errorf("%s has %d members, not %d", at, got, n)
+		}
+	}
+	counts(pros, 20)
+	counts(named, 40)
+
+	// Who withdraws is out; so it is of what asks for consent, outside of any layer.
+	granting := a.segment("Granting", fmt.Sprintf(`granted(%q)`, layer.ID))
+	if got := a.send("DELETE", at+"/users/ext:u1", nil); got.Status != http.StatusNoContent {
+		t.Fatalf("withdrawn: %d %s", got.Status, got.Body)
+	}
+	counts(pros, 19)
+	counts(granting, 59)
+	filter := url.QueryEscape(fmt.Sprintf(`!granted(%q)`, layer.ID))
+	if found := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?filter="+filter)); len(found.Data) != 1 || found.Data[0].ExternalID != "u1" {
+		t.Errorf("%+v do not grant", found.Data)
+	}
+	preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": `traits.plan == "pro"`, "consent_layer_id": layer.ID}))
+	if preview.Members != 19 {
+		t.Errorf("%d would be members", preview.Members)
+	}
+
+	// Of what a run finds the rule is told when it has completed.
+	run := a.ended(a.cluster(layer, "k", 3))
+	if run.Status != "completed" {
+		t.Fatalf("the run: %+v", run)
+	}
+	cluster := want[httpapi.ClusterList](t, http.StatusOK, a.get("/api/v1/clusters")).Data[0]
+	within := layered("Clustered", fmt.Sprintf(`in_cluster(%q)`, cluster.ID))
+	in := a.members(cluster.ID)
+	counts(within, len(in))
+	why := want[httpapi.UserSegments](t, http.StatusOK, a.get("/api/v1/users/ext:"+in[0]+"/segments"))
+	if last := why.Segments[len(why.Segments)-1]; last.Name != "Clustered" || last.Why[0].Truth != httpapi.TruthTrue {
+		t.Errorf("why: %+v", why)
+	}
+
+	// A path that leaves the layer blocks what reads it, until it comes back.
+	a.send("PATCH", at, map[string]any{"trait_paths": []string{"age", "visits"}})
+	blocked := want[httpapi.Segment](t, http.StatusOK, a.get(pros))
+	if blocked.State != httpapi.SegmentBlocked || blocked.Members != 0 || len(blocked.BlockedBy) != 1 || blocked.BlockedBy[0].Name != "plan" || blocked.BlockedBy[0].Cause != httpapi.BlockedByPathOutsideLayer {
+		t.Errorf("blocked: %+v", blocked)
+	}
+	if of := want[httpapi.Segment](t, http.StatusOK, a.get(named)); of.State != httpapi.SegmentBlocked || of.BlockedBy[0].Cause != httpapi.BlockedBySegmentBlocked {
+		t.Errorf("what refers to it: %+v", of)
+	}
+	counts(pros, 0)
+	counts(named, 0)
+	counts(within, len(in))
+	a.send("PATCH", at, map[string]any{"trait_paths": []string{"age", "visits", "plan"}})
+	a.segmentReady(pros)
+	a.segmentReady(named)
+	counts(pros, 19)
+	counts(named, 40)
+	a.send("PATCH", "/api/v1/traits", map[string]any{"traits": map[string]any{"plan": map[string]any{"sensitive": true}}})
+	if got := want[httpapi.Segment](t, http.StatusOK, a.get(pros)); got.State != httpapi.SegmentBlocked || got.BlockedBy[0].Cause != httpapi.BlockedByPathSensitive {
+		t.Errorf("by what is sensitive: %+v", got)
+	}
+	a.send("PATCH", pros, map[string]any{"rule": `traits.age > 60`})
+	a.segmentReady(pros)
+	counts(pros, 20)
+
+	// What users do moves them, and so does time.
+	clicked := a.segment("Clicked", `interactions("click", "1m") >= 2`)
+	cursor := want[httpapi.SegmentMemberList](t, http.StatusOK, a.get(clicked+"/members")).ChangesCursor
+	for range 2 {
+		a.send("POST", "/api/v1/users/ext:u0/interactions", map[string]any{"item_id": "ext:u3", "type": "click"})
+	}
+	if told, _ := a.segmentChanges(clicked, cursor); !slices.Equal(told, []string{"entered u0"}) {
+		t.Errorf("told %v", told)
+	}
+	filter = url.QueryEscape(`interactions("click", "1d") == 2`)
+	if found := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?filter="+filter)); len(found.Data) != 1 {
+		t.Errorf("%+v clicked twice", found.Data)
+	}
+
+	// With the layer all that was found under it ends.
+	a.send("DELETE", at, nil)
+	counts(within, 0)
+	counts(granting, 0)
+	if got := want[httpapi.Segment](t, http.StatusOK, a.get(within)); got.State != httpapi.SegmentBlocked || got.BlockedBy[0].Cause != httpapi.BlockedByLayerRetired {
+		t.Errorf("of a layer that is no more: %+v", got)
+	}
+}

@@ -262,6 +262,100 @@ func TestPathsAreThoseThatAreRead(t *testing.T) {
 	}
 }
 
+// What a rule asks beside traits is true or false, and unknown where nothing is known.
+func TestARuleAsksForConsentClustersAndBehaviour(t *testing.T) {
+	facts := factsOf(t, someone)
+	facts.Granted = func(layer string) bool { return layer == "lay_04hk8ls48pkqs04hk8ls48pkqs" }
+	facts.InCluster = func(cluster string) bool { return cluster == "clu_04hk8ls48pkqs04hk8ls48pkqs" }
+	facts.Acts = func(what string) []time.Time {
+		return map[string][]time.Time{
+			"click": {now.AddDate(0, 0, -8), now.AddDate(0, 0, -6), now.Add(-time.Hour)}, "cam_04hk8ls48pkqs04hk8ls48pkqs": {now.AddDate(0, 0, -20)},
+		}[what]
+	}
+	for text, want := range map[string]rule.Truth{
+		`granted("lay_04hk8ls48pkqs04hk8ls48pkqs")`:                                       rule.True,
+		`granted("lay_14hk8ls48pkqs04hk8ls48pkqs")`:                                       rule.False,
+		`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`:                                    rule.True,
+		`!in_cluster("clu_14hk8ls48pkqs04hk8ls48pkqs")`:                                   rule.True,
+		`interactions("click", "7d") == 2`:                                                rule.True,
+		`2 < interactions("click", "2w")`:                                                 rule.True,
+		`interactions("click", "30m") >= 1`:                                               rule.False,
+		`interactions("dismiss", "90d") < 256`:                                            rule.True,
+		`interactions("click", "90d") > 255`:                                              rule.False,
+		`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "3w")`:                                    rule.True,
+		`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "19d")`:                                   rule.False,
+		`seen("cam_14hk8ls48pkqs04hk8ls48pkqs", "90d")`:                                   rule.False,
+		`(interactions("click", "7d") >= 2) == granted("lay_04hk8ls48pkqs04hk8ls48pkqs")`: rule.True,
+	} {
+		r := parsed(t, text, rule.Users)
+		if got := r.Judge(facts); got != want {
+			t.Errorf("%s: %d, not %d", text, got, want)
+		}
+		if got := r.Judge(factsOf(t, someone)); got != rule.Unknown {
+			t.Errorf("%s, of which nothing is known: %d", text, got)
+		}
+	}
+	if _, until, _ := parsed(t, `interactions("click", "7d") >= 2`, rule.Users).JudgeUntil(facts); !until.Equal(now.AddDate(0, 0, 1)) {
+		t.Errorf("a click leaves its window at %s", until)
+	}
+}
+
+func TestWhatCountsCannotTellIsRefused(t *testing.T) {
+	for text, where := range map[string]string{
+		`interactions("click", "7d") >= 257`:             "column 32",
+		`interactions("click", "7d") > 256`:              "column 31",
+		`256 == interactions("click", "7d")`:             "column 1:",
+		`interactions("click", "7d") >= traits.n`:        "column 38",
+		`interactions("click", "7d") + 1 > 2`:            "column 13",
+		`interactions("clicks", "7d") > 2`:               "column 14",
+		`interactions("click", "91d") > 2`:               "column 23",
+		`seen("cmp_04hk8ls48pkqs04hk8ls48pkqs", "7d")`:   "column 6",
+		`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "13w")`:  "column 40",
+		`granted("seg_04hk8ls48pkqs04hk8ls48pkqs")`:      "column 9",
+		"traits.a == 1 &&\n  in_cluster(traits.cluster)": "line 2, column 20",
+	} {
+		if _, err := rule.Parse(text, rule.Users); err == nil || !strings.Contains(err.Error(), where) {
+			t.Errorf("%s: %v, and not at %s", text, err, where)
+		}
+	}
+	for _, text := range []string{`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`} {
+		if _, err := rule.Parse(text, rule.Pairs); err == nil {
+			t.Errorf("%s is a rule of pairs", text)
+		}
+	}
+}
+
+// A rule reads what its place permits, and is told where it does not.
+func TestARuleStaysWithinItsBounds(t *testing.T) {
+	sensitive := func(path string) bool { return strings.Contains(path, "religion") }
+	free := rule.Bounds{Sensitive: sensitive}
+	layer := rule.Bounds{Layered: true, Paths: []string{"plan", "home", "pets"}, Sensitive: sensitive}
+	for _, c := range []struct {
+		text   string
+		bounds rule.Bounds
+		wrong  string
+	}{
+		{`traits.plan == "pro" && user.external_id == "a" && interactions("click", "7d") >= 2`, free, ""},
+		{`traits.plan == "pro" &&  traits.religion == "x"`, free, "line 1, column 32: traits.religion is sensitive"},
+		{"traits.plan == \"pro\" ||\n traits.pets.exists(p, p.religion == \"x\")", free, "line 2, column 25: traits.pets.religion"},
+		{`"religion" in traits`, free, "column 1: traits.religion"},
+		{`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`, free, "column 11: Who is in a cluster"},
+		{`traits.plan == "pro" && within(traits.home.since, "3d") && distance_km(traits.home, 1, 2) < 3 && bucket("a", 2) == 1`, layer, ""},
+		{`granted("lay_04hk8ls48pkqs04hk8ls48pkqs") && in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs") && in_segment("seg_04hk8ls48pkqs04hk8ls48pkqs")`, layer, ""},
+		{`traits.plan == "pro" && traits.age > 3`, layer, "column 31: traits.age is none of the paths"},
+		{`traits.home.religion == "x"`, layer, "traits.home.religion is sensitive"},
+		{`older(user.created_at, "1d")`, layer, "column 11: Under a consent layer"},
+		{`size(traits) > 2`, layer, "traits is none of these"},
+		{`interactions("click", "7d") >= 2`, layer, "interactions is none of these"},
+		{`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "7d")`, layer, "seen is none of these"},
+	} {
+		err := parsed(t, c.text, rule.Users).Check(c.bounds)
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v, not %s", c.text, err, c.wrong)
+		}
+	}
+}
+
 func TestAnExplanationNamesEveryComparison(t *testing.T) {
 	r := parsed(t, `traits.plan == "pro" && (within(traits.last_seen, "30d") || traits.agee > 3) && traits.pets.exists(p, p.kind == "dog")`, rule.Users)
 	var got []string
