@@ -453,7 +453,7 @@ func TestSegmentsUnderConsent(t *testing.T) {
 	clicked := a.segment("Clicked", `interactions("click", "1m") >= 2`)
 	cursor := want[httpapi.SegmentMemberList](t, http.StatusOK, a.get(clicked+"/members")).ChangesCursor
 	for range 2 {
-		a.send("POST", "/api/v1/users/ext:u0/interactions", map[string]any{"item_id": "ext:u3", "type": "click"})
+		a.send("POST", "/api/v1/users/ext:u0/feed/interactions", map[string]any{"item_id": "ext:u3", "type": "click"})
 	}
 	if told, _ := a.segmentChanges(clicked, cursor); !slices.Equal(told, []string{"entered u0"}) {
 		t.Errorf("told %v", told)

@@ -512,7 +512,7 @@ func once(names []string, name string) []string {
 
 const (
 	// MaxActs is how many interactions of a user and type are counted.
-	// limit: models | newest interactions of a user and type that `interactions` counts | {MaxActs} | comparing with more is refused: 422 `invalid`
+	// limit: models | newest interactions of a user and type that `interactions` of a rule counts | {MaxActs}
 	MaxActs = 256
 	// ActsKept is the longest window of interactions and seen.
 	// limit: requests | a window of `interactions` and `seen` | 90 days | 422 `invalid`
