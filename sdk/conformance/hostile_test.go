@@ -41,13 +41,15 @@ func play(t testing.TB, answer handler) *hostile {
 	t.Helper()
 	s := &hostile{life: 900}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/auth/exchange" {
+		if renews := r.URL.Path == "/auth/sessions/token"; renews || r.URL.Path == "/auth/exchange" {
 			s.mu.Lock()
 			s.exchanges++
-			token := tokenOf(s.exchanges)
-			life := s.life
+			given := fmt.Sprintf(`{"token":%q,"expires_in":%d,"scopes":["read"]}`, tokenOf(s.exchanges), s.life)
 			s.mu.Unlock()
-			respond(w, 200, fmt.Sprintf(`{"data":{"token":%q,"expires_in":%d,"scopes":["read"]}}`, token, life))
+			if !renews {
+				given = `{"data":` + given + `}`
+			}
+			respond(w, 200, given)
 			return
 		}
 		a := arrival{
@@ -158,6 +160,27 @@ func TestAStormOf401IsAnsweredByOneExchange(t *testing.T) {
 		together(t, d, 100, "users.get", getUser)
 		if got := s.exchanged(); got != 2 {
 			t.Errorf("the key was exchanged %d times, want 2", got)
+		}
+	})
+}
+
+func TestASessionIsRenewedLikeAKey(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			if strings.HasSuffix(r.Header.Get("Authorization"), tokenOf(1)) {
+				refuse(w, 401, "expired_token")
+				return
+			}
+			good(w)
+		})
+		d.client("c", s.URL, command{"api_key": "", "session": "kss_secret_key"})
+		together(t, d, 100, "users.get", getUser)
+		if got := s.exchanged(); got != 2 {
+			t.Errorf("a token was asked for %d times, want 2", got)
+		}
+		if ok, failed := d.try(command{"do": "print", "client": "c"}); failed != nil || strings.Contains(string(ok), "secret_key") {
+			t.Errorf("a client is printed as %s (%v)", ok, failed)
 		}
 	})
 }
@@ -548,6 +571,56 @@ func TestAnExportThatIsCutIsNotWhole(t *testing.T) {
 		}
 		if seen := s.seen(); len(seen) != 2 || seen[0].Path != "/api/v1/clients/cli_1/history" || seen[0].Header.Get("Accept") != "application/x-ndjson" {
 			t.Errorf("asked for %+v", seen)
+		}
+	})
+}
+
+func TestAnswersOfCSVStreamAndAreToldWhereTheyAreCut(t *testing.T) {
+	members := command{"path": []string{"seg_1"}}
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			switch n {
+			case 0:
+				refuse(w, 503, "segment_building")
+			case 2:
+				_, _ = io.WriteString(w, "user_id,external_id\nusr_1,a\n")
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			case 3:
+				respond(w, 200, `{"data":[],"next_cursor":null}`)
+			default:
+				_, _ = io.WriteString(w, "user_id,external_id\nusr_1,a\nusr_2,\"b\"\"ü\"\n")
+			}
+		})
+		d.client("c", s.URL)
+		out := d.must("c", "segments.list_members_csv", members)
+		if last := text(t, out.Last); out.Count != 3 || last != "usr_2,\"b\"\"ü\"\n" {
+			t.Errorf("%d lines, the last is %q", out.Count, last)
+		}
+		d.fails("connection", "c", "segments.list_members_csv", members)
+		d.fails("answer", "c", "segments.list_members_csv", members)
+		if seen := s.seen(); len(seen) != 4 || seen[0].Query != "" || seen[0].Header.Get("Accept") != "text/csv" {
+			t.Errorf("asked %d times, first for %+v", len(seen), seen[0])
+		}
+	})
+}
+
+func TestImportsOfCSVAreNamedSo(t *testing.T) {
+	const lines = "external_id,plan\na,pro\n"
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		got := make(chan string, 1)
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			body, _ := io.ReadAll(r.Body) // one that is cut differs
+			got <- r.Header.Get("Content-Type") + ": " + string(body)
+			respond(w, 200, `{"created":1,"updated":0,"failed":0,"errors":[]}`)
+		})
+		d.client("c", s.URL)
+		d.must("c", "users.import", command{"lines": lines, "options": command{"csv": true}})
+		if is := <-got; is != "text/csv: "+lines {
+			t.Errorf("sent %q", is)
 		}
 	})
 }

@@ -166,12 +166,16 @@ func signUp(t *testing.T, d *driver, url string) (client, key string) {
 func TestTheStoryOfAClientOnKindred(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
-		client, key := signUp(t, d, startKindred(t))
+		url := startKindred(t)
+		client, key := signUp(t, d, url)
 		if ok, failed := d.try(command{"do": "client_id", "client": "c"}); failed != nil || strings.Trim(string(ok), `"`) != client {
 			t.Errorf("the client is %s (%v), want %s", ok, failed, client)
 		}
 		t.Run("users", func(t *testing.T) { usersOn(t, d) })
 		t.Run("deliveries", func(t *testing.T) { deliveriesOn(t, d) })
+		t.Run("deliveries without a shared secret", func(t *testing.T) { keysOn(t, d, client) })
+		t.Run("segments", func(t *testing.T) { segmentsOn(t, d) })
+		t.Run("a session", func(t *testing.T) { sessionOn(t, d, url, client) })
 		t.Run("history", func(t *testing.T) {
 			ok, failed := d.try(command{"do": "export", "client": "c"})
 			if failed != nil || !strings.HasPrefix(field[string](t, ok, "last"), `{"head":`) || field[int](t, ok, "count") < 4 {
@@ -281,12 +285,17 @@ func usersOn(t *testing.T, d *driver) {
 	}
 }
 
-func deliveriesOn(t *testing.T, d *driver) {
+// standardHeaders are those that Standard Webhooks signs, as Go spells them.
+var standardHeaders = []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}
+
+// subscribed makes a subscription, and what has kindred send a test to it.
+func subscribed(t *testing.T, d *driver, how command) (id string, next func() received) {
 	t.Helper()
 	url, arrived := receiver(t)
-	hook := d.must("c", "webhooks.create", command{"body": command{"url": url, "event_types": []string{"match.computed"}, "secret": oldSecret}})
-	id := field[string](t, hook.Value, "id")
-	next := func() received {
+	how["url"], how["event_types"] = url, []string{"match.computed"}
+	hook := d.must("c", "webhooks.create", command{"body": how})
+	id = field[string](t, hook.Value, "id")
+	return id, func() received {
 		t.Helper()
 		d.must("c", "webhooks.test", command{"path": []string{id}, "body": command{"event_type": "match.computed"}})
 		select {
@@ -297,6 +306,11 @@ func deliveriesOn(t *testing.T, d *driver) {
 			return received{}
 		}
 	}
+}
+
+func deliveriesOn(t *testing.T, d *driver) {
+	t.Helper()
+	id, next := subscribed(t, d, command{"secret": oldSecret})
 	check := func(what string, of received, scheme, reason string, secrets ...string) {
 		t.Helper()
 		c := command{"secrets": secrets, "scheme": scheme, "now": time.Now().Unix()}
@@ -314,13 +328,87 @@ func deliveriesOn(t *testing.T, d *driver) {
 	check("after, the receiver knows the old one", after, "", "", oldSecret)
 	check("after, the receiver knows the new one", after, "", "", newSecret)
 	check("after, the contract's scheme", after, "contract", "", newSecret, oldSecret)
-	for i := range after.Body {
-		mutated := []byte(after.Body)
-		mutated[i] ^= 1
-		check("a mutation", received{after.Headers, string(mutated)}, "", "signature_wrong", oldSecret, newSecret)
-		check("a mutation, the contract's scheme", received{after.Headers, string(mutated)}, "contract", "signature_wrong", oldSecret, newSecret)
-	}
+	one, now := delivery(after), time.Now().Unix()
+	d.refusesMutations("the contract's scheme", one, command{"secrets": []string{newSecret}, "scheme": "contract", "now": now}, []string{"X-Service-Signature"})
+	one = one.with("Webhook-Signature", strings.Fields(one.Headers["Webhook-Signature"])[0])
+	d.refusesMutations("v1", one, command{"secrets": []string{newSecret}, "now": now}, standardHeaders)
 	testkit.Eventually(t, "both stand in the log", func() bool {
 		return d.must("c", "webhooks.list_deliveries", command{"path": []string{id}, "params": command{"status": "delivered"}}).Count == 2
+	})
+}
+
+// keysOn has kindred sign with the client's key pair, and rotates that.
+func keysOn(t *testing.T, d *driver, client string) {
+	t.Helper()
+	_, next := subscribed(t, d, command{"ed25519": true})
+	keys := func() (list []string) {
+		t.Helper()
+		for _, one := range field[[]json.RawMessage](t, d.must("c", "webhooks.list_keys", command{}).Value, "data") {
+			list = append(list, field[string](t, one, "public_key"))
+		}
+		return list
+	}
+	check := func(what string, of received, reason, client string, keys ...string) {
+		t.Helper()
+		c := command{"public_keys": keys, "client_id": client, "now": time.Now().Unix()}
+		if ok, got := d.verify(delivery(of), c); got != reason || reason == "" && field[string](t, ok, "event_type") != "match.computed" {
+			t.Errorf("%s: %s is refused as %q, want %q", what, ok, got, reason)
+		}
+	}
+	before, first := next(), keys()[0]
+	check("before", before, "", client, first)
+	check("before, another client's", before, "other_client", "cli_2", first)
+	newest := field[string](t, d.must("c", "webhooks.rotate_keys", command{}).Value, "public_key")
+	if list := keys(); !slices.Equal(list, []string{newest, first}) {
+		t.Errorf("the keys are %q, want %q and %q", list, newest, first)
+	}
+	after := next()
+	check("after, the receiver knows the old one", after, "", client, first)
+	check("after, the receiver knows the new one", after, "", client, newest)
+	check("after, the receiver knows both", after, "", client, newest, first)
+	check("before, the receiver knows the new one alone", before, "signature_wrong", client, newest)
+	one := delivery(before).with("Webhook-Signature", strings.Fields(before.Headers["Webhook-Signature"])[0])
+	d.refusesMutations("v1a", one, command{"public_keys": []string{first}, "client_id": client, "now": time.Now().Unix()}, standardHeaders)
+}
+
+func segmentsOn(t *testing.T, d *driver) {
+	t.Helper()
+	result := d.must("c", "users.import", command{"lines": "external_id,fruit\n\"an \"\"apple\"\"\",apple\nü,apple\n", "options": command{"csv": true}})
+	if field[int](t, result.Value, "created") != 2 {
+		t.Errorf("imported %s", result.Value)
+	}
+	made := d.must("c", "segments.create", command{"body": command{"name": "Apples", "rule": `traits.fruit == "apple"`}})
+	id := field[string](t, made.Value, "id")
+	testkit.Eventually(t, "the segment is ready", func() bool {
+		return field[string](t, d.must("c", "segments.get", command{"path": []string{id}}).Value, "state") == "ready"
+	})
+	out := d.must("c", "segments.list_members_csv", command{"path": []string{id}})
+	if first := text(t, out.First); out.Count != 3 || first != "user_id,external_id\n" {
+		t.Errorf("%d lines, the first is %q", out.Count, first)
+	}
+	if last := text(t, out.Last); !strings.HasSuffix(last, ",ü\n") {
+		t.Errorf("the last line is %q", last)
+	}
+}
+
+func text(t *testing.T, value json.RawMessage) (out string) {
+	t.Helper()
+	if err := json.Unmarshal(value, &out); err != nil {
+		t.Errorf("%s: %v", value, err)
+	}
+	return out
+}
+
+func sessionOn(t *testing.T, d *driver, url, client string) {
+	t.Helper()
+	opened := d.must("nobody", "authentication.create_session", command{"body": command{"email": "ada@example.com", "password": "correct horse battery"}})
+	d.client("session", url, command{"api_key": "", "session": field[string](t, opened.Value, "secret")})
+	if ok, failed := d.try(command{"do": "client_id", "client": "session"}); failed != nil || text(t, ok) != client {
+		t.Errorf("the session is of %s (%v), want %s", ok, failed, client)
+	}
+	d.must("session", "members.revoke_session", command{"path": []string{field[string](t, opened.Value, "session", "id")}})
+	testkit.Eventually(t, "the session is refused", func() bool {
+		_, failed := d.call("session", "users.list_page", command{})
+		return failed != nil && failed.Status == 401 && failed.Code == "invalid_session"
 	})
 }

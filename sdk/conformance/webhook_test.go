@@ -56,6 +56,14 @@ func signed(key ed25519.PrivateKey, secrets ...string) delivery {
 	return d
 }
 
+// texts are keys as kindred shows them.
+func texts(keys ...ed25519.PublicKey) (list []string) {
+	for _, key := range keys {
+		list = append(list, "whpk_"+base64.StdEncoding.EncodeToString(key))
+	}
+	return list
+}
+
 func (d delivery) with(header, value string) delivery {
 	d.Headers = maps.Clone(d.Headers)
 	d.Headers[header] = value
@@ -85,7 +93,7 @@ func TestDeliveriesAreVerifiedThroughARotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := func(list ...ed25519.PublicKey) command { return command{"public_keys": list} }
+	keys := func(list ...ed25519.PublicKey) command { return command{"public_keys": texts(list...)} }
 	secrets := func(list ...string) command { return command{"secrets": list} }
 	contract := func(list ...string) command { return command{"secrets": list, "scheme": "contract"} }
 	eachSDK(t, func(t *testing.T, d *driver) {
@@ -115,8 +123,8 @@ func TestDeliveriesAreVerifiedThroughARotation(t *testing.T) {
 			{"no secret", signed(nil, oldSecret), command{}, "signature_missing"},
 			{"no signature", delivery{map[string]string{}, eventBody}, secrets(oldSecret), "signature_missing"},
 			{"no signature of the contract", delivery{map[string]string{}, eventBody}, contract(oldSecret), "signature_missing"},
-			{"another client's", signed(private), command{"public_keys": []ed25519.PublicKey{public}, "client_id": "cli_2"}, "other_client"},
-			{"the client's own", signed(private), command{"public_keys": []ed25519.PublicKey{public}, "client_id": "cli_1"}, ""},
+			{"another client's", signed(private), command{"public_keys": texts(public), "client_id": "cli_2"}, "other_client"},
+			{"the client's own", signed(private), command{"public_keys": texts(public), "client_id": "cli_1"}, ""},
 		} {
 			if got, reason := d.verify(tt.of, tt.by); reason != tt.reason {
 				t.Errorf("%s: %s, refused as %q, want %q", tt.what, got, reason, tt.reason)
@@ -143,44 +151,54 @@ func TestEachSingleMutationIsRefused(t *testing.T) {
 			headers []string
 		}{
 			"v1":       {signed(nil, oldSecret), command{"secrets": []string{oldSecret}}, []string{"webhook-id", "webhook-timestamp", "webhook-signature"}},
-			"v1a":      {signed(private), command{"public_keys": []ed25519.PublicKey{public}}, []string{"webhook-id", "webhook-timestamp", "webhook-signature"}},
+			"v1a":      {signed(private), command{"public_keys": texts(public)}, []string{"webhook-id", "webhook-timestamp", "webhook-signature"}},
 			"contract": {signed(nil, oldSecret), command{"secrets": []string{oldSecret}, "scheme": "contract"}, []string{"X-Service-Signature"}},
 		} {
 			one.of.Headers["webhook-signature"] = trimmed(one.of.Headers["webhook-signature"])
-			var mutations []delivery
-			for i := range one.of.Body {
-				mutated := []byte(one.of.Body)
-				mutated[i] ^= 1
-				mutations = append(mutations, delivery{one.of.Headers, string(mutated)})
-			}
-			mutations = append(mutations, delivery{one.of.Headers, one.of.Body + " "}, delivery{one.of.Headers, one.of.Body[1:]}, delivery{one.of.Headers, ""})
-			for _, name := range one.headers {
-				value := one.of.Headers[name]
-				for i := range value {
-					mutated := []byte(value)
-					mutated[i] ^= 1
-					mutations = append(mutations, one.of.with(name, string(mutated)))
-					mutations = append(mutations, one.of.with(name, value[:i]+value[i+1:]))
-				}
-				mutations = append(mutations, one.of.with(name, ""))
-			}
-			if _, reason := d.verify(one.of, one.by); reason != "" {
-				t.Fatalf("%s: what was not changed is refused as %s", scheme, reason)
-			}
-			var replies []<-chan reply
-			for _, m := range mutations {
-				c := command{"do": "verify", "headers": m.Headers, "delivered": []byte(m.Body), "now": moment}
-				maps.Copy(c, one.by)
-				_, answer := d.begin(c)
-				replies = append(replies, answer)
-			}
-			for i, answer := range replies {
-				if ok, failed := d.wait(answer); failed == nil || failed.Kind != "webhook" {
-					t.Errorf("%s: %+v is taken as %s (%v)", scheme, mutations[i], ok, failed)
-				}
-			}
+			d.refusesMutations(scheme, one.of, one.by, one.headers)
 		}
 	})
+}
+
+// refusesMutations has each byte of a delivery changed by itself, and each of some
+// headers changed and left out.
+func (d *driver) refusesMutations(scheme string, of delivery, by command, headers []string) {
+	d.Helper()
+	var mutations []delivery
+	for i := range of.Body {
+		mutated := []byte(of.Body)
+		mutated[i] ^= 1
+		mutations = append(mutations, delivery{of.Headers, string(mutated)})
+	}
+	mutations = append(mutations, delivery{of.Headers, of.Body + " "}, delivery{of.Headers, of.Body[1:]}, delivery{of.Headers, ""})
+	for _, name := range headers {
+		value := of.Headers[name]
+		if value == "" {
+			d.Errorf("%s: the delivery has no %s", scheme, name)
+		}
+		for i := range value {
+			mutated := []byte(value)
+			mutated[i] ^= 1
+			mutations = append(mutations, of.with(name, string(mutated)))
+			mutations = append(mutations, of.with(name, value[:i]+value[i+1:]))
+		}
+		mutations = append(mutations, of.with(name, ""))
+	}
+	if _, reason := d.verify(of, by); reason != "" {
+		d.Fatalf("%s: what was not changed is refused as %s", scheme, reason)
+	}
+	var replies []<-chan reply
+	for _, m := range mutations {
+		c := command{"do": "verify", "headers": m.Headers, "delivered": []byte(m.Body), "now": moment}
+		maps.Copy(c, by)
+		_, answer := d.begin(c)
+		replies = append(replies, answer)
+	}
+	for i, answer := range replies {
+		if ok, failed := d.wait(answer); failed == nil || failed.Kind != "webhook" {
+			d.Errorf("%s: %+v is taken as %s (%v)", scheme, mutations[i], ok, failed)
+		}
+	}
 }
 
 func trimmed(s string) string {

@@ -43,10 +43,16 @@ type operation struct {
 	Pulls          bool // a page goes on behind the last id of the one before
 	Streams        bool // the answer is Server-Sent Events
 	Exports        bool // the answer may be a stream of lines
+	CSV            bool // the answer may be CSV
 
 	Errors []string // the statuses of its documented refusals
 
 	TakesKey, IfMatch, IfNoneMatch, Eventual, Open bool
+}
+
+// ofCSV are the parameters that an answer of CSV takes: it has no pages.
+func (o operation) ofCSV() []parameter {
+	return slices.DeleteFunc(slices.Clone(o.Query), func(p parameter) bool { return p.Name == "limit" || p.Name == "cursor" })
 }
 
 type parameter struct {
@@ -231,6 +237,7 @@ func (c *contract) answers(one *operation, o *openapi3.Operation) {
 		if ref.Value.Content["application/x-ndjson"] != nil {
 			one.Exports = true
 		}
+		one.CSV = one.CSV || ref.Value.Content["text/csv"] != nil
 		media := ref.Value.Content["application/json"]
 		if media == nil {
 			continue

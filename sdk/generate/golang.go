@@ -105,6 +105,15 @@ func (c *contract) golangOperation(b *strings.Builder, resource string, o operat
 		fmt.Fprintf(b, "func (r *%s) %sLater(%s) (*%s, error) {\n\treturn answer[%[4]s](ctx, r.c, %s}.with(\"async\", \"true\"), opts)\n}\n",
 			resource, method, arguments, golangName(o.Later), request)
 	}
+	if o.CSV {
+		say(method+"CSV", asCSV+" A connection that breaks once something was written ends it.")
+		list, asked := strings.Replace(arguments, ", opts ", ", to io.Writer, opts ", 1), request
+		if len(o.ofCSV()) == 0 {
+			list = strings.Replace(list, ", params "+exported(words(o.ID))+"Params", "", 1)
+			asked = strings.Replace(asked, ", query: params.query()", "", 1)
+		}
+		fmt.Fprintf(b, "func (r *%s) %sCSV(%s) error {\n\treturn written(ctx, r.c, %s}, to, opts)\n}\n", resource, method, list, asked)
+	}
 	if o.Exports {
 		fmt.Fprintf(b, "\n// Export streams the whole history, a line of JSON each. Its last line is a signed head; without it the export is not complete.\n//\n// GET %s\nfunc (r *%s) Export(ctx context.Context, opts ...Option) iter.Seq2[[]byte, error] {\n\treturn exported(ctx, r.c, %s}, opts)\n}\n",
 			o.Path, resource, strings.Replace(request, ", query: params.query()", "", 1))

@@ -147,6 +147,7 @@ func (c *contract) operationsFile() (string, error) {
 
 const (
 	pulls  = "It fetches a page at a time and goes on behind the last event. With `wait` it never ends; without, behind the newest event."
+	asCSV  = "It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take what begins with `=` for a formula."
 	goesOn = "Where a connection breaks or a token ends it connects again, and tells of each event once. It fails where the service " +
 		"refuses it, or does not answer for 10 minutes (`timeout`). To go on later, keep the id of the last event you are done with and pass it as `after`."
 )

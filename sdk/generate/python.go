@@ -124,7 +124,7 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 	}
 	if o.Lines {
 		arguments += ", lines: AsyncLines"
-		request += ", lines=lines"
+		request += ", lines=lines, csv=csv"
 	}
 	if o.TakesKey {
 		request += ", takes_key=True"
@@ -132,11 +132,11 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 	if o.Open {
 		request += ", open=True"
 	}
-	arguments += ", *"
-	plain := request
-	if len(o.Query) > 0 {
+	plain, named := request, arguments+", *"
+	with := func(params []parameter) (arguments, request string) {
 		var query []string
-		for _, p := range o.Query {
+		arguments, request = named, plain
+		for _, p := range params {
 			name := pythonArgument(p.Name)
 			arguments += ", " + name + ": " + strings.Replace(pythonName(p.Type), "list[", "Sequence[", 1) // list is a method here
 			if !p.Required {
@@ -144,14 +144,19 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 			}
 			query = append(query, fmt.Sprintf("%q: %s", p.Name, name))
 		}
-		request += ", query={" + strings.Join(query, ", ") + "}"
+		if len(query) > 0 {
+			request += ", query={" + strings.Join(query, ", ") + "}"
+		}
+		return arguments, request
 	}
+	arguments, request = with(o.Query)
 	options := ""
 	var passed []string
 	for _, option := range []struct {
 		name, declared string
 		on             bool
 	}{
+		{"csv", "bool = False", o.Lines},
 		{"idempotency_key", "str | None = None", o.TakesKey},
 		{"if_match", "str | None = None", o.IfMatch},
 		{"if_none_match", "str | None = None", o.IfNoneMatch},
@@ -161,6 +166,8 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 	} {
 		if option.on {
 			options += ", " + option.name + ": " + option.declared
+		}
+		if option.on && option.name != "csv" { // which the request has
 			passed = append(passed, option.name+"="+option.name)
 		}
 	}
@@ -190,6 +197,10 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 	if o.Later != nil {
 		write("async def", "import_later", "It returns once the lines are received; they are applied behind.", pythonName(o.Later),
 			"return await self._c.answer("+strings.Replace(request, "query={", `query={"async": True, `, 1)+"), "+call+")  # type: ignore[no-any-return]")
+	}
+	if o.CSV {
+		arguments, request = with(o.ofCSV())
+		write("def", name+"_csv", asCSV, "AsyncIterator[str]", "return self._c.csv("+request+"), "+call+")")
 	}
 	if o.Exports {
 		fmt.Fprintf(b, "\n    def export(self, *, timeout: float | None = None) -> AsyncIterator[bytes]:\n%s        return self._c.exported(%s), Call(timeout=timeout))\n",

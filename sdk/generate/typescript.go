@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 func (c *contract) typescript() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\n\n", notice)
+	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, csv, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, ImportOptions, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\n\n", notice)
 	b.WriteString("/** What a problem is called; a newer service may have more. */\nexport type ProblemCode =\n")
 	for _, code := range c.Codes {
 		fmt.Fprintf(&b, "  | %q\n", code)
@@ -75,8 +76,8 @@ func (c *contract) typescriptOperation(b *strings.Builder, o operation) {
 		request += ", body"
 	}
 	if o.Lines {
-		arguments = append(arguments, "lines: Lines<NewUser>")
-		request += ", lines"
+		arguments = append(arguments, "lines: Lines<NewUser | string>")
+		request += ", lines, csv: options?.csv === true"
 	}
 	if o.TakesKey {
 		request += ", takesKey: true"
@@ -84,15 +85,20 @@ func (c *contract) typescriptOperation(b *strings.Builder, o operation) {
 	if o.Open {
 		request += ", open: true"
 	}
+	plain, required := request, slices.Clone(arguments)
 	if len(o.Query) > 0 {
 		params := "params: " + exported(words(o.ID)) + "Params"
-		if !required(o.Query) {
+		if !anyRequired(o.Query) {
 			params += " = {}"
 		}
 		arguments = append(arguments, params)
 		request += ", query: { ...params }"
 	}
-	list := strings.Join(append(arguments, "options?: CallOptions"), ", ")
+	options := "options?: CallOptions"
+	if o.Lines {
+		options = "options?: ImportOptions"
+	}
+	list := strings.Join(append(arguments, options), ", ")
 	name := camel(o.Words)
 	write := func(name, more, result, body string) {
 		fmt.Fprintf(b, "\n%s  %s(%s): %s {\n    return %s;\n  }\n", javadoc("  ", sentence(o.Summary), o.About, more, "`"+o.Method+" "+o.Path+"`"), name, list, result, body)
@@ -115,6 +121,12 @@ func (c *contract) typescriptOperation(b *strings.Builder, o operation) {
 	if o.Later != nil {
 		write(name+"Later", "It returns once the lines are received; they are applied behind.", "Promise<"+typescriptName(o.Later)+">",
 			"answer(this.#c, "+strings.Replace(request, "...params", "...params, async: true", 1)+" }, options)")
+	}
+	if o.CSV {
+		if len(o.ofCSV()) == 0 {
+			list, request = strings.Join(append(required, options), ", "), plain
+		}
+		write(name+"Csv", asCSV, "AsyncGenerator<string, void, undefined>", "csv(this.#c, "+request+" }, options)")
 	}
 	if o.Exports {
 		fmt.Fprintf(b, "\n  /**\n   * Streams the whole history, a line of JSON each. Its last line is a signed head; without it the\n   * export is not complete.\n   */\n  export(options?: CallOptions): AsyncGenerator<string, void, undefined> {\n    return exported(this.#c, %s }, options);\n  }\n",
@@ -180,7 +192,7 @@ func typescriptName(t *typ) string {
 	return name
 }
 
-func required(params []parameter) bool {
+func anyRequired(params []parameter) bool {
 	for _, p := range params {
 		if p.Required {
 			return true

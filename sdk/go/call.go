@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	mathrand "math/rand/v2"
-	"mime"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -57,7 +56,11 @@ func (r request) with(name, value string) request {
 // repeatable says whether a lost answer may be asked for again: the request
 // does the same however often it arrives.
 func (r request) repeatable() bool {
-	return r.method != http.MethodPatch && r.lines == nil && (r.method != http.MethodPost || r.takesKey || r.operation == "exchangeAPIKey")
+	return r.method != http.MethodPatch && r.lines == nil && (r.method != http.MethodPost || r.takesKey || r.givesToken())
+}
+
+func (r request) givesToken() bool {
+	return r.operation == "exchangeAPIKey" || r.operation == "getSessionToken"
 }
 
 type query [][2]string
@@ -155,9 +158,8 @@ func readInto(resp *http.Response, out any) error {
 	if err != nil || out == nil {
 		return err
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // one that cannot be read is not JSON
-	if media != "application/json" {
-		return &fault{kind: ErrAnswer, cause: fmt.Errorf("its Content-Type is %.60q", resp.Header.Get("Content-Type"))}
+	if err := isOf(resp, "application/json"); err != nil {
+		return err
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return &fault{kind: ErrAnswer, cause: err}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"mime"
 	"net/http"
 	"time"
 )
@@ -20,10 +19,7 @@ const (
 	tooSoon    = time.Second      // for an empty page that was to be waited for
 )
 
-var (
-	errNotSSE  = errors.New("it is not a stream of events")
-	errNoEvent = errors.New("an event cannot be read")
-)
+var errNoEvent = errors.New("an event cannot be read")
 
 // place is where a follower is. It passes over events that come twice.
 type place struct {
@@ -159,9 +155,8 @@ type follower struct {
 
 // read reads a stream until it ends or breaks. It fails where nothing was heard.
 func (f *follower) read(resp *http.Response, yield func(*Event, error) bool) error {
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // one that cannot be read is no stream
-	if media != "text/event-stream" {
-		return &fault{kind: ErrAnswer, cause: errNotSSE}
+	if err := isOf(resp, "text/event-stream"); err != nil {
+		return err
 	}
 	lines := bufio.NewReaderSize(resp.Body, 64<<10)
 	for heard := false; ; heard = true {

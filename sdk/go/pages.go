@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"mime"
 	"net/http"
 	"time"
 )
@@ -46,6 +47,55 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 	}
 }
 
+// written streams an answer of CSV. What was written is not asked for again, so a
+// connection that breaks ends it.
+func written(ctx context.Context, c *caller, r request, to io.Writer, opts []Option) error {
+	r.accept = "text/csv"
+	o := c.with(streamTimeout, opts)
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, ErrTimeout)
+	defer cancel()
+	return c.send(ctx, r, o, func(resp *http.Response) error {
+		if err := isOf(resp, r.accept); err != nil {
+			return err
+		}
+		out := &counted{to: to}
+		_, err := io.Copy(out, resp.Body)
+		switch {
+		case err == nil:
+			return nil
+		case out.failed != nil:
+			return &final{fmt.Errorf("kindred: what was read cannot be written: %w", out.failed)}
+		case out.begun:
+			return &final{&fault{kind: ErrConnection, cause: err}}
+		default:
+			return &fault{kind: ErrConnection, cause: err}
+		}
+	})
+}
+
+// counted tells which end of a copy has failed, and whether it had begun.
+type counted struct {
+	to     io.Writer
+	begun  bool
+	failed error
+}
+
+func (w *counted) Write(p []byte) (int, error) {
+	w.begun = true
+	n, err := w.to.Write(p)
+	w.failed = err
+	return n, err
+}
+
+// isOf refuses an answer of another type, such as a page of something on the way.
+func isOf(resp *http.Response, want string) error {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // one that cannot be read is of no type
+	if media != want {
+		return &fault{kind: ErrAnswer, cause: fmt.Errorf("its Content-Type is %.60q", resp.Header.Get("Content-Type"))}
+	}
+	return nil
+}
+
 // exported streams lines. What was yielded is not asked for again, so a
 // connection that breaks ends it.
 func exported(ctx context.Context, c *caller, r request, opts []Option) iter.Seq2[[]byte, error] {
@@ -56,6 +106,9 @@ func exported(ctx context.Context, c *caller, r request, opts []Option) iter.Seq
 		defer cancel()
 		begun, stopped := false, false
 		err := c.send(ctx, r, o, func(resp *http.Response) error {
+			if err := isOf(resp, r.accept); err != nil {
+				return err
+			}
 			lines := bufio.NewReaderSize(resp.Body, 64<<10)
 			for {
 				line, err := readLine(lines)

@@ -30,9 +30,9 @@ var (
 // signed, so a receiver that holds the old and the new ones goes on through a
 // rotation, whichever side changes first.
 type Verifier struct {
-	Secrets    []string            // of the subscription, `whsec_…` or any text
-	PublicKeys []ed25519.PublicKey // for v1a
-	ClientID   string              // `cli_…`; where it is set, events of others are refused. Set it with PublicKeys.
+	Secrets    []string // of the subscription, `whsec_…` or any text
+	PublicKeys []string // of the client, `whpk_…`, for v1a
+	ClientID   string   // `cli_…`; where it is set, events of others are refused. Set it with PublicKeys.
 
 	Tolerance time.Duration    // between the signature's time and now; 5 minutes where it is 0
 	Now       func() time.Time // time.Now where it is nil
@@ -118,8 +118,9 @@ func (v Verifier) signed(signatures []string, message []byte) bool {
 				right = err == nil && hmac.Equal(given, sum(key, message)) || right
 			}
 		case "v1a":
-			for _, key := range v.PublicKeys {
-				right = len(key) == ed25519.PublicKeySize && ed25519.Verify(key, message, given) || right
+			for _, text := range v.PublicKeys {
+				key, err := base64.StdEncoding.Strict().DecodeString(strings.TrimPrefix(text, "whpk_"))
+				right = err == nil && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, message, given) || right
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +38,7 @@ type command struct {
 	Target    int               `json:"target"`
 	Scheme    string            `json:"scheme"`
 	Secrets   []string          `json:"secrets"`
-	Keys      [][]byte          `json:"public_keys"`
+	Keys      []string          `json:"public_keys"`
 	ClientID  string            `json:"client_id"`
 	Now       int64             `json:"now"`
 	Headers   map[string]string `json:"headers"`
@@ -50,6 +49,7 @@ type options struct {
 	BaseURL        string `json:"base_url"`
 	APIKey         string `json:"api_key"`
 	Token          string `json:"token"`
+	Session        string `json:"session"`
 	Timeout        int    `json:"timeout_ms"`
 	AttemptTimeout int    `json:"attempt_timeout_ms"`
 	MaxRetries     int    `json:"max_retries"`
@@ -57,6 +57,7 @@ type options struct {
 	IfMatch        string `json:"if_match"`
 	IfNoneMatch    string `json:"if_none_match"`
 	Eventual       bool   `json:"eventual"`
+	CSV            bool   `json:"csv"`
 }
 
 type driver struct {
@@ -116,7 +117,7 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 	switch c.Do {
 	case "new":
 		k, err := kindred.New(kindred.Config{
-			BaseURL: c.Options.BaseURL, APIKey: c.Options.APIKey, Token: c.Options.Token, MaxRetries: c.Options.MaxRetries,
+			BaseURL: c.Options.BaseURL, APIKey: c.Options.APIKey, Token: c.Options.Token, Session: c.Options.Session, MaxRetries: c.Options.MaxRetries,
 			Timeout: time.Duration(c.Options.Timeout) * time.Millisecond, AttemptTimeout: time.Duration(c.Options.AttemptTimeout) * time.Millisecond,
 		})
 		d.mu.Lock()
@@ -209,10 +210,7 @@ func (d *driver) events(ctx context.Context, c command) (any, error) {
 }
 
 func verify(c command) (any, error) {
-	v := kindred.Verifier{Secrets: c.Secrets, ClientID: c.ClientID, Now: func() time.Time { return time.Unix(c.Now, 0) }}
-	for _, key := range c.Keys {
-		v.PublicKeys = append(v.PublicKeys, ed25519.PublicKey(key))
-	}
+	v := kindred.Verifier{Secrets: c.Secrets, PublicKeys: c.Keys, ClientID: c.ClientID, Now: func() time.Time { return time.Unix(c.Now, 0) }}
 	h := http.Header{}
 	for name, value := range c.Headers {
 		h.Set(name, value)
@@ -241,10 +239,13 @@ func (d *driver) call(ctx context.Context, c command) (any, error) {
 	}
 	arguments := []reflect.Value{reflect.ValueOf(ctx)}
 	path := c.Path
+	var csv bytes.Buffer // what is written of an answer
 	for i := 1; i < method.Type().NumIn()-1; i++ {
 		switch t := method.Type().In(i); {
 		case t.Kind() == reflect.String:
 			arguments, path = append(arguments, reflect.ValueOf(path[0])), path[1:]
+		case t == reflect.TypeFor[io.Writer]():
+			arguments = append(arguments, reflect.ValueOf(&csv))
 		case t.Kind() == reflect.Interface:
 			arguments = append(arguments, reflect.ValueOf(lines(c)))
 		case strings.HasSuffix(t.Name(), "Params"):
@@ -274,6 +275,9 @@ func (d *driver) call(ctx context.Context, c command) (any, error) {
 	}
 	if out[0].Kind() != reflect.Func {
 		err, _ := reflect.TypeAssert[error](out[0])
+		if lines := strings.SplitAfter(csv.String(), "\n"); csv.Len() > 0 {
+			return map[string]any{"count": len(lines) - 1, "first": lines[0], "last": lines[max(0, len(lines)-2)]}, err
+		}
 		return map[string]any{"attempts": seen.Attempts}, err
 	}
 	return iterated(out[0], c.Most)
@@ -338,6 +342,9 @@ func optionsOf(o options, seen *kindred.Answer) []kindred.Option {
 	if o.IfNoneMatch != "" {
 		list = append(list, kindred.WithIfNoneMatch())
 	}
+	if o.CSV {
+		list = append(list, kindred.WithCSV())
+	}
 	if o.Eventual {
 		list = append(list, kindred.WithEventual())
 	}
@@ -351,7 +358,7 @@ func named(snake string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(snake, "_") {
 		switch word {
-		case "api", "jwks":
+		case "api", "jwks", "csv":
 			b.WriteString(strings.ToUpper(word))
 		default:
 			b.WriteString(strings.ToUpper(word[:1]) + word[1:])

@@ -54,8 +54,7 @@ def aside(c: Command) -> Any:
     """Commands that no client is needed for."""
     body = base64.b64decode(c.get("delivered", ""))
     if c["do"] == "verify":
-        keys = [base64.b64decode(key) for key in c.get("public_keys", [])]
-        v = Verifier(secrets=c.get("secrets", []), public_keys=keys, client_id=c.get("client_id") or None, now=lambda: float(c["now"]))
+        v = Verifier(secrets=c.get("secrets", []), public_keys=c.get("public_keys", []), client_id=c.get("client_id") or None, now=lambda: float(c["now"]))
         event = (v.verify_contract if c.get("scheme") == "contract" else v.verify)(c.get("headers", {}), body)
         return {"id": event.id or "", "event_type": event.delivery["event_type"]}
     if c["do"] == "sign":

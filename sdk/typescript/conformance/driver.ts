@@ -51,7 +51,7 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
     case "verify": {
       const v = new Verifier({
         secrets: c.secrets ?? [],
-        publicKeys: (c.public_keys ?? []).map((key) => Buffer.from(key, "base64")),
+        publicKeys: c.public_keys ?? [],
         ...(c.client_id ? { clientId: c.client_id } : {}),
         now: () => (c.now ?? 0) * 1000,
       });

@@ -1,4 +1,4 @@
-import type { Exchanged } from "./api.gen.js";
+import type { Exchanged, LoggedIn } from "./api.gen.js";
 import { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
 
 export const version = "0.1.0";
@@ -36,6 +36,12 @@ export interface CallOptions {
   onAnswer?: (answer: Answer) => void;
 }
 
+/** What changes an import. */
+export interface ImportOptions extends CallOptions {
+  /** The lines are CSV, with the names of the traits in the first. */
+  csv?: boolean;
+}
+
 /** What an answer tells beside its body. */
 export interface Answer {
   status: number;
@@ -46,7 +52,7 @@ export interface Answer {
   headers: Headers;
 }
 
-/** What an import takes: lines as they are, or objects. Texts, bytes and arrays can be sent again. */
+/** What an import takes: objects, or lines as they are. Texts, bytes and arrays can be sent again. */
 export type Lines<T> = string | Uint8Array | ReadableStream<Uint8Array> | AsyncIterable<T> | Iterable<T>;
 
 /** @internal */
@@ -57,6 +63,7 @@ export interface Request {
   query?: object;
   body?: unknown;
   lines?: Lines<unknown>;
+  csv?: boolean;
   takesKey?: boolean;
   open?: boolean;
   /** Of an answer that is streamed. */
@@ -79,6 +86,7 @@ interface Token {
 export interface Settings {
   base: string;
   key: string;
+  session: string;
   token: string;
   timeoutMs: number | undefined;
   attemptTimeoutMs: number;
@@ -115,21 +123,30 @@ export class Caller {
     return this.#s.timeoutMs;
   }
 
-  /** A token that is valid for a while. However many calls need a new one, the key is exchanged once. */
+  /** A token that is valid for a while. However many calls need a new one, it is asked for once. */
   token(): Promise<Token> {
     if (this.#current && performance.now() < this.#current.until) return Promise.resolve(this.#current);
-    if (!this.#s.key) return Promise.reject(new UsageError("no API key is given, nor KINDRED_API_KEY"));
-    this.#pending ??= this.#exchange().finally(() => (this.#pending = undefined));
+    if (!this.#s.key && !this.#s.session) return Promise.reject(new UsageError("no API key is given, nor KINDRED_API_KEY"));
+    this.#pending ??= this.#renew().finally(() => (this.#pending = undefined));
     return this.#pending;
   }
 
-  async #exchange(): Promise<Token> {
+  async #renew(): Promise<Token> {
     const asked = performance.now();
-    const r: Request = { operation: "exchangeAPIKey", method: "POST", path: "/auth/exchange", body: { api_key: this.#s.key }, open: true };
-    const { data } = await this.send<Exchanged>(r, { timeoutMs: exchangeTimeout }, readJSON);
-    const life = data.expires_in * 1000;
-    this.#current = { text: data.token, client: audience(data.token), until: asked + life - Math.min(renewBefore, life / 2), fixed: false };
+    const given = await (this.#s.session ? this.#renewSession() : this.#exchange());
+    const life = given.expires_in * 1000;
+    this.#current = { text: given.token, client: audience(given.token), until: asked + life - Math.min(renewBefore, life / 2), fixed: false };
     return this.#current;
+  }
+
+  async #exchange(): Promise<Exchanged["data"]> {
+    const r: Request = { operation: "exchangeAPIKey", method: "POST", path: "/auth/exchange", body: { api_key: this.#s.key }, open: true };
+    return (await this.send<Exchanged>(r, { timeoutMs: exchangeTimeout }, readJSON)).data;
+  }
+
+  #renewSession(): Promise<LoggedIn> {
+    const r: Request = { operation: "getSessionToken", method: "POST", path: "/auth/sessions/token", body: { secret: this.#s.session }, open: true };
+    return this.send<LoggedIn>(r, { timeoutMs: exchangeTimeout }, readJSON);
   }
 
   /** Sends a request until `read` has taken an answer of 2xx, and repeats it where it may. */
@@ -195,7 +212,7 @@ export class Caller {
     }
     const init: RequestInit & { duplex?: "half" } = { method: r.method, headers, redirect: "manual" };
     if (r.lines !== undefined) {
-      headers.set("Content-Type", "application/x-ndjson");
+      headers.set("Content-Type", r.csv ? "text/csv" : "application/x-ndjson");
       init.body = linesOf(r.lines) as NonNullable<RequestInit["body"]>;
       init.duplex = "half";
     } else if (r.body !== undefined) {
@@ -230,7 +247,8 @@ export class Caller {
 
 /** How long to wait before a fault may have passed, or undefined where it does not. */
 function pauseBefore(r: Request, fault: unknown, retries: number): number | undefined {
-  const repeatable = r.method !== "PATCH" && r.lines === undefined && (r.method !== "POST" || r.takesKey === true || r.operation === "exchangeAPIKey");
+  const givesToken = r.operation === "exchangeAPIKey" || r.operation === "getSessionToken";
+  const repeatable = r.method !== "PATCH" && r.lines === undefined && (r.method !== "POST" || r.takesKey === true || givesToken);
   const jitter = jitterOf(retries);
   if (fault instanceof ConnectionError || fault instanceof TimeoutError /* of an exchange */) return repeatable ? jitter : undefined;
   if (!(fault instanceof RefusedError)) return undefined;
@@ -291,16 +309,35 @@ export async function* exported(c: Caller, r: Request, options: CallOptions = {}
   const stop = new AbortController();
   const signal = options.signal ? AbortSignal.any([stop.signal, options.signal]) : stop.signal;
   try {
-    yield* await c.send({ ...r, accept: "application/x-ndjson" }, { timeoutMs: streamTimeout, ...options, signal }, readLines);
+    const accept = r.accept ?? "application/x-ndjson";
+    const read = async (response: Response, watch: (on: boolean) => void) => linesIn(isOf(response, accept), watch);
+    yield* await c.send({ ...r, accept }, { timeoutMs: c.timeoutMs ?? streamTimeout, ...options, signal }, read);
   } finally {
     stop.abort();
   }
 }
 
+/**
+ * Streams CSV, line by line with their ends.
+ * @internal
+ */
+export async function* csv(c: Caller, r: Request, options?: CallOptions): AsyncGenerator<string, void, undefined> {
+  for await (const line of exported(c, { ...r, accept: "text/csv" }, options)) yield `${line}\n`;
+}
+
+/**
+ * Refuses an answer of another type, such as a page of something on the way.
+ * @internal
+ */
+export function isOf(response: Response, want: string): Response {
+  const type = response.headers.get("Content-Type") ?? "";
+  if (mediaOf(type) !== want) throw new AnswerError(`its Content-Type is ${JSON.stringify(type.slice(0, 60))}`);
+  return response;
+}
+
 async function readJSON<T>(response: Response): Promise<T> {
   const text = await readBounded(response);
-  const type = response.headers.get("Content-Type") ?? "";
-  if (mediaOf(type) !== "application/json") throw new AnswerError(`its Content-Type is ${JSON.stringify(type.slice(0, 60))}`);
+  isOf(response, "application/json");
   try {
     return JSON.parse(text) as T;
   } catch (cause) {
@@ -337,10 +374,6 @@ async function* chunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Ar
   } finally {
     reader.cancel().catch(() => undefined); // it has ended, or nobody wants the rest
   }
-}
-
-async function readLines(response: Response, watch: (on: boolean) => void): Promise<AsyncGenerator<string, void, undefined>> {
-  return linesIn(response, watch);
 }
 
 /** An export takes as long as it moves. */
@@ -386,7 +419,7 @@ function linesOf(lines: Lines<unknown>): string | Uint8Array | ReadableStream<Ui
           if (text) controller.enqueue(encoder.encode(text));
           return controller.close();
         }
-        text += JSON.stringify(next.value) + "\n";
+        text += lineOf(next.value);
       }
       controller.enqueue(encoder.encode(text));
     },
@@ -394,6 +427,11 @@ function linesOf(lines: Lines<unknown>): string | Uint8Array | ReadableStream<Ui
       await from.return?.();
     },
   });
+}
+
+function lineOf(line: unknown): string {
+  if (typeof line !== "string") return `${JSON.stringify(line)}\n`;
+  return line.endsWith("\n") ? line : `${line}\n`;
 }
 
 function queryOf(query: object | undefined): string {
@@ -423,8 +461,7 @@ function problemOf(response: Response, text: string): unknown {
   }
 }
 
-/** @internal */
-export function mediaOf(type: string): string {
+function mediaOf(type: string): string {
   return (type.split(";")[0] ?? "").trim().toLowerCase();
 }
 

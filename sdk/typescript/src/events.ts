@@ -1,6 +1,6 @@
 import type { PublicEvent } from "./api.gen.js";
 import type { CallOptions, Caller, Request } from "./caller.js";
-import { answer, jitterOf, linesOfBody, longestLine, mediaOf, sleep } from "./caller.js";
+import { answer, isOf, jitterOf, linesOfBody, longestLine, sleep } from "./caller.js";
 import { AnswerError, ConnectionError, TimeoutError } from "./errors.js";
 
 const silence = 600_000; // that a follower bears
@@ -107,8 +107,7 @@ export async function* followed(c: Caller, r: Request, options: CallOptions = {}
 }
 
 async function readEvents(response: Response, watch: (on: boolean) => void): Promise<AsyncGenerator<PublicEvent | undefined, void, undefined>> {
-  if (mediaOf(response.headers.get("Content-Type") ?? "") !== "text/event-stream") throw new AnswerError("it is not a stream of events");
-  return eventsIn(response, watch);
+  return eventsIn(isOf(response, "text/event-stream"), watch);
 }
 
 /** The events of a stream (HTML standard, section 9.2), and undefined for a comment. What is cut is no event. */

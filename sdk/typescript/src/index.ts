@@ -7,7 +7,7 @@ import { Caller, version } from "./caller.js";
 import { UsageError } from "./errors.js";
 
 export type * from "./api.gen.js";
-export type { Answer, CallOptions, Lines } from "./caller.js";
+export type { Answer, CallOptions, ImportOptions, Lines } from "./caller.js";
 export { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
 export { Verifier, WebhookError, sign, signed } from "./webhooks.js";
 export type { HeadersLike, VerifierOptions, WebhookEvent } from "./webhooks.js";
@@ -18,6 +18,8 @@ export interface Options {
   apiKey?: string;
   /** One of a login, instead of an API key; it is not renewed. */
   token?: string;
+  /** The secret of a session, instead of an API key; its tokens are renewed. */
+  session?: string;
   /** https, or http to this machine. */
   baseUrl?: string;
   /** Of a call with all its repetitions: a minute, or an hour for imports and exports. */
@@ -37,12 +39,14 @@ export class Kindred extends Resources {
     const g = globalThis as { process?: { env?: Record<string, string | undefined> }; window?: unknown; document?: unknown };
     const env = g.process?.env ?? {};
     const token = options.token ?? "";
-    const key = token ? "" : (options.apiKey ?? env["KINDRED_API_KEY"] ?? "");
+    const session = token ? "" : (options.session ?? "");
+    const key = token || session ? "" : (options.apiKey ?? env["KINDRED_API_KEY"] ?? "");
     if (g.window !== undefined && g.document !== undefined) throw new UsageError("keys and tokens are for servers: whoever opens this page would have them");
-    if (/[\r\n\0 ]/.test(key + token)) throw new UsageError("the API key or token has a space or a line break in it");
+    if (/[\r\n\0 ]/.test(key + token + session)) throw new UsageError("the API key, token or session has a space or a line break in it");
     const caller = new Caller({
       base: baseOf(options.baseUrl ?? env["KINDRED_URL"] ?? ""),
       key,
+      session,
       token,
       timeoutMs: options.timeoutMs,
       attemptTimeoutMs: options.attemptTimeoutMs ?? 35_000,

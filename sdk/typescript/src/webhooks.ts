@@ -12,8 +12,8 @@ export type HeadersLike = Headers | Record<string, string | string[] | undefined
 export interface VerifierOptions {
   /** Of the subscription, `whsec_…` or any text. What any of them has signed is accepted. */
   secrets?: string[];
-  /** For `v1a`: raw Ed25519 keys of 32 bytes. */
-  publicKeys?: Uint8Array[];
+  /** Of the client, `whpk_…`, for `v1a`. */
+  publicKeys?: string[];
   /** `cli_…`; events of others are refused. Set it with `publicKeys`. */
   clientId?: string;
   /** Seconds between the signature's time and now; 300 by default. */
@@ -137,8 +137,9 @@ async function made(key: Uint8Array, message: Uint8Array): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.sign("HMAC", imported, message as BufferSource));
 }
 
-async function ed25519(key: Uint8Array, given: Uint8Array, message: Uint8Array): Promise<boolean> {
-  if (key.length !== 32) return false;
+async function ed25519(text: string, given: Uint8Array, message: Uint8Array): Promise<boolean> {
+  const key = fromBase64(text.replace(/^whpk_/, ""));
+  if (key?.length !== 32) return false;
   const imported = await crypto.subtle.importKey("raw", key as BufferSource, { name: "Ed25519" }, false, ["verify"]);
   return crypto.subtle.verify({ name: "Ed25519" }, imported, given as BufferSource, message as BufferSource);
 }

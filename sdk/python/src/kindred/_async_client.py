@@ -11,7 +11,7 @@ import httpx
 
 from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
-from ._events import EventParser, Place, checked
+from ._events import EventParser, Place
 from ._tokens import AsyncTokens
 from ._waiting import AsyncLines, pause_async, sent_async
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
@@ -38,9 +38,8 @@ class AsyncCaller:
 
     async def _exchange(self) -> Token:
         asked = time.monotonic()
-        r = Request("exchangeAPIKey", "POST", "/auth/exchange", body={"api_key": self._s.key}, open=True)
-        answer = await self.answer(r, Call(timeout=common.EXCHANGE_TIMEOUT))
-        return common.token_of(answer["data"], asked)
+        answer = await self.answer(common.renewal(self._s), Call(timeout=common.EXCHANGE_TIMEOUT))
+        return common.token_of(answer, asked)
 
     async def answer(self, r: Request, call: Call) -> Any:
         """The JSON that is answered."""
@@ -74,10 +73,12 @@ class AsyncCaller:
     async def exported(self, r: Request, call: Call) -> AsyncIterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
         deadline = time.monotonic() + (call.timeout or self._s.timeout or common.STREAM_TIMEOUT)
-        response = await self._send(dataclasses.replace(r, accept="application/x-ndjson"), call, deadline, True)
+        accept = r.accept or "application/x-ndjson"
+        response = await self._send(dataclasses.replace(r, accept=accept), call, deadline, True)
         assert isinstance(response, httpx.Response)
         rest = bytearray()
         try:
+            common.check_is_of(response, accept)
             async for part in response.aiter_bytes():
                 if time.monotonic() > deadline:
                     raise TookTooLongError("the export took too long")
@@ -95,6 +96,11 @@ class AsyncCaller:
             await response.aclose()
         if rest:
             raise BrokenConnectionError("the last line was cut")
+
+    async def csv(self, r: Request, call: Call) -> AsyncIterator[str]:
+        """Stream CSV, line by line with their ends."""
+        async for line in self.exported(dataclasses.replace(r, accept="text/csv"), call):
+            yield line.decode() + "\n"
 
     async def pulled(self, r: Request, call: Call) -> AsyncIterator[Any]:
         """Read events page by page and go on behind the last. Where pages are waited for it ends with an error alone."""
@@ -136,7 +142,7 @@ class AsyncCaller:
             assert isinstance(response, httpx.Response)
             heard = False
             try:
-                checked(response)
+                common.check_is_of(response, "text/event-stream")
                 parser = EventParser()
                 async for part in response.aiter_bytes():
                     for event in parser.feed(part):
@@ -203,7 +209,7 @@ class AsyncCaller:
             headers["Authorization"] = f"Bearer {used.text}"
         content: Any = None
         if r.lines is not None:
-            headers["Content-Type"] = "application/x-ndjson"
+            headers["Content-Type"] = "text/csv" if r.csv else "application/x-ndjson"
             content = common.whole(r.lines)
             if content is None:
                 content = sent_async(r.lines)

@@ -15,7 +15,7 @@ class AsyncKindred(AsyncResources):
     """Calls the API. One serves a whole process.
 
     What is left out comes from ``KINDRED_API_KEY`` and ``KINDRED_URL``. A ``token`` of a login takes the
-    place of a key, and is not renewed. ``timeout`` bounds a call with all its repetitions (a minute, an hour
+    place of a key, and is not renewed; so does the secret of a ``session``, whose tokens are. ``timeout`` bounds a call with all its repetitions (a minute, an hour
     for imports and exports), ``attempt_timeout`` one attempt; both in seconds.
     """
 
@@ -23,6 +23,7 @@ class AsyncKindred(AsyncResources):
         self,
         *,
         api_key: str | None = None,
+        session: str | None = None,
         token: str | None = None,
         base_url: str | None = None,
         timeout: float | None = None,
@@ -30,7 +31,7 @@ class AsyncKindred(AsyncResources):
         max_retries: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        settings = common.settings(api_key, token, base_url, timeout, attempt_timeout, max_retries)
+        settings = common.settings(api_key, session, token, base_url, timeout, attempt_timeout, max_retries)
         self._caller = AsyncCaller(settings, transport)
         super().__init__(self._caller)
 

@@ -59,6 +59,7 @@ class Request:
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Any = None
     lines: Any = None
+    csv: bool = False  # they are of that
     takes_key: bool = False
     open: bool = False
     accept: str = ""  # of an answer that is streamed
@@ -70,7 +71,7 @@ class Request:
         """Whether a lost answer may be asked for again: the request does the same however often it arrives."""
         if self.method == "PATCH" or self.lines is not None:
             return False
-        return self.method != "POST" or self.takes_key or self.operation == "exchangeAPIKey"
+        return self.method != "POST" or self.takes_key or self.operation in ("exchangeAPIKey", "getSessionToken")
 
     @property
     def rewindable(self) -> bool:
@@ -106,6 +107,7 @@ class Settings:
 
     base: str
     key: str = field(repr=False)
+    session: str = field(repr=False)
     token: str = field(repr=False)
     timeout: float | None
     attempt_timeout: float
@@ -120,14 +122,15 @@ class Final(Exception):
 
 
 def settings(
-    api_key: str | None, token: str | None, base_url: str | None, timeout: float | None, attempt_timeout: float, max_retries: int
+    api_key: str | None, session: str | None, token: str | None, base_url: str | None, timeout: float | None, attempt_timeout: float, max_retries: int
 ) -> Settings:
     token = token or ""
-    key = "" if token else api_key or os.environ.get("KINDRED_API_KEY", "")
-    if any(c in "\r\n\0 " for c in key + token):
-        raise UsageError("the API key or token has a space or a line break in it")
+    session = "" if token else session or ""
+    key = "" if token or session else api_key or os.environ.get("KINDRED_API_KEY", "")
+    if any(c in "\r\n\0 " for c in key + session + token):
+        raise UsageError("the API key, session or token has a space or a line break in it")
     base = base_of(base_url or os.environ.get("KINDRED_URL", ""))
-    return Settings(base, key, token, timeout, attempt_timeout, max(0, max_retries))
+    return Settings(base, key, session, token, timeout, attempt_timeout, max(0, max_retries))
 
 
 def base_of(text: str) -> str:
@@ -245,9 +248,14 @@ def refusal(response: httpx.Response, said: bytes) -> RefusedError:
     return RefusedError(response.status_code, response.headers.get("X-Request-Id", ""), retry_after, problem)
 
 
-def parsed(response: httpx.Response, content: bytes) -> Any:
-    if media_of(response) != "application/json":
+def check_is_of(response: httpx.Response, want: str) -> None:
+    """Refuse an answer of another type, such as a page of something on the way."""
+    if media_of(response) != want:
         raise AnswerError(f"its Content-Type is {response.headers.get('Content-Type', '')[:60]!r}")
+
+
+def parsed(response: httpx.Response, content: bytes) -> Any:
+    check_is_of(response, "application/json")
     try:
         return json.loads(content)
     except ValueError as cause:
@@ -270,7 +278,15 @@ def seconds_of(text: str | None) -> float:
         return 0.0
 
 
-def token_of(data: Mapping[str, Any], asked: float) -> Token:
+def renewal(s: Settings) -> Request:
+    """What asks for a token."""
+    if s.session:
+        return Request("getSessionToken", "POST", "/auth/sessions/token", body={"secret": s.session}, open=True)
+    return Request("exchangeAPIKey", "POST", "/auth/exchange", body={"api_key": s.key}, open=True)
+
+
+def token_of(answer: Mapping[str, Any], asked: float) -> Token:
+    data = answer.get("data", answer)  # a session's stands outside
     life = float(data["expires_in"])
     return Token(data["token"], audience(data["token"]), asked + life - min(RENEW_BEFORE, life / 2))
 

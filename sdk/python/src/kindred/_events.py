@@ -6,10 +6,8 @@ import json
 from collections import deque
 from typing import Any
 
-import httpx
-
 from . import types as t
-from ._common import LONGEST_LINE, REMEMBERED, media_of
+from ._common import LONGEST_LINE, REMEMBERED
 from .errors import AnswerError
 
 
@@ -63,11 +61,6 @@ class EventParser:
         if self._size + len(self._rest) > LONGEST_LINE:
             raise AnswerError("an event is longer than 16 MiB")
         return out
-
-
-def checked(response: httpx.Response) -> None:
-    if media_of(response) != "text/event-stream":
-        raise AnswerError("it is not a stream of events")
 
 
 def _read(id: str, data: bytes) -> t.PublicEvent:

@@ -12,7 +12,7 @@ import httpx
 
 from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
-from ._events import EventParser, Place, checked
+from ._events import EventParser, Place
 from ._tokens import Tokens
 from ._waiting import Lines, pause, sent
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
@@ -39,9 +39,8 @@ class Caller:
 
     def _exchange(self) -> Token:
         asked = time.monotonic()
-        r = Request("exchangeAPIKey", "POST", "/auth/exchange", body={"api_key": self._s.key}, open=True)
-        answer = self.answer(r, Call(timeout=common.EXCHANGE_TIMEOUT))
-        return common.token_of(answer["data"], asked)
+        answer = self.answer(common.renewal(self._s), Call(timeout=common.EXCHANGE_TIMEOUT))
+        return common.token_of(answer, asked)
 
     def answer(self, r: Request, call: Call) -> Any:
         """The JSON that is answered."""
@@ -75,10 +74,12 @@ class Caller:
     def exported(self, r: Request, call: Call) -> Iterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
         deadline = time.monotonic() + (call.timeout or self._s.timeout or common.STREAM_TIMEOUT)
-        response = self._send(dataclasses.replace(r, accept="application/x-ndjson"), call, deadline, True)
+        accept = r.accept or "application/x-ndjson"
+        response = self._send(dataclasses.replace(r, accept=accept), call, deadline, True)
         assert isinstance(response, httpx.Response)
         rest = bytearray()
         try:
+            common.check_is_of(response, accept)
             for part in response.iter_bytes():
                 if time.monotonic() > deadline:
                     raise TookTooLongError("the export took too long")
@@ -96,6 +97,11 @@ class Caller:
             response.close()
         if rest:
             raise BrokenConnectionError("the last line was cut")
+
+    def csv(self, r: Request, call: Call) -> Iterator[str]:
+        """Stream CSV, line by line with their ends."""
+        for line in self.exported(dataclasses.replace(r, accept="text/csv"), call):
+            yield line.decode() + "\n"
 
     def pulled(self, r: Request, call: Call) -> Iterator[Any]:
         """Read events page by page and go on behind the last. Where pages are waited for it ends with an error alone."""
@@ -137,7 +143,7 @@ class Caller:
             assert isinstance(response, httpx.Response)
             heard = False
             try:
-                checked(response)
+                common.check_is_of(response, "text/event-stream")
                 parser = EventParser()
                 for part in response.iter_bytes():
                     for event in parser.feed(part):
@@ -204,7 +210,7 @@ class Caller:
             headers["Authorization"] = f"Bearer {used.text}"
         content: Any = None
         if r.lines is not None:
-            headers["Content-Type"] = "application/x-ndjson"
+            headers["Content-Type"] = "text/csv" if r.csv else "application/x-ndjson"
             content = common.whole(r.lines)
             if content is None:
                 content = sent(r.lines)

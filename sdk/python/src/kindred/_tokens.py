@@ -31,7 +31,7 @@ class Tokens:
         with self._lock:
             if self._current and time.monotonic() < self._current.until:
                 return self._current
-            if not self._settings.key:
+            if not (self._settings.key or self._settings.session):
                 raise UsageError("no API key is given, nor KINDRED_API_KEY")
             pending, mine = self._pending, False
             if pending is None:
@@ -75,7 +75,7 @@ class AsyncTokens:
     async def get(self, timeout: float) -> Token:
         if self._current and time.monotonic() < self._current.until:
             return self._current
-        if not self._settings.key:
+        if not (self._settings.key or self._settings.session):
             raise UsageError("no API key is given, nor KINDRED_API_KEY")
         if self._pending is None:
             self._pending = asyncio.create_task(self._renew())

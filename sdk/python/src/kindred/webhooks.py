@@ -34,27 +34,28 @@ class Verifier:
     """Verifies deliveries.
 
     It accepts what any of its secrets or keys has signed, so a receiver that holds the old and the new ones
-    goes on through a rotation, whichever side changes first. Keys are raw Ed25519 keys of 32 bytes, for
-    ``v1a``; set ``client_id`` with them, so that events of others are refused.
+    goes on through a rotation, whichever side changes first. Public keys are those of the client, ``whpk_…``,
+    for ``v1a``; set ``client_id`` with them, so that events of others are refused.
     """
 
     def __init__(
         self,
         *,
         secrets: Sequence[str] = (),
-        public_keys: Sequence[bytes] = (),
+        public_keys: Sequence[str] = (),
         client_id: str | None = None,
         tolerance: float = 300,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._secrets, self._keys = tuple(secrets), tuple(public_keys)
+        self._secrets = tuple(secrets)
+        self._keys = tuple(_base64(key.removeprefix("whpk_")) or b"" for key in public_keys)
         self._client, self._tolerance, self._now = client_id, tolerance, now
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Event:
         """Check Standard Webhooks signatures, ``v1`` and ``v1a``, and the time. The body must be the bytes that came."""
         id, at = _header(headers, "webhook-id"), _header(headers, "webhook-timestamp")
         signatures = _header(headers, "webhook-signature").split()
-        if not id or not at or not signatures or not self._secrets + self._keys:
+        if not id or not at or not signatures or not (self._secrets or self._keys):
             raise WebhookError("signature_missing")
         if not re.fullmatch("0|[1-9][0-9]{0,14}", at) or not abs(int(self._now()) - int(at)) < self._tolerance:
             raise WebhookError("timestamp")
