@@ -10,7 +10,7 @@ LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 # What is compiled does not depend on where the clone lies: a new one finds it in the build cache.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-.PHONY: help run build test test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-webhooks evaluate check lint vet generate generated fmt clean
+.PHONY: help run build test test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-sdk bench-webhooks evaluate check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -37,6 +37,9 @@ test-sdk: ## test the SDKs, on a kindred of this tree; needs Node 20 and Python 
 	@scripts/install-postgres
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	scripts/test-sdk
+
+bench-sdk: ## read a list of 100,000 users through each SDK, beside the HTTP client of its language alone
+	scripts/test-sdk bench
 
 test-browser: build ## test the console in Chromium and Firefox ESR, on a kindred of this tree; needs Node 20, and both from Debian, which root gets
 	@scripts/install-postgres

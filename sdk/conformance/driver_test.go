@@ -24,16 +24,20 @@ var patience = testkit.Patience() // until something that takes moments counts a
 func eachSDK(t *testing.T, test func(t *testing.T, d *driver)) {
 	t.Helper()
 	t.Parallel()
-	names := []string{"go"}
-	if list := os.Getenv("KINDRED_SDKS"); list != "" {
-		names = strings.Fields(list)
-	}
-	for _, name := range names {
+	for _, name := range sdks() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, startDriver(t, name))
 		})
 	}
+}
+
+// sdks are those that are to be tested.
+func sdks() []string {
+	if list := os.Getenv("KINDRED_SDKS"); list != "" {
+		return strings.Fields(list)
+	}
+	return []string{"go"}
 }
 
 // driver is a running program that has an SDK.

@@ -135,7 +135,7 @@ func receiver(t *testing.T) (string, <-chan received) {
 	return s.URL, arrived
 }
 
-func field[T any](t *testing.T, value json.RawMessage, names ...string) T {
+func field[T any](t testing.TB, value json.RawMessage, names ...string) T {
 	t.Helper()
 	var out T
 	for _, name := range names {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
 	"runtime"
@@ -163,6 +164,8 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 		return map[string]any{"headers": flat, "body": string(body)}, err
 	case "events":
 		return d.events(ctx, c)
+	case "raw":
+		return raw(ctx, c.Options)
 	case "export":
 		lines, last := 0, ""
 		for line, err := range d.client(c.Client).History.Export(ctx) {
@@ -174,6 +177,38 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 		return map[string]any{"count": lines, "last": last}, nil
 	default:
 		return d.call(ctx, c)
+	}
+}
+
+// raw reads the list of users without the SDK.
+func raw(ctx context.Context, o options) (any, error) {
+	count, query := 0, "?limit=200"
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.BaseURL+"/api/v1/users"+query, nil)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", "Bearer "+o.Token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // it was read
+		if err != nil {
+			return nil, err
+		}
+		var page kindred.UserList
+		if err := json.Unmarshal(body, &page); err != nil {
+			return nil, err
+		}
+		for range page.Data {
+			count++
+		}
+		if page.NextCursor == nil {
+			return map[string]any{"count": count}, nil
+		}
+		query = "?limit=200&cursor=" + url.QueryEscape(*page.NextCursor)
 	}
 }
 

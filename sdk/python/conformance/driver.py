@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
+
 import kindred
 from kindred import AsyncKindred, Kindred, Verifier, sign, signed
 
@@ -115,12 +117,39 @@ def told(e: BaseException) -> dict[str, Any]:
     return {"kind": next((kind for of, kind in kinds if isinstance(e, of)), "usage"), "message": f"{type(e).__name__} {message}"}
 
 
+def raw(options: dict[str, str]) -> Any:
+    """Read the list of users without the SDK."""
+    count, params = 0, {"limit": "200"}
+    with httpx.Client(headers={"Authorization": f"Bearer {options['token']}"}) as http:
+        while True:
+            page = http.get(options["base_url"] + "/api/v1/users", params=params).json()
+            for _ in page["data"]:
+                count += 1
+            if page["next_cursor"] is None:
+                return {"count": count}
+            params["cursor"] = page["next_cursor"]
+
+
+async def raw_async(options: dict[str, str]) -> Any:
+    count, params = 0, {"limit": "200"}
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {options['token']}"}) as http:
+        while True:
+            page = (await http.get(options["base_url"] + "/api/v1/users", params=params)).json()
+            for _ in page["data"]:
+                count += 1
+            if page["next_cursor"] is None:
+                return {"count": count}
+            params["cursor"] = page["next_cursor"]
+
+
 def act(clients: dict[str, Kindred], c: Command) -> Any:
     if c["do"] in ("verify", "sign", "signed", "memory"):
         return aside(c)
     if c["do"] == "new":
         clients[c["client"]] = Kindred(**seconds(c.get("options", {})))
         return None
+    if c["do"] == "raw":
+        return raw(c["options"])
     k = clients[c["client"]]
     if c["do"] == "print":
         return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
@@ -150,6 +179,8 @@ async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
     if c["do"] == "new":
         clients[c["client"]] = AsyncKindred(**seconds(c.get("options", {})))
         return None
+    if c["do"] == "raw":
+        return await raw_async(c["options"])
     k = clients[c["client"]]
     if c["do"] == "print":
         return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"

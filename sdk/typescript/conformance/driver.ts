@@ -66,6 +66,8 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
         data: c.body as never,
         timestamp: new Date((c.now ?? 0) * 1000).toISOString(),
       });
+    case "raw":
+      return raw(String(c.options?.["base_url"]), String(c.options?.["token"]));
     case "events": {
       const ids: string[] = [];
       let count = 0;
@@ -86,6 +88,18 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
     }
     default:
       return call(c, k, signal);
+  }
+}
+
+/** Reads the list of users without the SDK. */
+async function raw(base: string, token: string): Promise<unknown> {
+  let count = 0;
+  for (let query = "?limit=200"; ; ) {
+    const response = await fetch(`${base}/api/v1/users${query}`, { headers: { Authorization: `Bearer ${token}` } });
+    const page = (await response.json()) as { data: unknown[]; next_cursor: string | null };
+    for (const _ of page.data) count++;
+    if (page.next_cursor === null) return { count };
+    query = `?limit=200&cursor=${encodeURIComponent(page.next_cursor)}`;
   }
 }
 
