@@ -203,8 +203,9 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 		write("def", name+"_csv", asCSV, "AsyncIterator[str]", "return self._c.csv("+request+"), "+call+")")
 	}
 	if o.Exports {
-		fmt.Fprintf(b, "\n    def export(self, *, timeout: float | None = None) -> AsyncIterator[bytes]:\n%s        return self._c.exported(%s), Call(timeout=timeout))\n",
-			docstring("        ", "Stream the whole history, a line of JSON each. Its last line is a signed head; without it the export is not complete."), plain)
+		fmt.Fprintf(b, "\n    def export(self, *, personal: Literal[\"sealed\", \"open\"] | None = None, timeout: float | None = None) -> AsyncIterator[bytes]:\n%s        return self._c.exported(%s, query={\"personal\": personal}), Call(timeout=timeout))\n",
+			docstring("        ", "Stream the whole history, a line of JSON each. Its last line is a signed head; without it the export is not complete.",
+				"`personal=\"open\"` shows what is sealed, opened; it takes the scope `admin`."), plain)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 func (c *contract) typescript() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, csv, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, ImportOptions, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\n\n", notice)
+	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, csv, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, ExportOptions, ImportOptions, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\n\n", notice)
 	b.WriteString("/** What a problem is called; a newer service may have more. */\nexport type ProblemCode =\n")
 	for _, code := range c.Codes {
 		fmt.Fprintf(&b, "  | %q\n", code)
@@ -129,7 +129,7 @@ func (c *contract) typescriptOperation(b *strings.Builder, o operation) {
 		write(name+"Csv", asCSV, "AsyncGenerator<string, void, undefined>", "csv(this.#c, "+request+" }, options)")
 	}
 	if o.Exports {
-		fmt.Fprintf(b, "\n  /**\n   * Streams the whole history, a line of JSON each. Its last line is a signed head; without it the\n   * export is not complete.\n   */\n  export(options?: CallOptions): AsyncGenerator<string, void, undefined> {\n    return exported(this.#c, %s }, options);\n  }\n",
+		fmt.Fprintf(b, "\n  /**\n   * Streams the whole history, a line of JSON each. Its last line is a signed head; without it the\n   * export is not complete.\n   */\n  export(options: ExportOptions = {}): AsyncGenerator<string, void, undefined> {\n    return exported(this.#c, %s, query: { personal: options.personal } }, options);\n  }\n",
 			strings.Replace(request, ", query: { ...params }", "", 1))
 	}
 }

@@ -151,6 +151,7 @@ type call struct {
 	answer  *Answer
 
 	lines    string // the type of an import's lines
+	opened   bool   // an export shows what is sealed
 	persists bool   // it is repeated for as long as the timeout lets it
 }
 
@@ -180,6 +181,10 @@ func WithEventual() Option {
 // WithCSV says that the lines of an import are CSV, with the names of the traits
 // in the first.
 func WithCSV() Option { return func(c *call) { c.lines = "text/csv" } }
+
+// WithPersonal has an export show what is sealed, opened; it takes the scope
+// admin.
+func WithPersonal() Option { return func(c *call) { c.opened = true } }
 
 // WithTimeout bounds this call with all its repetitions.
 func WithTimeout(d time.Duration) Option { return func(c *call) { c.timeout = d } }

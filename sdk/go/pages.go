@@ -102,6 +102,9 @@ func exported(ctx context.Context, c *caller, r request, opts []Option) iter.Seq
 	return func(yield func([]byte, error) bool) {
 		r.accept = "application/x-ndjson"
 		o := c.with(streamTimeout, opts)
+		if o.opened {
+			r = r.with("personal", "open")
+		}
 		ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, ErrTimeout)
 		defer cancel()
 		begun, stopped := false, false

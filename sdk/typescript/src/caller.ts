@@ -42,6 +42,12 @@ export interface ImportOptions extends CallOptions {
   csv?: boolean;
 }
 
+/** What changes an export. */
+export interface ExportOptions extends CallOptions {
+  /** `open` shows what is sealed, opened; it takes the scope `admin`. */
+  personal?: "sealed" | "open";
+}
+
 /** What an answer tells beside its body. */
 export interface Answer {
   status: number;
