@@ -13,6 +13,7 @@
 //	client_id  tells the client's id
 //	print      prints the client in all ways that the language has
 //	memory     tells how many bytes are in use
+//	fake       starts the server of the SDK's test kit; "fake_answer" and "fake_requests" work on it
 //	cancel     cancels the command "target"
 //	verify     verifies a delivery
 //	sign       signs one

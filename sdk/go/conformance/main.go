@@ -18,9 +18,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	kindred "kindred/sdk/go"
+	"kindred/sdk/go/kindredtest"
 )
 
 type command struct {
@@ -66,7 +68,14 @@ type driver struct {
 	out     *json.Encoder
 	clients map[string]*kindred.Client
 	running map[int]context.CancelFunc
+	fake    *kindredtest.Server
 }
+
+// played is a test that never ends.
+type played struct{ testing.TB }
+
+func (played) Helper()        {}
+func (played) Cleanup(func()) {}
 
 func main() {
 	d := &driver{out: json.NewEncoder(os.Stdout), clients: map[string]*kindred.Client{}, running: map[int]context.CancelFunc{}}
@@ -164,6 +173,21 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 		return map[string]any{"headers": flat, "body": string(body)}, err
 	case "events":
 		return d.events(ctx, c)
+	case "fake":
+		d.fake = kindredtest.New(played{})
+		return map[string]any{"url": d.fake.URL, "api_key": d.fake.APIKey, "client_id": d.fake.ClientID}, nil
+	case "fake_answer":
+		d.fake.Answer(c.Method, c.Path[0], 200, c.Body)
+		return nil, nil
+	case "fake_refuse":
+		d.fake.Refuse(c.Method, c.Path[0], 409, "a_code")
+		return nil, nil
+	case "fake_requests":
+		paths := []string{}
+		for _, r := range d.fake.Requests() {
+			paths = append(paths, r.Method+" "+r.Path)
+		}
+		return paths, nil
 	case "raw":
 		return raw(ctx, c.Options)
 	case "export":

@@ -17,9 +17,12 @@ import httpx
 
 import kindred
 from kindred import AsyncKindred, Kindred, Verifier, sign, signed
+from kindred.testing import FakeKindred
 
 Command = dict[str, Any]
 writing = threading.Lock()
+fake = FakeKindred()
+ASIDE = ("verify", "sign", "signed", "memory", "fake", "fake_answer", "fake_refuse", "fake_requests")
 
 
 def reply(id: int, **more: Any) -> None:
@@ -64,6 +67,15 @@ def aside(c: Command) -> Any:
     if c["do"] == "signed":
         headers, delivered = signed(c["secrets"][0], "match.computed", c["body"], at=c["now"])
         return {"headers": headers, "body": delivered.decode()}
+    if c["do"] == "fake":
+        fake.__enter__()
+        return {"url": fake.url, "api_key": fake.api_key, "client_id": fake.client_id}
+    if c["do"] == "fake_answer":
+        return fake.answer(c["method"], c["path"][0], 200, c["body"])
+    if c["do"] == "fake_refuse":
+        return fake.refuse(c["method"], c["path"][0], 409, "a_code")
+    if c["do"] == "fake_requests":
+        return [f"{r.method} {r.path}" for r in fake.requests]
     if not tracemalloc.is_tracing():
         tracemalloc.start()
     gc.collect()
@@ -143,7 +155,7 @@ async def raw_async(options: dict[str, str]) -> Any:
 
 
 def act(clients: dict[str, Kindred], c: Command) -> Any:
-    if c["do"] in ("verify", "sign", "signed", "memory"):
+    if c["do"] in ASIDE:
         return aside(c)
     if c["do"] == "new":
         clients[c["client"]] = Kindred(**seconds(c.get("options", {})))
@@ -174,7 +186,7 @@ def act(clients: dict[str, Kindred], c: Command) -> Any:
 
 
 async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
-    if c["do"] in ("verify", "sign", "signed", "memory"):
+    if c["do"] in ASIDE:
         return aside(c)
     if c["do"] == "new":
         clients[c["client"]] = AsyncKindred(**seconds(c.get("options", {})))

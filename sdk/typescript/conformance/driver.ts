@@ -4,6 +4,7 @@ import { inspect } from "node:util";
 
 import { AnswerError, ConnectionError, Kindred, RefusedError, TimeoutError, Verifier, WebhookError, sign, signed } from "../src/index.js";
 import type { Answer, CallOptions, Options } from "../src/index.js";
+import { FakeKindred } from "../src/testing.js";
 
 interface Command {
   id: number;
@@ -29,6 +30,7 @@ interface Command {
 }
 
 const clients = new Map<string, Kindred>();
+const fake = new FakeKindred();
 const running = new Map<number, AbortController>();
 
 async function act(c: Command, signal: AbortSignal): Promise<unknown> {
@@ -66,6 +68,18 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
         data: c.body as never,
         timestamp: new Date((c.now ?? 0) * 1000).toISOString(),
       });
+    case "fake": {
+      const { url } = await fake.listen();
+      return { url, api_key: fake.apiKey, client_id: fake.clientId };
+    }
+    case "fake_answer":
+      fake.answer(c.method ?? "", c.path?.[0] ?? "", 200, c.body);
+      return null;
+    case "fake_refuse":
+      fake.refuse(c.method ?? "", c.path?.[0] ?? "", 409, "a_code");
+      return null;
+    case "fake_requests":
+      return fake.requests.map((r) => `${r.method} ${r.path}`);
     case "raw":
       return raw(String(c.options?.["base_url"]), String(c.options?.["token"]));
     case "events": {
