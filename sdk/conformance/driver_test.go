@@ -85,12 +85,17 @@ var buildGo = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "driver"), nil
 })
 
+// pythonOf is the interpreter of an environment that has what requirements.txt names.
+func pythonOf() string {
+	if python := os.Getenv("KINDRED_SDK_PYTHON"); python != "" {
+		return python
+	}
+	return "python3"
+}
+
 func startDriver(t testing.TB, name string) *driver {
 	t.Helper()
-	python := os.Getenv("KINDRED_SDK_PYTHON") // of an environment that has what pyproject.toml names
-	if python == "" {
-		python = "python3"
-	}
+	python := pythonOf()
 	var arguments []string
 	switch name {
 	case "go":

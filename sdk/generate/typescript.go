@@ -18,7 +18,7 @@ func (c *contract) typescript() string {
 	for _, r := range c.Resources {
 		fmt.Fprintf(&b, "  /** %s */\n  readonly %s: %sAPI;\n", r.About, camel(r.Words), exported(r.Words))
 	}
-	b.WriteString("\n  protected constructor(c: Caller) {\n")
+	b.WriteString("\n  /** @internal */\n  protected constructor(c: Caller) {\n")
 	for _, r := range c.Resources {
 		fmt.Fprintf(&b, "    this.%s = new %sAPI(c);\n", camel(r.Words), exported(r.Words))
 	}
