@@ -95,8 +95,9 @@ var rules = map[string][]string{
 	"sdk/conformance":               {},
 	"sdk/generate":                  {"httpapi"},
 	"sdk/go":                        {},
-	"sdk/go/conformance":            {"sdk/go"},
+	"sdk/go/conformance":            {"sdk/go", "sdk/go/kindredtest"},
 	"sdk/go/examples/firstwebhook":  {"sdk/go"},
+	"sdk/go/kindredtest":            {"sdk/go"},
 	"scripts/bench":                 {"postgres", "eventstore", "eventstore/pgstore", "domain/id", "mux", "pgx", "go-jose"},
 	"scripts/benchwebhooks":         {"postgres", "pgx"},
 

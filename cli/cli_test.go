@@ -84,6 +84,36 @@ func TestShellsCompleteTypesFormatsAndProfiles(t *testing.T) {
 	}
 }
 
+func TestTheConsoleIsOpenedOrItsAddressPrinted(t *testing.T) {
+	dir := t.TempDir()
+	browser, broken, taken := filepath.Join(dir, "browser"), filepath.Join(dir, "broken"), filepath.Join(dir, "taken")
+	for path, text := range map[string]string{browser: "#!/bin/sh\necho \"$1\" >" + taken + "\n", broken: "#!/bin/sh\nexit 3\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const address = "https://kindred.example.com/console/"
+	for _, tt := range []struct {
+		browser, flag, says string
+	}{
+		{browser, "", "Opened " + address},
+		{broken, "", address},
+		{filepath.Join(dir, "nowhere"), "", address},
+		{"", "", address}, // neither is there a screen
+		{browser, "--json", `{"opened":true,"url":"` + address + `"}`},
+		{broken, "--json", `{"opened":false,"url":"` + address + `"}`},
+	} {
+		c, out := root(t, map[string]string{"XDG_CONFIG_HOME": dir, "KINDRED_URL": "https://kindred.example.com/", "BROWSER": tt.browser})
+		c.SetArgs(strings.Fields("open " + tt.flag))
+		if err := c.Execute(); err != nil || strings.TrimSpace(out.String()) != tt.says {
+			t.Errorf("%s %s: says %q (%v), want %q", tt.browser, tt.flag, out, err, tt.says)
+		}
+	}
+	if text, err := os.ReadFile(taken); err != nil || strings.TrimSpace(string(text)) != address {
+		t.Errorf("the browser got %q (%v)", text, err)
+	}
+}
+
 func TestLoginsAreForTheirUserAlone(t *testing.T) {
 	home := t.TempDir()
 	environment := map[string]string{"XDG_CONFIG_HOME": home, "KINDRED_PROFILE": "two"}

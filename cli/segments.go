@@ -173,7 +173,10 @@ func whySegments(ctx context.Context, c *call, k *kindred.Client) error {
 }
 
 func retireSegment(ctx context.Context, c *call, k *kindred.Client) error {
-	return k.Segments.Retire(ctx, c.args[0])
+	if err := k.Segments.Retire(ctx, c.args[0]); err != nil || !c.json {
+		return err
+	}
+	return c.print(map[string]string{"retired": c.args[0]})
 }
 
 func (e environ) followSegmentCommand() *cobra.Command {
