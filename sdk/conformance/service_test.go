@@ -389,6 +389,10 @@ func segmentsOn(t *testing.T, d *driver) {
 	if last := text(t, out.Last); !strings.HasSuffix(last, ",ü\n") {
 		t.Errorf("the last line is %q", last)
 	}
+	users := d.must("c", "users.list_csv", command{"params": command{"segment_id": id}})
+	if first, last := text(t, users.First), text(t, users.Last); users.Count != 3 || first != "external_id,fruit\n" || last != "ü,apple\n" {
+		t.Errorf("%d lines, %q to %q", users.Count, first, last)
+	}
 }
 
 func text(t *testing.T, value json.RawMessage) (out string) {
