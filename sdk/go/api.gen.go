@@ -843,6 +843,23 @@ func (r *UsersAPI) ListPage(ctx context.Context, params ListUsersParams, opts ..
 	return answer[UserList](ctx, r.c, request{operation: "listUsers", method: http.MethodGet, path: "/api/v1/users", query: params.query()}, opts)
 }
 
+// ListCSV: List end users.
+//
+// In the order of creation, or of the last change with `updated_since`; erased users are not
+// listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter` or
+// `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
+// them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
+// more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are as
+// they are: a spreadsheet may take what begins with `=` for a formula.
+//
+// It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take what
+// begins with `=` for a formula. A connection that breaks once something was written ends it.
+//
+// GET /api/v1/users
+func (r *UsersAPI) ListCSV(ctx context.Context, params ListUsersParams, to io.Writer, opts ...Option) error {
+	return written(ctx, r.c, request{operation: "listUsers", method: http.MethodGet, path: "/api/v1/users", query: params.query()}, to, opts)
+}
+
 // Create: Create an end user.
 //
 // An `external_id` that one of your users has is refused with 409 `user_exists`.
@@ -1531,6 +1548,21 @@ func (r *SegmentsAPI) ListMembers(ctx context.Context, segmentID string, params 
 // GET /api/v1/segments/{segment_id}/members
 func (r *SegmentsAPI) ListMembersPage(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) (*SegmentMemberList, error) {
 	return answer[SegmentMemberList](ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts)
+}
+
+// ListMembersCSV: List the members of a segment.
+//
+// In the order of their creation. Who begins with the first page, and then follows the changes from
+// its `changes_cursor` on, misses nobody. With `Accept: text/csv` the answer is a stream of all of
+// them, with a line of names, `user_id,external_id`, and as they are: a spreadsheet may take what
+// begins with `=` for a formula. Limit and cursor are not taken then.
+//
+// It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take what
+// begins with `=` for a formula. A connection that breaks once something was written ends it.
+//
+// GET /api/v1/segments/{segment_id}/members
+func (r *SegmentsAPI) ListMembersCSV(ctx context.Context, segmentID string, to io.Writer, opts ...Option) error {
+	return written(ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members"}, to, opts)
 }
 
 // ListSegmentSizesParams narrows what is answered; what is left out is not sent.

@@ -557,6 +557,24 @@ class UsersAPI:
         """
         return self._c.answer(Request("listUsers", "GET", "/api/v1/users", query={"external_id": external_id, "ids": ids, "updated_since": updated_since, "filter": filter, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def list_csv(self, *, external_id: str | None = None, ids: Sequence[str] | None = None, updated_since: str | None = None, filter: str | None = None, segment_id: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[str]:
+        """List end users.
+
+        In the order of creation, or of the last change with `updated_since`; erased users are not
+        listed. With `Accept: text/csv` the answer is a stream of all users, or of those of `filter`
+        or `segment_id`, as an import takes it: a column `external_id`, and one for each trait that
+        one of them has, lists and objects as JSON. No other parameter is taken then. Where it
+        cannot be, for more than 1,023 traits or one named `external_id`, the answer is 409
+        `not_as_csv`. Fields are as they are: a spreadsheet may take what begins with `=` for a
+        formula.
+
+        It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take
+        what begins with `=` for a formula.
+
+        ``GET /api/v1/users``
+        """
+        return self._c.csv(Request("listUsers", "GET", "/api/v1/users", query={"external_id": external_id, "ids": ids, "updated_since": updated_since, "filter": filter, "segment_id": segment_id}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
     def create(self, body: t.NewUser, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.User:
         """Create an end user.
 
@@ -566,7 +584,7 @@ class UsersAPI:
         """
         return self._c.answer(Request("createUser", "POST", "/api/v1/users", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def import_(self, lines: Lines, *, mode: Literal["merge", "replace"] | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportResult:
+    def import_(self, lines: Lines, *, mode: Literal["merge", "replace"] | None = None, csv: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportResult:
         """Create or change many end users.
 
         One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
@@ -579,9 +597,9 @@ class UsersAPI:
 
         ``POST /api/v1/users/import``
         """
-        return self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, query={"mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, csv=csv, query={"mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def import_later(self, lines: Lines, *, mode: Literal["merge", "replace"] | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
+    def import_later(self, lines: Lines, *, mode: Literal["merge", "replace"] | None = None, csv: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
         """Create or change many end users.
 
         One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
@@ -596,9 +614,9 @@ class UsersAPI:
 
         ``POST /api/v1/users/import``
         """
-        return self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, query={"async": True, "mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, csv=csv, query={"async": True, "mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def preview_import(self, lines: Lines, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportPreview:
+    def preview_import(self, lines: Lines, *, csv: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportPreview:
         """See what an import would be made of.
 
         The traits that are found in a file for `users/import`, with the types that they would have
@@ -608,7 +626,7 @@ class UsersAPI:
 
         ``POST /api/v1/users/import/preview``
         """
-        return self._c.answer(Request("previewImport", "POST", "/api/v1/users/import/preview", lines=lines), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("previewImport", "POST", "/api/v1/users/import/preview", lines=lines, csv=csv), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def get_import(self, import_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
         """See how far an import has come.
@@ -1123,6 +1141,21 @@ class SegmentsAPI:
         """
         return self._c.answer(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def list_members_csv(self, segment_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[str]:
+        """List the members of a segment.
+
+        In the order of their creation. Who begins with the first page, and then follows the changes
+        from its `changes_cursor` on, misses nobody. With `Accept: text/csv` the answer is a stream
+        of all of them, with a line of names, `user_id,external_id`, and as they are: a spreadsheet
+        may take what begins with `=` for a formula. Limit and cursor are not taken then.
+
+        It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take
+        what begins with `=` for a formula.
+
+        ``GET /api/v1/segments/{segment_id}/members``
+        """
+        return self._c.csv(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
     def list_sizes(self, segment_id: str, *, from_: str | None = None, to: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentSizes:
         """How many members a segment had, day by day.
 
@@ -1370,11 +1403,13 @@ class HistoryAPI:
         """
         return self._c.answer(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def export(self, *, timeout: float | None = None) -> Iterator[bytes]:
+    def export(self, *, personal: Literal["sealed", "open"] | None = None, timeout: float | None = None) -> Iterator[bytes]:
         """Stream the whole history, a line of JSON each. Its last line is a signed head; without it
         the export is not complete.
+
+        `personal="open"` shows what is sealed, opened; it takes the scope `admin`.
         """
-        return self._c.exported(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history"), Call(timeout=timeout))
+        return self._c.exported(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"personal": personal}), Call(timeout=timeout))
 
     def prove(self, *, ordinal: int | None = None, from_size: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryProof:
         """Prove what is in the history.
