@@ -36,7 +36,8 @@ var static embed.FS
 
 // Config is what the console needs of the process that it is a part of.
 type Config struct {
-	API       http.Handler     // the public API
+	API       http.Handler     // the public API, as pages call it
+	Next      http.Handler     // what is served beside the console
 	PublicURL string           // where browsers reach the service
 	Now       func() time.Time // dates what is shown
 	NewKey    func() string    // names a form, so that it takes effect once
@@ -58,7 +59,7 @@ type asset struct {
 	content   []byte
 }
 
-// New makes a handler that serves the console, and leaves other paths to the API. A
+// New makes a handler that serves the console, and leaves other paths to Next. A
 // browser that asks for the root is led to the console.
 func New(c Config) (http.Handler, error) {
 	public, err := url.Parse(c.PublicURL)
@@ -90,7 +91,7 @@ func New(c Config) (http.Handler, error) {
 		case asked+"/" == Path, asked == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
 			http.Redirect(w, r, Path, http.StatusSeeOther)
 		default:
-			s.API.ServeHTTP(w, r)
+			s.Next.ServeHTTP(w, r)
 		}
 	}), nil
 }

@@ -51,7 +51,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"because": because, "types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
+		"millis": millis, "statusTone": statusTone, "because": because, "types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
 			if c, ok := c.(*kindred.Campaign); ok {
 				return c.ClusterIDs
 			}
@@ -225,6 +225,25 @@ func seconds(d time.Duration) string {
 		return fmt.Sprintf("%d h", int(d.Hours()))
 	}
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// millis writes a time that something took.
+func millis(ms float64) string {
+	if ms < 10 {
+		return strconv.FormatFloat(ms, 'f', 1, 64) + " ms"
+	}
+	return number(math.Round(ms)) + " ms"
+}
+
+// statusTone says whether a status of HTTP is good news.
+func statusTone(status int64) string {
+	switch {
+	case status >= 500:
+		return "bad"
+	case status >= 400:
+		return "warn"
+	}
+	return "good"
 }
 
 // tones say whether a state is good news.

@@ -58,6 +58,7 @@ func (s *Console) route() {
 	get("developers", (*page).developers)
 	post("developers/keys", (*page).createKey)
 	post("developers/keys/{id}/revoke", (*page).revokeKey)
+	get("requests", (*page).requestLog)
 	get("live", (*page).live)
 
 	get("history", (*page).history)
