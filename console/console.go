@@ -81,7 +81,7 @@ func New(c Config) (http.Handler, error) {
 		}
 	}
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusForbidden, "This form came from another site", "Open the console itself and send it from there.")
+		s.refuse(w, r, http.StatusForbidden, say("problem.this_form_came_from"), say("problem.open_the_console_itself"))
 	}))
 	pages := s.guarded(origin.Handler(&s.mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +111,7 @@ func (s *Console) guarded(next http.Handler) http.Handler {
 					panic(p)
 				}
 				s.Logger.ErrorContext(r.Context(), "a page panicked", "panic", p, "stack", string(debug.Stack()))
-				s.refuse(w, r, http.StatusInternalServerError, "This page failed", "That is our fault. What you did before is kept.")
+				s.refuse(w, r, http.StatusInternalServerError, say("problem.this_page_failed"), say("problem.that_is_our_fault"))
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -130,6 +130,9 @@ func (s *Console) loadAssets() error {
 		mediaType := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}[path.Ext(name)]
 		if mediaType == "" {
 			return fmt.Errorf("console: %s has no known type", name)
+		}
+		if name == "static/console.js" {
+			content = append([]byte("const words = "+section("script")+";\n"), content...)
 		}
 		hash := sha256.Sum256(content)
 		base := path.Base(name)
@@ -151,7 +154,7 @@ func (s *Console) assetPath(name string) (string, error) {
 func (s *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 	found, ok := s.assets[r.URL.Path]
 	if !ok {
-		s.refuse(w, r, http.StatusNotFound, "There is no such page", "")
+		s.refuse(w, r, http.StatusNotFound, say("problem.there_is_no_such"), "")
 		return
 	}
 	w.Header().Set("Content-Type", found.mediaType)

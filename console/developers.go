@@ -33,7 +33,7 @@ func (p *page) developers() error {
 	if err := p.requests(data, 10, ""); err != nil {
 		return err
 	}
-	return p.show("developers", "Developers", "Developers", data)
+	return p.show("developers", "Developers", say("common.developers"), data)
 }
 
 // requestLog shows the latest requests, by what is asked of them.
@@ -45,7 +45,7 @@ func (p *page) requestLog() error {
 		}
 		p.refused, data["Log"] = problemOf(err), &kindred.RequestList{}
 	}
-	return p.show("requests", "Developers", "Requests", data)
+	return p.show("requests", "Developers", say("common.requests"), data)
 }
 
 // requestMethods are those that requests are filtered by.
@@ -86,7 +86,7 @@ func (p *page) createKey() error {
 	}
 	if days != nil {
 		if *days < 1 || *days > 3650 {
-			return p.again(invalid("days", "From 1 to 3,650 days."), p.developers)
+			return p.again(invalid("days", say("developers.from_to_days")), p.developers)
 		}
 		until := p.Now().Add(time.Duration(*days) * 24 * time.Hour)
 		body.ExpiresAt = &until
@@ -95,9 +95,9 @@ func (p *page) createKey() error {
 	if err != nil {
 		return p.again(err, p.developers)
 	}
-	return p.show("secret", "Developers", "The API key", map[string]any{
-		"What": "The API key " + made.Record.Name, "Secret": made.RawKey, "Next": Path + "developers",
-		"Use": "Your servers exchange it for tokens. Set it as KINDRED_API_KEY there; never in a browser or an app.",
+	return p.show("secret", "Developers", say("titles.the_api_key"), map[string]any{
+		"What": say("developers.the_api_key", made.Record.Name), "Secret": made.RawKey, "Next": Path + "developers",
+		"Use": say("developers.your_servers_exchange_it"),
 	})
 }
 

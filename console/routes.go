@@ -79,6 +79,6 @@ func (s *Console) route() {
 
 	s.mux.HandleFunc("GET "+Path+"static/", s.serveAsset)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusNotFound, "There is no such page", "It may have been moved, or the address is not complete.")
+		s.refuse(w, r, http.StatusNotFound, say("problem.there_is_no_such"), say("problem.it_may_have_been"))
 	})
 }

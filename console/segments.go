@@ -27,7 +27,7 @@ func (p *page) segments() error {
 			return err
 		}
 	}
-	return p.show("segments", "Segments", "Segments", data)
+	return p.show("segments", "Segments", say("common.segments"), data)
 }
 
 func (p *page) createSegment() error {

@@ -28,7 +28,7 @@ func (p *page) webhooks() error {
 		}
 		found.Data[i] = *one
 	}
-	return p.show("webhooks", "Webhooks", "Webhooks", map[string]any{
+	return p.show("webhooks", "Webhooks", say("titles.webhooks"), map[string]any{
 		"Webhooks": found.Data, "Types": eventTypes, "Next": next("webhooks", asked, found.NextCursor),
 	})
 }
@@ -43,9 +43,9 @@ func (p *page) createWebhook() error {
 		return p.again(err, p.webhooks)
 	}
 	if made.Secret != nil { // it is shown in this answer alone
-		return p.show("secret", "Webhooks", "The signing secret", map[string]any{
-			"What": "The signing secret of " + made.URL, "Secret": *made.Secret, "Next": Path + "webhooks/" + url.PathEscape(made.ID),
-			"Use": "Your server verifies deliveries with it.",
+		return p.show("secret", "Webhooks", say("titles.the_signing_secret"), map[string]any{
+			"What": say("webhook.the_signing_secret_of", made.URL), "Secret": *made.Secret, "Next": Path + "webhooks/" + url.PathEscape(made.ID),
+			"Use": say("webhook.your_server_verifies_deliveries"),
 		})
 	}
 	return p.done(Path+"webhooks/"+url.PathEscape(made.ID), "created")
@@ -75,7 +75,7 @@ func (p *page) changeWebhook() error {
 	if status := p.form("status"); status != "" {
 		change.Status, notice = new(kindred.WebhookStatus(status)), status
 		if notices[notice] == "" {
-			return p.again(invalid("status", "An endpoint can be paused or made active."), p.webhook)
+			return p.again(invalid("status", say("webhook.an_endpoint_can_be")), p.webhook)
 		}
 	} else if p.form("controls") != "" {
 		if err := p.controls(&change); err != nil {
@@ -121,7 +121,7 @@ func (p *page) controls(change *kindred.WebhookChange) error {
 	for line := range strings.Lines(p.form("headers")) {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return invalid("headers", "Each line is a name, a colon and a value.")
+			return invalid("headers", say("webhook.each_line_is_a"))
 		}
 		headers[name] = strings.TrimSpace(value)
 	}
@@ -148,7 +148,7 @@ func (p *page) actOnWebhook() error {
 		notice = "recovered"
 		hours, failed := p.whole("hours")
 		if err = failed; err == nil && hours == nil {
-			err = invalid("hours", "Say how many hours back to look.")
+			err = invalid("hours", say("webhook.say_how_many_hours"))
 		}
 		if err == nil {
 			_, err = p.api.Webhooks.RecoverDeliveries(ctx, id, kindred.RecoveryRequest{Since: p.Now().Add(-time.Duration(*hours) * time.Hour)}, p.once())
@@ -156,21 +156,21 @@ func (p *page) actOnWebhook() error {
 	case "rotate":
 		var rotated *kindred.Webhook
 		if rotated, err = p.api.Webhooks.RotateSecret(ctx, id, kindred.WebhookRotation{}, p.once()); err == nil && rotated.Secret != nil {
-			return p.show("secret", "Webhooks", "The new signing secret", map[string]any{
-				"What": "The new signing secret of " + rotated.URL, "Secret": *rotated.Secret, "Next": at,
-				"Use": "For 24 hours deliveries are signed with the one before, too, so that your servers can change over.",
+			return p.show("secret", "Webhooks", say("titles.the_new_signing_secret"), map[string]any{
+				"What": say("webhook.the_new_signing_secret", rotated.URL), "Secret": *rotated.Secret, "Next": at,
+				"Use": say("webhook.for_hours_deliveries_are"),
 			})
 		}
 		notice = "saved"
 	case "remove":
 		at, notice = Path+"webhooks", "removed"
 		if p.form("confirm") != "remove" {
-			err = invalid("confirm", `Type "remove", to be sure.`)
+			err = invalid("confirm", say("webhook.type_remove_to_be"))
 		} else {
 			err = p.api.Webhooks.Remove(ctx, id)
 		}
 	default:
-		err = &kindred.Error{Status: http.StatusNotFound, Detail: "There is no such action."}
+		err = &kindred.Error{Status: http.StatusNotFound, Detail: say("webhook.there_is_no_such")}
 	}
 	if err != nil {
 		return p.again(err, p.webhook)
@@ -187,7 +187,7 @@ func (p *page) delivery() error {
 	if err != nil {
 		return err
 	}
-	return p.show("delivery", "Webhooks", "Delivery", map[string]any{"Delivery": one, "Webhook": hook})
+	return p.show("delivery", "Webhooks", say("titles.delivery"), map[string]any{"Delivery": one, "Webhook": hook})
 }
 
 func (p *page) redeliver() error {
