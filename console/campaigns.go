@@ -29,7 +29,7 @@ func (p *page) typedTime(name string) (at kindred.Nullable[time.Time], err error
 	if text == "" {
 		return kindred.Null[time.Time](), nil
 	}
-	t, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+	t, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 	if err != nil {
 		return at, invalid(name, say("campaign.this_must_be_a"))
 	}
@@ -119,6 +119,7 @@ func (p *page) campaign() error {
 		total += float64(i.SpentMinor) / unit
 		spent.Series[0].Values = append(spent.Series[0].Values, total)
 	}
+	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, p.Now())...)
 	shown.Description = say("campaign.impressions_clicks_conversions", number(came.Impressions), number(came.Clicks), number(came.Conversions))
 	spent.Title = say("campaign.spent_so_far_by", interval)
 	spent.Description = say("campaign.of", money(came.SpentMinor, one.Currency), money(one.BudgetMinor, one.Currency))
@@ -130,6 +131,26 @@ func (p *page) campaign() error {
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
 		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": p.expected(one),
 	})
+}
+
+// evenPace is what an even pace has spent by the end of each interval, as far as it has
+// come; none where the campaign has no end.
+func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interval string, unit float64, now time.Time) []chart.Series {
+	if c.StartedAt == nil || c.EndsAt == nil || !c.EndsAt.After(*c.StartedAt) {
+		return nil
+	}
+	line := chart.Series{Name: say("campaign.even_pace")}
+	for i, at := range intervals {
+		end := now
+		if i+1 < len(intervals) {
+			end = intervals[i+1].Start
+		} else if next := at.Start.Add(map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 30 * 24 * time.Hour}[interval]); next.Before(now) {
+			end = next
+		}
+		share := float64(end.Sub(*c.StartedAt)) / float64(c.EndsAt.Sub(*c.StartedAt))
+		line.Values = append(line.Values, min(max(share, 0), 1)*float64(c.BudgetMinor)/unit)
+	}
+	return []chart.Series{line}
 }
 
 // expected is the share of the budget that an even pace has spent by now; -1 where the

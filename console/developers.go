@@ -95,10 +95,7 @@ func (p *page) createKey() error {
 	if err != nil {
 		return p.again(err, p.developers)
 	}
-	return p.show("secret", "Developers", say("titles.the_api_key"), map[string]any{
-		"What": say("developers.the_api_key", made.Record.Name), "Secret": made.RawKey, "Next": Path + "developers",
-		"Use": say("developers.your_servers_exchange_it"),
-	})
+	return p.reveal(note{Kind: "key", Name: made.Record.Name, Secret: made.RawKey})
 }
 
 func (p *page) revokeKey() error {

@@ -180,12 +180,15 @@ func stamp(t time.Time, zone *time.Location) string {
 	return t.In(zone).Format("2 Jan 2006, 15:04:05 MST")
 }
 
+// typedLayout is how a browser writes a time that was typed.
+const typedLayout = "2006-01-02T15:04"
+
 // inputTime is a time as a field of the type datetime-local has it.
 func inputTime(t *time.Time, zone *time.Location) string {
 	if t == nil {
 		return ""
 	}
-	return t.In(zone).Format("2006-01-02T15:04")
+	return t.In(zone).Format(typedLayout)
 }
 
 // when writes how long ago a time is, or in how long, with the time itself behind it.

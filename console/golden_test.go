@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -100,6 +101,9 @@ func rendered(t *testing.T, pages http.Handler, world made, method, path, form s
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+	if raw, err := json.Marshal(note{Kind: "key", Member: "mem_1", Name: longName, Secret: "kin_live_abc"}); err == nil {
+		r.AddCookie(&http.Cookie{Name: "__Secure-kindred-note", Value: base64.RawURLEncoding.EncodeToString(raw)})
+	}
 	r = r.WithContext(context.WithValue(r.Context(), worldKey{}, world))
 	w := httptest.NewRecorder()
 	pages.ServeHTTP(w, r)
@@ -376,8 +380,11 @@ func goldenPages() map[string]golden {
 		"users-form":       {"users", empty, "users", "external_id=ann&traits=%7B"},
 		"user-erase":       {"user", full("maya"), "users/usr_1/erase", "confirm=nobody"},
 		"user-too-soon":    {"user", full("maya").plus(made{"/api/v1/users/usr_1/matches": refusal{Status: 503, Code: "building", Detail: "The users are being read."}}), "users/usr_1", ""},
-		"secret":           {"secret", empty.plus(made{"/api/v1/clients/cli_1/api_keys": kindred.APIKeyCreated{RawKey: "kin_live_abc", Record: kindred.APIKey{Name: longName}}}), "developers/keys", "name=x&key=KEY"},
+		"secret":           {"secret", empty, "secret", ""},
+		"secret-made":      {"secret", empty.plus(made{"/api/v1/clients/cli_1/api_keys": kindred.APIKeyCreated{RawKey: "kin_live_abc", Record: kindred.APIKey{Name: longName}}}), "developers/keys", "name=x&key=KEY"},
 		"traits-tried":     {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{Before: []kindred.ComputedMatch{{MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.5)}}, After: []kindred.ComputedMatch{{MatchedUserID: "usr_3", ExternalID: "eve", Score: new(.7)}, {MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.6)}}}}), "traits?path=age&weight=2&who=maya&try=1", ""},
+		"users-built":      {"users", full("Acme"), "users?built=1&trait=age&comparison=over&value=30&trait=plan&comparison=is&value=pro&trait=&comparison=is&value=", ""},
+		"segments-built":   {"segments", full("Acme"), "segments?built=1&trait=age&comparison=over&value=30", ""},
 		"segments-preview": {"segments", full("Acme"), "segments?rule=traits.age+%3E+30", ""},
 		"traits-category":  {"traits", full("Acme"), "traits?path=plan", ""},
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{

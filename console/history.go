@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ func (p *page) history() error {
 	}
 	for name, to := range map[string]*time.Time{"from": &params.From, "to": &params.To} {
 		if text := asked.Get(name); text != "" {
-			at, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+			at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 			if err != nil {
 				return invalid(name, say("history.this_must_be_a"))
 			}
@@ -35,6 +36,19 @@ func (p *page) history() error {
 	return p.show("history", "History", say("titles.history"), map[string]any{
 		"Events": found.Data, "Asked": asked, "Next": next("history", asked, found.NextCursor),
 	})
+}
+
+// downloadHistory passes on the whole history, as it can be verified.
+func (p *page) downloadHistory() error {
+	if _, err := p.api.History.ListPage(p.r.Context(), kindred.ListHistoryParams{Limit: new(int64(1))}); err != nil {
+		return err // as a page, and not in a file
+	}
+	resp, err := p.stream("/api/v1/clients/"+url.PathEscape(p.who.Client)+"/history", "application/x-ndjson")
+	if err != nil {
+		return err
+	}
+	p.w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
+	return p.pass(resp)
 }
 
 // historyEvent shows one event with what its reader's browser needs to verify it.
@@ -85,7 +99,7 @@ func (p *page) historyAt() error {
 	asked := p.r.URL.Query()
 	data := map[string]any{"Asked": asked}
 	if text := asked.Get("at"); text != "" {
-		at, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+		at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 		if err != nil {
 			return invalid("at", say("history.this_must_be_a"))
 		}

@@ -70,6 +70,7 @@ func (p *Problem) Field(name string) string {
 var titles = map[int]string{
 	http.StatusForbidden:           say("problem.your_role_does_not"),
 	http.StatusNotFound:            say("problem.this_does_not_exist"),
+	http.StatusGone:                say("problem.this_is_not_there"),
 	http.StatusConflict:            say("problem.this_cannot_be_done"),
 	http.StatusPreconditionFailed:  say("problem.it_has_changed_in"),
 	http.StatusTooManyRequests:     say("problem.too_much_at_once"),

@@ -59,9 +59,11 @@ func (s *Console) route() {
 	post("developers/keys", (*page).createKey)
 	post("developers/keys/{id}/revoke", (*page).revokeKey)
 	get("requests", (*page).requestLog)
+	get("secret", (*page).secret)
 	get("live", (*page).live)
 
 	get("history", (*page).history)
+	get("history.ndjson", (*page).downloadHistory)
 	get("history/{ordinal}", (*page).historyEvent)
 	get("history-at", (*page).historyAt)
 

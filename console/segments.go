@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 
@@ -14,8 +15,16 @@ func (p *page) segments() error {
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor)}
-	if text := strings.TrimSpace(asked.Get("rule")); text != "" && p.refused == nil {
+	schema, err := p.schema()
+	if err != nil {
+		return err
+	}
+	build, built := p.build(Path+"segments#add", "rule", schema)
+	if built != "" {
+		p.r.Form = url.Values{"rule": {built}}
+	}
+	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor), "Build": build}
+	if text := cmp.Or(built, strings.TrimSpace(asked.Get("rule"))); text != "" && p.refused == nil {
 		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text})
 		refused := problemOf(err)
 		switch {

@@ -35,7 +35,12 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	} else {
 		params.ExternalID = find
 	}
-	params.Filter = strings.TrimSpace(asked.Get("filter"))
+	schema, err := p.schema()
+	if err != nil {
+		return err
+	}
+	build, built := p.build(Path+"users", "filter", schema)
+	params.Filter = cmp.Or(built, strings.TrimSpace(asked.Get("filter")))
 	found, err := p.api.Users.ListPage(p.r.Context(), params)
 	if err != nil {
 		refused := problemOf(err)
@@ -44,18 +49,35 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 		}
 		p.refused, found = refused, &kindred.UserList{}
 	}
-	schema, err := p.api.Traits.Get(p.r.Context())
-	if err != nil && problemOf(err).Status != http.StatusServiceUnavailable { // learnt a moment later
-		return err
+	if built != "" {
+		asked = url.Values{"filter": {built}}
+	}
+	var named *kindred.RulePreview
+	if params.Filter != "" && p.refused == nil {
+		if named, err = p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: params.Filter}); err != nil {
+			if _, err = notNow(err); err != nil {
+				return err
+			}
+			named = nil
+		}
 	}
 	var total *int64
-	if schema != nil && err == nil {
+	if schema != nil {
 		total = &schema.Users
 	}
 	return p.show("users", "Users", say("common.users"), map[string]any{
 		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data),
-		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview,
+		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview, "Build": build, "Named": named,
 	})
+}
+
+// schema is what was learnt of traits; nil where that is a moment later.
+func (p *page) schema() (*kindred.TraitSchema, error) {
+	schema, err := p.api.Traits.Get(p.r.Context())
+	if err != nil && problemOf(err).Status == http.StatusServiceUnavailable {
+		return nil, nil //nolint:nilnil // it is not known yet
+	}
+	return schema, err
 }
 
 // next is the address of the page after this one.

@@ -42,11 +42,8 @@ func (p *page) createWebhook() error {
 	if err != nil {
 		return p.again(err, p.webhooks)
 	}
-	if made.Secret != nil { // it is shown in this answer alone
-		return p.show("secret", "Webhooks", say("titles.the_signing_secret"), map[string]any{
-			"What": say("webhook.the_signing_secret_of", made.URL), "Secret": *made.Secret, "Next": Path + "webhooks/" + url.PathEscape(made.ID),
-			"Use": say("webhook.your_server_verifies_deliveries"),
-		})
+	if made.Secret != nil { // it is in this answer alone
+		return p.reveal(note{Kind: "endpoint", Name: made.URL, Of: made.ID, Secret: *made.Secret})
 	}
 	return p.done(Path+"webhooks/"+url.PathEscape(made.ID), "created")
 }
@@ -64,7 +61,7 @@ func (p *page) webhook() error {
 		return err
 	}
 	return p.show("webhook", "Webhooks", one.URL, map[string]any{
-		"Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": eventTypes,
+		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": eventTypes,
 		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
 	})
 }
@@ -146,20 +143,16 @@ func (p *page) actOnWebhook() error {
 		_, err = p.api.Webhooks.Test(ctx, id, kindred.WebhookTest{EventType: kindred.EventType(p.form("event_type"))}, p.once())
 	case "recover":
 		notice = "recovered"
-		hours, failed := p.whole("hours")
-		if err = failed; err == nil && hours == nil {
-			err = invalid("hours", say("webhook.say_how_many_hours"))
-		}
-		if err == nil {
-			_, err = p.api.Webhooks.RecoverDeliveries(ctx, id, kindred.RecoveryRequest{Since: p.Now().Add(-time.Duration(*hours) * time.Hour)}, p.once())
+		since, failed := time.ParseInLocation(typedLayout, p.form("since"), zoneOf(p.r))
+		if err = failed; err != nil {
+			err = invalid("since", say("history.this_must_be_a"))
+		} else {
+			_, err = p.api.Webhooks.RecoverDeliveries(ctx, id, kindred.RecoveryRequest{Since: since}, p.once())
 		}
 	case "rotate":
 		var rotated *kindred.Webhook
 		if rotated, err = p.api.Webhooks.RotateSecret(ctx, id, kindred.WebhookRotation{}, p.once()); err == nil && rotated.Secret != nil {
-			return p.show("secret", "Webhooks", say("titles.the_new_signing_secret"), map[string]any{
-				"What": say("webhook.the_new_signing_secret", rotated.URL), "Secret": *rotated.Secret, "Next": at,
-				"Use": say("webhook.for_hours_deliveries_are"),
-			})
+			return p.reveal(note{Kind: "rotated", Name: rotated.URL, Of: rotated.ID, Secret: *rotated.Secret})
 		}
 		notice = "saved"
 	case "remove":

@@ -250,7 +250,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 
 	receiver := receive(t, 200)
 	hook := b.send("webhooks", "url", receiver.URL, "event_types", "match.computed", "secret", "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==", "key", b.key(b.open("webhooks")))
-	at := regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)`).FindStringSubmatch(b.wantPage(hook, "webhooks", "It is shown this once").HTML)[1]
+	at := regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)`).FindStringSubmatch(b.wantPage(hook, "secret", "It is shown this once").HTML)[1]
 	b.wantPage(b.send(at, "controls", "1", "max_per_second", "50", "ordered", "on", "disable_after_hours", "24", "headers", "X-Tenant: forty-two\nX-Zone: eu"), at, "Saved.")
 	set := b.wantPage(b.open(at), at, "It has X-Tenant, X-Zone").HTML
 	for _, field := range []string{`value="50"`, `value="24"`, `name="ordered" checked`} {
@@ -269,6 +269,10 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	b.wantPage(b.send(at, "controls", "1", "no_headers", "on"), at, "Saved.", "Values are sealed")
 	b.wantPage(b.send(at+"/test", "event_type", "match.computed", "key", b.key(b.open(at))), at, "test delivery")
 	receiver.next(t)
+	b.wantPage(b.send(at+"/recover", "since", "2026-01-01T00:00", "key", b.key(b.open(at))), at, "What was dropped is sent again.")
+	if p := b.send(at+"/recover", "since", "yesterday", "key", b.key(b.open(at))); p.Status != http.StatusUnprocessableEntity {
+		t.Errorf("a time that is none answers %d", p.Status)
+	}
 	testkit.Eventually(t, "the delivery is shown", func() bool { return strings.Contains(b.open(at).HTML, "/deliveries/dlv_") })
 
 	key := b.send("developers/keys", "name", "backend", "scopes", "read", "key", b.key(b.open("developers")))
@@ -276,10 +280,18 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Errorf("the key is not shown: %s", said(key))
 	}
 	b.wantPage(b.open("developers"), "developers", "backend")
+	if again := b.open("secret"); again.Status != http.StatusGone {
+		t.Errorf("a page that showed a secret is loaded again: %d %s", again.Status, said(again))
+	}
 	if strings.Contains(b.open("developers").HTML, regexp.MustCompile(`kin_live_[A-Za-z0-9_-]+`).FindString(key.HTML)) {
 		t.Error("the key is shown twice")
 	}
 	b.wantPage(b.open("history/0"), "history/0", "Verified in this browser")
+	if file := b.open("history.ndjson"); file.Status != http.StatusOK || !strings.HasPrefix(file.HTML, "{") || !strings.Contains(file.Header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("downloaded %d %v", file.Status, file.Header)
+	}
+	b.wantPage(b.open("segments?built=1&trait=age&comparison=over&value=30"), "segments", "traits.age > 30", " users, ")
+	b.wantPage(b.open("users?built=1&trait=age&comparison=over&value=30"), "users", "traits.age > 30", " users, ")
 	b.wantPage(b.send("users/"+user+"/erase", "confirm", "maya <1>"), "users", "Erased for good.")
 	if gone := b.open("users/" + user); gone.Status != http.StatusNotFound {
 		t.Errorf("%d of who was erased", gone.Status)
@@ -358,6 +370,12 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 			if p.Header.Get(name) != value {
 				t.Errorf("%q: %s is %q", at, name, p.Header.Get(name))
 			}
+		}
+		if !strings.HasPrefix(p.Header.Get("Content-Type"), "text/html") {
+			if !strings.HasPrefix(p.Header.Get("Content-Disposition"), "attachment") {
+				t.Errorf("%q is no page, and no download", at)
+			}
+			return
 		}
 		for _, bad := range []string{"<script>alert", "<img src=x", "onerror='alert", " style=", "<no value>", "%!", "ZgotmplZ"} {
 			if strings.Contains(p.HTML, bad) {

@@ -45,14 +45,31 @@ for (const button of document.querySelectorAll("button[data-shows]")) button.add
 
 // A part that changes by itself is read again while it is looked at and nothing is typed.
 for (const part of document.querySelectorAll("[data-refresh]")) {
+  const live = (of) => of?.querySelector("[data-tail]")?.removeAttribute("hidden");
+  live(part);
   setInterval(async () => {
     const now = document.getElementById(part.id);
     if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open]")) return;
     const answer = await fetch(location.href).catch(() => null);
     if (!answer?.ok || answer.redirected) return;
     const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+    live(next);
     if (next && next.innerHTML !== now.innerHTML) now.replaceWith(next);
   }, 1000 * part.dataset.refresh);
+}
+
+// Whom a rule names, while it is typed.
+for (const rule of document.querySelectorAll("[data-count]")) {
+  let typed;
+  rule.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(async () => {
+      const asked = rule.value, answer = await fetch(rule.dataset.count + encodeURIComponent(asked)).catch(() => null);
+      if (!answer?.ok || answer.redirected || asked !== rule.value) return; // what is not whole yet is refused
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("named");
+      if (next) document.getElementById("named").replaceChildren(...next.childNodes);
+    }, 400);
+  });
 }
 
 // "/" finds.
