@@ -85,8 +85,8 @@ func (p *page) clusters() error {
 	return p.show("clusters", "Clusters", say("titles.clusters"), data)
 }
 
-// drawn adds the map of a run, whose groups have the colours of clusters, and where
-// people went with it.
+// drawn adds the map of a run, whose groups have the colours of clusters, once it is asked
+// for, and where people went with it.
 func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, known []kindred.Cluster) error {
 	ctx := p.r.Context()
 	at := map[string]int{}
@@ -94,8 +94,14 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 	for i, c := range clusters {
 		at[c.ID], groups[i].Name = i, brief(c.Label)
 	}
-	plane, err := p.api.Clusters.GetClusteringMap(ctx, run.ID)
+	var plane *kindred.ClusteringMap
+	var err error
+	drawLater := later("clusters", p.r.URL.Query(), "map")
+	if data["Later"] = drawLater; drawLater == "" {
+		plane, err = p.api.Clusters.GetClusteringMap(ctx, run.ID)
+	}
 	switch {
+	case drawLater != "":
 	case err == nil && len(plane.Points) > 0:
 		for _, point := range plane.Points {
 			if i, ok := at[point.ClusterID]; ok {

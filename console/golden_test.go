@@ -390,6 +390,8 @@ func goldenPages() map[string]golden {
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", Status: "running", CreatedAt: ago(time.Second), Progress: &kindred.RunProgress{Phase: "fitting", Share: .4, ETASeconds: new(int64(3))},
 		}}), "runs/run_1", ""},
+		"clusters-map":          {"clusters", full("Acme"), "clusters?map=1", ""},
+		"users-counted":         {"users", full("Acme"), "users?filter=traits.age+%3E+30&count=1", ""},
 		"clusters-without-runs": {"clusters", empty.plus(made{"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Matching"}})}), "clusters", ""},
 	}
 	paths := map[string]string{

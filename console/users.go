@@ -53,7 +53,8 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 		asked = url.Values{"filter": {built}}
 	}
 	var named *kindred.RulePreview
-	if params.Filter != "" && p.refused == nil {
+	count := later("users", asked, "count")
+	if params.Filter != "" && p.refused == nil && count == "" {
 		if named, err = p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: params.Filter}); err != nil {
 			if _, err = notNow(err); err != nil {
 				return err
@@ -67,8 +68,20 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	}
 	return p.show("users", "Users", say("common.users"), map[string]any{
 		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data),
-		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview, "Build": build, "Named": named,
+		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview, "Build": build, "Named": named, "Later": count,
 	})
+}
+
+// later is the address of a page with a part that takes long, such as a map: without the
+// part the page is there at once, and its script asks for the part. "": it is asked for.
+func later(at string, asked url.Values, part string) string {
+	if asked.Get(part) != "" {
+		return ""
+	}
+	asked = maps.Clone(asked)
+	asked.Set(part, "1")
+	asked.Del("done")
+	return Path + at + "?" + asked.Encode()
 }
 
 // schema is what was learnt of traits; nil where that is a moment later.

@@ -204,16 +204,16 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	layer := want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0]
 	b.wantPage(b.send("users/"+user+"/consent", "layer", string(layer.ID), "said", "granted"), "users/"+user, "granted")
 	a.grantAll(layer)
-	run := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
+	run := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters?map=1"))), "runs/run_", "Clustering run")
 	testkit.Eventually(t, "the run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(run.Path, "/console/")).HTML, "To the clusters")
 	})
-	b.wantPage(b.open("clusters"), "clusters", "2 clusters.", "a sample of 63", "There is nothing to compare with")
-	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
+	b.wantPage(b.open("clusters?map=1"), "clusters", "2 clusters.", "a sample of 63", "There is nothing to compare with")
+	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters?map=1"))), "runs/run_", "Clustering run")
 	testkit.Eventually(t, "the second run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(again.Path, "/console/")).HTML, "To the clusters")
 	})
-	if moved := b.open("clusters").HTML; strings.Count(moved, `<path class="p`) != 2 || !strings.Contains(moved, "Where people went between") {
+	if moved := b.open("clusters?map=1").HTML; strings.Count(moved, `<path class="p`) != 2 || !strings.Contains(moved, "Where people went between") {
 		t.Error("the map has not two groups, or it is not shown where people went")
 	}
 
@@ -291,7 +291,8 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Errorf("downloaded %d %v", file.Status, file.Header)
 	}
 	b.wantPage(b.open("segments?built=1&trait=age&comparison=over&value=30"), "segments", "traits.age > 30", " users, ")
-	b.wantPage(b.open("users?built=1&trait=age&comparison=over&value=30"), "users", "traits.age > 30", " users, ")
+	b.wantPage(b.open("users?built=1&trait=age&comparison=over&value=30"), "users", "traits.age > 30", "Count them")
+	b.wantPage(b.open("users?filter="+url.QueryEscape("traits.age > 30")+"&count=1"), "users", " users, ")
 	b.wantPage(b.send("users/"+user+"/erase", "confirm", "maya <1>"), "users", "Erased for good.")
 	if gone := b.open("users/" + user); gone.Status != http.StatusNotFound {
 		t.Errorf("%d of who was erased", gone.Status)

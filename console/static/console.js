@@ -58,6 +58,15 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
   }, 1000 * part.dataset.refresh);
 }
 
+// A part that takes long is asked for once the page is there.
+for (const part of document.querySelectorAll("[data-later]")) (async () => {
+  part.setAttribute("aria-busy", "true");
+  const answer = await fetch(part.dataset.later).catch(() => null);
+  const next = answer?.ok && !answer.redirected && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+  part.removeAttribute("aria-busy");
+  if (next) part.replaceWith(next);
+})();
+
 // Whom a rule names, while it is typed.
 for (const rule of document.querySelectorAll("[data-count]")) {
   let typed;
