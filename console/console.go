@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -57,6 +58,7 @@ type Console struct {
 type asset struct {
 	mediaType string
 	content   []byte
+	squeezed  []byte // the content, by gzip
 }
 
 // New makes a handler that serves the console, and leaves other paths to Next. A
@@ -136,9 +138,25 @@ func (s *Console) loadAssets() error {
 		}
 		hash := sha256.Sum256(content)
 		base := path.Base(name)
-		s.assets[Path+"static/"+hex.EncodeToString(hash[:6])+"/"+base] = asset{mediaType, content}
-		return nil
+		squeezed, err := squeeze(content)
+		s.assets[Path+"static/"+hex.EncodeToString(hash[:6])+"/"+base] = asset{mediaType, content, squeezed}
+		return err
 	})
+}
+
+// squeeze compresses what is the same for everybody. Pages are sent as they are: what they
+// repeat of a request, beside what they tell of people, would show in their length.
+func squeeze(content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(content); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return out.Bytes(), err
 }
 
 // assetPath is where a file of static is served; its name changes with its content.
@@ -159,7 +177,13 @@ func (s *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", found.mediaType)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(found.content))
+	w.Header().Set("Vary", "Accept-Encoding")
+	content := found.content
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
+		w.Header().Set("Content-Encoding", "gzip")
+		content = found.squeezed
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
 func (s *Console) loadPages() error {

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"io"
@@ -8,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +151,36 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 	} {
 		if got := c.rule(c.kind); got != c.want {
 			t.Errorf("%v is %s, not %s", c.line, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsTheSameForEverybodyIsCompressed(t *testing.T) {
+	t.Parallel()
+	pages := worldly(t)
+	get := func(path, accepts string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Accept-Encoding", accepts)
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), worldKey{}, made{})))
+		return w
+	}
+	page := get("/console/sign-in", "gzip")
+	if page.Header().Get("Content-Encoding") != "" {
+		t.Error("a page is compressed")
+	}
+	for _, at := range regexp.MustCompile(`/console/static/[^"]+`).FindAllString(page.Body.String(), -1) {
+		plain, squeezed := get(at, "identity"), get(at, "gzip, br")
+		opened, err := gzip.NewReader(squeezed.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", at, err)
+		}
+		size := squeezed.Body.Len()
+		if text, err := io.ReadAll(opened); err != nil || !bytes.Equal(text, plain.Body.Bytes()) {
+			t.Errorf("%s is another, compressed: %v", at, err)
+		}
+		if size*2 > plain.Body.Len() || plain.Header().Get("Content-Encoding") != "" || plain.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s: %d of %d bytes, %v", at, size, plain.Body.Len(), plain.Header())
 		}
 	}
 }

@@ -81,6 +81,9 @@ for (const rule of document.querySelectorAll("[data-count]")) {
   });
 }
 
+// On a narrow screen the rail is a bar, which shows where one is.
+document.querySelector(".rail [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // "/" finds.
 addEventListener("keydown", (e) => {
   const find = document.querySelector("input[name=find]");
