@@ -73,7 +73,7 @@ func (l line) rule(kind kindred.TraitType) string {
 	}
 	value := quoted(l.Value)
 	_, failed := strconv.ParseFloat(l.Value, 64)
-	if kind == kindred.TraitTypeNumber && failed == nil || kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false") {
+	if (kind == kindred.TraitTypeNumber || kind == "") && failed == nil || kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false") {
 		value = l.Value
 	}
 	switch l.Comparison {

@@ -147,7 +147,7 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 		{line{"age", "over", "30"}, kindred.TraitTypeNumber, `traits.age > 30`}, {line{"age", "over", "thirty"}, kindred.TraitTypeNumber, `traits.age > "thirty"`},
 		{line{"plan", "", `a"b`}, kindred.TraitTypeCategory, `traits.plan == "a\"b"`}, {line{"on", "not", "true"}, kindred.TraitTypeBool, `traits.on != true`},
 		{line{"odd name.x", "there", ""}, "", `has(traits["odd name"].x)`}, {line{"likes", "has", "jazz"}, kindred.TraitTypeSet, `"jazz" in traits.likes`},
-		{line{"seen", "within", "30d"}, kindred.TraitTypeDate, `within(traits.seen, "30d")`}, {line{"age", "under", "1) || true"}, kindred.TraitTypeNumber, `traits.age < "1) || true"`},
+		{line{"new", "over", "30"}, "", `traits.new > 30`}, {line{"seen", "within", "30d"}, kindred.TraitTypeDate, `within(traits.seen, "30d")`}, {line{"age", "under", "1) || true"}, kindred.TraitTypeNumber, `traits.age < "1) || true"`},
 	} {
 		if got := c.rule(c.kind); got != c.want {
 			t.Errorf("%v is %s, not %s", c.line, got, c.want)

@@ -20,7 +20,7 @@ func (s *Console) functions() template.FuncMap {
 		"t": tell, "say": say, "mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
 		"num": number, "pct": percent, "score": func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) },
 		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
-		"deref": deref, "ways": ways, "path": url.PathEscape, "query": url.QueryEscape, "of": func(pairs ...any) map[string]any {
+		"deref": deref, "ways": ways, "path": url.PathEscape, "of": func(pairs ...any) map[string]any {
 			made := map[string]any{}
 			for i := 0; i+1 < len(pairs); i += 2 {
 				made[fmt.Sprint(pairs[i])] = pairs[i+1]

@@ -335,7 +335,7 @@ func full(name string) made {
 		}},
 		"/api/v1/clients/cli_1/history": list([]kindred.HistoryEvent{happened, {Ordinal: 2, Missing: new(true), Hash: "aa"}}),
 		"/api/v1/clients/cli_1/history/state": kindred.HistoryState{Size: 12, RecordedAt: new(ago(time.Hour)), Data: []kindred.HistoryStateItem{
-			{User: &kindred.HistoryUser{ID: "usr_1", ExternalID: text(name), Traits: map[string]any{"plan": "pro"}}}, {User: &kindred.HistoryUser{ID: "usr_9", Erased: new(true)}},
+			{User: &kindred.HistoryUser{ID: "usr_1", ExternalID: text(name), Traits: map[string]any{"plan": "pro"}}}, {User: &kindred.HistoryUser{ID: "usr_9", Erased: new(true)}}, {Segment: &kindred.HistorySegment{ID: "seg_1", Name: name}},
 		}},
 		"/api/v1/clients/cli_1/members":  list([]kindred.Member{{ID: "mem_1", Email: "ada@example.com", Role: "owner", CreatedAt: ago(240 * time.Hour)}, {ID: "mem_2", Email: "bob@example.com", Role: "viewer", CreatedAt: ago(24 * time.Hour)}}),
 		"/api/v1/clients/cli_1/sessions": list([]kindred.Session{{ID: "ses_1", MemberID: "mem_1", Current: true, CreatedAt: ago(time.Hour), LastSeenAt: ago(time.Minute), ExpiresAt: now.Add(144 * time.Hour)}, {ID: "ses_2", MemberID: "mem_2", CreatedAt: ago(time.Hour), LastSeenAt: ago(time.Minute), ExpiresAt: now.Add(144 * time.Hour)}}),

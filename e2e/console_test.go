@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -331,7 +332,15 @@ func populated(t *testing.T, s *service) account {
 	}
 	layer := want[httpapi.ConsentLayer](t, http.StatusCreated, a.send("POST", "/api/v1/consent_layers", map[string]any{"name": hostile, "trait_paths": []string{"age"}}))
 	a.grantAll(layer)
+	wantDone(t, a.send("PUT", "/api/v1/consent_layers/"+string(layer.ID)+"/users/ext:ann", map[string]string{"source": hostile}))
 	a.draft(map[string]any{"name": hostile})
+	rule := fmt.Sprintf("traits.plan == %q", hostile)
+	want[httpapi.Segment](t, http.StatusCreated, a.send("POST", "/api/v1/segments", map[string]string{"name": hostile, "rule": rule}))
+	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, hostile, http.StatusInternalServerError) }))
+	t.Cleanup(answers.Close)
+	want[httpapi.Webhook](t, http.StatusCreated, a.sendTo("POST", "/webhooks", map[string]any{
+		"url": answers.URL + "/" + url.PathEscape(hostile), "event_types": []string{"match.computed"}, "filter": fmt.Sprintf("event_type != %q", hostile),
+	}))
 	r := receive(t, 500)
 	a.subscribe(r.URL, "")
 	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:ann/matches", map[string]int{"limit": 2}))
@@ -339,6 +348,9 @@ func populated(t *testing.T, s *service) account {
 	want[httpapi.APIKeyCreated](t, http.StatusCreated, a.sendTo("POST", "/api_keys", map[string]string{"name": hostile}))
 	return a
 }
+
+// markup is what a page never holds.
+var markup = []string{"<script>alert", "<img src=x", "onerror='alert", " style=", "<no value>", "%!", "ZgotmplZ"}
 
 const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>{{.}}`
 
@@ -378,12 +390,36 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 			}
 			return
 		}
-		for _, bad := range []string{"<script>alert", "<img src=x", "onerror='alert", " style=", "<no value>", "%!", "ZgotmplZ"} {
+		for _, bad := range markup {
 			if strings.Contains(p.HTML, bad) {
 				t.Errorf("%q holds %s", at, bad)
 			}
 		}
 	})
+	// What somebody else's link asks for is shown as it is, too.
+	for _, at := range []string{"users?find=", "users?filter=", "segments?rule=", "traits?path=", "history?type=", "history?stream=", "history?from=", "requests?route=", "requests?status=", "clusters?layer=", "campaigns?cursor=", "users?done=", "sign-in?to="} {
+		p := b.open(at + url.QueryEscape(hostile))
+		for _, bad := range markup {
+			if strings.Contains(p.HTML, bad) || p.Status >= http.StatusInternalServerError {
+				t.Errorf("%s: %d, %s", at, p.Status, bad)
+			}
+		}
+	}
+	shown := b.open("webhooks").HTML
+	for _, hook := range regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)"`).FindAllStringSubmatch(shown, -1) {
+		if attempt := regexp.MustCompile(`/console/(webhooks/[^"]+/deliveries/dlv_[0-9a-v]+)"`).FindStringSubmatch(b.open(hook[1]).HTML); attempt != nil && !slices.Contains(seen, attempt[1]) {
+			t.Errorf("the walk has not seen what %s answered", hook[1])
+		}
+	}
+	// A link holds what it is about, whatever characters that has.
+	for at, holds := range map[string]string{"traits?path=": hostile, "segments?rule=": fmt.Sprintf("traits.plan == %q", hostile)} {
+		if !slices.ContainsFunc(seen, func(link string) bool {
+			asked, err := url.ParseQuery(strings.TrimPrefix(link, strings.Split(at, "?")[0]+"?"))
+			return err == nil && strings.HasPrefix(link, at) && asked.Get(strings.TrimSuffix(strings.Split(at, "?")[1], "=")) == holds
+		}) {
+			t.Errorf("no link leads to %s%s", at, holds)
+		}
+	}
 	for _, section := range []string{"users", "traits", "segments", "clusters", "campaigns", "webhooks", "developers", "history", "settings", "account"} {
 		if !slices.Contains(seen, section) {
 			t.Errorf("no link leads to %s", section)
@@ -486,9 +522,25 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 	hook := want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0]
 	user := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0]
 	campaign := want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0]
-	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID)} {
+	segment := want[httpapi.SegmentList](t, http.StatusOK, a.get("/api/v1/segments")).Data[0]
+	layer := want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0]
+	key := want[httpapi.APIKeyList](t, http.StatusOK, a.get(a.under("/api_keys"))).Data[0]
+	member := want[httpapi.MemberList](t, http.StatusOK, a.get(a.under("/members"))).Data[0]
+	delivery := want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under("/webhooks/"+string(hook.ID)+"/deliveries"))).Data[0]
+	sent := "webhooks/" + string(hook.ID) + "/deliveries/" + string(delivery.ID)
+	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID), "segments/" + string(segment.ID), "segments/" + string(segment.ID) + "/members.csv", sent} {
 		if p := b.open(path); p.Status != http.StatusNotFound {
 			t.Errorf("another's %s answers %d", path, p.Status)
+		}
+	}
+	for path, fields := range map[string][]string{
+		"users/" + string(user.ID): {"traits", "{}"}, "users/" + string(user.ID) + "/erase": {"confirm", user.ExternalID}, "users/" + string(user.ID) + "/consent": {"layer", string(layer.ID), "said", "granted"},
+		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": nil, "campaigns/" + string(campaign.ID): {"status", "running"},
+		"webhooks/" + string(hook.ID): {"status", "paused"}, "webhooks/" + string(hook.ID) + "/rotate": nil, "webhooks/" + string(hook.ID) + "/remove": {"confirm", "remove"}, sent + "/redeliver": nil,
+		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": nil, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
+	} {
+		if p := b.send(path, append(fields, "key", rand.Text())...); p.Status != http.StatusNotFound {
+			t.Errorf("a form for another's %s answers %d: %s", path, p.Status, said(p))
 		}
 	}
 	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example"}} {
