@@ -16,8 +16,13 @@ type comparison struct{ Name, Label string }
 
 func comparisons() []comparison {
 	return []comparison{
-		{"is", say("builder.is")}, {"not", say("builder.is_not")}, {"over", say("builder.is_over")}, {"under", say("builder.is_under")},
-		{"has", say("builder.holds")}, {"within", say("builder.is_within_the_last")}, {"there", say("builder.is_there")},
+		{"is", say("builder.is")},
+		{"not", say("builder.is_not")},
+		{"over", say("builder.is_over")},
+		{"under", say("builder.is_under")},
+		{"has", say("builder.holds")},
+		{"within", say("builder.is_within_the_last")},
+		{"there", say("builder.is_there")},
 	}
 }
 
@@ -63,14 +68,13 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 
 // rule is a line as a rule.
 func (l line) rule(kind kindred.TraitType) string {
-	at := "traits"
-	for name := range strings.SplitSeq(l.Trait, ".") {
-		if plainName.MatchString(name) {
-			at += "." + name
-		} else {
-			at += "[" + quoted(name) + "]"
+	names := strings.Split(l.Trait, ".")
+	for i, name := range names {
+		if names[i] = "." + name; !plainName.MatchString(name) {
+			names[i] = "[" + quoted(name) + "]"
 		}
 	}
+	at := "traits" + strings.Join(names, "")
 	value := quoted(l.Value)
 	_, failed := strconv.ParseFloat(l.Value, 64)
 	if (kind == kindred.TraitTypeNumber || kind == "") && failed == nil || kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false") {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -67,13 +68,8 @@ type refusal struct {
 
 // plus is a world with some answers more, or others.
 func (m made) plus(more made) made {
-	all := made{}
-	for path, answer := range m {
-		all[path] = answer
-	}
-	for path, answer := range more {
-		all[path] = answer
-	}
+	all := maps.Clone(m)
+	maps.Copy(all, more)
 	return all
 }
 
@@ -165,8 +161,6 @@ func TestEachPageIsGolden(t *testing.T) {
 	}
 }
 
-func text(v string) *string { return &v }
-
 const longName = "A name that somebody gave to see what it does: it goes on without an end, and then ThereIsAWordThatNobodyCanBreakBecauseItHasNoSpaceInItAtAll <b>&"
 
 // base is what every page asks for.
@@ -188,7 +182,7 @@ func base(role kindred.Role, company string, scopes ...string) made {
 		"/api/v1/clustering_runs/run_2/map":   refusal{Status: 409, Code: "run_not_current", Detail: "Only the map of a run that counts is drawn."},
 		"/api/v1/clustering_runs/run_2/flow":  kindred.ClusteringFlow{ClusteringRunID: "run_2"},
 		"/api/v1/clustering_runs/run_2":       run("run_2", 2),
-		"/api/v1/clients/cli_1/history/proof": kindred.HistoryProof{Head: "a.b.c", Root: "00ff", Size: 12, Hash: text("00ff"), Ordinal: new(int64(3)), Inclusion: []string{"01"}},
+		"/api/v1/clients/cli_1/history/proof": kindred.HistoryProof{Head: "a.b.c", Root: "00ff", Size: 12, Hash: new("00ff"), Ordinal: new(int64(3)), Inclusion: []string{"01"}},
 	}
 }
 
@@ -222,7 +216,7 @@ func full(name string) made {
 		return kindred.Cluster{
 			ID: id, Label: label, ClusterSize: size, ConsentLayerID: "lay_1", ClusteringRunID: "run_2", FirstRunID: "run_1", Status: kindred.ClusterStatusActive, CreatedAt: ago(9 * 24 * time.Hour),
 			Quality: kindred.ClusterQuality{Silhouette: .61, Stability: new(.94)},
-			Traits:  []kindred.ClusterTrait{{Path: "plan", Type: "category", Level: text("pro"), ClusterValue: .97, OverallValue: .4, Effect: 1.4}, {Path: "age", Type: "number", ClusterValue: 44.5, OverallValue: 37.1, Effect: .8}},
+			Traits:  []kindred.ClusterTrait{{Path: "plan", Type: "category", Level: new("pro"), ClusterValue: .97, OverallValue: .4, Effect: 1.4}, {Path: "age", Type: "number", ClusterValue: 44.5, OverallValue: 37.1, Effect: .8}},
 		}
 	}
 	campaign := kindred.Campaign{
@@ -235,18 +229,18 @@ func full(name string) made {
 	}
 	delivery := kindred.Delivery{
 		ID: "dlv_1", WebhookID: "whk_1", EventID: "evt_1", EventType: kindred.EventTypeMatchComputed, Status: kindred.DeliveryStatusDropped, CreatedAt: ago(3 * time.Hour), OccurredAt: ago(3 * time.Hour), EndedAt: new(ago(2 * time.Hour)),
-		Attempts: []kindred.DeliveryAttempt{{At: ago(3 * time.Hour), Status: new(int64(500)), Answer: name, LatencyMs: 12}, {At: ago(2 * time.Hour), Error: text("connection refused"), LatencyMs: 3}},
+		Attempts: []kindred.DeliveryAttempt{{At: ago(3 * time.Hour), Status: new(int64(500)), Answer: name, LatencyMs: 12}, {At: ago(2 * time.Hour), Error: new("connection refused"), LatencyMs: 3}},
 	}
 	event := kindred.PublicEvent{ID: "evt_1", EventType: kindred.EventTypeMatchComputed, Timestamp: ago(time.Minute), Data: map[string]any{"user_id": "usr_1", "matched_user_id": "usr_2", "score": .91}}
 	happened := kindred.HistoryEvent{
-		Ordinal: 3, ID: text("evt_1"), Type: text("end_user.created"), Stream: text("user-cli_1-usr_1"), Actor: text("key_1"), RecordedAt: new(ago(time.Hour)), Data: `{"user_id":"usr_1"}`, Meta: `{}`, Hash: "00ff",
-		Version: new(int64(1)), Personal: &kindred.HistoryPersonal{ExternalID: text(name)},
+		Ordinal: 3, ID: new("evt_1"), Type: new("end_user.created"), Stream: new("user-cli_1-usr_1"), Actor: new("key_1"), RecordedAt: new(ago(time.Hour)), Data: `{"user_id":"usr_1"}`, Meta: `{}`, Hash: "00ff",
+		Version: new(int64(1)), Personal: &kindred.HistoryPersonal{ExternalID: new(name)},
 	}
 	trait := func(path string, kind kindred.TraitType) kindred.Trait {
 		return kindred.Trait{Path: path, Type: kind, Because: kindred.TraitBecauseKind, Coverage: .97, Participates: true, Weight: 1}
 	}
 	excluded := trait(name, kindred.TraitTypeExcluded)
-	excluded.Participates, excluded.Reason, excluded.Sensitive = false, text("free_text"), true
+	excluded.Participates, excluded.Reason, excluded.Sensitive = false, new("free_text"), true
 	day := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
 	counts := func(metric string, entry kindred.StatisticEntry) (path string, answer kindred.Statistics) {
 		entry.Start = day
@@ -254,26 +248,31 @@ func full(name string) made {
 		return "/api/v1/statistics?" + query.Encode(), kindred.Statistics{Series: []kindred.StatisticEntry{entry}}
 	}
 	world := base(kindred.RoleOwner, name, "admin", "audit", "erase").plus(made{
-		"/api/v1/users":       kindred.UserList{Data: []kindred.User{user}, NextCursor: text("more")},
+		"/api/v1/users":       kindred.UserList{Data: []kindred.User{user}, NextCursor: new("more")},
 		"/api/v1/users/usr_1": user,
 		"/api/v1/users/usr_1/matches": kindred.ComputedMatches{Data: []kindred.ComputedMatch{{
 			MatchedUserID: "usr_2", ExternalID: name, Score: new(.91), Explanation: []kindred.Term{
-				{Trait: "plan", Contribution: .5, Similarity: 1, Weight: 1}, {Trait: "age", Contribution: .3, Similarity: .9, Weight: 1}, {Trait: "city", Contribution: .05, Similarity: .1, Weight: 1},
-				{Trait: "likes", Contribution: .04, Similarity: .5, Weight: 1, Missing: true}, {Trait: "home", Contribution: .01, Similarity: .3, Weight: 1}, {Trait: "a", Contribution: .005, Similarity: .3, Weight: 1}, {Trait: "b", Contribution: .005, Similarity: .3, Weight: 1},
+				{Trait: "plan", Contribution: .5, Similarity: 1, Weight: 1},
+				{Trait: "age", Contribution: .3, Similarity: .9, Weight: 1},
+				{Trait: "city", Contribution: .05, Similarity: .1, Weight: 1},
+				{Trait: "likes", Contribution: .04, Similarity: .5, Weight: 1, Missing: true},
+				{Trait: "home", Contribution: .01, Similarity: .3, Weight: 1},
+				{Trait: "a", Contribution: .005, Similarity: .3, Weight: 1},
+				{Trait: "b", Contribution: .005, Similarity: .3, Weight: 1},
 			},
 		}}},
 		"/api/v1/users/usr_1/feed": kindred.Feed{Data: []kindred.FeedItem{
-			{Type: "user", UserID: text("usr_2"), ExternalID: text(name), Reason: "match", Score: .91}, {Type: "campaign", CampaignID: text("cam_1"), Reason: "campaign", Score: .4},
+			{Type: "user", UserID: new("usr_2"), ExternalID: new(name), Reason: "match", Score: .91}, {Type: "campaign", CampaignID: new("cam_1"), Reason: "campaign", Score: .4},
 		}},
 		"/api/v1/users/usr_1/memberships": kindred.Memberships{UserID: "usr_1", Clusters: []kindred.ClusterMembership{{ClusterID: "clu_1", Label: name, ConsentLayerID: "lay_1", ClusteringRunID: "run_2"}}},
 		"/api/v1/users/usr_1/segments": kindred.UserSegments{UserID: "usr_1", Segments: []kindred.SegmentOfUser{{
 			SegmentID: "seg_1", Name: name, Why: []kindred.JudgedComparison{{Comparison: `traits.age > 30`, Truth: "true", FlipsAt: new(now.Add(24 * time.Hour))}},
 		}}},
 		"/api/v1/users/usr_1/timeline": list([]kindred.TimelineEntry{
-			{EventID: "evt_3", Ordinal: 9, Type: "match.computed", RecordedAt: ago(time.Hour), Actor: "key_1", MatchedUserID: text("usr_2")},
-			{EventID: "evt_2", Ordinal: 5, Type: "consent.granted", RecordedAt: ago(2 * time.Hour), Actor: "mem_1", ConsentLayerID: text("lay_1")},
+			{EventID: "evt_3", Ordinal: 9, Type: "match.computed", RecordedAt: ago(time.Hour), Actor: "key_1", MatchedUserID: new("usr_2")},
+			{EventID: "evt_2", Ordinal: 5, Type: "consent.granted", RecordedAt: ago(2 * time.Hour), Actor: "mem_1", ConsentLayerID: new("lay_1")},
 			{EventID: "evt_1", Ordinal: 3, Type: "end_user.created", RecordedAt: ago(3 * time.Hour), Actor: "key_1", ChangedTraits: []string{"plan", "age"}},
-			{EventID: "evt_4", Ordinal: 2, Type: "impression.recorded", RecordedAt: ago(3 * time.Hour), Actor: "policy:feed", Kind: text("click"), ItemID: text("ipr_1"), CampaignID: text("cam_1")},
+			{EventID: "evt_4", Ordinal: 2, Type: "impression.recorded", RecordedAt: ago(3 * time.Hour), Actor: "policy:feed", Kind: new("click"), ItemID: new("ipr_1"), CampaignID: new("cam_1")},
 		}),
 		"/api/v1/users/imports/imp_1": kindred.Import{
 			ID: "imp_1", Status: "failed", CreatedAt: ago(time.Minute), Lines: 100, LinesDone: 40, Progress: .4, Created: 30, Updated: 9, Failed: 1, EndedAt: new(ago(time.Second)),
@@ -281,8 +280,10 @@ func full(name string) made {
 		},
 		"/api/v1/consent_layers":       list([]kindred.ConsentLayer{layer}),
 		"/api/v1/consent_layers/lay_1": layer,
-		"/api/v1/consent_layers/lay_1/users/usr_1": kindred.UserConsent{ConsentLayerID: "lay_1", UserID: "usr_1", Status: "granted", ChangedAt: new(ago(2 * time.Hour)),
-			History: []kindred.ConsentEntry{{At: ago(2 * time.Hour), Status: "granted", Actor: "mem_1", Source: text(name)}}},
+		"/api/v1/consent_layers/lay_1/users/usr_1": kindred.UserConsent{
+			ConsentLayerID: "lay_1", UserID: "usr_1", Status: "granted", ChangedAt: new(ago(2 * time.Hour)),
+			History: []kindred.ConsentEntry{{At: ago(2 * time.Hour), Status: "granted", Actor: "mem_1", Source: new(name)}},
+		},
 		"/api/v1/traits": kindred.TraitSchema{Version: 4, Users: 20412, Skipped: 2, Traits: []kindred.Trait{trait("age", kindred.TraitTypeNumber), trait("plan", kindred.TraitTypeCategory), excluded}},
 		"/api/v1/traits/age/distribution": kindred.TraitDistribution{Path: "age", Type: kindred.TraitTypeNumber, Coverage: .97, Bins: []kindred.TraitBin{
 			{To: new(20.0), Share: .1}, {From: new(20.0), To: new(40.0), Share: .6}, {From: new(40.0), Share: .3},
@@ -296,15 +297,15 @@ func full(name string) made {
 		"/api/v1/clusters/clu_1":           cluster("clu_1", name, 12000),
 		"/api/v1/clusters/clu_1/members":   list([]kindred.ClusterMember{{UserID: "usr_1", ExternalID: name}}),
 		"/api/v1/clusters/clu_1/drift": list([]kindred.ClusterDrift{{
-			At: ago(48 * time.Hour), ClusteringRunID: "run_2", Severity: "major", Causes: []kindred.DriftCause{{Kind: "trait", Trait: text("plan"), Amount: .42, Baseline: "previous", Severity: "major"}},
+			At: ago(48 * time.Hour), ClusteringRunID: "run_2", Severity: "major", Causes: []kindred.DriftCause{{Kind: "trait", Trait: new("plan"), Amount: .42, Baseline: "previous", Severity: "major"}},
 		}}),
 		"/api/v1/clustering_runs":       list([]kindred.ClusteringRun{run("run_2", 2), run("run_1", 9)}),
 		"/api/v1/clustering_runs/run_1": run("run_1", 9),
 		"/api/v1/clustering_runs/run_2/map": kindred.ClusteringMap{ClusteringRunID: "run_2", Users: 20412, Explained: []float64{.4, .2}, Points: []kindred.ClusteringPoint{
 			{ClusterID: "clu_1", UserID: "usr_1", X: -1, Y: .5}, {ClusterID: "clu_2", UserID: "usr_2", X: 1, Y: -.5}, {ClusterID: "clu_2", UserID: "usr_3", X: 1.1, Y: -.4},
 		}},
-		"/api/v1/clustering_runs/run_2/flow": kindred.ClusteringFlow{ClusteringRunID: "run_2", PreviousRunID: text("run_1"), Data: []kindred.ClusteringMove{
-			{FromClusterID: text("clu_1"), ToClusterID: text("clu_1"), Users: 11000}, {FromClusterID: text("clu_1"), ToClusterID: text("clu_2"), Users: 500}, {FromClusterID: text("clu_2"), ToClusterID: text("clu_2"), Users: 7912}, {ToClusterID: text("clu_1"), Users: 1000},
+		"/api/v1/clustering_runs/run_2/flow": kindred.ClusteringFlow{ClusteringRunID: "run_2", PreviousRunID: new("run_1"), Data: []kindred.ClusteringMove{
+			{FromClusterID: new("clu_1"), ToClusterID: new("clu_1"), Users: 11000}, {FromClusterID: new("clu_1"), ToClusterID: new("clu_2"), Users: 500}, {FromClusterID: new("clu_2"), ToClusterID: new("clu_2"), Users: 7912}, {ToClusterID: new("clu_1"), Users: 1000},
 		}},
 		"/api/v1/campaigns":       list([]kindred.Campaign{campaign}),
 		"/api/v1/campaigns/cam_1": campaign,
@@ -322,20 +323,23 @@ func full(name string) made {
 		"/api/v1/clients/cli_1/api_keys": list([]kindred.APIKey{
 			{ID: "key_1", Name: name, Fingerprint: "kin_live_ab…", Scopes: []string{"read", "write"}, CreatedAt: ago(48 * time.Hour), LastUsedAt: new(ago(time.Hour))}, {ID: "key_2", Name: "old", Fingerprint: "kin_live_cd…", Revoked: true, Scopes: []string{"admin"}},
 		}),
-		"/api/v1/clients/cli_1/requests": kindred.RequestList{Omitted: 1204, NextCursor: text("more"), Data: []kindred.LoggedRequest{
-			{RequestID: "req_00000000000000000000000001", At: ago(2 * time.Second), Method: "POST", Route: "/api/v1/users/{user_id}/matches", Status: 200, DurationMs: 4.25, KeyID: text("key_1")},
-			{RequestID: longName, At: ago(time.Minute), Method: "GET", Route: "/api/v1/users/{user_id}", Status: 404, DurationMs: 1.5}, {RequestID: "mine", At: ago(time.Hour), Method: "GET", Route: "/api/v1/users", Status: 503, DurationMs: 5000, KeyID: text("key_3")},
+		"/api/v1/clients/cli_1/requests": kindred.RequestList{Omitted: 1204, NextCursor: new("more"), Data: []kindred.LoggedRequest{
+			{RequestID: "req_00000000000000000000000001", At: ago(2 * time.Second), Method: "POST", Route: "/api/v1/users/{user_id}/matches", Status: 200, DurationMs: 4.25, KeyID: new("key_1")},
+			{RequestID: longName, At: ago(time.Minute), Method: "GET", Route: "/api/v1/users/{user_id}", Status: 404, DurationMs: 1.5},
+			{RequestID: "mine", At: ago(time.Hour), Method: "GET", Route: "/api/v1/users", Status: 503, DurationMs: 5000, KeyID: new("key_3")},
 		}},
 		"/api/v1/events": list([]kindred.PublicEvent{event}),
 		"/api/v1/attention": kindred.AttentionList{HasMore: true, Data: []kindred.AttentionItem{
 			{Kind: kindred.AttentionKindEndpointFailing, Severity: kindred.AttentionSeverityCritical, SubjectID: "whk_1", DeliveriesWaiting: new(int64(3)), Since: new(ago(time.Hour))},
 			{Kind: kindred.AttentionKindBudgetNearlySpent, Severity: "warning", SubjectID: "cam_1", SpentMinor: new(int64(475000)), BudgetMinor: new(int64(500000))},
-			{Kind: kindred.AttentionKindClusterDrifted, Severity: "warning", SubjectID: "clu_1", Since: new(ago(48 * time.Hour))}, {Kind: kindred.AttentionKindAPIKeyExpires, Severity: "warning", SubjectID: "key_1", ExpiresAt: new(now.Add(48 * time.Hour))},
-			{Kind: kindred.AttentionKindProjectionQuarantined, Severity: "critical", SubjectID: "users"}, {Kind: kindred.AttentionKindClusteringRunFailed, Severity: "warning", SubjectID: "run_1", ErrorCode: text("not_enough_users")},
+			{Kind: kindred.AttentionKindClusterDrifted, Severity: "warning", SubjectID: "clu_1", Since: new(ago(48 * time.Hour))},
+			{Kind: kindred.AttentionKindAPIKeyExpires, Severity: "warning", SubjectID: "key_1", ExpiresAt: new(now.Add(48 * time.Hour))},
+			{Kind: kindred.AttentionKindProjectionQuarantined, Severity: "critical", SubjectID: "users"},
+			{Kind: kindred.AttentionKindClusteringRunFailed, Severity: "warning", SubjectID: "run_1", ErrorCode: new("not_enough_users")},
 		}},
 		"/api/v1/clients/cli_1/history": list([]kindred.HistoryEvent{happened, {Ordinal: 2, Missing: new(true), Hash: "aa"}}),
 		"/api/v1/clients/cli_1/history/state": kindred.HistoryState{Size: 12, RecordedAt: new(ago(time.Hour)), Data: []kindred.HistoryStateItem{
-			{User: &kindred.HistoryUser{ID: "usr_1", ExternalID: text(name), Traits: map[string]any{"plan": "pro"}}}, {User: &kindred.HistoryUser{ID: "usr_9", Erased: new(true)}}, {Segment: &kindred.HistorySegment{ID: "seg_1", Name: name}},
+			{User: &kindred.HistoryUser{ID: "usr_1", ExternalID: new(name), Traits: map[string]any{"plan": "pro"}}}, {User: &kindred.HistoryUser{ID: "usr_9", Erased: new(true)}}, {Segment: &kindred.HistorySegment{ID: "seg_1", Name: name}},
 		}},
 		"/api/v1/clients/cli_1/members":  list([]kindred.Member{{ID: "mem_1", Email: "ada@example.com", Role: "owner", CreatedAt: ago(240 * time.Hour)}, {ID: "mem_2", Email: "bob@example.com", Role: "viewer", CreatedAt: ago(24 * time.Hour)}}),
 		"/api/v1/clients/cli_1/sessions": list([]kindred.Session{{ID: "ses_1", MemberID: "mem_1", Current: true, CreatedAt: ago(time.Hour), LastSeenAt: ago(time.Minute), ExpiresAt: now.Add(144 * time.Hour)}, {ID: "ses_2", MemberID: "mem_2", CreatedAt: ago(time.Hour), LastSeenAt: ago(time.Minute), ExpiresAt: now.Add(144 * time.Hour)}}),
@@ -401,11 +405,9 @@ func goldenPages() map[string]golden {
 	for name, path := range paths {
 		all[name+"-empty"] = golden{name, empty, path, ""}
 	}
-	for name, path := range map[string]string{
+	maps.Copy(paths, map[string]string{
 		"user": "users/usr_1", "import": "imports/imp_1", "segment": "segments/seg_1", "cluster": "clusters/clu_1", "run": "runs/run_1", "campaign": "campaigns/cam_1", "webhook": "webhooks/whk_1", "delivery": "webhooks/whk_1/deliveries/dlv_1", "history-event": "history/3",
-	} {
-		paths[name] = path
-	}
+	})
 	for name, path := range paths {
 		all[name] = golden{name, full("Acme & Söhne"), path, ""}
 		all[name+"-long"] = golden{name, full(longName), path, ""}

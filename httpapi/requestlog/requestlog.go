@@ -86,16 +86,16 @@ func (l *Log) Run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if l.Now().Sub(maintained) >= maintainEvery {
-			if err := l.maintain(ctx); err != nil {
-				l.complain(ctx, "log of requests not maintained", err)
-			} else {
+			if err := l.maintain(ctx); err == nil {
 				maintained = l.Now()
+			} else if ctx.Err() == nil {
+				l.Logger.WarnContext(ctx, "log of requests not maintained", "error", err)
 			}
 		}
 		select {
 		case <-tick.C:
-			if err := l.write(ctx); err != nil {
-				l.complain(ctx, "requests not listed", err)
+			if err := l.write(ctx); err != nil && ctx.Err() == nil {
+				l.Logger.WarnContext(ctx, "requests not listed", "error", err)
 			}
 		case <-ctx.Done():
 			if err := l.write(context.WithoutCancel(ctx)); err != nil {
@@ -103,12 +103,6 @@ func (l *Log) Run(ctx context.Context) {
 			}
 			return
 		}
-	}
-}
-
-func (l *Log) complain(ctx context.Context, what string, err error) {
-	if ctx.Err() == nil {
-		l.Logger.WarnContext(ctx, what, "error", err)
 	}
 }
 
