@@ -57,7 +57,7 @@ var rules = map[string][]string{
 	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "coalesce", "semaphore"},
 	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
 	"readapi": {
-		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "domain/id", "domain/fault", "domain/event", "domain/rule",
+		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "httpapi/requestlog", "domain/id", "domain/fault", "domain/event", "domain/rule",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "domain/rule", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},
@@ -102,6 +102,7 @@ var rules = map[string][]string{
 	"scripts/benchwebhooks":         {"postgres", "pgx"},
 
 	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
+	"httpapi/requestlog":  {"httpapi", "domain/id", "postgres", "pgx"},
 
 	"cli": {"sdk/go"}, // what clients can do, and nothing of the service
 

@@ -127,6 +127,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		group.Go(func() error { return w.keyring.Run(behind) })
 		group.Go(func() error { return w.revocations.Run(behind) })
 		group.Go(func() error { w.repeats.Run(behind, logger); return nil })
+		group.Go(func() error { w.requests.Run(behind); return nil })
 		group.Go(func() error { w.feeds.Run(behind, logger); return nil })
 		group.Go(func() error { w.auditor.Run(behind); return nil })
 		group.Go(func() error { w.states.Run(behind); return nil })

@@ -24,6 +24,7 @@ import (
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
+	"kindred/httpapi/requestlog"
 	"kindred/httpapi/resources"
 	"kindred/projections"
 	"kindred/projections/auditing"
@@ -76,6 +77,7 @@ type web struct {
 	auditor     *auditing.Auditor
 	states      *travel.Traveller
 	follows     *httpapi.Follows
+	requests    *requestlog.Log
 	streams     *streams.Streams
 }
 
@@ -172,7 +174,10 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	asked.AtOnce = true
 	shown := asked // to those who only read
 	shown.Pool = a.reads
-	w := &web{keyring: keyring, repeats: &idempotency.Store{Pool: a.Pool, Leases: a.control}}
+	w := &web{
+		keyring: keyring, repeats: &idempotency.Store{Pool: a.Pool, Leases: a.control},
+		requests: &requestlog.Log{Pool: a.Pool, Reads: a.reads, Now: time.Now, Logger: a.logger},
+	}
 	w.revocations = &auth.Revocations{
 		Source:   revocationSource{noted: a.revocations(), model: projections.Revocations{Reader: reader}},
 		TokenTTL: a.Config.TokenTTL, Now: time.Now, Logger: a.logger,
@@ -201,7 +206,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	shownDeliveries := dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}
 	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 	reads := &readapi.API{
-		Deliveries: resources.Deliveries{Log: shownDeliveries, Checker: dispatcher.Checker{Log: shownDeliveries, Secrets: a.Vault, Now: time.Now}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models,
+		Deliveries: resources.Deliveries{Log: shownDeliveries, Checker: dispatcher.Checker{Log: shownDeliveries, Secrets: a.Vault, Now: time.Now}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models, Requests: w.requests,
 		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
 		RunMaps: projections.NewRunMaps(projections.RunMaps{
 			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,
@@ -235,9 +240,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
 		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: readConns, Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
-		Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
+		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
 	})
-	w.handler, err = console.New(console.Config{API: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger})
+	w.handler, err = console.New(console.Config{API: httpapi.Unlisted(w.handler), Next: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger})
 	return w, err
 }
 

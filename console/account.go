@@ -14,7 +14,7 @@ func (p *page) account() error {
 	if err != nil {
 		return err
 	}
-	return p.show("account", "Account", "Account", map[string]any{"Sessions": sessions})
+	return p.show("account", "Account", say("titles.account"), map[string]any{"Sessions": sessions})
 }
 
 func (p *page) endSession() error {

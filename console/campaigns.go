@@ -18,7 +18,7 @@ func (p *page) campaigns() error {
 	if err != nil {
 		return err
 	}
-	return p.show("campaigns", "Campaigns", "Campaigns", map[string]any{
+	return p.show("campaigns", "Campaigns", say("titles.campaigns"), map[string]any{
 		"Campaigns": found.Data, "Clusters": clusters, "Next": next("campaigns", asked, found.NextCursor),
 	})
 }
@@ -29,9 +29,9 @@ func (p *page) typedTime(name string) (at kindred.Nullable[time.Time], err error
 	if text == "" {
 		return kindred.Null[time.Time](), nil
 	}
-	t, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+	t, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 	if err != nil {
-		return at, invalid(name, "This must be a date and a time, such as 2026-11-23T18:00.")
+		return at, invalid(name, say("campaign.this_must_be_a"))
 	}
 	return kindred.Value(t), nil
 }
@@ -50,7 +50,7 @@ func (p *page) typedCampaign() (c kindred.CampaignChange, err error) {
 	currency := p.form("currency")
 	budget, ok := minor(p.form("budget_minor"), currency)
 	if !ok {
-		return c, invalid("budget_minor", "This must be an amount of money, such as 5,000.00.")
+		return c, invalid("budget_minor", say("campaign.this_must_be_an"))
 	}
 	audience := kindred.AudienceAll
 	if ids := p.r.Form["cluster_ids"]; len(ids) > 0 {
@@ -103,8 +103,8 @@ func (p *page) campaign() error {
 		return err
 	}
 	layout := map[string]string{"hour": "2 Jan 15:04", "day": "2 Jan", "week": "2 Jan", "month": "Jan 2006"}[interval]
-	shown := chart.Data{Title: "Engagement by " + interval, Label: "From", Series: []chart.Series{{Name: "clicks"}, {Name: "conversions"}, {Name: "impressions without either"}}}
-	spent := chart.Data{Title: "Spent by " + interval, Label: "From", Places: decimals(one.Currency), Series: []chart.Series{{Name: "spent, " + one.Currency}}}
+	shown := chart.Data{Title: say("campaign.engagement_by", interval), Label: say("campaign.from"), Series: []chart.Series{{Name: say("campaign.series_clicks")}, {Name: say("campaign.series_conversions")}, {Name: say("campaign.impressions_without_either")}}}
+	spent := chart.Data{Label: say("campaign.from"), Places: decimals(one.Currency), Series: []chart.Series{{Name: say("campaign.spent", one.Currency)}}}
 	unit := float64(1)
 	for range decimals(one.Currency) {
 		unit *= 10
@@ -119,9 +119,10 @@ func (p *page) campaign() error {
 		total += float64(i.SpentMinor) / unit
 		spent.Series[0].Values = append(spent.Series[0].Values, total)
 	}
-	shown.Description = number(came.Impressions) + " impressions, " + number(came.Clicks) + " clicks, " + number(came.Conversions) + " conversions."
-	spent.Title = "Spent so far, by " + interval
-	spent.Description = money(came.SpentMinor, one.Currency) + " of " + money(one.BudgetMinor, one.Currency) + "."
+	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, p.Now())...)
+	shown.Description = say("campaign.impressions_clicks_conversions", number(came.Impressions), number(came.Clicks), number(came.Conversions))
+	spent.Title = say("campaign.spent_so_far_by", interval)
+	spent.Description = say("campaign.of", money(came.SpentMinor, one.Currency), money(one.BudgetMinor, one.Currency))
 	clusters, _, err := collect(p.api.Clusters.List(ctx, kindred.ListClustersParams{}), allOf)
 	if err != nil {
 		return err
@@ -130,6 +131,26 @@ func (p *page) campaign() error {
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
 		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": p.expected(one),
 	})
+}
+
+// evenPace is what an even pace has spent by the end of each interval, as far as it has
+// come; none where the campaign has no end.
+func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interval string, unit float64, now time.Time) []chart.Series {
+	if c.StartedAt == nil || c.EndsAt == nil || !c.EndsAt.After(*c.StartedAt) {
+		return nil
+	}
+	line := chart.Series{Name: say("campaign.even_pace")}
+	for i, at := range intervals {
+		end := now
+		if i+1 < len(intervals) {
+			end = intervals[i+1].Start
+		} else if next := at.Start.Add(map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 30 * 24 * time.Hour}[interval]); next.Before(now) {
+			end = next
+		}
+		share := float64(end.Sub(*c.StartedAt)) / float64(c.EndsAt.Sub(*c.StartedAt))
+		line.Values = append(line.Values, min(max(share, 0), 1)*float64(c.BudgetMinor)/unit)
+	}
+	return []chart.Series{line}
 }
 
 // expected is the share of the budget that an even pace has spent by now; -1 where the
@@ -147,7 +168,7 @@ func (p *page) changeCampaign() error {
 	if command := p.form("status"); command != "" {
 		change.Status, notice = new(kindred.CampaignCommand(command)), command
 		if notices[notice] == "" {
-			return p.again(invalid("status", "A campaign can be started, paused or cancelled."), p.campaign)
+			return p.again(invalid("status", say("campaign.a_campaign_can_be")), p.campaign)
 		}
 	} else {
 		var err error

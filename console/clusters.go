@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
@@ -36,7 +35,7 @@ func (p *page) clusters() error {
 		return err
 	}
 	if len(layers) == 0 {
-		return p.show("clusters", "Clusters", "Clusters", map[string]any{"Layers": layers})
+		return p.show("clusters", "Clusters", say("titles.clusters"), map[string]any{"Layers": layers})
 	}
 	runs, _, err := collect(p.api.Clusters.ListClusteringRuns(ctx, kindred.ListClusteringRunsParams{ConsentLayerID: layer.ID}), allOf)
 	if err != nil {
@@ -83,11 +82,11 @@ func (p *page) clusters() error {
 			return err
 		}
 	}
-	return p.show("clusters", "Clusters", "Clusters", data)
+	return p.show("clusters", "Clusters", say("titles.clusters"), data)
 }
 
-// drawn adds the map of a run, whose groups have the colours of clusters, and where
-// people went with it.
+// drawn adds the map of a run, whose groups have the colours of clusters, once it is asked
+// for, and where people went with it.
 func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, known []kindred.Cluster) error {
 	ctx := p.r.Context()
 	at := map[string]int{}
@@ -95,8 +94,14 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 	for i, c := range clusters {
 		at[c.ID], groups[i].Name = i, brief(c.Label)
 	}
-	plane, err := p.api.Clusters.GetClusteringMap(ctx, run.ID)
+	var plane *kindred.ClusteringMap
+	var err error
+	drawLater := later("clusters", p.r.URL.Query(), "map")
+	if data["Later"] = drawLater; drawLater == "" {
+		plane, err = p.api.Clusters.GetClusteringMap(ctx, run.ID)
+	}
 	switch {
+	case drawLater != "":
 	case err == nil && len(plane.Points) > 0:
 		for _, point := range plane.Points {
 			if i, ok := at[point.ClusterID]; ok {
@@ -104,7 +109,7 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 			}
 		}
 		data["Sample"], data["Explained"] = len(plane.Points), plane.Explained
-		data["Map"] = chart.Map("Clusters of the latest run", fmt.Sprintf("%s groups of %s users, a sample of %s in two dimensions; near means alike.",
+		data["Map"] = chart.Map(say("clusters.clusters_of_the_latest"), say("clusters.groups_of_users_a",
 			number(len(clusters)), number(plane.Users), number(len(plane.Points))), groups)
 	case err != nil:
 		if data["NoMap"], err = notNow(err); err != nil {
@@ -163,7 +168,7 @@ func flows(flow *kindred.ClusteringFlow, then, now string, colours map[string]in
 				end.Colour = colour
 			}
 			if id == "" {
-				end.Name = "in none"
+				end.Name = say("clusters.in_none")
 			}
 			all, at[id] = append(all, end), i
 		}
@@ -180,7 +185,7 @@ func flows(flow *kindred.ClusteringFlow, then, now string, colours map[string]in
 			stayed += m.Users
 		}
 	}
-	return chart.Flow("Where people went between the last two runs", fmt.Sprintf("%s of %s stayed where they were.", number(stayed), number(all)),
+	return chart.Flow(say("clusters.where_people_went_between"), say("clusters.of_stayed_where_they", number(stayed), number(all)),
 		then, now, from, to, moves)
 }
 
@@ -213,7 +218,7 @@ func (p *page) run() error {
 	if run.StartedAt != nil && run.EndedAt != nil {
 		took = run.EndedAt.Sub(*run.StartedAt)
 	}
-	return p.show("run", "Clusters", "Run", map[string]any{"Run": run, "Layer": layer, "Took": took})
+	return p.show("run", "Clusters", say("titles.run"), map[string]any{"Run": run, "Layer": layer, "Took": took})
 }
 
 func (p *page) cancelRun() error {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -36,7 +37,8 @@ var static embed.FS
 
 // Config is what the console needs of the process that it is a part of.
 type Config struct {
-	API       http.Handler     // the public API
+	API       http.Handler     // the public API, as pages call it
+	Next      http.Handler     // what is served beside the console
 	PublicURL string           // where browsers reach the service
 	Now       func() time.Time // dates what is shown
 	NewKey    func() string    // names a form, so that it takes effect once
@@ -56,9 +58,10 @@ type Console struct {
 type asset struct {
 	mediaType string
 	content   []byte
+	squeezed  []byte // the content, by gzip
 }
 
-// New makes a handler that serves the console, and leaves other paths to the API. A
+// New makes a handler that serves the console, and leaves other paths to Next. A
 // browser that asks for the root is led to the console.
 func New(c Config) (http.Handler, error) {
 	public, err := url.Parse(c.PublicURL)
@@ -80,7 +83,7 @@ func New(c Config) (http.Handler, error) {
 		}
 	}
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusForbidden, "This form came from another site", "Open the console itself and send it from there.")
+		s.refuse(w, r, http.StatusForbidden, say("problem.this_form_came_from"), say("problem.open_the_console_itself"))
 	}))
 	pages := s.guarded(origin.Handler(&s.mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +93,7 @@ func New(c Config) (http.Handler, error) {
 		case asked+"/" == Path, asked == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
 			http.Redirect(w, r, Path, http.StatusSeeOther)
 		default:
-			s.API.ServeHTTP(w, r)
+			s.Next.ServeHTTP(w, r)
 		}
 	}), nil
 }
@@ -110,7 +113,7 @@ func (s *Console) guarded(next http.Handler) http.Handler {
 					panic(p)
 				}
 				s.Logger.ErrorContext(r.Context(), "a page panicked", "panic", p, "stack", string(debug.Stack()))
-				s.refuse(w, r, http.StatusInternalServerError, "This page failed", "That is our fault. What you did before is kept.")
+				s.refuse(w, r, http.StatusInternalServerError, say("problem.this_page_failed"), say("problem.that_is_our_fault"))
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -130,11 +133,30 @@ func (s *Console) loadAssets() error {
 		if mediaType == "" {
 			return fmt.Errorf("console: %s has no known type", name)
 		}
+		if name == "static/console.js" {
+			content = append([]byte("const words = "+section("script")+";\n"), content...)
+		}
 		hash := sha256.Sum256(content)
 		base := path.Base(name)
-		s.assets[Path+"static/"+hex.EncodeToString(hash[:6])+"/"+base] = asset{mediaType, content}
-		return nil
+		squeezed, err := squeeze(content)
+		s.assets[Path+"static/"+hex.EncodeToString(hash[:6])+"/"+base] = asset{mediaType, content, squeezed}
+		return err
 	})
+}
+
+// squeeze compresses what is the same for everybody. Pages are sent as they are: what they
+// repeat of a request, beside what they tell of people, would show in their length.
+func squeeze(content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(content); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return out.Bytes(), err
 }
 
 // assetPath is where a file of static is served; its name changes with its content.
@@ -150,12 +172,18 @@ func (s *Console) assetPath(name string) (string, error) {
 func (s *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 	found, ok := s.assets[r.URL.Path]
 	if !ok {
-		s.refuse(w, r, http.StatusNotFound, "There is no such page", "")
+		s.refuse(w, r, http.StatusNotFound, say("problem.there_is_no_such"), "")
 		return
 	}
 	w.Header().Set("Content-Type", found.mediaType)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(found.content))
+	w.Header().Set("Vary", "Accept-Encoding")
+	content := found.content
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
+		w.Header().Set("Content-Encoding", "gzip")
+		content = found.squeezed
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
 func (s *Console) loadPages() error {

@@ -1,16 +1,23 @@
 package console
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
 	"crypto/rand"
+	"io"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	kindred "kindred/sdk/go"
 )
 
 func TestAmountsAreReadAsTheyAreWritten(t *testing.T) {
@@ -75,5 +82,113 @@ func TestAPageThatPanicsIsAnswered(t *testing.T) {
 	pages.ServeHTTP(w, r)
 	if w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "did not answer") {
 		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}
+
+// cookies are those that an answer sets.
+func cookies(w *httptest.ResponseRecorder) (all []*http.Cookie) {
+	for _, line := range w.Header().Values("Set-Cookie") {
+		if c, err := http.ParseSetCookie(line); err == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// A secret is shown to who made it, once, whoever else sits down at the browser.
+func TestASecretIsShownOnce(t *testing.T) {
+	t.Parallel()
+	pages, world := worldly(t), base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/clients/cli_1/api_keys": kindred.APIKeyCreated{RawKey: "kin_live_abc", Record: kindred.APIKey{Name: "backend"}},
+	})
+	ask := func(world made, method, path string, carried ...*http.Cookie) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, strings.NewReader("name=backend&key=KEY"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		for _, c := range carried {
+			r.AddCookie(c)
+		}
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), worldKey{}, world)))
+		return w
+	}
+	made := ask(world, "POST", "/console/developers/keys")
+	if made.Code != http.StatusSeeOther || made.Header().Get("Location") != "/console/secret" || strings.Contains(made.Body.String(), "kin_live_abc") {
+		t.Fatalf("%d to %s", made.Code, made.Header().Get("Location"))
+	}
+	carried := cookies(made)[0]
+	if !carried.HttpOnly || !carried.Secure || carried.Path != "/console/secret" || carried.SameSite != http.SameSiteStrictMode || carried.MaxAge > 60 {
+		t.Errorf("the note is carried by %+v", carried)
+	}
+	shown := ask(world, "GET", "/console/secret", carried)
+	if gone := cookies(shown); len(gone) != 1 || gone[0].Name != carried.Name || gone[0].MaxAge >= 0 {
+		t.Errorf("the note stays: %v", gone)
+	}
+	if text := shown.Body.String(); !strings.Contains(text, "kin_live_abc") || !strings.Contains(text, "backend") {
+		t.Errorf("it is not shown: %s", text)
+	}
+	other := base(kindred.RoleOwner, "Acme", "admin")
+	in := other["/auth/sessions/token"].(kindred.LoggedIn) //nolint:forcetypeassert // base makes it
+	in.User.ID = "mem_2"
+	for name, again := range map[string]*httptest.ResponseRecorder{
+		"without the note": ask(world, "GET", "/console/secret"), "another member": ask(other.plus(map[string]any{"/auth/sessions/token": in}), "GET", "/console/secret", carried),
+		"a note that is none": ask(world, "GET", "/console/secret", &http.Cookie{Name: carried.Name, Value: "e30"}),
+	} {
+		if again.Code != http.StatusGone || strings.Contains(again.Body.String(), "kin_live_abc") {
+			t.Errorf("%s it answers %d", name, again.Code)
+		}
+	}
+}
+
+func TestARuleIsBuiltOfLines(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line
+		kind kindred.TraitType
+		want string
+	}{
+		{line{"age", "over", "30"}, kindred.TraitTypeNumber, `traits.age > 30`},
+		{line{"age", "over", "thirty"}, kindred.TraitTypeNumber, `traits.age > "thirty"`},
+		{line{"plan", "", `a"b`}, kindred.TraitTypeCategory, `traits.plan == "a\"b"`},
+		{line{"on", "not", "true"}, kindred.TraitTypeBool, `traits.on != true`},
+		{line{"odd name.x", "there", ""}, "", `has(traits["odd name"].x)`},
+		{line{"likes", "has", "jazz"}, kindred.TraitTypeSet, `"jazz" in traits.likes`},
+		{line{"new", "over", "30"}, "", `traits.new > 30`},
+		{line{"seen", "within", "30d"}, kindred.TraitTypeDate, `within(traits.seen, "30d")`},
+		{line{"age", "under", "1) || true"}, kindred.TraitTypeNumber, `traits.age < "1) || true"`},
+	} {
+		if got := c.rule(c.kind); got != c.want {
+			t.Errorf("%v is %s, not %s", c.line, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsTheSameForEverybodyIsCompressed(t *testing.T) {
+	t.Parallel()
+	pages := worldly(t)
+	get := func(path, accepts string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Accept-Encoding", accepts)
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), worldKey{}, made{})))
+		return w
+	}
+	page := get("/console/sign-in", "gzip")
+	if page.Header().Get("Content-Encoding") != "" {
+		t.Error("a page is compressed")
+	}
+	for _, at := range regexp.MustCompile(`/console/static/[^"]+`).FindAllString(page.Body.String(), -1) {
+		plain, squeezed := get(at, "identity"), get(at, "gzip, br")
+		opened, err := gzip.NewReader(squeezed.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", at, err)
+		}
+		size := squeezed.Body.Len()
+		if text, err := io.ReadAll(opened); err != nil || !bytes.Equal(text, plain.Body.Bytes()) {
+			t.Errorf("%s is another, compressed: %v", at, err)
+		}
+		if size*2 > plain.Body.Len() || plain.Header().Get("Content-Encoding") != "" || plain.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s: %d of %d bytes, %v", at, size, plain.Body.Len(), plain.Header())
+		}
 	}
 }

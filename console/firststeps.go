@@ -37,11 +37,11 @@ func (p *page) firstSteps() error {
 		delivered = len(sent.Data) > 0
 	}
 	steps := []step{
-		{"Make an API key", "Your servers exchange it for tokens.", len(keys.Data) > 0, Path + "developers", "Make a key"},
-		{"Add your first users", "Drop a file of them, or add one by hand: an id of yours and any traits.", len(users.Data) > 0, Path + "users#add", "Add users"},
-		{"See who is alike", "Open a user: the best matches, and what each trait adds to them.", len(events.Data) > 0, Path + "users", "Open a user"},
-		{"Subscribe an endpoint", "Your server is told of matches, clusters and budgets as they come.", len(hooks.Data) > 0, Path + "webhooks#add", "Add an endpoint"},
-		{"Receive a delivery", "Send a test, and verify its signature.", delivered, Path + "webhooks", "Send a test"},
+		{say("first_steps.make_an_api_key"), say("first_steps.your_servers_exchange_it"), len(keys.Data) > 0, Path + "developers", say("first_steps.make_a_key")},
+		{say("first_steps.add_your_first_users"), say("first_steps.drop_a_file_of"), len(users.Data) > 0, Path + "users#add", say("common.add_users")},
+		{say("first_steps.see_who_is_alike"), say("first_steps.open_a_user_the"), len(events.Data) > 0, Path + "users", say("first_steps.open_a_user")},
+		{say("first_steps.subscribe_an_endpoint"), say("first_steps.your_server_is_told"), len(hooks.Data) > 0, Path + "webhooks#add", say("first_steps.add_an_endpoint")},
+		{say("first_steps.receive_a_delivery"), say("first_steps.send_a_test_and"), delivered, Path + "webhooks", say("first_steps.send_a_test")},
 	}
 	done := 0
 	for _, s := range steps {
@@ -53,7 +53,7 @@ func (p *page) firstSteps() error {
 	if len(users.Data) > 0 {
 		user = users.Data[0].ExternalID
 	}
-	return p.show("first-steps", "Overview", "First steps", map[string]any{
+	return p.show("first-steps", "Overview", say("common.first_steps"), map[string]any{
 		"Steps": steps, "Done": done, "URL": p.PublicURL, "Client": p.who.Client, "User": user,
 	})
 }

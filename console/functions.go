@@ -17,10 +17,10 @@ import (
 // functions are what the templates call.
 func (s *Console) functions() template.FuncMap {
 	return template.FuncMap{
-		"mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
+		"t": tell, "say": say, "mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
 		"num": number, "pct": percent, "score": func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) },
 		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
-		"deref": deref, "ways": ways, "path": url.PathEscape, "query": url.QueryEscape, "of": func(pairs ...any) map[string]any {
+		"deref": deref, "ways": ways, "path": url.PathEscape, "of": func(pairs ...any) map[string]any {
 			made := map[string]any{}
 			for i := 0; i+1 < len(pairs); i += 2 {
 				made[fmt.Sprint(pairs[i])] = pairs[i+1]
@@ -51,7 +51,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"because": because, "types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
+		"millis": millis, "statusTone": statusTone, "because": because, "types": func() []kindred.TraitType { return traitTypes }, "clusterIDs": func(c any) []string {
 			if c, ok := c.(*kindred.Campaign); ok {
 				return c.ClusterIDs
 			}
@@ -66,29 +66,29 @@ const mark template.URL = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/20
 	"%3Ccircle fill='%230b6b62' cx='9' cy='9.5' r='6.5'/%3E%3Ccircle fill='%23c9661a' cx='16' cy='15.5' r='5.5'/%3E%3C/svg%3E"
 
 // place is an entry of the rail.
-type place struct{ Name, Path string }
+type place struct{ Section, Name, Path string }
 
 // rail lists the sections that somebody may see.
 func rail(who identity) []place {
 	all := []place{
-		{"Overview", Path},
-		{"Users", Path + "users"},
-		{"Traits", Path + "traits"},
-		{"Segments", Path + "segments"},
-		{"Clusters", Path + "clusters"},
-		{"Campaigns", Path + "campaigns"},
-		{"Webhooks", Path + "webhooks"},
+		{"Overview", say("titles.overview"), Path},
+		{"Users", say("common.users"), Path + "users"},
+		{"Traits", say("common.traits"), Path + "traits"},
+		{"Segments", say("common.segments"), Path + "segments"},
+		{"Clusters", say("titles.clusters"), Path + "clusters"},
+		{"Campaigns", say("titles.campaigns"), Path + "campaigns"},
+		{"Webhooks", say("titles.webhooks"), Path + "webhooks"},
 	}
 	if who.has("admin") {
-		all = append(all, place{"Developers", Path + "developers"})
+		all = append(all, place{"Developers", say("common.developers"), Path + "developers"})
 	}
 	if who.has("audit") || who.has("admin") {
-		all = append(all, place{"History", Path + "history"})
+		all = append(all, place{"History", say("titles.history"), Path + "history"})
 	}
 	if who.has("admin") {
-		all = append(all, place{"Settings", Path + "settings"})
+		all = append(all, place{"Settings", say("titles.settings"), Path + "settings"})
 	}
-	return append(all, place{"Account", Path + "account"})
+	return append(all, place{"Account", say("titles.account"), Path + "account"})
 }
 
 // number writes a number with separators, as in 20,412.
@@ -180,12 +180,15 @@ func stamp(t time.Time, zone *time.Location) string {
 	return t.In(zone).Format("2 Jan 2006, 15:04:05 MST")
 }
 
+// typedLayout is how a browser writes a time that was typed.
+const typedLayout = "2006-01-02T15:04"
+
 // inputTime is a time as a field of the type datetime-local has it.
 func inputTime(t *time.Time, zone *time.Location) string {
 	if t == nil {
 		return ""
 	}
-	return t.In(zone).Format("2006-01-02T15:04")
+	return t.In(zone).Format(typedLayout)
 }
 
 // when writes how long ago a time is, or in how long, with the time itself behind it.
@@ -206,9 +209,9 @@ func when(at any, zone *time.Location, now time.Time) template.HTML {
 	case ago.Abs() > 7*24*time.Hour:
 		text = t.In(zone).Format("2 Jan 2006")
 	case ago >= 0:
-		text += " ago"
+		text = say("times.ago", text)
 	default:
-		text = "in " + text
+		text = say("times.in", text)
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // times alone
 		t.UTC().Format(time.RFC3339Nano), template.HTMLEscapeString(stamp(t, zone)), text))
@@ -218,13 +221,32 @@ func when(at any, zone *time.Location, now time.Time) template.HTML {
 func seconds(d time.Duration) string {
 	switch {
 	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(math.Ceil(d.Seconds())))
+		return say("times.s", int(math.Ceil(d.Seconds())))
 	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
+		return say("times.min", int(d.Minutes()))
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+		return say("times.h", int(d.Hours()))
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return say("times.days", int(d.Hours()/24))
+}
+
+// millis writes a time that something took.
+func millis(ms float64) string {
+	if ms < 10 {
+		return say("times.ms", strconv.FormatFloat(ms, 'f', 1, 64))
+	}
+	return say("times.ms", number(math.Round(ms)))
+}
+
+// statusTone says whether a status of HTTP is good news.
+func statusTone(status int64) string {
+	switch {
+	case status >= 500:
+		return "bad"
+	case status >= 400:
+		return "warn"
+	}
+	return "good"
 }
 
 // tones say whether a state is good news.

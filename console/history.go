@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -21,9 +22,9 @@ func (p *page) history() error {
 	}
 	for name, to := range map[string]*time.Time{"from": &params.From, "to": &params.To} {
 		if text := asked.Get(name); text != "" {
-			at, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+			at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 			if err != nil {
-				return invalid(name, "This must be a date and a time.")
+				return invalid(name, say("history.this_must_be_a"))
 			}
 			*to = at
 		}
@@ -32,9 +33,22 @@ func (p *page) history() error {
 	if err != nil {
 		return err
 	}
-	return p.show("history", "History", "History", map[string]any{
+	return p.show("history", "History", say("titles.history"), map[string]any{
 		"Events": found.Data, "Asked": asked, "Next": next("history", asked, found.NextCursor),
 	})
+}
+
+// downloadHistory passes on the whole history, as it can be verified.
+func (p *page) downloadHistory() error {
+	if _, err := p.api.History.ListPage(p.r.Context(), kindred.ListHistoryParams{Limit: new(int64(1))}); err != nil {
+		return err // as a page, and not in a file
+	}
+	resp, err := p.stream("/api/v1/clients/"+url.PathEscape(p.who.Client)+"/history", "application/x-ndjson")
+	if err != nil {
+		return err
+	}
+	p.w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
+	return p.pass(resp)
 }
 
 // historyEvent shows one event with what its reader's browser needs to verify it.
@@ -42,7 +56,7 @@ func (p *page) historyEvent() error {
 	ctx := p.r.Context()
 	ordinal, err := strconv.ParseInt(p.r.PathValue("ordinal"), 10, 64)
 	if err != nil || ordinal < 0 {
-		return &kindred.Error{Status: http.StatusNotFound, Detail: "Events are counted from 0."}
+		return &kindred.Error{Status: http.StatusNotFound, Detail: say("history.events_are_counted_from")}
 	}
 	params := kindred.ListHistoryParams{Limit: new(int64(1))}
 	if ordinal > 0 {
@@ -56,7 +70,7 @@ func (p *page) historyEvent() error {
 		return err
 	}
 	if len(found.Data) == 0 || found.Data[0].Ordinal != ordinal {
-		return &kindred.Error{Status: http.StatusNotFound, Detail: "The history does not reach that far."}
+		return &kindred.Error{Status: http.StatusNotFound, Detail: say("history.the_history_does_not")}
 	}
 	ask := kindred.ProveHistoryParams{Ordinal: &ordinal}
 	if kept, err := strconv.ParseInt(p.r.URL.Query().Get("from_size"), 10, 64); err == nil && kept > 0 {
@@ -74,7 +88,7 @@ func (p *page) historyEvent() error {
 	if err != nil {
 		return err
 	}
-	return p.show("history-event", "History", "Event "+number(ordinal), map[string]any{
+	return p.show("history-event", "History", say("history_event.event", number(ordinal)), map[string]any{
 		"Event": found.Data[0], "Proof": proof, "Material": string(material), "Kept": ask.FromSize, "Last": ordinal+1 >= proof.Size,
 		"Before": ordinal - 1, "After": ordinal + 1,
 	})
@@ -85,9 +99,9 @@ func (p *page) historyAt() error {
 	asked := p.r.URL.Query()
 	data := map[string]any{"Asked": asked}
 	if text := asked.Get("at"); text != "" {
-		at, err := time.ParseInLocation("2006-01-02T15:04", text, zoneOf(p.r))
+		at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 		if err != nil {
-			return invalid("at", "This must be a date and a time.")
+			return invalid("at", say("history.this_must_be_a"))
 		}
 		found, err := p.api.History.GetStatePage(p.r.Context(), kindred.GetHistoryStateParams{
 			At: at.UTC().Format(time.RFC3339), Kind: kindred.StateKind(asked.Get("kind")), Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
@@ -97,5 +111,5 @@ func (p *page) historyAt() error {
 		}
 		data["State"], data["Next"] = found, next("history-at", asked, found.NextCursor)
 	}
-	return p.show("history-at", "History", "As it was", data)
+	return p.show("history-at", "History", say("titles.as_it_was"), data)
 }

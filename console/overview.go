@@ -44,7 +44,7 @@ func (p *page) overview() error {
 	if err != nil {
 		return err
 	}
-	return p.show("overview", "Overview", "Overview", map[string]any{
+	return p.show("overview", "Overview", say("titles.overview"), map[string]any{
 		"Cards": cards, "Deliveries": deliveries, "Alarms": alarms, "More": more, "Events": events.Data, "Names": names, "Days": days,
 	})
 }
@@ -98,8 +98,8 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 		spendCards(spentBefore, spentNow)...,
 	)
 	deliveries = chart.Data{
-		Title: "Webhook deliveries by day", Label: "Day",
-		Series: []chart.Series{{Name: "delivered at the first attempt"}, {Name: "delivered after retries"}, {Name: "dropped"}},
+		Title: say("overview.webhook_deliveries_by_day"), Label: say("overview.day"),
+		Series: []chart.Series{{Name: say("overview.delivered_at_the_first")}, {Name: say("overview.delivered_after_retries")}, {Name: say("overview.dropped")}},
 	}
 	total := [3]int64{}
 	for _, entry := range sentNow {
@@ -113,12 +113,12 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 			deliveries.Series[i].Values = append(deliveries.Series[i].Values, float64(n))
 		}
 	}
-	deliveries.Description = number(total[0]) + " delivered at the first attempt, " + number(total[1]) + " after retries, " + number(total[2]) + " dropped."
+	deliveries.Description = say("overview.delivered_at_the_first2", number(total[0]), number(total[1]), number(total[2]))
 	return cards, deliveries, nil
 }
 
 func usersCard(before, now []kindred.StatisticEntry) card {
-	one := card{Name: "Users", Path: Path + "users"}
+	one := card{Name: say("common.users"), Path: Path + "users"}
 	count, gained := int64(0), int64(0)
 	for _, entry := range slices.Concat(before, now) {
 		if entry.Users != nil {
@@ -137,7 +137,7 @@ func usersCard(before, now []kindred.StatisticEntry) card {
 }
 
 func matchesCard(before, now []kindred.StatisticEntry) card {
-	one := card{Name: "Matches told", Path: Path + "users"}
+	one := card{Name: say("overview.matches_told"), Path: Path + "users"}
 	sum := func(entries []kindred.StatisticEntry, each func(int64)) (n int64) {
 		for _, entry := range entries {
 			told := int64(0)
@@ -157,7 +157,7 @@ func matchesCard(before, now []kindred.StatisticEntry) card {
 }
 
 func deliveriesCard(before, now []kindred.StatisticEntry) card {
-	one := card{Name: "Delivered at once", Path: Path + "webhooks", Figure: "–"}
+	one := card{Name: say("overview.delivered_at_once"), Path: Path + "webhooks", Figure: "–"}
 	sum := func(entries []kindred.StatisticEntry, each func(share float64)) (first, all int64) {
 		for _, entry := range entries {
 			d := entry.Deliveries
@@ -176,7 +176,7 @@ func deliveriesCard(before, now []kindred.StatisticEntry) card {
 	}
 	if isAll > 0 && wasAll > 0 {
 		points := 100*float64(isFirst)/float64(isAll) - 100*float64(wasFirst)/float64(wasAll)
-		one.Delta, one.Tone = signed(int64(points))+" points", rising(int64(points))
+		one.Delta, one.Tone = say("overview.points", signed(int64(points))), rising(int64(points))
 	}
 	return one
 }
@@ -208,14 +208,14 @@ func spendCards(before, now []kindred.StatisticEntry) (cards []card) {
 		is, course := sum(now, currency)
 		was, _ := sum(before, currency)
 		cards = append(cards, card{
-			Name: "Spent", Figure: money(is, currency), Path: Path + "campaigns", Course: course, Delta: strings.Replace(money(is-was, currency), currency+" ", "+"+currency+" ", 1),
+			Name: say("common.spent"), Figure: money(is, currency), Path: Path + "campaigns", Course: course, Delta: strings.Replace(money(is-was, currency), currency+" ", "+"+currency+" ", 1),
 		})
 		if is < was {
 			cards[len(cards)-1].Delta = money(is-was, currency)
 		}
 	}
 	if len(cards) == 0 {
-		return []card{{Name: "Spent", Figure: "–", Path: Path + "campaigns"}}
+		return []card{{Name: say("common.spent"), Figure: "–", Path: Path + "campaigns"}}
 	}
 	return cards
 }
@@ -270,23 +270,23 @@ func (p *page) tell(one *alarm, item kindred.AttentionItem) {
 	at := url.PathEscape(item.SubjectID)
 	switch item.Kind {
 	case kindred.AttentionKindEndpointFailing:
-		one.Kind, one.Path, one.Detail = "endpoint failing", Path+"webhooks/"+at, number(item.DeliveriesWaiting)+" deliveries wait."
+		one.Kind, one.Path, one.Detail = say("overview.endpoint_failing"), Path+"webhooks/"+at, say("overview.deliveries_wait", number(item.DeliveriesWaiting))
 	case kindred.AttentionKindBudgetNearlySpent:
-		one.Kind, one.Path = "budget", Path+"campaigns/"+at
+		one.Kind, one.Path = say("overview.kind_budget"), Path+"campaigns/"+at
 		if item.SpentMinor != nil && item.BudgetMinor != nil && *item.BudgetMinor > 0 {
-			one.Detail = "has spent " + percent(float64(*item.SpentMinor)/float64(*item.BudgetMinor)) + " of its budget."
+			one.Detail = say("overview.has_spent_of_its", percent(float64(*item.SpentMinor)/float64(*item.BudgetMinor)))
 		}
 	case kindred.AttentionKindClusterDrifted:
-		one.Kind, one.Path, one.Detail = "drift", Path+"clusters/"+at, "is no longer who it was."
+		one.Kind, one.Path, one.Detail = say("overview.kind_drift"), Path+"clusters/"+at, say("overview.is_no_longer_who")
 	case kindred.AttentionKindClusteringRunFailed:
-		one.Kind, one.Path, one.Detail = "run failed", Path+"runs/"+at, fmt.Sprint(deref(item.ErrorCode))
+		one.Kind, one.Path, one.Detail = say("overview.run_failed"), Path+"runs/"+at, fmt.Sprint(deref(item.ErrorCode))
 	case kindred.AttentionKindAPIKeyExpires:
-		one.Kind, one.Path, one.Detail = "key expires", Path+"developers", "stops working"
+		one.Kind, one.Path, one.Detail = say("overview.key_expires"), Path+"developers", say("overview.stops_working")
 		one.Since = item.ExpiresAt
 	case kindred.AttentionKindProjectionBehind:
-		one.Kind, one.Path, one.Detail = "behind", Path+"settings#projections", "lags behind the log."
+		one.Kind, one.Path, one.Detail = say("overview.kind_behind"), Path+"settings#projections", say("overview.lags_behind_the_log")
 	case kindred.AttentionKindProjectionQuarantined:
-		one.Kind, one.Path, one.Detail = "stopped", Path+"settings#projections", "cannot apply an event; reads of it are refused until it is repaired."
+		one.Kind, one.Path, one.Detail = say("overview.kind_stopped"), Path+"settings#projections", say("overview.cannot_apply_an_event")
 	default: // newer than this page
 		one.Kind, one.Path = strings.ReplaceAll(string(item.Kind), "_", " "), Path
 	}

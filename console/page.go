@@ -68,25 +68,26 @@ func (p *Problem) Field(name string) string {
 
 // titles say in words what a status means to a reader of the console.
 var titles = map[int]string{
-	http.StatusForbidden:           "Your role does not allow this",
-	http.StatusNotFound:            "This does not exist",
-	http.StatusConflict:            "This cannot be done now",
-	http.StatusPreconditionFailed:  "It has changed in the meantime",
-	http.StatusTooManyRequests:     "Too much at once",
-	http.StatusServiceUnavailable:  "The service cannot answer just now",
-	http.StatusUnprocessableEntity: "Some of this is not valid",
-	http.StatusBadRequest:          "This cannot be read",
+	http.StatusForbidden:           say("problem.your_role_does_not"),
+	http.StatusNotFound:            say("problem.this_does_not_exist"),
+	http.StatusGone:                say("problem.this_is_not_there"),
+	http.StatusConflict:            say("problem.this_cannot_be_done"),
+	http.StatusPreconditionFailed:  say("problem.it_has_changed_in"),
+	http.StatusTooManyRequests:     say("problem.too_much_at_once"),
+	http.StatusServiceUnavailable:  say("problem.the_service_cannot_answer"),
+	http.StatusUnprocessableEntity: say("problem.some_of_this_is"),
+	http.StatusBadRequest:          say("problem.this_cannot_be_read"),
 }
 
 // problemOf says in words what an error of the API means.
 func problemOf(err error) *Problem {
 	var refused *kindred.Error
 	if !errors.As(err, &refused) {
-		return &Problem{Status: http.StatusBadGateway, Title: "The service did not answer", Detail: "Please try again in a moment."}
+		return &Problem{Status: http.StatusBadGateway, Title: say("problem.the_service_did_not"), Detail: say("problem.please_try_again_in")}
 	}
 	title := titles[refused.Status]
 	if title == "" {
-		title = "This failed"
+		title = say("problem.this_failed")
 	}
 	return &Problem{
 		Status: refused.Status, Title: title, Detail: refused.Detail, RequestID: refused.RequestID,
@@ -101,7 +102,7 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 		if r.Method == http.MethodPost && !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
 			r.Body = http.MaxBytesReader(w, r.Body, largestForm)
 			if err := r.ParseForm(); err != nil {
-				s.refuse(w, r, http.StatusBadRequest, "This form cannot be read", "It is larger than 1 MiB, or was cut on its way.")
+				s.refuse(w, r, http.StatusBadRequest, say("problem.this_form_cannot_be"), say("problem.it_is_larger_than"))
 				return
 			}
 		}
@@ -172,7 +173,7 @@ func (s *Console) render(w http.ResponseWriter, r *http.Request, status int, nam
 	var out bytes.Buffer
 	if err := s.pages[name].ExecuteTemplate(&out, "layout", v); err != nil {
 		s.Logger.ErrorContext(r.Context(), "a page cannot be drawn", "page", name, "error", err)
-		http.Error(w, "This page cannot be drawn. That is our fault.", http.StatusInternalServerError)
+		http.Error(w, say("problem.this_page_cannot_be"), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -221,7 +222,7 @@ func (p *page) whole(name string) (*int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return nil, invalid(name, "This must be a whole number.")
+		return nil, invalid(name, say("problem.this_must_be_a"))
 	}
 	return &n, nil
 }
@@ -229,19 +230,19 @@ func (p *page) whole(name string) (*int64, error) {
 // invalid is what the API answers to a field that is wrong, for what it never sees.
 func invalid(field, detail string) error {
 	return &kindred.Error{
-		Status: http.StatusUnprocessableEntity, Code: "invalid", Detail: "Please correct what is marked.",
+		Status: http.StatusUnprocessableEntity, Code: "invalid", Detail: say("problem.please_correct_what_is"),
 		Errors: []kindred.FieldError{{Pointer: "/" + field, Detail: detail}},
 	}
 }
 
 // notices say what was done, by the name that stands in the address.
 var notices = map[string]string{
-	"saved": "Saved.", "created": "Created.", "removed": "Removed.", "erased": "Erased for good.", "started": "Started.",
-	"paused": "Paused.", "running": "Running.", "cancelled": "Cancelled.", "revoked": "Revoked. It is out everywhere within a second.",
-	"tested": "A test delivery is on its way.", "redelivered": "It is sent again.", "recovered": "What was dropped is sent again.",
-	"rebuilding": "The read model is being rebuilt; the old one answers until then.", "granted": "Consent recorded.",
-	"withdrawn": "Consent withdrawn.", "retired": "Retired.", "ended": "The session has ended.", "changed": "Your password is changed. Your other sessions have ended.", "imported": "Imported.",
-	"active": "Active again.", "left": "You are signed out.",
+	"saved": say("notices.saved"), "created": say("notices.created"), "removed": say("notices.removed"), "erased": say("notices.erased_for_good"), "started": say("notices.started"),
+	"paused": say("notices.paused"), "running": say("notices.running"), "cancelled": say("notices.cancelled"), "revoked": say("notices.revoked_it_is_out"),
+	"tested": say("notices.a_test_delivery_is"), "redelivered": say("notices.it_is_sent_again"), "recovered": say("notices.what_was_dropped_is"),
+	"rebuilding": say("notices.the_read_model_is"), "granted": say("notices.consent_recorded"),
+	"withdrawn": say("notices.consent_withdrawn"), "retired": say("notices.retired"), "ended": say("notices.the_session_has_ended"), "changed": say("notices.your_password_is_changed"), "imported": say("notices.imported"),
+	"active": say("notices.active_again"), "left": say("notices.you_are_signed_out"),
 }
 
 // collect takes a list up to a bound, and says whether there was more.

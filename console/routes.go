@@ -58,9 +58,12 @@ func (s *Console) route() {
 	get("developers", (*page).developers)
 	post("developers/keys", (*page).createKey)
 	post("developers/keys/{id}/revoke", (*page).revokeKey)
+	get("requests", (*page).requestLog)
+	get("secret", (*page).secret)
 	get("live", (*page).live)
 
 	get("history", (*page).history)
+	get("history.ndjson", (*page).downloadHistory)
 	get("history/{ordinal}", (*page).historyEvent)
 	get("history-at", (*page).historyAt)
 
@@ -78,6 +81,6 @@ func (s *Console) route() {
 
 	s.mux.HandleFunc("GET "+Path+"static/", s.serveAsset)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusNotFound, "There is no such page", "It may have been moved, or the address is not complete.")
+		s.refuse(w, r, http.StatusNotFound, say("problem.there_is_no_such"), say("problem.it_may_have_been"))
 	})
 }

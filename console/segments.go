@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,8 +20,16 @@ func (p *page) segments() error {
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor), "Layers": layers}
-	if text := strings.TrimSpace(asked.Get("rule")); text != "" && p.refused == nil {
+	schema, err := p.schema()
+	if err != nil {
+		return err
+	}
+	build, built := p.build(Path+"segments#add", "rule", schema)
+	if built != "" {
+		p.r.Form = url.Values{"rule": {built}}
+	}
+	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor), "Build": build, "Layers": layers}
+	if text := cmp.Or(built, strings.TrimSpace(asked.Get("rule"))); text != "" && p.refused == nil {
 		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text, ConsentLayerID: p.optional("layer")})
 		refused := problemOf(err)
 		switch {
@@ -32,7 +41,7 @@ func (p *page) segments() error {
 			return err
 		}
 	}
-	return p.show("segments", "Segments", "Segments", data)
+	return p.show("segments", "Segments", say("common.segments"), data)
 }
 
 func (p *page) createSegment() error {

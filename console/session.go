@@ -113,10 +113,10 @@ func (s *Console) open(do func(*page) error) http.HandlerFunc {
 }
 
 func (p *page) showSignIn() error {
-	return p.show("sign-in", "", "Sign in", entrance{within(p.r.Form.Get("to"))})
+	return p.show("sign-in", "", say("titles.sign_in"), entrance{within(p.r.Form.Get("to"))})
 }
 
-func (p *page) showSignUp() error { return p.show("sign-up", "", "Sign up", nil) }
+func (p *page) showSignUp() error { return p.show("sign-up", "", say("titles.sign_up"), nil) }
 
 // openSession opens one with the e-mail address and the password that were typed.
 func (p *page) openSession() error {
@@ -131,7 +131,7 @@ func (p *page) openSession() error {
 func (p *page) doSignIn() error {
 	if err := p.openSession(); err != nil {
 		if what := problemOf(err); what.Status == http.StatusUnauthorized {
-			p.refused = &Problem{Status: http.StatusUnauthorized, Title: "E-mail address or password is wrong", Detail: "Nothing was signed in. After several wrong tries there is a pause."}
+			p.refused = &Problem{Status: http.StatusUnauthorized, Title: say("sign_in.e_mail_address_or"), Detail: say("sign_in.nothing_was_signed_in")}
 			return p.showSignIn()
 		}
 		return p.again(err, p.showSignIn)

@@ -28,7 +28,7 @@ func (p *page) settings() error {
 	if err != nil {
 		return err
 	}
-	return p.show("settings", "Settings", "Settings", map[string]any{
+	return p.show("settings", "Settings", say("titles.settings"), map[string]any{
 		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
 	})
 }
@@ -40,7 +40,7 @@ func (p *page) changeSettings() error {
 	}
 	score, err := strconv.ParseFloat(p.form("min_score"), 64)
 	if err != nil {
-		return p.again(invalid("min_score", "This must be a number from 0 to 1."), p.settings)
+		return p.again(invalid("min_score", say("settings.this_must_be_a")), p.settings)
 	}
 	ids := kindred.WebhookUserIDs(p.form("webhook_user_ids"))
 	_, err = p.api.Client.Change(p.r.Context(), kindred.ClientChange{

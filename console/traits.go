@@ -43,7 +43,7 @@ func (p *page) showTraits(data map[string]any) error {
 			}
 		}
 	}
-	return p.show("traits", "Traits", "Traits", data)
+	return p.show("traits", "Traits", say("common.traits"), data)
 }
 
 // binned is a distribution as a picture.
@@ -58,16 +58,16 @@ func binned(spread *kindred.TraitDistribution) chart.Data {
 		return number(*v)
 	}
 	shown := chart.Data{
-		Title: "Values of " + spread.Path, Description: "The share of those who have it, by value.", Label: "Value", Places: 1,
-		Series: []chart.Series{{Name: "% of those who have it"}},
+		Title: say("traits.values_of", spread.Path), Description: say("traits.the_share_of_those"), Label: say("traits.value"), Places: 1,
+		Series: []chart.Series{{Name: say("traits.of_those_who_have2")}},
 	}
 	for _, b := range spread.Bins {
-		label := edge(b.From) + " to " + edge(b.To)
+		label := say("traits.to", edge(b.From), edge(b.To))
 		switch {
 		case b.From == nil:
-			label = "below " + edge(b.To)
+			label = say("traits.below", edge(b.To))
 		case b.To == nil:
-			label = edge(b.From) + " and above"
+			label = say("traits.and_above", edge(b.From))
 		}
 		shown.Labels = append(shown.Labels, label)
 		shown.Series[0].Values = append(shown.Series[0].Values, 100*b.Share)
@@ -83,7 +83,7 @@ func (p *page) decided() (decision kindred.TraitsPreviewTraitsValue, err error) 
 	if text := p.form("weight"); text != "" {
 		weight, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return decision, invalid("weight", "This must be a number.")
+			return decision, invalid("weight", say("traits.this_must_be_a"))
 		}
 		decision.Weight = kindred.Value(weight)
 	}
@@ -116,7 +116,7 @@ func (p *page) tryTrait() error {
 	}
 	who := p.form("who")
 	if who == "" {
-		return p.again(invalid("user_id", "Whose matches? Type the user's own id."), list)
+		return p.again(invalid("user_id", say("traits.whose_matches_type_the")), list)
 	}
 	if !strings.HasPrefix(who, "usr_") && !strings.HasPrefix(who, "ext:") {
 		who = "ext:" + who
@@ -126,7 +126,7 @@ func (p *page) tryTrait() error {
 	})
 	if err != nil {
 		if what := problemOf(err); what.Status == http.StatusNotFound {
-			err = invalid("user_id", "There is no user with this id.")
+			err = invalid("user_id", say("traits.there_is_no_user"))
 		}
 		return p.again(err, list)
 	}
@@ -148,17 +148,17 @@ func (p *page) tryTrait() error {
 // because says why a trait is read as it is.
 func because(why kindred.TraitBecause) string {
 	return map[kindred.TraitBecause]string{
-		kindred.TraitBecauseDeclared:          "You decided about the type.",
-		kindred.TraitBecauseKind:              "At least 95 % of the values are of this kind.",
-		kindred.TraitBecauseFormat:            "At least 95 % of the values spell it.",
-		kindred.TraitBecauseFewLevels:         "Texts that many users share.",
-		kindred.TraitBecauseCode:              "The path names a code or a key: one is no more than another.",
-		kindred.TraitBecauseIdentifier:        "Nearly all values differ, and path or length is that of an identifier.",
-		kindred.TraitBecauseEmbedding:         "Arrays of many decimals are no sets.",
-		kindred.TraitBecauseFreeText:          "Texts that few users share.",
-		kindred.TraitBecauseMixed:             "No kind holds 95 % of the values.",
-		kindred.TraitBecauseAmbiguousDates:    "Dates of which day and month cannot be told apart.",
-		kindred.TraitBecauseNothingButMissing: "All that is there stands for nothing.",
-		kindred.TraitBecauseKept:              "It was learnt by a release before, and stays until you decide.",
+		kindred.TraitBecauseDeclared:          say("traits.you_decided_about_the"),
+		kindred.TraitBecauseKind:              say("traits.at_least_of_the"),
+		kindred.TraitBecauseFormat:            say("traits.at_least_of_the2"),
+		kindred.TraitBecauseFewLevels:         say("traits.texts_that_many_users"),
+		kindred.TraitBecauseCode:              say("traits.the_path_names_a"),
+		kindred.TraitBecauseIdentifier:        say("traits.nearly_all_values_differ"),
+		kindred.TraitBecauseEmbedding:         say("traits.arrays_of_many_decimals"),
+		kindred.TraitBecauseFreeText:          say("traits.texts_that_few_users"),
+		kindred.TraitBecauseMixed:             say("traits.no_kind_holds_of"),
+		kindred.TraitBecauseAmbiguousDates:    say("traits.dates_of_which_day"),
+		kindred.TraitBecauseNothingButMissing: say("traits.all_that_is_there"),
+		kindred.TraitBecauseKept:              say("traits.it_was_learnt_by"),
 	}[why]
 }

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kindred/console/chart"
@@ -35,7 +35,12 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	} else {
 		params.ExternalID = find
 	}
-	params.Filter = strings.TrimSpace(asked.Get("filter"))
+	schema, err := p.schema()
+	if err != nil {
+		return err
+	}
+	build, built := p.build(Path+"users", "filter", schema)
+	params.Filter = cmp.Or(built, strings.TrimSpace(asked.Get("filter")))
 	found, err := p.api.Users.ListPage(p.r.Context(), params)
 	if err != nil {
 		refused := problemOf(err)
@@ -44,18 +49,48 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 		}
 		p.refused, found = refused, &kindred.UserList{}
 	}
-	schema, err := p.api.Traits.Get(p.r.Context())
-	if err != nil && problemOf(err).Status != http.StatusServiceUnavailable { // learnt a moment later
-		return err
+	if built != "" {
+		asked = url.Values{"filter": {built}}
+	}
+	var named *kindred.RulePreview
+	count := later("users", asked, "count")
+	if params.Filter != "" && p.refused == nil && count == "" {
+		if named, err = p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: params.Filter}); err != nil {
+			if _, err = notNow(err); err != nil {
+				return err
+			}
+			named = nil
+		}
 	}
 	var total *int64
-	if schema != nil && err == nil {
+	if schema != nil {
 		total = &schema.Users
 	}
-	return p.show("users", "Users", "Users", map[string]any{
+	return p.show("users", "Users", say("common.users"), map[string]any{
 		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data),
-		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview,
+		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview, "Build": build, "Named": named, "Later": count,
 	})
+}
+
+// later is the address of a page with a part that takes long, such as a map: without the
+// part the page is there at once, and its script asks for the part. "": it is asked for.
+func later(at string, asked url.Values, part string) string {
+	if asked.Get(part) != "" {
+		return ""
+	}
+	asked = maps.Clone(asked)
+	asked.Set(part, "1")
+	asked.Del("done")
+	return Path + at + "?" + asked.Encode()
+}
+
+// schema is what was learnt of traits; nil where that is a moment later.
+func (p *page) schema() (*kindred.TraitSchema, error) {
+	schema, err := p.api.Traits.Get(p.r.Context())
+	if err != nil && problemOf(err).Status == http.StatusServiceUnavailable {
+		return nil, nil //nolint:nilnil // it is not known yet
+	}
+	return schema, err
 }
 
 // next is the address of the page after this one.
@@ -106,10 +141,10 @@ func (p *page) typedTraits() (map[string]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	var traits map[string]any
 	if err := decoder.Decode(&traits); err != nil || traits == nil {
-		return nil, invalid("traits", `This must be a JSON object, such as {"plan": "pro", "age": 31}.`)
+		return nil, invalid("traits", say("users.this_must_be_a"))
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, invalid("traits", "There is something behind the JSON object.")
+		return nil, invalid("traits", say("users.there_is_something_behind"))
 	}
 	return traits, nil
 }
@@ -148,7 +183,7 @@ const largestUnread = 64 << 20
 
 // chosenFile is the file of a form, read while the browser still sends it.
 func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
-	none := invalid("file", "Choose a file to import.")
+	none := invalid("file", say("users.choose_a_file_to"))
 	form, err := p.r.MultipartReader()
 	if err != nil {
 		return nil, nil, none
@@ -176,7 +211,7 @@ func (p *page) showImport() error {
 	if one.EndedAt == nil {
 		p.w.Header().Set("Refresh", "1")
 	}
-	return p.show("import", "Users", "Import", one)
+	return p.show("import", "Users", say("titles.import"), one)
 }
 
 // alike is somebody who matches, with what each trait adds.
@@ -295,7 +330,7 @@ func explained(matches []kindred.ComputedMatch) (all []alike) {
 			case i < 5:
 				one.Terms = append(one.Terms, chart.Part{Name: termName(t), Value: t.Contribution})
 			case i == 5:
-				one.Terms = append(one.Terms, chart.Part{Name: "others", Value: t.Contribution})
+				one.Terms = append(one.Terms, chart.Part{Name: say("user.others"), Value: t.Contribution})
 			default:
 				one.Terms[5].Value += t.Contribution
 			}
@@ -311,7 +346,7 @@ func explained(matches []kindred.ComputedMatch) (all []alike) {
 // termName says of a trait that one of the two lacks what is taken instead.
 func termName(t kindred.Term) string {
 	if t.Missing {
-		return fmt.Sprintf("%s (missing, taken as %.2f)", t.Trait, t.Similarity)
+		return say("user.missing_taken_as", t.Trait, strconv.FormatFloat(t.Similarity, 'f', 2, 64))
 	}
 	return t.Trait
 }
@@ -344,7 +379,7 @@ func (p *page) eraseUser() error {
 		return err
 	}
 	if p.form("confirm") != user.ExternalID {
-		return p.again(invalid("confirm", "Type the user's own id, to be sure that this is who is meant."), p.user)
+		return p.again(invalid("confirm", say("users.type_the_users_own")), p.user)
 	}
 	if err := p.api.Users.Erase(p.r.Context(), user.ID); err != nil {
 		return p.again(err, p.user)
@@ -357,7 +392,7 @@ func (p *page) changeConsent() error {
 	notice := "granted"
 	var err error
 	if p.form("said") == "granted" {
-		err = p.api.Consent.Grant(ctx, layer, id, kindred.ConsentGrant{Source: new("recorded in the console")})
+		err = p.api.Consent.Grant(ctx, layer, id, kindred.ConsentGrant{Source: new(say("users.recorded_in_the_console"))})
 	} else {
 		notice, err = "withdrawn", p.api.Consent.Withdraw(ctx, layer, id)
 	}

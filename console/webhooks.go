@@ -28,7 +28,7 @@ func (p *page) webhooks() error {
 		}
 		found.Data[i] = *one
 	}
-	return p.show("webhooks", "Webhooks", "Webhooks", map[string]any{
+	return p.show("webhooks", "Webhooks", say("titles.webhooks"), map[string]any{
 		"Webhooks": found.Data, "Types": eventTypes, "Next": next("webhooks", asked, found.NextCursor),
 	})
 }
@@ -42,11 +42,8 @@ func (p *page) createWebhook() error {
 	if err != nil {
 		return p.again(err, p.webhooks)
 	}
-	if made.Secret != nil { // it is shown in this answer alone
-		return p.show("secret", "Webhooks", "The signing secret", map[string]any{
-			"What": "The signing secret of " + made.URL, "Secret": *made.Secret, "Next": Path + "webhooks/" + url.PathEscape(made.ID),
-			"Use": "Your server verifies deliveries with it.",
-		})
+	if made.Secret != nil { // it is in this answer alone
+		return p.reveal(note{Kind: "endpoint", Name: made.URL, Of: made.ID, Secret: *made.Secret})
 	}
 	return p.done(Path+"webhooks/"+url.PathEscape(made.ID), "created")
 }
@@ -64,7 +61,7 @@ func (p *page) webhook() error {
 		return err
 	}
 	return p.show("webhook", "Webhooks", one.URL, map[string]any{
-		"Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": eventTypes,
+		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": eventTypes,
 		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
 	})
 }
@@ -75,7 +72,7 @@ func (p *page) changeWebhook() error {
 	if status := p.form("status"); status != "" {
 		change.Status, notice = new(kindred.WebhookStatus(status)), status
 		if notices[notice] == "" {
-			return p.again(invalid("status", "An endpoint can be paused or made active."), p.webhook)
+			return p.again(invalid("status", say("webhook.an_endpoint_can_be")), p.webhook)
 		}
 	} else if p.form("controls") != "" {
 		if err := p.controls(&change); err != nil {
@@ -121,7 +118,7 @@ func (p *page) controls(change *kindred.WebhookChange) error {
 	for line := range strings.Lines(p.form("headers")) {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return invalid("headers", "Each line is a name, a colon and a value.")
+			return invalid("headers", say("webhook.each_line_is_a"))
 		}
 		headers[name] = strings.TrimSpace(value)
 	}
@@ -146,31 +143,27 @@ func (p *page) actOnWebhook() error {
 		_, err = p.api.Webhooks.Test(ctx, id, kindred.WebhookTest{EventType: kindred.EventType(p.form("event_type"))}, p.once())
 	case "recover":
 		notice = "recovered"
-		hours, failed := p.whole("hours")
-		if err = failed; err == nil && hours == nil {
-			err = invalid("hours", "Say how many hours back to look.")
-		}
-		if err == nil {
-			_, err = p.api.Webhooks.RecoverDeliveries(ctx, id, kindred.RecoveryRequest{Since: p.Now().Add(-time.Duration(*hours) * time.Hour)}, p.once())
+		since, failed := time.ParseInLocation(typedLayout, p.form("since"), zoneOf(p.r))
+		if err = failed; err != nil {
+			err = invalid("since", say("history.this_must_be_a"))
+		} else {
+			_, err = p.api.Webhooks.RecoverDeliveries(ctx, id, kindred.RecoveryRequest{Since: since}, p.once())
 		}
 	case "rotate":
 		var rotated *kindred.Webhook
 		if rotated, err = p.api.Webhooks.RotateSecret(ctx, id, kindred.WebhookRotation{}, p.once()); err == nil && rotated.Secret != nil {
-			return p.show("secret", "Webhooks", "The new signing secret", map[string]any{
-				"What": "The new signing secret of " + rotated.URL, "Secret": *rotated.Secret, "Next": at,
-				"Use": "For 24 hours deliveries are signed with the one before, too, so that your servers can change over.",
-			})
+			return p.reveal(note{Kind: "rotated", Name: rotated.URL, Of: rotated.ID, Secret: *rotated.Secret})
 		}
 		notice = "saved"
 	case "remove":
 		at, notice = Path+"webhooks", "removed"
 		if p.form("confirm") != "remove" {
-			err = invalid("confirm", `Type "remove", to be sure.`)
+			err = invalid("confirm", say("webhook.type_remove_to_be"))
 		} else {
 			err = p.api.Webhooks.Remove(ctx, id)
 		}
 	default:
-		err = &kindred.Error{Status: http.StatusNotFound, Detail: "There is no such action."}
+		err = &kindred.Error{Status: http.StatusNotFound, Detail: say("webhook.there_is_no_such")}
 	}
 	if err != nil {
 		return p.again(err, p.webhook)
@@ -187,7 +180,7 @@ func (p *page) delivery() error {
 	if err != nil {
 		return err
 	}
-	return p.show("delivery", "Webhooks", "Delivery", map[string]any{"Delivery": one, "Webhook": hook})
+	return p.show("delivery", "Webhooks", say("titles.delivery"), map[string]any{"Delivery": one, "Webhook": hook})
 }
 
 func (p *page) redeliver() error {

@@ -354,7 +354,7 @@ func TestDeliveriesAreNotedOnADayThatNobodyExpected(t *testing.T) {
 	r.start(r.Dispatcher)
 	testkit.Eventually(r.TB, "it is under way", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE token > 0`) == 1 })
 	for _, table := range partitioned() { // the same as if they were of other days
-		r.exec(`DROP TABLE ` + table + `_` + time.Now().UTC().Format(partitionDay))
+		r.exec(`DROP TABLE ` + table + `_` + time.Now().UTC().Format(postgres.PartitionDay))
 	}
 	close(arrived)
 	r.ended("delivered", 1)

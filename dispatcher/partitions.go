@@ -4,21 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/backoff"
+	"kindred/postgres"
 )
 
-const (
-	partitionDay   = "20060102"
-	partitionAhead = 3 // days
-	maintainEvery  = time.Hour
-)
+const maintainEvery = time.Hour
 
 // partitioned are the tables of which each day is a partition.
 func partitioned() []string { return []string{"dispatch_deliveries", "dispatch_attempts"} }
@@ -27,10 +22,6 @@ const (
 	// One process at a time, and never long in the way of those that deliver.
 	lockMaintenance = `
 SELECT pg_advisory_xact_lock(hashtextextended('kindred dispatcher maintenance', 0)), set_config('lock_timeout', '5s', true), now()`
-
-	selectPartitions = `
-SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = $1::regclass ORDER BY c.relname`
 
 	// A removed subscription is kept while something in the log may name it.
 	deleteRemoved = `
@@ -68,27 +59,12 @@ func (d *Dispatcher) maintenance(ctx context.Context, work func(tx pgx.Tx, now t
 	})
 }
 
-// makePartitions makes what is missing of the days from yesterday to some days
-// ahead. A partition is made apart and then attached, which waits for no reader.
+// makePartitions makes what is missing of the days around this one.
 func (d *Dispatcher) makePartitions(ctx context.Context) error {
 	return d.maintenance(ctx, func(tx pgx.Tx, now time.Time) error {
 		for _, table := range partitioned() {
-			there, err := partitions(ctx, tx, table)
-			if err != nil {
+			if err := postgres.MakePartitions(ctx, tx, table, now); err != nil {
 				return err
-			}
-			for ahead := -1; ahead <= partitionAhead; ahead++ {
-				day := now.AddDate(0, 0, ahead)
-				name := table + "_" + day.Format(partitionDay)
-				if slices.Contains(there, name) {
-					continue
-				}
-				// Identifiers and bounds cannot be parameters.
-				sql := fmt.Sprintf(`CREATE TABLE public.%[1]s (LIKE %[2]s INCLUDING ALL); ALTER TABLE %[2]s ATTACH PARTITION public.%[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
-					name, table, day.Format("2006-01-02Z"), day.AddDate(0, 0, 1).Format("2006-01-02Z"))
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return fmt.Errorf("make partition %s: %w", name, err)
-				}
 			}
 		}
 		return nil
@@ -101,18 +77,8 @@ func (d *Dispatcher) dropExpired(ctx context.Context, retention time.Duration) e
 	return d.maintenance(ctx, func(tx pgx.Tx, now time.Time) error {
 		keepFrom := now.Add(-retention)
 		for _, table := range partitioned() {
-			names, err := partitions(ctx, tx, table)
-			if err != nil {
+			if err := postgres.DropPartitions(ctx, tx, table, keepFrom); err != nil {
 				return err
-			}
-			for _, name := range names {
-				day, err := time.Parse(partitionDay, strings.TrimPrefix(name, table+"_"))
-				if err != nil || !day.AddDate(0, 0, 1).Before(keepFrom) {
-					continue // not one of ours, or still to be kept
-				}
-				if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{"public", name}.Sanitize()); err != nil {
-					return fmt.Errorf("drop partition %s: %w", name, err)
-				}
 			}
 		}
 		if _, err := tx.Exec(ctx, deleteRemoved, keepFrom); err != nil {
@@ -132,16 +98,4 @@ func (d *Dispatcher) dropExpired(ctx context.Context, retention time.Duration) e
 func noPartition(err error) bool {
 	failed, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && failed.Code == "23514" // check_violation
-}
-
-func partitions(ctx context.Context, tx pgx.Tx, table string) ([]string, error) {
-	rows, err := tx.Query(ctx, selectPartitions, table)
-	if err != nil {
-		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
-	}
-	return names, nil
 }

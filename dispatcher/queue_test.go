@@ -14,6 +14,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/postgres"
 	"kindred/testkit"
 )
 
@@ -332,7 +333,7 @@ FROM generate_series(1, 100000) n, dispatch_endpoints`)
 func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {
 	r := newFixture(t, Config{})
 	day := func(ago int) string {
-		return time.Now().UTC().AddDate(0, 0, -ago).Format(partitionDay)
+		return time.Now().UTC().AddDate(0, 0, -ago).Format(postgres.PartitionDay)
 	}
 	for _, table := range []string{"dispatch_deliveries", "dispatch_attempts"} {
 		for _, ago := range []int{29, 30, 31, 32, 400} {

@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -204,16 +205,16 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	layer := want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0]
 	b.wantPage(b.send("users/"+user+"/consent", "layer", string(layer.ID), "said", "granted"), "users/"+user, "granted")
 	a.grantAll(layer)
-	run := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
+	run := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters?map=1"))), "runs/run_", "Clustering run")
 	testkit.Eventually(t, "the run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(run.Path, "/console/")).HTML, "To the clusters")
 	})
-	b.wantPage(b.open("clusters"), "clusters", "2 clusters.", "a sample of 63", "There is nothing to compare with")
-	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters"))), "runs/run_", "Clustering run")
+	b.wantPage(b.open("clusters?map=1"), "clusters", "2 clusters.", "a sample of 63", "There is nothing to compare with")
+	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters?map=1"))), "runs/run_", "Clustering run")
 	testkit.Eventually(t, "the second run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(again.Path, "/console/")).HTML, "To the clusters")
 	})
-	if moved := b.open("clusters").HTML; strings.Count(moved, `<path class="p`) != 2 || !strings.Contains(moved, "Where people went between") {
+	if moved := b.open("clusters?map=1").HTML; strings.Count(moved, `<path class="p`) != 2 || !strings.Contains(moved, "Where people went between") {
 		t.Error("the map has not two groups, or it is not shown where people went")
 	}
 
@@ -250,7 +251,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 
 	receiver := receive(t, 200)
 	hook := b.send("webhooks", "url", receiver.URL, "event_types", "match.computed", "secret", "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==", "key", b.key(b.open("webhooks")))
-	at := regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)`).FindStringSubmatch(b.wantPage(hook, "webhooks", "It is shown this once").HTML)[1]
+	at := regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)`).FindStringSubmatch(b.wantPage(hook, "secret", "It is shown this once").HTML)[1]
 	b.wantPage(b.send(at, "controls", "1", "max_per_second", "50", "ordered", "on", "disable_after_hours", "24", "headers", "X-Tenant: forty-two\nX-Zone: eu"), at, "Saved.")
 	set := b.wantPage(b.open(at), at, "It has X-Tenant, X-Zone").HTML
 	for _, field := range []string{`value="50"`, `value="24"`, `name="ordered" checked`} {
@@ -269,6 +270,10 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	b.wantPage(b.send(at, "controls", "1", "no_headers", "on"), at, "Saved.", "Values are sealed")
 	b.wantPage(b.send(at+"/test", "event_type", "match.computed", "key", b.key(b.open(at))), at, "test delivery")
 	receiver.next(t)
+	b.wantPage(b.send(at+"/recover", "since", "2026-01-01T00:00", "key", b.key(b.open(at))), at, "What was dropped is sent again.")
+	if p := b.send(at+"/recover", "since", "yesterday", "key", b.key(b.open(at))); p.Status != http.StatusUnprocessableEntity {
+		t.Errorf("a time that is none answers %d", p.Status)
+	}
 	testkit.Eventually(t, "the delivery is shown", func() bool { return strings.Contains(b.open(at).HTML, "/deliveries/dlv_") })
 
 	key := b.send("developers/keys", "name", "backend", "scopes", "read", "key", b.key(b.open("developers")))
@@ -276,10 +281,19 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Errorf("the key is not shown: %s", said(key))
 	}
 	b.wantPage(b.open("developers"), "developers", "backend")
+	if again := b.open("secret"); again.Status != http.StatusGone {
+		t.Errorf("a page that showed a secret is loaded again: %d %s", again.Status, said(again))
+	}
 	if strings.Contains(b.open("developers").HTML, regexp.MustCompile(`kin_live_[A-Za-z0-9_-]+`).FindString(key.HTML)) {
 		t.Error("the key is shown twice")
 	}
 	b.wantPage(b.open("history/0"), "history/0", "Verified in this browser")
+	if file := b.open("history.ndjson"); file.Status != http.StatusOK || !strings.HasPrefix(file.HTML, "{") || !strings.Contains(file.Header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("downloaded %d %v", file.Status, file.Header)
+	}
+	b.wantPage(b.open("segments?built=1&trait=age&comparison=over&value=30"), "segments", "traits.age > 30", " users, ")
+	b.wantPage(b.open("users?built=1&trait=age&comparison=over&value=30"), "users", "traits.age > 30", "Count them")
+	b.wantPage(b.open("users?filter="+url.QueryEscape("traits.age > 30")+"&count=1"), "users", " users, ")
 	b.wantPage(b.send("users/"+user+"/erase", "confirm", "maya <1>"), "users", "Erased for good.")
 	if gone := b.open("users/" + user); gone.Status != http.StatusNotFound {
 		t.Errorf("%d of who was erased", gone.Status)
@@ -318,7 +332,15 @@ func populated(t *testing.T, s *service) account {
 	}
 	layer := want[httpapi.ConsentLayer](t, http.StatusCreated, a.send("POST", "/api/v1/consent_layers", map[string]any{"name": hostile, "trait_paths": []string{"age"}}))
 	a.grantAll(layer)
+	wantDone(t, a.send("PUT", "/api/v1/consent_layers/"+string(layer.ID)+"/users/ext:ann", map[string]string{"source": hostile}))
 	a.draft(map[string]any{"name": hostile})
+	rule := fmt.Sprintf("traits.plan == %q", hostile)
+	want[httpapi.Segment](t, http.StatusCreated, a.send("POST", "/api/v1/segments", map[string]string{"name": hostile, "rule": rule}))
+	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, hostile, http.StatusInternalServerError) }))
+	t.Cleanup(answers.Close)
+	want[httpapi.Webhook](t, http.StatusCreated, a.sendTo("POST", "/webhooks", map[string]any{
+		"url": answers.URL + "/" + url.PathEscape(hostile), "event_types": []string{"match.computed"}, "filter": fmt.Sprintf("event_type != %q", hostile),
+	}))
 	r := receive(t, 500)
 	a.subscribe(r.URL, "")
 	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:ann/matches", map[string]int{"limit": 2}))
@@ -326,6 +348,9 @@ func populated(t *testing.T, s *service) account {
 	want[httpapi.APIKeyCreated](t, http.StatusCreated, a.sendTo("POST", "/api_keys", map[string]string{"name": hostile}))
 	return a
 }
+
+// markup is what a page never holds.
+var markup = []string{"<script>alert", "<img src=x", "onerror='alert", " style=", "<no value>", "%!", "ZgotmplZ"}
 
 const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>{{.}}`
 
@@ -359,12 +384,42 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 				t.Errorf("%q: %s is %q", at, name, p.Header.Get(name))
 			}
 		}
-		for _, bad := range []string{"<script>alert", "<img src=x", "onerror='alert", " style=", "<no value>", "%!", "ZgotmplZ"} {
+		if !strings.HasPrefix(p.Header.Get("Content-Type"), "text/html") {
+			if !strings.HasPrefix(p.Header.Get("Content-Disposition"), "attachment") {
+				t.Errorf("%q is no page, and no download", at)
+			}
+			return
+		}
+		for _, bad := range markup {
 			if strings.Contains(p.HTML, bad) {
 				t.Errorf("%q holds %s", at, bad)
 			}
 		}
 	})
+	// What somebody else's link asks for is shown as it is, too.
+	for _, at := range []string{"users?find=", "users?filter=", "segments?rule=", "traits?path=", "history?type=", "history?stream=", "history?from=", "requests?route=", "requests?status=", "clusters?layer=", "campaigns?cursor=", "users?done=", "sign-in?to="} {
+		p := b.open(at + url.QueryEscape(hostile))
+		for _, bad := range markup {
+			if strings.Contains(p.HTML, bad) || p.Status >= http.StatusInternalServerError {
+				t.Errorf("%s: %d, %s", at, p.Status, bad)
+			}
+		}
+	}
+	shown := b.open("webhooks").HTML
+	for _, hook := range regexp.MustCompile(`/console/(webhooks/whk_[0-9a-v]+)"`).FindAllStringSubmatch(shown, -1) {
+		if attempt := regexp.MustCompile(`/console/(webhooks/[^"]+/deliveries/dlv_[0-9a-v]+)"`).FindStringSubmatch(b.open(hook[1]).HTML); attempt != nil && !slices.Contains(seen, attempt[1]) {
+			t.Errorf("the walk has not seen what %s answered", hook[1])
+		}
+	}
+	// A link holds what it is about, whatever characters that has.
+	for at, holds := range map[string]string{"traits?path=": hostile, "segments?rule=": fmt.Sprintf("traits.plan == %q", hostile)} {
+		if !slices.ContainsFunc(seen, func(link string) bool {
+			asked, err := url.ParseQuery(strings.TrimPrefix(link, strings.Split(at, "?")[0]+"?"))
+			return err == nil && strings.HasPrefix(link, at) && asked.Get(strings.TrimSuffix(strings.Split(at, "?")[1], "=")) == holds
+		}) {
+			t.Errorf("no link leads to %s%s", at, holds)
+		}
+	}
 	for _, section := range []string{"users", "traits", "segments", "clusters", "campaigns", "webhooks", "developers", "history", "settings", "account"} {
 		if !slices.Contains(seen, section) {
 			t.Errorf("no link leads to %s", section)
@@ -467,9 +522,25 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 	hook := want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0]
 	user := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0]
 	campaign := want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0]
-	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID)} {
+	segment := want[httpapi.SegmentList](t, http.StatusOK, a.get("/api/v1/segments")).Data[0]
+	layer := want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0]
+	key := want[httpapi.APIKeyList](t, http.StatusOK, a.get(a.under("/api_keys"))).Data[0]
+	member := want[httpapi.MemberList](t, http.StatusOK, a.get(a.under("/members"))).Data[0]
+	delivery := want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under("/webhooks/"+string(hook.ID)+"/deliveries"))).Data[0]
+	sent := "webhooks/" + string(hook.ID) + "/deliveries/" + string(delivery.ID)
+	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID), "segments/" + string(segment.ID), "segments/" + string(segment.ID) + "/members.csv", sent} {
 		if p := b.open(path); p.Status != http.StatusNotFound {
 			t.Errorf("another's %s answers %d", path, p.Status)
+		}
+	}
+	for path, fields := range map[string][]string{
+		"users/" + string(user.ID): {"traits", "{}"}, "users/" + string(user.ID) + "/erase": {"confirm", user.ExternalID}, "users/" + string(user.ID) + "/consent": {"layer", string(layer.ID), "said", "granted"},
+		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": nil, "campaigns/" + string(campaign.ID): {"status", "running"},
+		"webhooks/" + string(hook.ID): {"status", "paused"}, "webhooks/" + string(hook.ID) + "/rotate": nil, "webhooks/" + string(hook.ID) + "/remove": {"confirm", "remove"}, sent + "/redeliver": nil,
+		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": nil, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
+	} {
+		if p := b.send(path, append(fields, "key", rand.Text())...); p.Status != http.StatusNotFound {
+			t.Errorf("a form for another's %s answers %d: %s", path, p.Status, said(p))
 		}
 	}
 	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example"}} {

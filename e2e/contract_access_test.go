@@ -30,6 +30,7 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"GET", a.under("/api_keys"), "admin"},
 		{"POST", a.under("/api_keys"), "login"},
 		{"DELETE", a.under("/api_keys/key_x"), "login"},
+		{"GET", a.under("/requests"), "admin"},
 		{"GET", a.under("/history"), "admin audit"},
 		{"GET", a.under("/history/proof"), "admin audit"},
 		{"GET", "/api/v1/events", "read admin"},

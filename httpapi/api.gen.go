@@ -674,6 +674,36 @@ func (e PublicEventErased) Valid() bool {
 	}
 }
 
+// Defines values for RequestMethod.
+const (
+	RequestMethodDelete RequestMethod = "DELETE"
+	RequestMethodGet    RequestMethod = "GET"
+	RequestMethodHead   RequestMethod = "HEAD"
+	RequestMethodPatch  RequestMethod = "PATCH"
+	RequestMethodPost   RequestMethod = "POST"
+	RequestMethodPut    RequestMethod = "PUT"
+)
+
+// Valid indicates whether the value is a known member of the RequestMethod enum.
+func (e RequestMethod) Valid() bool {
+	switch e {
+	case RequestMethodDelete:
+		return true
+	case RequestMethodGet:
+		return true
+	case RequestMethodHead:
+		return true
+	case RequestMethodPatch:
+		return true
+	case RequestMethodPost:
+		return true
+	case RequestMethodPut:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	RoleAdmin   Role = "admin"
@@ -3303,6 +3333,36 @@ type LoggedIn struct {
 	User ClientUser `json:"user"`
 }
 
+// LoggedRequest A request that was answered.
+type LoggedRequest struct {
+	// At A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	At Timestamp `json:"at"`
+
+	// DurationMs From its header to the end of the answer.
+	DurationMs float64 `json:"duration_ms"`
+
+	// KeyID The API key, `key_…`, whose token came with it; null where a member's did.
+	KeyID *string `json:"key_id"`
+
+	// Method A method of HTTP.
+	Method RequestMethod `json:"method"`
+
+	// RequestID The `X-Request-Id` of its answer: your own, or the service's.
+	//
+	// Example: req_…
+	RequestID string `json:"request_id"`
+
+	// Route The path as the contract has it.
+	//
+	// Example: /api/v1/users/{user_id}
+	Route string `json:"route"`
+
+	// Status What was answered.
+	Status int `json:"status"`
+}
+
 // Match A recorded match.
 type Match struct {
 	// ComputedAt A time in UTC with microseconds (RFC 3339).
@@ -3948,6 +4008,21 @@ type RecoveryRequest struct {
 	// Example: 2026-01-31T12:00:00.123456Z
 	Since Timestamp `json:"since"`
 }
+
+// RequestList defines model for RequestList.
+type RequestList struct {
+	// Data The requests of this page.
+	Data []LoggedRequest `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+
+	// Omitted How many of the last 7 days are not listed.
+	Omitted int64 `json:"omitted"`
+}
+
+// RequestMethod A method of HTTP.
+type RequestMethod string
 
 // RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
 type RespectRetryAfter = bool
@@ -5490,6 +5565,27 @@ type RemoveMemberParams struct {
 	KeepAPIKeys []string `form:"keep_api_keys,omitempty" json:"keep_api_keys,omitempty"`
 }
 
+// ListRequestsParams defines parameters for ListRequests.
+type ListRequestsParams struct {
+	// Status Only those with this status, such as `404`, or of this class, such as `5xx`.
+	Status *string `form:"status,omitempty" json:"status,omitempty"`
+
+	// Method Only those of this method.
+	Method *RequestMethod `form:"method,omitempty" json:"method,omitempty"`
+
+	// Route Only those of this path of the contract, such as `/api/v1/users/{user_id}`.
+	Route *string `form:"route,omitempty" json:"route,omitempty"`
+
+	// KeyID Only those with a token of this API key, `key_…`.
+	KeyID *string `form:"key_id,omitempty" json:"key_id,omitempty"`
+
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListSessionsParams defines parameters for ListSessions.
 type ListSessionsParams struct {
 	// Limit How many a page holds at most; fewer where they are large.
@@ -6148,6 +6244,9 @@ type ServerInterface interface {
 	// RemoveMember Remove a dashboard user
 	// (DELETE /api/v1/clients/{client_id}/members/{member_id})
 	RemoveMember(w http.ResponseWriter, r *http.Request, clientID ClientInPath, memberID MemberInPath, params RemoveMemberParams)
+	// ListRequests List the latest requests
+	// (GET /api/v1/clients/{client_id}/requests)
+	ListRequests(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListRequestsParams)
 	// ListSessions List the sessions
 	// (GET /api/v1/clients/{client_id}/sessions)
 	ListSessions(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListSessionsParams)
@@ -7282,6 +7381,113 @@ func (siw *ServerInterfaceWrapper) RemoveMember(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RemoveMember(w, r, clientID, memberID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListRequests operation middleware
+func (siw *ServerInterfaceWrapper) ListRequests(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRequestsParams
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "method" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "method", r.URL.Query(), &params.Method, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "method"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "method", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "route" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "route", r.URL.Query(), &params.Route, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "route"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "route", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "key_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key_id", r.URL.Query(), &params.KeyID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "key_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListRequests(w, r, clientID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -10256,6 +10462,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/members", wrapper.AddMember).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/members")
 	r.HandleFunc("/api/v1/clients/{client_id}/members/me/password", wrapper.ChangePassword).Methods(http.MethodPut).Name("PUT /api/v1/clients/{client_id}/members/me/password")
 	r.HandleFunc("/api/v1/clients/{client_id}/members/{member_id}", wrapper.RemoveMember).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/members/{member_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/requests", wrapper.ListRequests).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/requests")
 	r.HandleFunc("/api/v1/clients/{client_id}/sessions", wrapper.ListSessions).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/sessions")
 	r.HandleFunc("/api/v1/clients/{client_id}/sessions/{session_id}", wrapper.RevokeSession).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/sessions/{session_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhook_keys", wrapper.ListWebhookKeys).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhook_keys")
@@ -11036,6 +11243,29 @@ func (response RemoveMember204Response) VisitRemoveMemberResponse(w http.Respons
 	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
 	w.WriteHeader(204)
 	return nil
+}
+
+type ListRequestsRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Params   ListRequestsParams
+}
+
+type ListRequestsResponseObject interface {
+	VisitListRequestsResponse(w http.ResponseWriter) error
+}
+
+type ListRequests200JSONResponse RequestList
+
+func (response ListRequests200JSONResponse) VisitListRequestsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type ListSessionsRequestObject struct {
@@ -13281,6 +13511,9 @@ type StrictServerInterface interface {
 	// RemoveMember Remove a dashboard user
 	// (DELETE /api/v1/clients/{client_id}/members/{member_id})
 	RemoveMember(ctx context.Context, request RemoveMemberRequestObject) (RemoveMemberResponseObject, error)
+	// ListRequests List the latest requests
+	// (GET /api/v1/clients/{client_id}/requests)
+	ListRequests(ctx context.Context, request ListRequestsRequestObject) (ListRequestsResponseObject, error)
 	// ListSessions List the sessions
 	// (GET /api/v1/clients/{client_id}/sessions)
 	ListSessions(ctx context.Context, request ListSessionsRequestObject) (ListSessionsResponseObject, error)
@@ -14181,6 +14414,33 @@ func (sh *strictHandler) RemoveMember(w http.ResponseWriter, r *http.Request, cl
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RemoveMemberResponseObject); ok {
 		if err := validResponse.VisitRemoveMemberResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListRequests operation middleware
+func (sh *strictHandler) ListRequests(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListRequestsParams) {
+	var request ListRequestsRequestObject
+
+	request.ClientID = clientID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRequests(ctx, request.(ListRequestsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRequests")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListRequestsResponseObject); ok {
+		if err := validResponse.VisitListRequestsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -14,11 +14,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/httpapi"
+	"kindred/httpapi/requestlog"
 )
 
-// What the edge itself costs, from the router to the encoded answer.
+// What the edge itself costs, from the router to the encoded answer, and beside it what it
+// costs to list the request in the log of requests.
 func BenchmarkHandler(b *testing.B) {
-	handler := httpapi.Handler(&service{}, httpapi.Options{
+	log := &requestlog.Log{}
+	options := httpapi.Options{
 		Authenticator: tokens{"full": {"admin"}},
 		Secret:        bytes.Repeat([]byte{1}, 32),
 		Limits:        httpapi.Limits{TokenRate: 1 << 30, ClientRate: 1 << 30},
@@ -26,12 +29,19 @@ func BenchmarkHandler(b *testing.B) {
 		Metrics:       prometheus.NewRegistry(),
 		Now:           time.Now,
 		Entropy:       rand.Reader,
-	})
+	}
+	handler := httpapi.Handler(&service{}, options)
+	options.Metrics, options.Answered = prometheus.NewRegistry(), log.Note
+	listing := httpapi.Handler(&service{}, options)
 	const body = `{"external_id":"customer-4711","traits":{"plan":"pro","age":42,"city":"Wien","interests":["climbing","jazz"],"active":true}}`
-	for _, bench := range []struct{ name, method, path, body string }{
-		{"get", "GET", users + "/" + user, ""},
-		{"list", "GET", users + "?limit=10", ""},
-		{"post", "POST", users, body},
+	for _, bench := range []struct {
+		name, method, path, body string
+		handler                  http.Handler
+	}{
+		{"get", "GET", users + "/" + user, "", handler},
+		{"list", "GET", users + "?limit=10", "", handler},
+		{"post", "POST", users, body, handler},
+		{"post/listed", "POST", users, body, listing},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -40,7 +50,7 @@ func BenchmarkHandler(b *testing.B) {
 				r.Header.Set("Authorization", "Bearer full")
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
-				handler.ServeHTTP(w, r)
+				bench.handler.ServeHTTP(w, r)
 				if w.Code >= http.StatusBadRequest {
 					b.Fatal(w.Body)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -34,6 +35,9 @@ type Options struct {
 	// returns nil.
 	Classify func(context.Context, error) *fault.Fault
 	Ready    func(context.Context) error // nil: always
+	// Answered is told of each request of a client that was answered, at once: it must
+	// be quick. nil: nobody is.
+	Answered func(Answered)
 
 	Logger  *slog.Logger
 	Metrics *prometheus.Registry
@@ -67,6 +71,28 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// Answered is a request of a client, as it may be kept: it names neither its path, nor its
+// query, nor its body, which tell of people.
+type Answered struct {
+	Client   id.Client
+	Key      id.Key // whose token came with it; "": a member's
+	ID       id.Request
+	Method   string
+	Route    string // the path as the contract has it
+	Status   int
+	At       time.Time // it came
+	Duration time.Duration
+}
+
+// Unlisted serves requests of which Answered is not told: those of the service's own pages.
+func Unlisted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), unlistedKey{}, true)))
+	})
+}
+
+type unlistedKey struct{}
 
 // Repeat is a request that its caller may send again.
 type Repeat struct {

@@ -58,6 +58,7 @@ var closedLists = map[string]string{
 	"Order":                          "",
 	"ProblemCode":                    "", // TestTheContractNamesEveryCode
 	"Rebuild.phase":                  "eventstore/projector:Building =waiting =done =failed",
+	"RequestMethod":                  "",
 	"Role":                           "domain:RoleOwner",
 	"RunProgress.phase":              "domain/clustering:Choosing commands/policies:phaseReading =completed",
 	"RunStatus":                      "",

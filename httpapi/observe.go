@@ -35,7 +35,9 @@ func (e *edge) observe(next http.Handler) http.Handler {
 		e.metrics.inFlight.Inc()
 		defer func() {
 			e.metrics.inFlight.Dec()
-			e.report(r, rec, x, e.o.Now().Sub(began))
+			took := e.o.Now().Sub(began)
+			e.tell(r, rec, x, began, took)
+			e.report(r, rec, x, took)
 		}()
 		inner := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer e.recover(rec, inner)
@@ -56,6 +58,17 @@ func (e *edge) recover(w *recorder, r *http.Request) {
 		}
 		e.write(w, r, http.StatusInternalServerError, "internal", "Something went wrong on our side.", nil)
 	}
+}
+
+// tell passes on what is kept of a request of a client.
+func (e *edge) tell(r *http.Request, rec *recorder, x *exchange, began time.Time, took time.Duration) {
+	if e.o.Answered == nil || x.op == nil || x.principal.Client == "" || r.Context().Value(unlistedKey{}) != nil {
+		return
+	}
+	e.o.Answered(Answered{
+		Client: x.principal.Client, Key: x.principal.Key, ID: x.call.ID, Method: method(r.Method), Route: x.op.path,
+		Status: cmp.Or(rec.status, http.StatusOK), At: began, Duration: took,
+	})
 }
 
 func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Duration) {

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
+	"kindred/httpapi/requestlog"
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
@@ -33,6 +34,7 @@ type API struct {
 	Feeds           *feeds.Feeds
 	Deliveries      Deliveries
 	Imports         Imports
+	Requests        *requestlog.Log
 	Projections     Projections
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none

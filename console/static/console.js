@@ -1,4 +1,5 @@
-// What makes pages nicer: they are whole without it.
+// What makes pages nicer: they are whole without it. The server puts the words before it.
+const put = (text, value) => text.replace("{0}", () => value);
 
 // The reader's time zone, so that the server writes times in it.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -11,11 +12,11 @@ if (navigator.clipboard) for (const sample of document.querySelectorAll("pre, .s
   const button = document.createElement("button");
   button.type = "button";
   button.className = "btn small";
-  button.textContent = "Copy";
+  button.textContent = words.copy;
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(sample.textContent.trim());
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    button.textContent = words.copied;
+    setTimeout(() => { button.textContent = words.copy; }, 1500);
   });
   sample.after(button);
 }
@@ -32,27 +33,56 @@ for (const button of document.querySelectorAll("button[data-shows]")) button.add
   if (!file) return;
   e.preventDefault();
   button.disabled = true;
-  part.textContent = "Reading …";
+  part.textContent = words.reading;
   const body = new FormData();
   body.append("file", file.slice(0, 16 << 20), file.name);
   const answer = await fetch(button.formAction, { method: "POST", body }).catch(() => null);
   const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
   part.replaceChildren(...(answer?.ok ? page.getElementById(part.id).childNodes : page?.querySelectorAll("[role=alert]") ?? []));
-  if (!part.childNodes.length) part.textContent = "The file could not be sent. Try again.";
+  if (!part.childNodes.length) part.textContent = words.the_file_could_not;
   button.disabled = false;
 });
 
 // A part that changes by itself is read again while it is looked at and nothing is typed.
 for (const part of document.querySelectorAll("[data-refresh]")) {
+  const live = (of) => of?.querySelector("[data-tail]")?.removeAttribute("hidden");
+  live(part);
   setInterval(async () => {
     const now = document.getElementById(part.id);
     if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open]")) return;
     const answer = await fetch(location.href).catch(() => null);
     if (!answer?.ok || answer.redirected) return;
     const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+    live(next);
     if (next && next.innerHTML !== now.innerHTML) now.replaceWith(next);
   }, 1000 * part.dataset.refresh);
 }
+
+// A part that takes long is asked for once the page is there.
+for (const part of document.querySelectorAll("[data-later]")) (async () => {
+  part.setAttribute("aria-busy", "true");
+  const answer = await fetch(part.dataset.later).catch(() => null);
+  const next = answer?.ok && !answer.redirected && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+  part.removeAttribute("aria-busy");
+  if (next) part.replaceWith(next);
+})();
+
+// Whom a rule names, while it is typed.
+for (const rule of document.querySelectorAll("[data-count]")) {
+  let typed;
+  rule.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(async () => {
+      const asked = rule.value, answer = await fetch(rule.dataset.count + encodeURIComponent(asked)).catch(() => null);
+      if (!answer?.ok || answer.redirected || asked !== rule.value) return; // what is not whole yet is refused
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("named");
+      if (next) document.getElementById("named").replaceChildren(...next.childNodes);
+    }, 400);
+  });
+}
+
+// On a narrow screen the rail is a bar, which shows where one is.
+document.querySelector(".rail [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
 // "/" finds.
 addEventListener("keydown", (e) => {
@@ -76,8 +106,8 @@ if (live && "EventSource" in window) {
   let source;
   const follow = () => {
     source = new EventSource("/console/live" + (live.dataset.after ? "?after=" + encodeURIComponent(live.dataset.after) : ""));
-    source.onopen = () => { state.textContent = "live"; };
-    source.onerror = () => { state.textContent = "not connected; tries again"; };
+    source.onopen = () => { state.textContent = words.live; };
+    source.onerror = () => { state.textContent = words.not_connected_tries_again; };
     source.onmessage = (e) => {
       const event = JSON.parse(e.data), row = document.createElement("tr");
       live.dataset.after = e.lastEventId;
@@ -99,7 +129,7 @@ if (live && "EventSource" in window) {
 
 // A history is verified here, from the bytes that were answered: docs/history.md says how.
 const material = document.querySelector("[data-material]");
-if (material) verify(JSON.parse(material.dataset.material)).catch((e) => say("bad", "This could not be checked: " + e.message));
+if (material) verify(JSON.parse(material.dataset.material)).catch((e) => say("bad", put(words.this_could_not_be, e.message)));
 
 function say(tone, text) {
   const line = document.createElement("span");
@@ -110,7 +140,7 @@ function say(tone, text) {
 
 async function verify({ event, proof, keys, client }) {
   if (!crypto.subtle) {
-    say("warn", "Browsers verify on https or localhost alone: use the command below.");
+    say("warn", words.browsers_verify_on_https);
     return;
   }
   const text = new TextEncoder();
@@ -134,53 +164,53 @@ async function verify({ event, proof, keys, client }) {
   const id = bytes((number >> 2n).toString(16).padStart(32, "0"));
   const parts = [id, text.encode(event.stream), whole(event.revision), text.encode(event.type), text.encode(event.data), text.encode(event.meta)];
   const hash = await sha(text.encode("kindred.event.1"), ...parts.flatMap((p) => [whole(p.length), p]));
-  if (hex(hash) !== event.hash) return say("bad", "The event's bytes do not have its hash.");
-  say("good", "The hash follows from the stored bytes");
+  if (hex(hash) !== event.hash) return say("bad", words.the_events_bytes_do);
+  say("good", words.the_hash_follows_from);
 
   // Inclusion: RFC 9162, 2.1.3.2.
   let fn = BigInt(event.ordinal), sn = BigInt(proof.size) - 1n, r = await sha(Uint8Array.of(0), hash);
   for (const step of (proof.inclusion ?? []).map(bytes)) {
-    if (sn === 0n) return say("bad", "The path to the root is too long.");
+    if (sn === 0n) return say("bad", words.the_path_to_the);
     if (fn & 1n || fn === sn) {
       r = await node(step, r);
       while (!(fn & 1n) && fn !== 0n) { fn >>= 1n; sn >>= 1n; }
     } else r = await node(r, step);
     fn >>= 1n; sn >>= 1n;
   }
-  if (sn !== 0n || hex(r) !== proof.root) return say("bad", "The event is not under the root.");
-  say("good", "It is in the history of " + proof.size + " events");
+  if (sn !== 0n || hex(r) !== proof.root) return say("bad", words.the_event_is_not);
+  say("good", put(words.it_is_in_the, proof.size));
 
   // The head: a JWS over the root, with a published key.
   const [head, payload, signature] = proof.head.split(".");
   const kid = JSON.parse(atob(head.replaceAll("-", "+").replaceAll("_", "/"))).kid;
   const jwk = keys.keys.find((k) => k.kid === kid);
-  if (!jwk) return say("bad", "The head is signed by a key that is not published.");
+  if (!jwk) return say("bad", words.the_head_is_signed);
   const signed = JSON.parse(new TextDecoder().decode(base64(payload)));
-  if (signed.root !== proof.root || signed.size !== proof.size || signed.client !== client) return say("bad", "The head is about something else.");
+  if (signed.root !== proof.root || signed.size !== proof.size || signed.client !== client) return say("bad", words.the_head_is_about);
   let key;
   try {
     key = await crypto.subtle.importKey("jwk", { kty: jwk.kty, crv: jwk.crv, x: jwk.x }, { name: "Ed25519" }, false, ["verify"]);
   } catch {
-    return say("warn", "This browser knows no Ed25519: the signature is left to the command below.");
+    return say("warn", words.this_browser_knows_no);
   }
-  if (!await crypto.subtle.verify("Ed25519", key, base64(signature), text.encode(head + "." + payload))) return say("bad", "The head's signature is wrong.");
-  say("good", "The head is signed by key " + kid.slice(0, 8) + "…");
+  if (!await crypto.subtle.verify("Ed25519", key, base64(signature), text.encode(head + "." + payload))) return say("bad", words.the_heads_signature_is);
+  say("good", put(words.the_head_is_signed2, kid.slice(0, 8)));
 
   // Consistency with the head that this browser kept: RFC 9162, 2.1.4.2.
   const place = "kindred-head-" + client, kept = JSON.parse(localStorage.getItem(place) ?? "null");
   if (!kept) {
-    say("warn", "This browser keeps this head from now on");
+    say("warn", words.this_browser_keeps_this);
   } else if (kept.size === proof.size) {
-    if (kept.root !== proof.root) return say("bad", "The history is not the one of the head that this browser kept!");
-    say("good", "It is the head that this browser kept");
+    if (kept.root !== proof.root) return say("bad", words.the_history_is_not);
+    say("good", words.it_is_the_head);
   } else if (kept.size > proof.size) {
-    return say("bad", "This browser kept a head of " + kept.size + " events: the history has become shorter!");
+    return say("bad", put(words.this_browser_kept_a, kept.size));
   } else if (proof.from_size !== kept.size) {
     location.replace(location.pathname + "?from_size=" + kept.size);
     return;
   } else if (!await consistent(BigInt(kept.size), BigInt(proof.size), bytes(kept.root), bytes(proof.root), (proof.consistency ?? []).map(bytes))) {
-    return say("bad", "The history does not begin with the one that this browser kept!");
-  } else say("good", "It begins with the " + kept.size + " events that this browser kept");
+    return say("bad", words.the_history_does_not);
+  } else say("good", put(words.it_begins_with_the, kept.size));
   localStorage.setItem(place, JSON.stringify({ size: proof.size, root: proof.root }));
 
   async function consistent(first, second, one, two, path) {

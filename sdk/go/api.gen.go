@@ -2187,6 +2187,63 @@ func (r *OverviewAPI) ListAttention(ctx context.Context, opts ...Option) (*Atten
 	return answer[AttentionList](ctx, r.c, request{operation: "listAttention", method: http.MethodGet, path: "/api/v1/attention"}, opts)
 }
 
+// ListRequestsParams narrows what is answered; what is left out is not sent.
+type ListRequestsParams struct {
+	// Only those with this status, such as `404`, or of this class, such as `5xx`.
+	Status string `json:"status,omitzero"`
+	// Only those of this method.
+	Method RequestMethod `json:"method,omitzero"`
+	// Only those of this path of the contract, such as `/api/v1/users/{user_id}`.
+	Route string `json:"route,omitzero"`
+	// Only those with a token of this API key, `key_…`.
+	KeyID string `json:"key_id,omitzero"`
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// The `next_cursor` of the page before.
+	Cursor string `json:"cursor,omitzero"`
+}
+
+func (p ListRequestsParams) query() query {
+	var q query
+	q.add("status", p.Status)
+	q.add("method", p.Method)
+	q.add("route", p.Route)
+	q.add("key_id", p.KeyID)
+	q.add("limit", p.Limit)
+	q.add("cursor", p.Cursor)
+	return q
+}
+
+// ListRequests: List the latest requests.
+//
+// Requests with a token of your client, the newest first, within some two seconds, for 7 days:
+// which operation, with which key, what was answered and how long it took. No path, query or body
+// is kept. Of one second the first 10 of your client are listed and all that failed with 500 or
+// more; `omitted` counts the others, and what the console asks for its pages is left out. With a
+// filter a page may hold fewer than `limit`, or none, and still have a `next_cursor`.
+//
+// It fetches a page at a time and ends with the first error.
+//
+// GET /api/v1/clients/{client_id}/requests
+func (r *OverviewAPI) ListRequests(ctx context.Context, params ListRequestsParams, opts ...Option) iter.Seq2[LoggedRequest, error] {
+	return items(ctx, r.c, request{operation: "listRequests", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/requests", query: params.query()}, opts, func(p *RequestList) ([]LoggedRequest, *string) { return p.Data, p.NextCursor })
+}
+
+// ListRequestsPage: List the latest requests.
+//
+// Requests with a token of your client, the newest first, within some two seconds, for 7 days:
+// which operation, with which key, what was answered and how long it took. No path, query or body
+// is kept. Of one second the first 10 of your client are listed and all that failed with 500 or
+// more; `omitted` counts the others, and what the console asks for its pages is left out. With a
+// filter a page may hold fewer than `limit`, or none, and still have a `next_cursor`.
+//
+// It fetches one page.
+//
+// GET /api/v1/clients/{client_id}/requests
+func (r *OverviewAPI) ListRequestsPage(ctx context.Context, params ListRequestsParams, opts ...Option) (*RequestList, error) {
+	return answer[RequestList](ctx, r.c, request{operation: "listRequests", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/requests", query: params.query()}, opts)
+}
+
 // GetStatisticsParams narrows what is answered; what is left out is not sent.
 type GetStatisticsParams struct {
 	// What is counted.
@@ -3642,6 +3699,24 @@ type LoggedIn struct {
 	User ClientUser `json:"user"`
 }
 
+// LoggedRequest: A request that was answered.
+type LoggedRequest struct {
+	// A time in UTC with microseconds (RFC 3339).
+	At time.Time `json:"at"`
+	// From its header to the end of the answer.
+	DurationMs float64 `json:"duration_ms"`
+	// The API key, `key_…`, whose token came with it; null where a member's did.
+	KeyID *string `json:"key_id"`
+	// A method of HTTP.
+	Method RequestMethod `json:"method"`
+	// The `X-Request-Id` of its answer: your own, or the service's.
+	RequestID string `json:"request_id"`
+	// The path as the contract has it.
+	Route string `json:"route"`
+	// What was answered.
+	Status int64 `json:"status"`
+}
+
 // Match: A recorded match.
 type Match struct {
 	// A time in UTC with microseconds (RFC 3339).
@@ -4056,6 +4131,28 @@ type RecoveryRequest struct {
 	// A time in UTC with microseconds (RFC 3339).
 	Since time.Time `json:"since"`
 }
+
+// RequestList:
+type RequestList struct {
+	// The requests of this page.
+	Data []LoggedRequest `json:"data"`
+	// Where the next page starts; null after the last.
+	NextCursor *string `json:"next_cursor"`
+	// How many of the last 7 days are not listed.
+	Omitted int64 `json:"omitted"`
+}
+
+// RequestMethod: A method of HTTP.
+type RequestMethod string
+
+const (
+	RequestMethodGet    RequestMethod = "GET"
+	RequestMethodHead   RequestMethod = "HEAD"
+	RequestMethodPost   RequestMethod = "POST"
+	RequestMethodPut    RequestMethod = "PUT"
+	RequestMethodPatch  RequestMethod = "PATCH"
+	RequestMethodDelete RequestMethod = "DELETE"
+)
 
 // Role: `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
 // reads, the history, its proofs and states of the past too.

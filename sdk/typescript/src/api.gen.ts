@@ -2032,6 +2032,40 @@ export class OverviewAPI {
   }
 
   /**
+   * List the latest requests.
+   *
+   * Requests with a token of your client, the newest first, within some two seconds, for 7 days:
+   * which operation, with which key, what was answered and how long it took. No path, query or body
+   * is kept. Of one second the first 10 of your client are listed and all that failed with 500 or
+   * more; `omitted` counts the others, and what the console asks for its pages is left out. With a
+   * filter a page may hold fewer than `limit`, or none, and still have a `next_cursor`.
+   *
+   * It fetches a page at a time.
+   *
+   * `GET /api/v1/clients/{client_id}/requests`
+   */
+  listRequests(params: ListRequestsParams = {}, options?: CallOptions): AsyncGenerator<LoggedRequest, void, undefined> {
+    return items<LoggedRequest>(this.#c, { operation: "listRequests", method: "GET", path: `/api/v1/clients/${clientInPath}/requests`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the latest requests.
+   *
+   * Requests with a token of your client, the newest first, within some two seconds, for 7 days:
+   * which operation, with which key, what was answered and how long it took. No path, query or body
+   * is kept. Of one second the first 10 of your client are listed and all that failed with 500 or
+   * more; `omitted` counts the others, and what the console asks for its pages is left out. With a
+   * filter a page may hold fewer than `limit`, or none, and still have a `next_cursor`.
+   *
+   * It fetches one page.
+   *
+   * `GET /api/v1/clients/{client_id}/requests`
+   */
+  listRequestsPage(params: ListRequestsParams = {}, options?: CallOptions): Promise<RequestList> {
+    return answer(this.#c, { operation: "listRequests", method: "GET", path: `/api/v1/clients/${clientInPath}/requests`, query: { ...params } }, options);
+  }
+
+  /**
    * How much happened, by hour or by day.
    *
    * One metric as a series, as far back as your history goes: how many users there were, and how
@@ -2377,6 +2411,22 @@ export interface GetCampaignAnalyticsParams {
   interval?: "hour" | "day" | "week" | "month";
   /** Where days begin, by its name in the IANA database. Weeks begin on Monday. */
   timezone?: string;
+}
+
+/** Narrows what `listRequests` answers; what is left out is not sent. */
+export interface ListRequestsParams {
+  /** Only those with this status, such as `404`, or of this class, such as `5xx`. */
+  status?: string;
+  /** Only those of this method. */
+  method?: RequestMethod;
+  /** Only those of this path of the contract, such as `/api/v1/users/{user_id}`. */
+  route?: string;
+  /** Only those with a token of this API key, `key_…`. */
+  key_id?: string;
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /** The `next_cursor` of the page before. */
+  cursor?: string;
 }
 
 /** Narrows what `getStatistics` answers; what is left out is not sent. */
@@ -3765,6 +3815,24 @@ export interface LoggedIn {
   user: ClientUser;
 }
 
+/** A request that was answered. */
+export interface LoggedRequest {
+  /** A time in UTC with microseconds (RFC 3339). */
+  at: string;
+  /** From its header to the end of the answer. */
+  duration_ms: number;
+  /** The API key, `key_…`, whose token came with it; null where a member's did. */
+  key_id: string | null;
+  /** A method of HTTP. */
+  method: RequestMethod;
+  /** The `X-Request-Id` of its answer: your own, or the service's. */
+  request_id: string;
+  /** The path as the contract has it. */
+  route: string;
+  /** What was answered. */
+  status: number;
+}
+
 /** A recorded match. */
 export interface Match {
   /** A time in UTC with microseconds (RFC 3339). */
@@ -4222,6 +4290,18 @@ export interface RecoveryRequest {
   /** A time in UTC with microseconds (RFC 3339). */
   since: string;
 }
+
+export interface RequestList {
+  /** The requests of this page. */
+  data: Array<LoggedRequest>;
+  /** Where the next page starts; null after the last. */
+  next_cursor: string | null;
+  /** How many of the last 7 days are not listed. */
+  omitted: number;
+}
+
+/** A method of HTTP. */
+export type RequestMethod = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 /**
  * `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`

@@ -1607,6 +1607,38 @@ class AsyncOverviewAPI:
         """
         return await self._c.answer(Request("listAttention", "GET", "/api/v1/attention"), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    def list_requests(self, *, status: str | None = None, method: t.RequestMethod | None = None, route: str | None = None, key_id: str | None = None, limit: int | None = None, cursor: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.LoggedRequest]:
+        """List the latest requests.
+
+        Requests with a token of your client, the newest first, within some two seconds, for 7 days:
+        which operation, with which key, what was answered and how long it took. No path, query or
+        body is kept. Of one second the first 10 of your client are listed and all that failed with
+        500 or more; `omitted` counts the others, and what the console asks for its pages is left
+        out. With a filter a page may hold fewer than `limit`, or none, and still have a
+        `next_cursor`.
+
+        It fetches a page at a time.
+
+        ``GET /api/v1/clients/{client_id}/requests``
+        """
+        return self._c.items(Request("listRequests", "GET", f"/api/v1/clients/{CLIENT}/requests", query={"status": status, "method": method, "route": route, "key_id": key_id, "limit": limit, "cursor": cursor}), Call(timeout=timeout, on_answer=on_answer))
+
+    async def list_requests_page(self, *, status: str | None = None, method: t.RequestMethod | None = None, route: str | None = None, key_id: str | None = None, limit: int | None = None, cursor: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.RequestList:
+        """List the latest requests.
+
+        Requests with a token of your client, the newest first, within some two seconds, for 7 days:
+        which operation, with which key, what was answered and how long it took. No path, query or
+        body is kept. Of one second the first 10 of your client are listed and all that failed with
+        500 or more; `omitted` counts the others, and what the console asks for its pages is left
+        out. With a filter a page may hold fewer than `limit`, or none, and still have a
+        `next_cursor`.
+
+        It fetches one page.
+
+        ``GET /api/v1/clients/{client_id}/requests``
+        """
+        return await self._c.answer(Request("listRequests", "GET", f"/api/v1/clients/{CLIENT}/requests", query={"status": status, "method": method, "route": route, "key_id": key_id, "limit": limit, "cursor": cursor}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     async def get_statistics(self, *, metric: t.StatisticMetric, interval: t.StatisticInterval | None = None, from_: str | None = None, to: str | None = None, timezone: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Statistics:
         """How much happened, by hour or by day.
 

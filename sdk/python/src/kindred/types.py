@@ -157,6 +157,8 @@ Order = Literal["asc", "desc"]
 
 PausedBecause = Literal["failing"]
 
+RequestMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
 Role = Literal["owner", "admin", "viewer", "auditor"]
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -1448,6 +1450,24 @@ class LoggedIn(TypedDict):
     user: ClientUser
 
 
+class LoggedRequest(TypedDict):
+    """A request that was answered."""
+    # A time in UTC with microseconds (RFC 3339).
+    at: str
+    # From its header to the end of the answer.
+    duration_ms: float
+    # The API key, `key_…`, whose token came with it; null where a member's did.
+    key_id: str | None
+    # A method of HTTP.
+    method: RequestMethod
+    # The `X-Request-Id` of its answer: your own, or the service's.
+    request_id: str
+    # The path as the contract has it.
+    route: str
+    # What was answered.
+    status: int
+
+
 class Match(TypedDict):
     """A recorded match."""
     # A time in UTC with microseconds (RFC 3339).
@@ -1857,6 +1877,15 @@ class RecoveryRequest(TypedDict):
     """From when on to deliver again."""
     # A time in UTC with microseconds (RFC 3339).
     since: str
+
+
+class RequestList(TypedDict):
+    # The requests of this page.
+    data: list[LoggedRequest]
+    # Where the next page starts; null after the last.
+    next_cursor: str | None
+    # How many of the last 7 days are not listed.
+    omitted: int
 
 
 class RulePreview(TypedDict):
