@@ -98,7 +98,7 @@ func cookies(w *httptest.ResponseRecorder) (all []*http.Cookie) {
 // A secret is shown to who made it, once, whoever else sits down at the browser.
 func TestASecretIsShownOnce(t *testing.T) {
 	t.Parallel()
-	pages, world := worldly(t), base(kindred.RoleOwner, "Acme", "admin").plus(made{
+	pages, world := pagesOf(t), base(kindred.RoleOwner, "Acme", "admin").plus(made{
 		"/api/v1/clients/cli_1/api_keys": kindred.APIKeyCreated{RawKey: "kin_live_abc", Record: kindred.APIKey{Name: "backend"}},
 	})
 	ask := func(world made, method, path string, carried ...*http.Cookie) *httptest.ResponseRecorder {
@@ -109,7 +109,7 @@ func TestASecretIsShownOnce(t *testing.T) {
 			r.AddCookie(c)
 		}
 		w := httptest.NewRecorder()
-		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), worldKey{}, world)))
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
 		return w
 	}
 	made := ask(world, "POST", "/console/developers/keys")
@@ -165,12 +165,12 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 
 func TestWhatIsTheSameForEverybodyIsCompressed(t *testing.T) {
 	t.Parallel()
-	pages := worldly(t)
+	pages := pagesOf(t)
 	get := func(path, accepts string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Accept-Encoding", accepts)
 		w := httptest.NewRecorder()
-		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), worldKey{}, made{})))
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, made{})))
 		return w
 	}
 	page := get("/console/sign-in", "gzip")

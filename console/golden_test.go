@@ -73,11 +73,11 @@ func (m made) plus(more made) made {
 	return all
 }
 
-// worldly serves the console of the world that a request is in.
-func worldly(t *testing.T) http.Handler {
+// pagesOf serves the console of the world that a request is in.
+func pagesOf(t *testing.T) http.Handler {
 	t.Helper()
 	pages, err := New(Config{
-		API:       http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.Context().Value(worldKey{}).(made).ServeHTTP(w, r) }), //nolint:forcetypeassert // rendered puts it there
+		API:       http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.Context().Value(madeKey{}).(made).ServeHTTP(w, r) }), //nolint:forcetypeassert // rendered puts it there
 		PublicURL: "https://kindred.example", Now: func() time.Time { return now }, NewKey: func() string { return "KEY" },
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
@@ -87,7 +87,7 @@ func worldly(t *testing.T) http.Handler {
 	return pages
 }
 
-type worldKey struct{}
+type madeKey struct{}
 
 // rendered is a page of a world, as who looks at it gets it.
 func rendered(t *testing.T, pages http.Handler, world made, method, path, form string) string {
@@ -100,7 +100,7 @@ func rendered(t *testing.T, pages http.Handler, world made, method, path, form s
 	if raw, err := json.Marshal(note{Kind: "key", Member: "mem_1", Name: longName, Secret: "kin_live_abc"}); err == nil {
 		r.AddCookie(&http.Cookie{Name: "__Secure-kindred-note", Value: base64.RawURLEncoding.EncodeToString(raw)})
 	}
-	r = r.WithContext(context.WithValue(r.Context(), worldKey{}, world))
+	r = r.WithContext(context.WithValue(r.Context(), madeKey{}, world))
 	w := httptest.NewRecorder()
 	pages.ServeHTTP(w, r)
 	head := fmt.Sprintf("%d %s\n", w.Code, w.Header().Get("Location"))
@@ -111,7 +111,7 @@ func rendered(t *testing.T, pages http.Handler, world made, method, path, form s
 // go test ./console -run Golden -update writes what has changed on purpose.
 func TestGoldenPages(t *testing.T) {
 	t.Parallel()
-	pages := worldly(t)
+	pages := pagesOf(t)
 	for name, page := range goldenPages() {
 		method := http.MethodGet
 		if page.form != "" {
