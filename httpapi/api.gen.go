@@ -1299,6 +1299,22 @@ type AnalyticsInterval struct {
 	Start Timestamp `json:"start"`
 }
 
+// AssignmentTerm What one trait says of the two nearest clusters.
+type AssignmentTerm struct {
+	// Missing The user does not say it, or the layer does not permit it any more: it counts as the middle of all users.
+	Missing bool `json:"missing"`
+
+	// Nearer By how much it brings the user nearer to this cluster than to the next; negative speaks for the next. All add up to next_distance² - distance².
+	//
+	// Example: 3.1
+	Nearer float64 `json:"nearer"`
+
+	// Trait Keys from the root, joined by dots.
+	//
+	// Example: age
+	Trait string `json:"trait"`
+}
+
 // AttentionItem Something that needs somebody, with the fields that belong to its kind.
 //
 // Example: {"budget_minor":5000,"currency":"EUR","kind":"budget_nearly_spent","severity":"warning","spent_minor":4600,"subject_id":"cam_0123456789abcdefghijklmnop"}
@@ -1821,6 +1837,62 @@ type Cluster struct {
 	UpdatedAt Timestamp `json:"updated_at"`
 }
 
+// ClusterAssignment The cluster that a user is nearest to.
+type ClusterAssignment struct {
+	// ClusterID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ClusterID ClusterID `json:"cluster_id"`
+
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// Confidence 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster.
+	//
+	// Example: 0.54
+	Confidence float64 `json:"confidence"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// Distance How far the user is from the mean of the cluster's members.
+	//
+	// Example: 1.2
+	Distance float64 `json:"distance"`
+
+	// Label What sets the cluster apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), high age
+	Label string `json:"label"`
+
+	// NextClusterID The next nearest; null where there is one cluster alone.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	NextClusterID *string `json:"next_cluster_id"`
+
+	// NextDistance How far the user is from that one.
+	//
+	// Example: 2.6
+	NextDistance *float64 `json:"next_distance"`
+
+	// Spread How far its members are from it.
+	//
+	// Example: 1.4
+	Spread float64 `json:"spread"`
+
+	// Terms What speaks for the cluster, the most telling first.
+	Terms []AssignmentTerm `json:"terms"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
+}
+
 // ClusterDrift What a run changed in a cluster.
 type ClusterDrift struct {
 	// At A time in UTC with microseconds (RFC 3339).
@@ -1954,6 +2026,19 @@ type ClusterQuality struct {
 
 	// Stability How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index of 50 draws): stable from 0.75. Absent until the run has its verdict.
 	Stability *float64 `json:"stability,omitempty"`
+}
+
+// ClusterQuestion Who is to be compared with the clusters of which layer.
+type ClusterQuestion struct {
+	// ConsentLayerID The layer, `lay_…`; the user must have granted it.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID string `json:"consent_layer_id"`
+
+	// UserID Who, `usr_…` or `ext:…`.
+	//
+	// Example: ext:customer-4711
+	UserID string `json:"user_id"`
 }
 
 // ClusterStatus `retired` once a run has not found it again.
@@ -5808,6 +5893,9 @@ type TestWebhookJSONRequestBody = WebhookTest
 // StartClusteringRunJSONRequestBody defines body for StartClusteringRun for application/json ContentType.
 type StartClusteringRunJSONRequestBody = NewClusteringRun
 
+// AssignClusterJSONRequestBody defines body for AssignCluster for application/json ContentType.
+type AssignClusterJSONRequestBody = ClusterQuestion
+
 // CreateConsentLayerJSONRequestBody defines body for CreateConsentLayer for application/json ContentType.
 type CreateConsentLayerJSONRequestBody = NewConsentLayer
 
@@ -6217,6 +6305,9 @@ type ServerInterface interface {
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(w http.ResponseWriter, r *http.Request, params ListClustersParams)
+	// AssignCluster See which cluster a user would be in
+	// (POST /api/v1/clusters/assign)
+	AssignCluster(w http.ResponseWriter, r *http.Request)
 	// GetCluster Get a cluster
 	// (GET /api/v1/clusters/{cluster_id})
 	GetCluster(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath)
@@ -8181,6 +8272,20 @@ func (siw *ServerInterfaceWrapper) ListClusters(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListClusters(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AssignCluster operation middleware
+func (siw *ServerInterfaceWrapper) AssignCluster(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AssignCluster(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -10279,6 +10384,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/map", wrapper.GetClusteringMap).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}/map")
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/verdict", wrapper.CancelClusteringVerdict).Methods(http.MethodDelete).Name("DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict")
 	r.HandleFunc("/api/v1/clusters", wrapper.ListClusters).Methods(http.MethodGet).Name("GET /api/v1/clusters")
+	r.HandleFunc("/api/v1/clusters/assign", wrapper.AssignCluster).Methods(http.MethodPost).Name("POST /api/v1/clusters/assign")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}", wrapper.GetCluster).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}/drift", wrapper.ListClusterDrift).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/drift")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}/members", wrapper.ListClusterMembers).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/members")
@@ -11631,6 +11737,28 @@ type ListClustersResponseObject interface {
 type ListClusters200JSONResponse ClusterList
 
 func (response ListClusters200JSONResponse) VisitListClustersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AssignClusterRequestObject struct {
+	Body *AssignClusterJSONRequestBody
+}
+
+type AssignClusterResponseObject interface {
+	VisitAssignClusterResponse(w http.ResponseWriter) error
+}
+
+type AssignCluster200JSONResponse ClusterAssignment
+
+func (response AssignCluster200JSONResponse) VisitAssignClusterResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -13350,6 +13478,9 @@ type StrictServerInterface interface {
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(ctx context.Context, request ListClustersRequestObject) (ListClustersResponseObject, error)
+	// AssignCluster See which cluster a user would be in
+	// (POST /api/v1/clusters/assign)
+	AssignCluster(ctx context.Context, request AssignClusterRequestObject) (AssignClusterResponseObject, error)
 	// GetCluster Get a cluster
 	// (GET /api/v1/clusters/{cluster_id})
 	GetCluster(ctx context.Context, request GetClusterRequestObject) (GetClusterResponseObject, error)
@@ -14837,6 +14968,37 @@ func (sh *strictHandler) ListClusters(w http.ResponseWriter, r *http.Request, pa
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListClustersResponseObject); ok {
 		if err := validResponse.VisitListClustersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AssignCluster operation middleware
+func (sh *strictHandler) AssignCluster(w http.ResponseWriter, r *http.Request) {
+	var request AssignClusterRequestObject
+
+	var body AssignClusterJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AssignCluster(ctx, request.(AssignClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AssignCluster")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AssignClusterResponseObject); ok {
+		if err := validResponse.VisitAssignClusterResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -317,6 +317,12 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 			return err
 		}
 	}
+	if kept, ok := a.schema.Kept(); ok {
+		err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number}, kept)
+		if err != nil {
+			return err
+		}
+	}
 	at, err := a.Commands.Assign(ctx, a.call(), a.run.Layer, a.itself(), assigned)
 	if err != nil {
 		return err

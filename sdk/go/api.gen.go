@@ -62,6 +62,7 @@ const (
 	CodeMissingScope           ProblemCode = "missing_scope"
 	CodeNoSuchPath             ProblemCode = "no_such_path"
 	CodeNotAsCsv               ProblemCode = "not_as_csv"
+	CodeNotAssignable          ProblemCode = "not_assignable"
 	CodeNotFinished            ProblemCode = "not_finished"
 	CodeNotInAudience          ProblemCode = "not_in_audience"
 	CodeNotReady               ProblemCode = "not_ready"
@@ -1752,6 +1753,18 @@ func (r *ClustersAPI) ListPage(ctx context.Context, params ListClustersParams, o
 	return answer[ClusterList](ctx, r.c, request{operation: "listClusters", method: http.MethodGet, path: "/api/v1/clusters", query: params.query()}, opts)
 }
 
+// Assign: See which cluster a user would be in.
+//
+// The nearest cluster of the last completed run of a layer, by what the user says now and the layer
+// permits now, read as the run read its users; it need not have been in the run. Nothing is
+// recorded. 409 `consent_missing` without the user's consent to the layer; 409 `not_assignable`
+// where there is nothing to compare, as `detail` says.
+//
+// POST /api/v1/clusters/assign
+func (r *ClustersAPI) Assign(ctx context.Context, body ClusterQuestion, opts ...Option) (*ClusterAssignment, error) {
+	return answer[ClusterAssignment](ctx, r.c, request{operation: "assignCluster", method: http.MethodPost, path: "/api/v1/clusters/assign", body: body}, opts)
+}
+
 // Get: Get a cluster.
 //
 // A cluster keeps its id from run to run as long as most of it stays together.
@@ -2303,6 +2316,18 @@ type AnalyticsInterval struct {
 	Start time.Time `json:"start"`
 }
 
+// AssignmentTerm: What one trait says of the two nearest clusters.
+type AssignmentTerm struct {
+	// The user does not say it, or the layer does not permit it any more: it counts as the middle of
+	// all users.
+	Missing bool `json:"missing"`
+	// By how much it brings the user nearer to this cluster than to the next; negative speaks for the
+	// next. All add up to next_distance² - distance².
+	Nearer float64 `json:"nearer"`
+	// Keys from the root, joined by dots.
+	Trait string `json:"trait"`
+}
+
 // AttentionItem: Something that needs somebody, with the fields that belong to its kind.
 type AttentionItem struct {
 	// What is the matter with the subject.
@@ -2663,6 +2688,32 @@ type Cluster struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
+// ClusterAssignment: The cluster that a user is nearest to.
+type ClusterAssignment struct {
+	// The cluster's id, `clu_…`.
+	ClusterID string `json:"cluster_id"`
+	// The run's id, `run_…`.
+	ClusteringRunID string `json:"clustering_run_id"`
+	// 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster.
+	Confidence float64 `json:"confidence"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID string `json:"consent_layer_id"`
+	// How far the user is from the mean of the cluster's members.
+	Distance float64 `json:"distance"`
+	// What sets the cluster apart.
+	Label string `json:"label"`
+	// The next nearest; null where there is one cluster alone.
+	NextClusterID *string `json:"next_cluster_id"`
+	// How far the user is from that one.
+	NextDistance *float64 `json:"next_distance"`
+	// How far its members are from it.
+	Spread float64 `json:"spread"`
+	// What speaks for the cluster, the most telling first.
+	Terms []AssignmentTerm `json:"terms"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
+}
+
 // ClusterDrift: What a run changed in a cluster.
 type ClusterDrift struct {
 	// A time in UTC with microseconds (RFC 3339).
@@ -2738,6 +2789,14 @@ type ClusterQuality struct {
 	// How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index of
 	// 50 draws): stable from 0.75. Absent until the run has its verdict.
 	Stability *float64 `json:"stability,omitzero"`
+}
+
+// ClusterQuestion: Who is to be compared with the clusters of which layer.
+type ClusterQuestion struct {
+	// The layer, `lay_…`; the user must have granted it.
+	ConsentLayerID string `json:"consent_layer_id"`
+	// Who, `usr_…` or `ext:…`.
+	UserID string `json:"user_id"`
 }
 
 // ClusterStatus: `retired` once a run has not found it again.

@@ -56,6 +56,7 @@ export type ProblemCode =
   | "missing_scope"
   | "no_such_path"
   | "not_as_csv"
+  | "not_assignable"
   | "not_finished"
   | "not_in_audience"
   | "not_ready"
@@ -1662,6 +1663,20 @@ export class ClustersAPI {
   }
 
   /**
+   * See which cluster a user would be in.
+   *
+   * The nearest cluster of the last completed run of a layer, by what the user says now and the
+   * layer permits now, read as the run read its users; it need not have been in the run. Nothing is
+   * recorded. 409 `consent_missing` without the user's consent to the layer; 409 `not_assignable`
+   * where there is nothing to compare, as `detail` says.
+   *
+   * `POST /api/v1/clusters/assign`
+   */
+  assign(body: ClusterQuestion, options?: CallOptions): Promise<ClusterAssignment> {
+    return answer(this.#c, { operation: "assignCluster", method: "POST", path: `/api/v1/clusters/assign`, body }, options);
+  }
+
+  /**
    * Get a cluster.
    *
    * A cluster keeps its id from run to run as long as most of it stays together.
@@ -2472,6 +2487,22 @@ export interface AnalyticsInterval {
   start: string;
 }
 
+/** What one trait says of the two nearest clusters. */
+export interface AssignmentTerm {
+  /**
+   * The user does not say it, or the layer does not permit it any more: it counts as the middle of
+   * all users.
+   */
+  missing: boolean;
+  /**
+   * By how much it brings the user nearer to this cluster than to the next; negative speaks for the
+   * next. All add up to next_distance² - distance².
+   */
+  nearer: number;
+  /** Keys from the root, joined by dots. */
+  trait: string;
+}
+
 /** Something that needs somebody, with the fields that belong to its kind. */
 export interface AttentionItem {
   /** What is the matter with the subject. */
@@ -2819,6 +2850,32 @@ export interface Cluster {
   updated_at: string;
 }
 
+/** The cluster that a user is nearest to. */
+export interface ClusterAssignment {
+  /** The cluster's id, `clu_…`. */
+  cluster_id: string;
+  /** The run's id, `run_…`. */
+  clustering_run_id: string;
+  /** 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster. */
+  confidence: number;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id: string;
+  /** How far the user is from the mean of the cluster's members. */
+  distance: number;
+  /** What sets the cluster apart. */
+  label: string;
+  /** The next nearest; null where there is one cluster alone. */
+  next_cluster_id: string | null;
+  /** How far the user is from that one. */
+  next_distance: number | null;
+  /** How far its members are from it. */
+  spread: number;
+  /** What speaks for the cluster, the most telling first. */
+  terms: Array<AssignmentTerm>;
+  /** The user's id, `usr_…`. */
+  user_id: string;
+}
+
 /** What a run changed in a cluster. */
 export interface ClusterDrift {
   /** A time in UTC with microseconds (RFC 3339). */
@@ -2905,6 +2962,14 @@ export interface ClusterQuality {
    * of 50 draws): stable from 0.75. Absent until the run has its verdict.
    */
   stability?: number;
+}
+
+/** Who is to be compared with the clusters of which layer. */
+export interface ClusterQuestion {
+  /** The layer, `lay_…`; the user must have granted it. */
+  consent_layer_id: string;
+  /** Who, `usr_…` or `ext:…`. */
+  user_id: string;
 }
 
 /** `retired` once a run has not found it again. */
