@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -126,6 +127,33 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 	then, now := stamp(before.CreatedAt, zoneOf(p.r)), stamp(run.CreatedAt, zoneOf(p.r))
 	data["Flow"] = flows(flow, then, now, at, known)
 	return nil
+}
+
+// moved says in words what has changed in a cluster, and what it came from.
+func moved(c kindred.DriftCause) string {
+	said := ""
+	switch {
+	case c.Kind == "members":
+		said = fmt.Sprintf("%s of the members are others", percent(c.Amount))
+	case c.Kind == "size":
+		said = fmt.Sprintf("its share has changed by %s", percent(c.Amount))
+	case c.Trait == nil || c.Effect == nil: // of before directions were told
+		said = fmt.Sprintf("%s is spread otherwise, by %.2f", deref(c.Trait), c.Amount)
+	default:
+		verb := "rose"
+		if *c.Effect < 0 {
+			verb = "fell"
+		}
+		said = fmt.Sprintf("%s %s by %.1f standard deviations", *c.Trait, verb, math.Abs(*c.Effect))
+		if c.Level != nil && c.ShareBefore != nil && c.ShareAfter != nil {
+			said = fmt.Sprintf("%s=%s %s from %s to %s", *c.Trait, *c.Level, verb, percent(*c.ShareBefore), percent(*c.ShareAfter))
+		}
+	}
+	said += " since the " + map[string]string{"previous": "run before", "first": "first run"}[string(c.Baseline)]
+	if c.Origin != nil {
+		said += map[string]string{"people_changed": "; the people have changed", "others_came": "; newcomers came, or some are gone"}[string(*c.Origin)]
+	}
+	return said
 }
 
 // brief is a label without its figures, for beside a picture.

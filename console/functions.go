@@ -57,7 +57,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return nil
 		},
-		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "meter": chart.Meter,
+		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
 	}
 }
 

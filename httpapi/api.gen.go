@@ -2706,11 +2706,36 @@ type DriftCause struct {
 	// Baseline What it is compared with: the `previous` run, or the `first` that found the cluster.
 	Baseline DriftBaseline `json:"baseline"`
 
+	// Effect By how many standard deviations a trait rose; negative where it fell.
+	//
+	// Example: 0.4
+	Effect *float64 `json:"effect,omitempty"`
+
 	// Kind `trait`: a trait is spread otherwise; `members`: others are in it; `size`: it is another share of all users.
 	Kind string `json:"kind"`
 
+	// Level Of a trait that is no number, the value whose share changed most; `(missing)` stands for those who do not say it.
+	//
+	// Example: pro
+	Level *string `json:"level,omitempty"`
+
+	// Origin `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or those who are gone, make it. Absent where it is not known.
+	//
+	// Example: people_changed
+	Origin *string `json:"origin,omitempty"`
+
 	// Severity How much has changed.
 	Severity DriftSeverity `json:"severity"`
+
+	// ShareAfter Its share now.
+	//
+	// Example: 0.48
+	ShareAfter *float64 `json:"share_after,omitempty"`
+
+	// ShareBefore The share of that value in the earlier run, 0 to 1.
+	//
+	// Example: 0.31
+	ShareBefore *float64 `json:"share_before,omitempty"`
 
 	// Trait Its path.
 	//
@@ -2744,6 +2769,9 @@ type DriftComparison struct {
 	// Traits The 20 that come nearest to their limits.
 	Traits []TraitDrift `json:"traits"`
 
+	// Turnover What became of the people of the cluster by the cut of the earlier run, so that another cut of the same people does not count. Absent where that run did not keep how it read its users.
+	Turnover *DriftTurnover `json:"turnover,omitempty"`
+
 	// WithRunID The run's id, `run_…`.
 	//
 	// Example: run_0123456789abcdefghijklmnop
@@ -2752,6 +2780,39 @@ type DriftComparison struct {
 
 // DriftSeverity How much has changed.
 type DriftSeverity string
+
+// DriftTurnover What became of the people of the cluster by the cut of the earlier run, so that another cut of the same people does not count. Absent where that run did not keep how it read its users.
+type DriftTurnover struct {
+	// Came Were in another, and have changed so that they would be in it.
+	//
+	// Example: 9
+	Came int `json:"came"`
+
+	// Gone Were in it, and are not in this run.
+	//
+	// Example: 8
+	Gone int `json:"gone"`
+
+	// Left Were in it, and have changed so that they would be in another.
+	//
+	// Example: 12
+	Left int `json:"left"`
+
+	// New Were not in the earlier run, and would be in it.
+	//
+	// Example: 31
+	New int `json:"new"`
+
+	// SameCut How much of it the cut of the earlier run and that of this one share: 1 is all.
+	//
+	// Example: 0.97
+	SameCut float64 `json:"same_cut"`
+
+	// Stayed Were in it, and would be now.
+	//
+	// Example: 380
+	Stayed int `json:"stayed"`
+}
 
 // Ed25519 Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
 type Ed25519 = bool

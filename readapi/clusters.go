@@ -247,13 +247,26 @@ func driftBody(d projections.ClusterDrift) httpapi.ClusterDrift {
 				Traits: each(c.Traits, func(t event.TraitDrift) httpapi.TraitDrift {
 					return httpapi.TraitDrift{Path: t.Path, Psi: t.PSI, Limit: t.Limit}
 				}),
+				Turnover: turnoverBody(c.Turnover),
 			}
 		}),
 	}
 }
 
-func causeBody(c event.DriftCause) httpapi.DriftCause {
-	return httpapi.DriftCause{
-		Kind: c.Kind, Baseline: c.Baseline, Trait: httpapi.OrNull(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
+func turnoverBody(t *event.ClusterTurnover) *httpapi.DriftTurnover {
+	if t == nil {
+		return nil
 	}
+	return &httpapi.DriftTurnover{Stayed: t.Stayed, Left: t.Left, Came: t.Came, New: t.New, Gone: t.Gone, SameCut: t.SameCut}
+}
+
+func causeBody(c event.DriftCause) httpapi.DriftCause {
+	body := httpapi.DriftCause{
+		Kind: c.Kind, Baseline: c.Baseline, Trait: httpapi.OrNull(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
+		Origin: httpapi.OrNull(c.Origin), Effect: httpapi.OrNull(c.Effect), Level: httpapi.OrNull(c.Level),
+	}
+	if c.Level != "" {
+		body.ShareBefore, body.ShareAfter = &c.Before, &c.After
+	}
+	return body
 }

@@ -1792,7 +1792,8 @@ func (p ListClusterDriftParams) query() query {
 // ListDrift: List how a cluster has drifted.
 //
 // One entry for each run that found the cluster again. It is compared with the run before and with
-// the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+// the run that formed it, by the cut of that run: that the same people are cut otherwise is no
+// drift. Only causes that are new, or have grown by a quarter, are sent as
 // `cluster.drift_detected`.
 //
 // It fetches a page at a time and ends with the first error.
@@ -1805,7 +1806,8 @@ func (r *ClustersAPI) ListDrift(ctx context.Context, clusterID string, params Li
 // ListDriftPage: List how a cluster has drifted.
 //
 // One entry for each run that found the cluster again. It is compared with the run before and with
-// the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+// the run that formed it, by the cut of that run: that the same people are cut otherwise is no
+// drift. Only causes that are new, or have grown by a quarter, are sent as
 // `cluster.drift_detected`.
 //
 // It fetches one page.
@@ -3205,6 +3207,18 @@ type DriftCause struct {
 	Kind string `json:"kind"`
 	// How much has changed.
 	Severity DriftSeverity `json:"severity"`
+	// By how many standard deviations a trait rose; negative where it fell.
+	Effect *float64 `json:"effect,omitzero"`
+	// Of a trait that is no number, the value whose share changed most; `(missing)` stands for those
+	// who do not say it.
+	Level *string `json:"level,omitzero"`
+	// `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or
+	// those who are gone, make it. Absent where it is not known.
+	Origin *string `json:"origin,omitzero"`
+	// Its share now.
+	ShareAfter *float64 `json:"share_after,omitzero"`
+	// The share of that value in the earlier run, 0 to 1.
+	ShareBefore *float64 `json:"share_before,omitzero"`
 	// Its path.
 	Trait *string `json:"trait,omitzero"`
 }
@@ -3229,6 +3243,9 @@ type DriftComparison struct {
 	Traits []TraitDrift `json:"traits"`
 	// The run's id, `run_…`.
 	WithRunID string `json:"with_run_id"`
+	// What became of the people of the cluster by the cut of the earlier run, so that another cut of
+	// the same people does not count. Absent where that run did not keep how it read its users.
+	Turnover *DriftTurnover `json:"turnover,omitzero"`
 }
 
 // DriftSeverity: How much has changed.
@@ -3239,6 +3256,24 @@ const (
 	DriftSeverityModerate DriftSeverity = "moderate"
 	DriftSeverityMajor    DriftSeverity = "major"
 )
+
+// DriftTurnover: What became of the people of the cluster by the cut of the earlier run, so that
+// another cut of the same people does not count. Absent where that run did not keep how it read its
+// users.
+type DriftTurnover struct {
+	// Were in another, and have changed so that they would be in it.
+	Came int64 `json:"came"`
+	// Were in it, and are not in this run.
+	Gone int64 `json:"gone"`
+	// Were in it, and have changed so that they would be in another.
+	Left int64 `json:"left"`
+	// Were not in the earlier run, and would be in it.
+	New int64 `json:"new"`
+	// How much of it the cut of the earlier run and that of this one share: 1 is all.
+	SameCut float64 `json:"same_cut"`
+	// Were in it, and would be now.
+	Stayed int64 `json:"stayed"`
+}
 
 // Engagement: A recorded engagement.
 type Engagement struct {

@@ -1691,7 +1691,8 @@ export class ClustersAPI {
    * List how a cluster has drifted.
    *
    * One entry for each run that found the cluster again. It is compared with the run before and
-   * with the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+   * with the run that formed it, by the cut of that run: that the same people are cut otherwise is
+   * no drift. Only causes that are new, or have grown by a quarter, are sent as
    * `cluster.drift_detected`.
    *
    * It fetches a page at a time.
@@ -1706,7 +1707,8 @@ export class ClustersAPI {
    * List how a cluster has drifted.
    *
    * One entry for each run that found the cluster again. It is compared with the run before and
-   * with the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+   * with the run that formed it, by the cut of that run: that the same people are cut otherwise is
+   * no drift. Only causes that are new, or have grown by a quarter, are sent as
    * `cluster.drift_detected`.
    *
    * It fetches one page.
@@ -3384,6 +3386,22 @@ export interface DriftCause {
   kind: "trait" | "members" | "size";
   /** How much has changed. */
   severity: DriftSeverity;
+  /** By how many standard deviations a trait rose; negative where it fell. */
+  effect?: number;
+  /**
+   * Of a trait that is no number, the value whose share changed most; `(missing)` stands for those
+   * who do not say it.
+   */
+  level?: string;
+  /**
+   * `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or
+   * those who are gone, make it. Absent where it is not known.
+   */
+  origin?: "people_changed" | "others_came";
+  /** Its share now. */
+  share_after?: number;
+  /** The share of that value in the earlier run, 0 to 1. */
+  share_before?: number;
   /** Its path. */
   trait?: string;
 }
@@ -3408,10 +3426,34 @@ export interface DriftComparison {
   traits: Array<TraitDrift>;
   /** The run's id, `run_…`. */
   with_run_id: string;
+  /**
+   * What became of the people of the cluster by the cut of the earlier run, so that another cut of
+   * the same people does not count. Absent where that run did not keep how it read its users.
+   */
+  turnover?: DriftTurnover;
 }
 
 /** How much has changed. */
 export type DriftSeverity = "none" | "moderate" | "major";
+
+/**
+ * What became of the people of the cluster by the cut of the earlier run, so that another cut of
+ * the same people does not count. Absent where that run did not keep how it read its users.
+ */
+export interface DriftTurnover {
+  /** Were in another, and have changed so that they would be in it. */
+  came: number;
+  /** Were in it, and are not in this run. */
+  gone: number;
+  /** Were in it, and have changed so that they would be in another. */
+  left: number;
+  /** Were not in the earlier run, and would be in it. */
+  new: number;
+  /** How much of it the cut of the earlier run and that of this one share: 1 is all. */
+  same_cut: number;
+  /** Were in it, and would be now. */
+  stayed: number;
+}
 
 /** A recorded engagement. */
 export interface Engagement {

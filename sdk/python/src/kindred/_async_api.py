@@ -1319,8 +1319,9 @@ class AsyncClustersAPI:
         """List how a cluster has drifted.
 
         One entry for each run that found the cluster again. It is compared with the run before and
-        with the run that formed it; only causes that are new, or have grown by a quarter, are sent
-        as `cluster.drift_detected`.
+        with the run that formed it, by the cut of that run: that the same people are cut otherwise
+        is no drift. Only causes that are new, or have grown by a quarter, are sent as
+        `cluster.drift_detected`.
 
         It fetches a page at a time.
 
@@ -1332,8 +1333,9 @@ class AsyncClustersAPI:
         """List how a cluster has drifted.
 
         One entry for each run that found the cluster again. It is compared with the run before and
-        with the run that formed it; only causes that are new, or have grown by a quarter, are sent
-        as `cluster.drift_detected`.
+        with the run that formed it, by the cut of that run: that the same people are cut otherwise
+        is no drift. Only causes that are new, or have grown by a quarter, are sent as
+        `cluster.drift_detected`.
 
         It fetches one page.
 

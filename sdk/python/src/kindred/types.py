@@ -1085,6 +1085,18 @@ class DriftCause(TypedDict):
     kind: Literal["trait", "members", "size"]
     # How much has changed.
     severity: DriftSeverity
+    # By how many standard deviations a trait rose; negative where it fell.
+    effect: NotRequired[float]
+    # Of a trait that is no number, the value whose share changed most; `(missing)` stands for those
+    # who do not say it.
+    level: NotRequired[str]
+    # `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or
+    # those who are gone, make it. Absent where it is not known.
+    origin: NotRequired[Literal["people_changed", "others_came"]]
+    # Its share now.
+    share_after: NotRequired[float]
+    # The share of that value in the earlier run, 0 to 1.
+    share_before: NotRequired[float]
     # Its path.
     trait: NotRequired[str]
 
@@ -1109,6 +1121,27 @@ class DriftComparison(TypedDict):
     traits: list[TraitDrift]
     # The run's id, `run_…`.
     with_run_id: str
+    # What became of the people of the cluster by the cut of the earlier run, so that another cut of
+    # the same people does not count. Absent where that run did not keep how it read its users.
+    turnover: NotRequired[DriftTurnover]
+
+
+class DriftTurnover(TypedDict):
+    """What became of the people of the cluster by the cut of the earlier run, so that another cut of
+    the same people does not count. Absent where that run did not keep how it read its users.
+    """
+    # Were in another, and have changed so that they would be in it.
+    came: int
+    # Were in it, and are not in this run.
+    gone: int
+    # Were in it, and have changed so that they would be in another.
+    left: int
+    # Were not in the earlier run, and would be in it.
+    new: int
+    # How much of it the cut of the earlier run and that of this one share: 1 is all.
+    same_cut: float
+    # Were in it, and would be now.
+    stayed: int
 
 
 class Engagement(TypedDict):
