@@ -1263,7 +1263,7 @@ type AnalyticsCluster struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Reach How many of them have seen the campaign.
@@ -1819,7 +1819,7 @@ type Cluster struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Quality How well the cluster holds together.
@@ -1866,7 +1866,7 @@ type ClusterAssignment struct {
 
 	// Label What sets the cluster apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// NextClusterID The next nearest; null where there is one cluster alone.
@@ -2012,7 +2012,7 @@ type ClusterMembership struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 }
 
@@ -2053,7 +2053,7 @@ type ClusterSummary struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Size How many members the run found.
@@ -2630,7 +2630,7 @@ type DeliveryCluster struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Size How many members the run found.

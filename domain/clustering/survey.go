@@ -86,20 +86,26 @@ type frame struct {
 // group is what is counted of some users.
 type group struct {
 	users   int
-	numbers [][]float64      // by trait, where numeric: a sample of users; NaN is missing
-	held    []map[string]int // by trait, where not: users by level
-	missing []int            // by trait, where not numeric
-	size    int              // of the sample
+	numbers [][]float64         // by trait, where numeric: a sample of users; NaN is missing
+	held    []map[string]int    // by trait, where not: users by level
+	masks   [][]uint64          // by trait, where not: of the same sample, the levels of each
+	missing []int               // by trait, where not numeric
+	size    int                 // of the sample
+	bits    []map[string]uint64 // by trait, where not numeric, of all groups: a bit for each of the first 64 levels
 }
 
 func newSurvey(q Question) *survey {
 	s := &survey{Question: q, reader: newReader(q.Schema, q.AsOf), random: draws(q.Seed, forProfile)}
 	s.readings = make([]reading, len(s.reader.traits))
+	levels := make([]map[string]uint64, len(s.readings))
+	for i := range levels {
+		levels[i] = map[string]uint64{}
+	}
 	size := surveyValues / max(1, (q.Result.K+1)*len(s.reader.traits))
 	for range q.Result.K + 1 {
 		g := group{
 			numbers: make([][]float64, len(s.readings)), held: make([]map[string]int, len(s.readings)),
-			missing: make([]int, len(s.readings)), size: min(max(size, surveyLeast), surveyRows),
+			missing: make([]int, len(s.readings)), masks: make([][]uint64, len(s.readings)), bits: levels, size: min(max(size, surveyLeast), surveyRows),
 		}
 		for i := range g.held {
 			g.held[i] = map[string]int{}
@@ -189,10 +195,29 @@ func (g *group) count(of []traits.Trait, readings []reading, random *splitmix.So
 		case !r.known:
 			g.missing[i]++
 		}
+		var mask uint64
 		for _, level := range r.levels {
 			g.held[i][level]++
+			mask |= g.bit(i, level)
+		}
+		switch {
+		case numeric(of[i].Type):
+		case place < len(g.masks[i]):
+			g.masks[i][place] = mask
+		case place < g.size:
+			g.masks[i] = append(g.masks[i], mask)
 		}
 	}
+}
+
+// bit is that of a level in the masks; 0 where there are too many.
+func (g *group) bit(trait int, level string) uint64 {
+	bit, known := g.bits[trait][level]
+	if !known && len(g.bits[trait]) < 64 {
+		bit = 1 << len(g.bits[trait])
+		g.bits[trait][level] = bit
+	}
+	return bit
 }
 
 // sorted returns the sampled numbers of a trait that are known, and how many

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -72,19 +74,17 @@ func survey(ctx context.Context, p population, run clustering.Result, q clusteri
 	return clustering.Survey(ctx, q, slices.All(p.flats))
 }
 
-// labelsF1 is how well the two traits that a label names tell who is in a cluster: the
-// harmonic mean of precision and recall, a number on the side of the cluster's median from
-// halfway to everybody's.
+// labelsF1 is how well the conditions that a label names tell who is in a cluster, among
+// all users: the harmonic mean of precision and recall.
 func (p population) labelsF1(run clustering.Result) (of []float64) {
 	surveyed, err := survey(context.Background(), p, run, clustering.Question{})
 	if err != nil {
 		panic(err) // nothing ends the context
 	}
 	for c, label := range surveyed.Labels {
-		rule := label.Distinctions[:min(2, len(label.Distinctions))]
 		both, told := 0, 0
 		for i, flat := range p.flats {
-			if len(rule) == 0 || !p.fits(flat, rule) {
+			if len(label.Conditions) == 0 || !p.fits(flat, label.Conditions) {
 				continue
 			}
 			if told++; int(run.Assignments[i]) == c {
@@ -96,15 +96,102 @@ func (p population) labelsF1(run clustering.Result) (of []float64) {
 	return of
 }
 
-func (p population) fits(flat traits.Flat, rule []clustering.Distinction) bool {
-	return !slices.ContainsFunc(rule, func(d clustering.Distinction) bool {
-		at := slices.IndexFunc(p.schema.Traits, func(t traits.Trait) bool { return t.Path == d.Path })
-		v, ok := p.schema.Traits[at].Read(flat)
-		if d.Level != "" {
-			return (ok && v.Text == d.Level) != (d.Effect > 0)
+func (p population) fits(flat traits.Flat, all []clustering.Condition) bool {
+	return !slices.ContainsFunc(all, func(c clustering.Condition) bool { return !p.meets(flat, c) })
+}
+
+func (p population) meets(flat traits.Flat, c clustering.Condition) bool {
+	at := slices.IndexFunc(p.schema.Traits, func(t traits.Trait) bool { return t.Path == c.Path })
+	v, ok := p.schema.Traits[at].Read(flat)
+	if c.Level != "" {
+		return (ok && v.Text == c.Level) != c.Not
+	}
+	return ok && v.Number > c.Over && v.Number <= c.UpTo
+}
+
+// ceiling is the F1 of the best pair of conditions of each cluster, of all pairs of ranges
+// between 24 quantiles and of levels, held or not.
+func (p population) ceiling(run clustering.Result) (of []float64) {
+	words := (p.Len() + 63) / 64
+	var sets [][]uint64
+	add := func(holds func(i int) bool) {
+		set := make([]uint64, words)
+		for i := range p.flats {
+			if holds(i) {
+				set[i/64] |= 1 << (i % 64)
+			}
 		}
-		return !ok || (v.Number > (d.Here+d.All)/2) != (d.Effect > 0)
-	})
+		sets = append(sets, set)
+	}
+	for _, t := range p.schema.Traits {
+		var values []float64
+		levels := map[string]bool{}
+		number, text := make([]float64, p.Len()), make([]string, p.Len())
+		for i, flat := range p.flats {
+			v, ok := t.Read(flat)
+			number[i], text[i] = v.Number, v.Text
+			if !ok {
+				number[i] = math.NaN()
+			} else if t.Type == traits.TypeNumber {
+				values = append(values, v.Number)
+			} else {
+				levels[v.Text] = true
+			}
+		}
+		for level := range levels {
+			add(func(i int) bool { return text[i] == level })
+			add(func(i int) bool { return text[i] != level })
+		}
+		const parts = 24
+		slices.Sort(values)
+		edge := func(part int) float64 {
+			switch {
+			case part == 0:
+				return math.Inf(-1)
+			case part == parts:
+				return math.Inf(1)
+			}
+			return values[len(values)*part/parts]
+		}
+		for from := 0; from < parts && len(values) > 0; from++ {
+			for to := from + 1; to <= parts; to++ {
+				add(func(i int) bool { return number[i] > edge(from) && number[i] <= edge(to) })
+			}
+		}
+	}
+	for c := range run.K {
+		in := make([]uint64, words)
+		for i, a := range run.Assignments {
+			if int(a) == c {
+				in[i/64] |= 1 << (i % 64)
+			}
+		}
+		// Only conditions that hold for most of the cluster can be halves of a good pair.
+		size, best := run.Sizes[c], 0.0
+		var good [][]uint64
+		for _, set := range sets {
+			right := 0
+			for w := range set {
+				right += bits.OnesCount64(set[w] & in[w])
+			}
+			if 2*right >= size {
+				good = append(good, set)
+			}
+		}
+		for i, a := range good {
+			for _, b := range good[:i+1] {
+				told, right := 0, 0
+				for w := range a {
+					both := a[w] & b[w]
+					told += bits.OnesCount64(both)
+					right += bits.OnesCount64(both & in[w])
+				}
+				best = max(best, 2*float64(right)/float64(told+size))
+			}
+		}
+		of = append(of, best)
+	}
+	return of
 }
 
 // matches counts how often each user is shown to others, where some fill in
