@@ -200,8 +200,12 @@ func (a *attempt) addFirsts(ctx context.Context, f *findings, places map[id.User
 				}
 			}
 			members := a.overlap(older, places).Members(0, j)
-			if err := a.addBaseline(ctx, f.kept[j], clustering.First, first, members,
-				clustering.Earlier{Division: division, Cluster: d.clusters[f.kept[j].was.Cluster]}); err != nil {
+			earlier := clustering.Earlier{Division: division}
+			var there bool
+			if earlier.Cluster, there = d.clusters[f.kept[j].was.Cluster]; !there {
+				earlier.Division = -1
+			}
+			if err := a.addBaseline(ctx, f.kept[j], clustering.First, first, members, earlier); err != nil {
 				return err
 			}
 		}
