@@ -171,7 +171,7 @@ func (n *naming) candidates(cluster int) (all []Condition) {
 var weighings = [...]float64{0.7, 1, 2, 4}
 
 // bounds tries ranges of a number between quantiles, among the sampled users of a set.
-func (n *naming) bounds(cluster, trait int, beside members, try func(c Condition, told, right float64)) {
+func (n *naming) bounds(cluster, trait int, among members, try func(c Condition, told, right float64)) {
 	known, _ := n.groups[cluster].sorted(trait)
 	if len(known) < leastHolders {
 		return
@@ -186,7 +186,7 @@ func (n *naming) bounds(cluster, trait int, beside members, try func(c Condition
 	told, right := make([]float64, len(edges)+1), make([]float64, len(edges)+1)
 	for k, rows := range n.rows {
 		for row, x := range n.groups[k].numbers[trait][:rows] {
-			if beside[n.from[k]+row/64]>>(row%64)&1 == 0 || math.IsNaN(x) {
+			if among[n.from[k]+row/64]>>(row%64)&1 == 0 || math.IsNaN(x) {
 				continue
 			}
 			at, _ := slices.BinarySearch(edges, x)
@@ -268,12 +268,12 @@ func (n *naming) pair(cluster int) (best []Condition, f1 float64) {
 }
 
 // refined finds the bounds of a number that tell best beside another condition.
-func (n *naming) refined(cluster int, c Condition, beside members, f1 float64) (Condition, float64) {
+func (n *naming) refined(cluster int, c Condition, among members, f1 float64) (Condition, float64) {
 	if !numeric(c.Type) {
 		return c, f1
 	}
 	alone := c.alone
-	n.bounds(cluster, c.trait, beside, func(other Condition, told, right float64) {
+	n.bounds(cluster, c.trait, among, func(other Condition, told, right float64) {
 		if s := n.measure(cluster, told, right, 1); s > f1 {
 			c, f1 = other, s
 			c.alone = alone
