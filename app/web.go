@@ -211,6 +211,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		RunMaps: projections.NewRunMaps(projections.RunMaps{
 			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,
 		}),
+		Assigner: projections.Assigner{
+			Clusters: projections.Clusters{Reader: shown}, Consent: projections.Consent{Reader: shown}, Users: projections.Users{Reader: shown}, Profile: c.Profile,
+		},
 		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}

@@ -208,7 +208,8 @@ func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer,
 	return at, nil
 }
 
-// KeepProfile records what a later run compares a cluster with.
+// KeepProfile records what a later run compares a cluster with; of no cluster, how
+// the attempt read its users.
 func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.ClusteringProfiled, profile any) error {
 	plain, err := json.Marshal(profile)
 	if err != nil {

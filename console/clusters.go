@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"html/template"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -131,6 +132,44 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 	then, now := stamp(before.CreatedAt, zoneOf(p.r)), stamp(run.CreatedAt, zoneOf(p.r))
 	data["Flow"] = flows(flow, then, now, at, known)
 	return nil
+}
+
+// moved says in words what has changed in a cluster, and what it came from.
+func moved(c kindred.DriftCause) string {
+	said := ""
+	switch {
+	case c.Kind == "members":
+		said = say("cluster.members_are_others", percent(c.Amount))
+	case c.Kind == "size":
+		said = say("cluster.its_share", percent(c.Amount))
+	case c.Trait == nil || c.Effect == nil: // of before directions were told
+		said = say("cluster.is_spread_otherwise", deref(c.Trait), score(c.Amount))
+	case c.Level != nil && c.ShareBefore != nil && c.ShareAfter != nil:
+		told := "cluster.level_rose"
+		if *c.Effect < 0 {
+			told = "cluster.level_fell"
+		}
+		said = say(told, *c.Trait, *c.Level, percent(*c.ShareBefore), percent(*c.ShareAfter))
+	default:
+		told := "cluster.rose"
+		if *c.Effect < 0 {
+			told = "cluster.fell"
+		}
+		said = say(told, *c.Trait, score(math.Abs(*c.Effect)))
+	}
+	if c.Baseline == "first" {
+		said = say("cluster.since_first", said)
+	} else {
+		said = say("cluster.since_previous", said)
+	}
+	switch {
+	case c.Origin == nil:
+		return said
+	case *c.Origin == "people_changed":
+		return say("cluster.people_changed", said)
+	default:
+		return say("cluster.others_came", said)
+	}
 }
 
 // brief is a label without its figures, for beside a picture.

@@ -18,7 +18,7 @@ import (
 func (s *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"t": tell, "say": say, "mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
-		"num": number, "pct": percent, "score": func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) },
+		"num": number, "pct": percent, "score": score,
 		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
 		"deref": deref, "ways": ways, "path": url.PathEscape, "of": func(pairs ...any) map[string]any {
 			made := map[string]any{}
@@ -57,7 +57,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return nil
 		},
-		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "meter": chart.Meter,
+		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
 	}
 }
 
@@ -342,3 +342,5 @@ func short(id string) string {
 	}
 	return kind + "_" + rest[:4] + "…" + rest[len(rest)-4:]
 }
+
+func score(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

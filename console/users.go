@@ -264,6 +264,25 @@ func (p *page) user() error {
 		return err
 	}
 	data["Clusters"] = member.Clusters
+	in := map[string]bool{}
+	for _, c := range member.Clusters {
+		in[c.ConsentLayerID] = true
+	}
+	var would []standing
+	for _, c := range consents {
+		if c.Said.Status != kindred.ConsentStatusGranted || in[c.Layer.ID] {
+			continue
+		}
+		one := standing{Layer: c.Layer}
+		one.At, err = p.api.Clusters.Assign(ctx, kindred.ClusterQuestion{UserID: user.ID, ConsentLayerID: c.Layer.ID})
+		if err != nil {
+			if one.Why, err = notNow(err); err != nil {
+				return err
+			}
+		}
+		would = append(would, one)
+	}
+	data["Would"] = would
 	segments, err := p.api.Segments.ListOfUser(ctx, user.ID)
 	if err != nil {
 		return err
@@ -279,6 +298,13 @@ func (p *page) user() error {
 		return err
 	}
 	return p.show("user", "Users", user.ExternalID, data)
+}
+
+// standing is the cluster of a layer that somebody would be in who is in none.
+type standing struct {
+	Layer kindred.ConsentLayer
+	At    *kindred.ClusterAssignment
+	Why   string // not, where there is none
 }
 
 // notNow is why there is nothing to show yet, or the error where it is another.

@@ -56,6 +56,7 @@ func operations(a account) []struct{ method, path, opens string } {
 		{"GET", "/api/v1/clustering_runs/run_x/flow", "read admin"},
 		{"GET", "/api/v1/traits/age/distribution", "read admin"},
 		{"POST", "/api/v1/traits/preview", "read admin"},
+		{"POST", "/api/v1/clusters/assign", "read admin"},
 		{"GET", "/api/v1/users/usr_x/timeline", "admin"},
 		{"GET", "/api/v1/users/usr_x/memberships", "read admin"},
 		{"GET", "/api/v1/statistics?metric=users", "read admin"},

@@ -41,7 +41,7 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 	if n := returningStreams(t); n != len(streams) {
 		t.Errorf("%d functions name streams, %d are listed here", n, len(streams))
 	}
-	streams = append(streams, eventstore.CampaignStream(client, campaign, 2))
+	streams = append(streams, eventstore.CampaignStream(client, campaign, 2), eventstore.ProfileStream(client, attempt, ""))
 	var lines []string
 	for _, s := range streams {
 		lines = append(lines, "stream "+string(s))

@@ -121,8 +121,12 @@ func AssignedStream(client id.Client, of event.RunAttempt) Stream {
 	return name("run", string(client), string(of.Run), strconv.Itoa(of.Attempt))
 }
 
-// ProfileStream holds what an attempt found out about a cluster.
+// ProfileStream holds what an attempt found out about a cluster; of no cluster, how it
+// read its users.
 func ProfileStream(client id.Client, of event.RunAttempt, cluster id.Cluster) Stream {
+	if cluster == "" {
+		return name("profile", string(client), string(of.Run), strconv.Itoa(of.Attempt))
+	}
 	return name("profile", string(client), string(of.Run), strconv.Itoa(of.Attempt), string(cluster))
 }
 

@@ -32,6 +32,7 @@ func TestStreamsKeepTheirNames(t *testing.T) {
 		"runs-cli_1-lay_1":                  eventstore.RunsStream("cli_1", "lay_1"),
 		"run-cli_1-run_1-2":                 eventstore.AssignedStream("cli_1", attempt),
 		"profile-cli_1-run_1-2-clu_1":       eventstore.ProfileStream("cli_1", attempt, "clu_1"),
+		"profile-cli_1-run_1-2":             eventstore.ProfileStream("cli_1", attempt, ""),
 		"slug-01" + strings.Repeat("0", 62): eventstore.ClaimStream("slug", [32]byte{1}),
 	} {
 		if string(got) != want {

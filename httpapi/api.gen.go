@@ -1293,7 +1293,7 @@ type AnalyticsCluster struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Reach How many of them have seen the campaign.
@@ -1327,6 +1327,22 @@ type AnalyticsInterval struct {
 	//
 	// Example: 2026-01-31T12:00:00.123456Z
 	Start Timestamp `json:"start"`
+}
+
+// AssignmentTerm What one trait says of the two nearest clusters.
+type AssignmentTerm struct {
+	// Missing The user does not say it, or the layer does not permit it any more: it counts as the middle of all users.
+	Missing bool `json:"missing"`
+
+	// Nearer By how much it brings the user nearer to this cluster than to the next; negative speaks for the next. All add up to next_distance² - distance².
+	//
+	// Example: 3.1
+	Nearer float64 `json:"nearer"`
+
+	// Trait Keys from the root, joined by dots.
+	//
+	// Example: age
+	Trait string `json:"trait"`
 }
 
 // AttentionItem Something that needs somebody, with the fields that belong to its kind.
@@ -1833,7 +1849,7 @@ type Cluster struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Quality How well the cluster holds together.
@@ -1849,6 +1865,62 @@ type Cluster struct {
 	//
 	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
+}
+
+// ClusterAssignment The cluster that a user is nearest to.
+type ClusterAssignment struct {
+	// ClusterID The cluster's id, `clu_…`.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	ClusterID ClusterID `json:"cluster_id"`
+
+	// ClusteringRunID The run's id, `run_…`.
+	//
+	// Example: run_0123456789abcdefghijklmnop
+	ClusteringRunID RunID `json:"clustering_run_id"`
+
+	// Confidence 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster.
+	//
+	// Example: 0.54
+	Confidence float64 `json:"confidence"`
+
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
+
+	// Distance How far the user is from the mean of the cluster's members.
+	//
+	// Example: 1.2
+	Distance float64 `json:"distance"`
+
+	// Label What sets the cluster apart.
+	//
+	// Example: plan=pro (82 % v. 31 %), age over 52
+	Label string `json:"label"`
+
+	// NextClusterID The next nearest; null where there is one cluster alone.
+	//
+	// Example: clu_0123456789abcdefghijklmnop
+	NextClusterID *string `json:"next_cluster_id"`
+
+	// NextDistance How far the user is from that one.
+	//
+	// Example: 2.6
+	NextDistance *float64 `json:"next_distance"`
+
+	// Spread How far its members are from it.
+	//
+	// Example: 1.4
+	Spread float64 `json:"spread"`
+
+	// Terms What speaks for the cluster, the most telling first.
+	Terms []AssignmentTerm `json:"terms"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnop
+	UserID UserID `json:"user_id"`
 }
 
 // ClusterDrift What a run changed in a cluster.
@@ -1970,7 +2042,7 @@ type ClusterMembership struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 }
 
@@ -1986,6 +2058,19 @@ type ClusterQuality struct {
 	Stability *float64 `json:"stability,omitempty"`
 }
 
+// ClusterQuestion Who is to be compared with the clusters of which layer.
+type ClusterQuestion struct {
+	// ConsentLayerID The layer, `lay_…`; the user must have granted it.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	ConsentLayerID string `json:"consent_layer_id"`
+
+	// UserID Who, `usr_…` or `ext:…`.
+	//
+	// Example: ext:customer-4711
+	UserID string `json:"user_id"`
+}
+
 // ClusterStatus `retired` once a run has not found it again.
 type ClusterStatus string
 
@@ -1998,7 +2083,7 @@ type ClusterSummary struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Size How many members the run found.
@@ -2575,7 +2660,7 @@ type DeliveryCluster struct {
 
 	// Label What sets it apart.
 	//
-	// Example: plan=pro (82 % v. 31 %), high age
+	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
 
 	// Size How many members the run found.
@@ -2651,11 +2736,36 @@ type DriftCause struct {
 	// Baseline What it is compared with: the `previous` run, or the `first` that found the cluster.
 	Baseline DriftBaseline `json:"baseline"`
 
+	// Effect By how many standard deviations a trait rose; negative where it fell.
+	//
+	// Example: 0.4
+	Effect *float64 `json:"effect,omitempty"`
+
 	// Kind `trait`: a trait is spread otherwise; `members`: others are in it; `size`: it is another share of all users.
 	Kind string `json:"kind"`
 
+	// Level Of a trait that is no number, the value whose share changed most; `(missing)` stands for those who do not say it.
+	//
+	// Example: pro
+	Level *string `json:"level,omitempty"`
+
+	// Origin `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or those who are gone, make it. Absent where it is not known.
+	//
+	// Example: people_changed
+	Origin *string `json:"origin,omitempty"`
+
 	// Severity How much has changed.
 	Severity DriftSeverity `json:"severity"`
+
+	// ShareAfter Its share now.
+	//
+	// Example: 0.48
+	ShareAfter *float64 `json:"share_after,omitempty"`
+
+	// ShareBefore The share of that value in the earlier run, 0 to 1.
+	//
+	// Example: 0.31
+	ShareBefore *float64 `json:"share_before,omitempty"`
 
 	// Trait Its path.
 	//
@@ -2689,6 +2799,9 @@ type DriftComparison struct {
 	// Traits The 20 that come nearest to their limits.
 	Traits []TraitDrift `json:"traits"`
 
+	// Turnover What became of the people of the cluster by the cut of the earlier run, so that another cut of the same people does not count. Absent where that run did not keep how it read its users.
+	Turnover *DriftTurnover `json:"turnover,omitempty"`
+
 	// WithRunID The run's id, `run_…`.
 	//
 	// Example: run_0123456789abcdefghijklmnop
@@ -2697,6 +2810,39 @@ type DriftComparison struct {
 
 // DriftSeverity How much has changed.
 type DriftSeverity string
+
+// DriftTurnover What became of the people of the cluster by the cut of the earlier run, so that another cut of the same people does not count. Absent where that run did not keep how it read its users.
+type DriftTurnover struct {
+	// Came Were in another, and have changed so that they would be in it.
+	//
+	// Example: 9
+	Came int `json:"came"`
+
+	// Gone Were in it, and are not in this run.
+	//
+	// Example: 8
+	Gone int `json:"gone"`
+
+	// Left Were in it, and have changed so that they would be in another.
+	//
+	// Example: 12
+	Left int `json:"left"`
+
+	// New Were not in the earlier run, and would be in it.
+	//
+	// Example: 31
+	New int `json:"new"`
+
+	// SameCut How much of it the cut of the earlier run and that of this one share: 1 is all.
+	//
+	// Example: 0.97
+	SameCut float64 `json:"same_cut"`
+
+	// Stayed Were in it, and would be now.
+	//
+	// Example: 380
+	Stayed int `json:"stayed"`
+}
 
 // Ed25519 Adds to `webhook-signature` a Standard Webhooks signature `v1a`, with the key pair of your client: verified by a public key (`GET /api/v1/clients/{id}/webhook_keys`), so that the receiver holds no secret, and beside what `secret` gives. Receivers check `client_id` in `data`, too.
 type Ed25519 = bool
@@ -5904,6 +6050,9 @@ type TestWebhookJSONRequestBody = WebhookTest
 // StartClusteringRunJSONRequestBody defines body for StartClusteringRun for application/json ContentType.
 type StartClusteringRunJSONRequestBody = NewClusteringRun
 
+// AssignClusterJSONRequestBody defines body for AssignCluster for application/json ContentType.
+type AssignClusterJSONRequestBody = ClusterQuestion
+
 // CreateConsentLayerJSONRequestBody defines body for CreateConsentLayer for application/json ContentType.
 type CreateConsentLayerJSONRequestBody = NewConsentLayer
 
@@ -6316,6 +6465,9 @@ type ServerInterface interface {
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(w http.ResponseWriter, r *http.Request, params ListClustersParams)
+	// AssignCluster See which cluster a user would be in
+	// (POST /api/v1/clusters/assign)
+	AssignCluster(w http.ResponseWriter, r *http.Request)
 	// GetCluster Get a cluster
 	// (GET /api/v1/clusters/{cluster_id})
 	GetCluster(w http.ResponseWriter, r *http.Request, clusterID ClusterInPath)
@@ -8387,6 +8539,20 @@ func (siw *ServerInterfaceWrapper) ListClusters(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListClusters(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AssignCluster operation middleware
+func (siw *ServerInterfaceWrapper) AssignCluster(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AssignCluster(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -10486,6 +10652,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/map", wrapper.GetClusteringMap).Methods(http.MethodGet).Name("GET /api/v1/clustering_runs/{clustering_run_id}/map")
 	r.HandleFunc("/api/v1/clustering_runs/{clustering_run_id}/verdict", wrapper.CancelClusteringVerdict).Methods(http.MethodDelete).Name("DELETE /api/v1/clustering_runs/{clustering_run_id}/verdict")
 	r.HandleFunc("/api/v1/clusters", wrapper.ListClusters).Methods(http.MethodGet).Name("GET /api/v1/clusters")
+	r.HandleFunc("/api/v1/clusters/assign", wrapper.AssignCluster).Methods(http.MethodPost).Name("POST /api/v1/clusters/assign")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}", wrapper.GetCluster).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}/drift", wrapper.ListClusterDrift).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/drift")
 	r.HandleFunc("/api/v1/clusters/{cluster_id}/members", wrapper.ListClusterMembers).Methods(http.MethodGet).Name("GET /api/v1/clusters/{cluster_id}/members")
@@ -11861,6 +12028,28 @@ type ListClustersResponseObject interface {
 type ListClusters200JSONResponse ClusterList
 
 func (response ListClusters200JSONResponse) VisitListClustersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AssignClusterRequestObject struct {
+	Body *AssignClusterJSONRequestBody
+}
+
+type AssignClusterResponseObject interface {
+	VisitAssignClusterResponse(w http.ResponseWriter) error
+}
+
+type AssignCluster200JSONResponse ClusterAssignment
+
+func (response AssignCluster200JSONResponse) VisitAssignClusterResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -13583,6 +13772,9 @@ type StrictServerInterface interface {
 	// ListClusters List the clusters
 	// (GET /api/v1/clusters)
 	ListClusters(ctx context.Context, request ListClustersRequestObject) (ListClustersResponseObject, error)
+	// AssignCluster See which cluster a user would be in
+	// (POST /api/v1/clusters/assign)
+	AssignCluster(ctx context.Context, request AssignClusterRequestObject) (AssignClusterResponseObject, error)
 	// GetCluster Get a cluster
 	// (GET /api/v1/clusters/{cluster_id})
 	GetCluster(ctx context.Context, request GetClusterRequestObject) (GetClusterResponseObject, error)
@@ -15097,6 +15289,37 @@ func (sh *strictHandler) ListClusters(w http.ResponseWriter, r *http.Request, pa
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListClustersResponseObject); ok {
 		if err := validResponse.VisitListClustersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AssignCluster operation middleware
+func (sh *strictHandler) AssignCluster(w http.ResponseWriter, r *http.Request) {
+	var request AssignClusterRequestObject
+
+	var body AssignClusterJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AssignCluster(ctx, request.(AssignClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AssignCluster")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AssignClusterResponseObject); ok {
+		if err := validResponse.VisitAssignClusterResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -43,6 +43,7 @@ var closedLists = map[string]string{
 	"DeliveryStatus":                 "dispatcher:StatusPending",
 	"DriftBaseline":                  "domain/clustering:Previous",
 	"DriftCause.kind":                "domain/clustering:CauseTrait",
+	"DriftCause.origin":              "domain/clustering:PeopleChanged",
 	"DriftSeverity":                  "domain/clustering:Moderate =none",
 	"EngagementType":                 "domain:Impression -dismiss",
 	"EventType":                      "", // TestSubscribersMayAskForEveryPublicEvent

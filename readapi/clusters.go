@@ -130,6 +130,34 @@ func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRe
 	return httpapi.ListClusterDrift200JSONResponse{Data: data, NextCursor: next}, err
 }
 
+// AssignCluster says which cluster a user would be in.
+func (a *API) AssignCluster(ctx context.Context, r httpapi.AssignClusterRequestObject) (httpapi.AssignClusterResponseObject, error) {
+	client, eventual := asked(ctx)
+	layer, err := id.Parse[id.ConsentLayer](r.Body.ConsentLayerID)
+	if err != nil {
+		return nil, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+	}
+	user, err := a.user(ctx, r.Body.UserID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Assigner.Assign(ctx, client, eventual, user, layer)
+	if err != nil {
+		return nil, err
+	}
+	body := httpapi.AssignCluster200JSONResponse{
+		UserID: user, ConsentLayerID: layer, ClusteringRunID: found.Cluster.Run, ClusterID: found.Cluster.ID, Label: found.Cluster.Label,
+		Distance: found.Distance, Spread: found.Cluster.Spread, NextClusterID: httpapi.OrNull(string(found.Next.ID)), Confidence: found.Confidence,
+		Terms: each(found.Terms, func(t projections.AssignedTerm) httpapi.AssignmentTerm {
+			return httpapi.AssignmentTerm{Trait: t.Trait, Nearer: t.Nearer, Missing: t.Missing}
+		}),
+	}
+	if found.Next.ID != "" {
+		body.NextDistance = &found.NextDistance
+	}
+	return body, nil
+}
+
 func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, error) {
 	client, eventual := asked(ctx)
 	cluster, err := id.Parse[id.Cluster](ref)
@@ -219,13 +247,26 @@ func driftBody(d projections.ClusterDrift) httpapi.ClusterDrift {
 				Traits: each(c.Traits, func(t event.TraitDrift) httpapi.TraitDrift {
 					return httpapi.TraitDrift{Path: t.Path, Psi: t.PSI, Limit: t.Limit}
 				}),
+				Turnover: turnoverBody(c.Turnover),
 			}
 		}),
 	}
 }
 
-func causeBody(c event.DriftCause) httpapi.DriftCause {
-	return httpapi.DriftCause{
-		Kind: c.Kind, Baseline: c.Baseline, Trait: httpapi.OrNull(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
+func turnoverBody(t *event.ClusterTurnover) *httpapi.DriftTurnover {
+	if t == nil {
+		return nil
 	}
+	return &httpapi.DriftTurnover{Stayed: t.Stayed, Left: t.Left, Came: t.Came, New: t.New, Gone: t.Gone, SameCut: t.SameCut}
+}
+
+func causeBody(c event.DriftCause) httpapi.DriftCause {
+	body := httpapi.DriftCause{
+		Kind: c.Kind, Baseline: c.Baseline, Trait: httpapi.OrNull(c.Trait), Amount: c.Amount, Severity: httpapi.DriftSeverity(c.Severity),
+		Origin: httpapi.OrNull(c.Origin), Effect: httpapi.OrNull(c.Effect), Level: httpapi.OrNull(c.Level),
+	}
+	if c.Level != "" {
+		body.ShareBefore, body.ShareAfter = &c.Before, &c.After
+	}
+	return body
 }

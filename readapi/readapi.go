@@ -27,6 +27,7 @@ type API struct {
 	Users       projections.Users  // which gathers requests for one user
 	Populations *projections.Populations
 	RunMaps     *projections.RunMaps
+	Assigner    projections.Assigner
 
 	History         *auditing.Auditor
 	Streams         *streams.Streams

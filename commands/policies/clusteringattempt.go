@@ -49,6 +49,8 @@ type attempt struct {
 	hash     string // of the schema's shape
 	points   clustering.Points
 	last     commands.LastDivision
+	before   division // of the last run
+	under    []uint16 // by user, the cluster of the last run that it would be in; nil where that is not known
 	result   clustering.Result
 	clusters []id.Cluster // of each cluster of the result
 }
@@ -256,12 +258,23 @@ func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) ite
 
 // encode turns the users into vectors.
 func (a *attempt) encode(ctx context.Context) (err error) {
+	var ids []id.Cluster
+	for _, c := range a.last.Clusters {
+		ids = append(ids, c.Cluster)
+	}
+	if a.before, err = a.division(ctx, a.lastAttempt(), ids); err != nil {
+		return err
+	}
 	encoder := a.schema.Encoder(a.run.CreatedAt)
+	older := clustering.Division{Encoder: a.before.encoder, Centroids: a.before.centroids}
 	a.points.Data = make([]float32, 0, len(a.users)*a.points.Dims)
 	present := a.users[:0:0]
 	for i, flat := range a.flats(ctx, a.users, &err) {
 		present = append(present, a.users[i])
 		a.points.Data = encoder.Append(a.points.Data, flat)
+		if older.Encoder != nil {
+			a.under = append(a.under, uint16(older.Divide(flat))) //nolint:gosec // G115: at most MaxK
+		}
 		a.report.of(ctx, phaseReading, i, len(a.users))
 	}
 	a.users = present
@@ -269,34 +282,16 @@ func (a *attempt) encode(ctx context.Context) (err error) {
 }
 
 // fit divides the users.
-func (a *attempt) fit(ctx context.Context) error {
-	warm, err := a.warm(ctx)
-	if err != nil {
-		return err
+func (a *attempt) fit(ctx context.Context) (err error) {
+	var warm [][]float32 // where the last run saw the traits in the same shape
+	if a.last.Completed.Schema == a.hash {
+		warm = a.before.centroids
 	}
 	a.result, err = clustering.Fit(ctx, a.points, clustering.Options{
 		K: a.run.K, Seed: a.seed(), MinSize: a.run.MinSize, Threads: runtime.NumCPU(), Warm: warm, Keep: len(a.last.Clusters),
 		Progress: func(p clustering.Phase, done, total int) { a.report.of(ctx, phase(p), done, total) },
 	})
 	return err
-}
-
-// warm are the centroids of the last run, where it saw the traits in the same
-// shape.
-func (a *attempt) warm(ctx context.Context) ([][]float32, error) {
-	if a.last.Completed.Schema != a.hash {
-		return nil, nil
-	}
-	var centroids [][]float32
-	for _, c := range a.last.Clusters {
-		var p clustering.Profile
-		found, err := a.Commands.Profile(ctx, a.run.Client, a.lastAttempt(), c.Cluster, &p)
-		if err != nil || !found {
-			return nil, err
-		}
-		centroids = append(centroids, p.Centroid)
-	}
-	return centroids, nil
 }
 
 func (a *attempt) lastAttempt() event.RunAttempt {
@@ -314,6 +309,12 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 		if err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{
 			Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number, Cluster: a.clusters[j],
 		}, p); err != nil {
+			return err
+		}
+	}
+	if kept, ok := a.schema.Kept(); ok {
+		err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number}, kept)
+		if err != nil {
 			return err
 		}
 	}

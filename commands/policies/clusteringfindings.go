@@ -3,6 +3,7 @@ package policies
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"kindred/domain/clustering"
@@ -18,6 +19,7 @@ type findings struct {
 	ancestors [][]id.Cluster // of each cluster
 	kept      []*kept        // nil where a cluster is new
 	retired   []event.ClusterRetired
+	divisions []clustering.Division // of the earlier runs that clusters are compared with
 }
 
 // kept is a cluster that lives on.
@@ -33,10 +35,12 @@ type baseline struct {
 	at      event.RunAttempt
 	older   clustering.Profile
 	members clustering.Members
+	earlier clustering.Earlier // the cluster, among the divisions of the findings
 
 	// Once it is judged:
 	newer clustering.Profile // in the bins of older
 	drift clustering.Drift
+	cut   clustering.Cut
 }
 
 // maxShown bounds the traits and the causes that a comparison shows. It is less
@@ -56,19 +60,20 @@ func (a *attempt) compare(ctx context.Context) (findings, error) {
 	if err := a.succeed(ctx, &f); err != nil {
 		return f, err
 	}
-	against := make([][]clustering.Profile, a.result.K)
+	against, earlier := make([][]clustering.Profile, a.result.K), make([][]clustering.Earlier, a.result.K)
 	for j, k := range f.kept {
 		if k == nil {
 			continue
 		}
 		for _, b := range k.baselines {
-			against[j] = append(against[j], b.older)
+			against[j], earlier[j] = append(against[j], b.older), append(earlier[j], b.earlier)
 		}
 	}
 	var failed error
 	seen := 0
 	surveyed, err := clustering.Survey(ctx, clustering.Question{
 		Schema: a.schema, AsOf: a.run.CreatedAt, Result: a.result, Seed: a.seed(), Against: against,
+		Divisions: f.divisions, Earlier: earlier,
 	}, func(yield func(int, traits.Flat) bool) {
 		for i, flat := range a.flats(ctx, a.users, &failed) {
 			seen++
@@ -87,7 +92,7 @@ func (a *attempt) compare(ctx context.Context) (findings, error) {
 	f.profiles, f.labels = surveyed.Profiles, surveyed.Labels
 	for j, k := range f.kept {
 		if k != nil {
-			k.judge(surveyed.Against[j])
+			k.judge(surveyed.Against[j], surveyed.Cuts[j])
 		}
 	}
 	return f, nil
@@ -109,7 +114,8 @@ func (a *attempt) succeed(ctx context.Context, f *findings) error {
 		older[i] = assigned[c.Cluster]
 	}
 	overlap := a.overlap(older, places)
-	succession := overlap.Succession()
+	division := a.addDivision(f, a.before, assigned, places)
+	succession := a.withNewcomers(overlap, f, division).Succession()
 	for j, i := range succession.Keeps {
 		if i < 0 {
 			continue
@@ -117,7 +123,7 @@ func (a *attempt) succeed(ctx context.Context, f *findings) error {
 		was := a.last.Clusters[i]
 		a.clusters[j] = was.Cluster
 		f.kept[j] = &kept{was: was}
-		if err := a.addBaseline(ctx, f.kept[j], clustering.Previous, a.lastAttempt(), overlap.Members(i, j)); err != nil {
+		if err := a.addBaseline(ctx, f.kept[j], clustering.Previous, a.lastAttempt(), overlap.Members(i, j), clustering.Earlier{Division: division, Cluster: i}); err != nil {
 			return err
 		}
 	}
@@ -125,10 +131,38 @@ func (a *attempt) succeed(ctx context.Context, f *findings) error {
 	return a.addFirsts(ctx, f, places)
 }
 
+// addDivision has the users of the survey divided by an earlier run's cut, too, and
+// returns its place; -1 where that is not known.
+func (a *attempt) addDivision(f *findings, d division, assigned map[id.Cluster][]id.User, places map[id.User]int) int {
+	if d.encoder == nil {
+		return -1
+	}
+	f.divisions = append(f.divisions, d.of(assigned, places))
+	return len(f.divisions) - 1
+}
+
+// withNewcomers counts who was not in the last run by the cluster of it that they would
+// be in: so that clusters keep their ids where the people are others.
+func (a *attempt) withNewcomers(o clustering.Overlap, f *findings, division int) clustering.Overlap {
+	if division < 0 || len(a.under) != len(a.users) {
+		return o
+	}
+	all := clustering.NewOverlap(len(o), a.result.K)
+	for i := range o {
+		copy(all[i], o[i])
+	}
+	for place, then := range f.divisions[division].Then {
+		if then == clustering.Nobody {
+			all[a.under[place]][a.result.Assignments[place]]++
+		}
+	}
+	return all
+}
+
 // addBaseline has a cluster compared with an earlier run, if that left a
 // profile.
-func (a *attempt) addBaseline(ctx context.Context, k *kept, name clustering.Baseline, at event.RunAttempt, members clustering.Members) error {
-	b := baseline{name: name, at: at, members: members}
+func (a *attempt) addBaseline(ctx context.Context, k *kept, name clustering.Baseline, at event.RunAttempt, members clustering.Members, of clustering.Earlier) error {
+	b := baseline{name: name, at: at, members: members, earlier: of}
 	found, err := a.Commands.Profile(ctx, a.run.Client, at, k.was.Cluster, &b.older)
 	if found {
 		k.baselines = append(k.baselines, b)
@@ -150,6 +184,11 @@ func (a *attempt) addFirsts(ctx context.Context, f *findings, places map[id.User
 		if err != nil {
 			return err
 		}
+		d, err := a.division(ctx, first, slices.Sorted(maps.Keys(assigned)))
+		if err != nil {
+			return err
+		}
+		division := a.addDivision(f, d, assigned, places)
 		for _, j := range clusters {
 			// Its own members, and those of all others together.
 			older := make([][]id.User, 2)
@@ -161,7 +200,12 @@ func (a *attempt) addFirsts(ctx context.Context, f *findings, places map[id.User
 				}
 			}
 			members := a.overlap(older, places).Members(0, j)
-			if err := a.addBaseline(ctx, f.kept[j], clustering.First, first, members); err != nil {
+			earlier := clustering.Earlier{Division: division}
+			var there bool
+			if earlier.Cluster, there = d.clusters[f.kept[j].was.Cluster]; !there {
+				earlier.Division = -1
+			}
+			if err := a.addBaseline(ctx, f.kept[j], clustering.First, first, members, earlier); err != nil {
 				return err
 			}
 		}
@@ -199,19 +243,36 @@ func (a *attempt) trace(f *findings, s clustering.Succession) {
 
 // judge compares a cluster with its baselines; newer are its profiles in the
 // bins of each.
-func (k *kept) judge(newer []clustering.Profile) {
+func (k *kept) judge(newer []clustering.Profile, cuts []clustering.Cut) {
 	for n := range k.baselines {
 		b := &k.baselines[n]
-		b.newer, b.drift = newer[n], clustering.Compare(b.older, newer[n], b.members, b.name)
+		b.newer, b.cut = newer[n], cuts[n]
+		if b.cut.Known {
+			b.drift = clustering.CompareCut(b.older, b.newer, b.members, b.cut, b.name)
+		} else {
+			b.drift = clustering.Compare(b.older, b.newer, b.members, b.name)
+		}
 		k.now = append(k.now, b.drift.Causes...)
 	}
 }
 
 func (b baseline) comparison(shown int) event.ClusterComparison {
 	return event.ClusterComparison{
+		Turnover: turnover(b),
 		Baseline: string(b.name), With: b.at.Run, Judged: b.drift.Judged, Jaccard: b.members.Jaccard(),
 		ShareBefore: share(b.older), ShareAfter: share(b.newer), Shift: b.drift.Shift,
 		Causes: causes(b.drift.Causes, shown), Traits: traitDrifts(b.drift.Traits, shown),
+	}
+}
+
+// turnover is what became of the cluster's people by the cut of the earlier run.
+func turnover(b baseline) *event.ClusterTurnover {
+	if !b.cut.Known {
+		return nil
+	}
+	return &event.ClusterTurnover{
+		Stayed: b.cut.Stayed, Left: b.cut.Left, Came: b.cut.Came, New: b.cut.New,
+		Gone: max(0, b.older.Users-b.cut.Stayed-b.cut.Left), SameCut: b.cut.Recut(),
 	}
 }
 
@@ -230,7 +291,7 @@ func traitDrifts(all []clustering.TraitDrift, most int) []event.TraitDrift {
 	})
 	shown := make([]event.TraitDrift, 0, min(len(sorted), most))
 	for _, t := range sorted[:cap(shown)] {
-		shown = append(shown, event.TraitDrift(t))
+		shown = append(shown, event.TraitDrift{Path: t.Path, PSI: t.PSI, Limit: t.Limit})
 	}
 	return shown
 }
@@ -250,6 +311,7 @@ func recorded(found []clustering.Cause) []event.DriftCause {
 	for i, c := range found {
 		out[i] = event.DriftCause{
 			Kind: string(c.Kind), Baseline: string(c.Baseline), Trait: c.Trait, Amount: c.Amount, Severity: string(c.Severity),
+			Origin: string(c.Origin), Effect: c.Effect, Level: c.Level, Before: c.Before, After: c.After,
 		}
 	}
 	return out
@@ -260,7 +322,8 @@ func told(causes []event.DriftCause) []clustering.Cause {
 	for i, c := range causes {
 		out[i] = clustering.Cause{
 			Kind: clustering.CauseKind(c.Kind), Baseline: clustering.Baseline(c.Baseline), Trait: c.Trait,
-			Amount: c.Amount, Severity: clustering.Severity(c.Severity),
+			Amount: c.Amount, Severity: clustering.Severity(c.Severity), Origin: clustering.Origin(c.Origin),
+			Move: clustering.Move{Effect: c.Effect, Level: c.Level, Before: c.Before, After: c.After},
 		}
 	}
 	return out

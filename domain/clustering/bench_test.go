@@ -123,3 +123,50 @@ func BenchmarkSurvey(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(users)), "ns/user")
 }
+
+// BenchmarkJudge judges 100,000 users with 20 numbers and 10 categories of six levels, on
+// one thread, as on a machine with two processors; cpu-s is what a quiet one takes.
+func BenchmarkJudge(b *testing.B) {
+	const users, numbers, categories, levels, groups = 100_000, 20, 10, 6, 8
+	random := draws(9)
+	points := Points{Dims: numbers + categories*levels}
+	var spans []Span
+	for d := range numbers {
+		spans = append(spans, Span{d, 1, true})
+	}
+	for c := range categories {
+		spans = append(spans, Span{numbers + c*levels, levels, false})
+	}
+	at := make([]float32, groups*points.Dims)
+	for i := range at {
+		at[i] = float32(gauss(&random))
+	}
+	t := Trial{Traits: spans, K: groups, Seed: 1, Threads: 1}
+	row := make([]float32, points.Dims)
+	for i := range users {
+		group := at[i%groups*points.Dims:]
+		clear(row)
+		for d := range numbers {
+			row[d] = group[d] + float32(gauss(&random))
+		}
+		for c := range categories {
+			row[numbers+c*levels+random.IntN(1+i%groups)%levels] = 0.5
+		}
+		points.Data, t.Assigned = append(points.Data, row...), append(t.Assigned, uint16(i%groups))
+	}
+	forgetPeak(b)
+	before := processorTime()
+	for b.Loop() {
+		drawn := DrawJudged(users, points.Dims, 1)
+		sampled := t
+		sampled.Points, sampled.Assigned = points.gather(drawn), nil
+		for _, i := range drawn {
+			sampled.Assigned = append(sampled.Assigned, t.Assigned[i])
+		}
+		if j, err := Judge(context.Background(), sampled); err != nil || j.Verdict != Groups {
+			b.Fatal(j, err)
+		}
+	}
+	b.ReportMetric((processorTime()-before).Seconds()/float64(b.N), "cpu-s")
+	b.ReportMetric(peakMiB(b), "peak-MiB")
+}

@@ -15,7 +15,8 @@ const (
 	MaxStanding = 20
 
 	leastPSI     = 0.15
-	falseAlarms  = 0.01 // of a comparison, over all of its traits
+	falseAlarms  = 0.005 // of a comparison, over all of its traits; of a run over its comparisons, a few times that
+	leastMove    = 0.25  // standard deviations that a number must have moved by
 	leastJaccard = 0.6
 	leastGrowth  = 0.25 // of a size share, and of a cause that is told again
 	leastZ       = 4.0
@@ -58,14 +59,42 @@ type Cause struct {
 	Trait    string    `json:"trait,omitempty"` // path
 	Amount   float64   `json:"amount"`          // a trait's PSI; 1 - the members' Jaccard index; the change of the size share, relative to the older
 	Severity Severity  `json:"severity"`
+	Origin   Origin    `json:"origin,omitempty"` // what it came from, where that is known
+	Move               // of a trait, the direction
 }
+
+// Origin is what a cause came from.
+type Origin string
+
+// The origins.
+const (
+	PeopleChanged Origin = "people_changed" // the same people are otherwise than they were
+	OthersCame    Origin = "others_came"    // newcomers, or those who are gone
+)
+
+// Move is in which direction a trait has changed: a number rose or fell, or one level
+// is held by more or fewer.
+type Move struct {
+	Effect float64 `json:"effect,omitempty"` // in standard deviations of the older, negative where it fell
+	Level  string  `json:"level,omitempty"`  // of what is no number: the one whose share changed most; (missing) where the missing did
+	Before float64 `json:"before,omitempty"` // the share of the level
+	After  float64 `json:"after,omitempty"`
+}
+
+// MissingLevel stands for those who do not say a trait.
+const MissingLevel = "(missing)"
 
 // TraitDrift is how otherwise a trait is spread, drifted or not.
 type TraitDrift struct {
 	Path  string  `json:"path"`
 	PSI   float64 `json:"psi"`   // population stability index; of a set, of the member that changed most against its limit
 	Limit float64 `json:"limit"` // above which it has drifted
+	Move
+	moved bool // by its direction alone
 }
+
+// drifted says whether the trait is spread otherwise.
+func (t TraitDrift) drifted() bool { return t.PSI > t.Limit || t.moved }
 
 // Drift is a comparison of one cluster with itself at an earlier run.
 type Drift struct {
@@ -92,9 +121,11 @@ func (d Drift) Severity() Severity {
 //
 // A trait has drifted if its PSI is over 0.15, of which half a standard deviation
 // makes more in any type, and over what chance alone exceeds
-// in one of a hundred comparisons: PSI times nm/(n+m) is distributed as
+// in one of two hundred comparisons: PSI times nm/(n+m) is distributed as
 // chi-squared with one degree of freedom less than there are bins (Yurdakul and
-// Naranjo 2020), at a level shared out among the traits.
+// Naranjo 2020), at a level shared out among the traits. A number has drifted, too,
+// if it moved by a quarter of a standard deviation, beyond chance at that level (the
+// rank sums of Wilcoxon 1945 on the bins).
 func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 	d := Drift{Causes: []Cause{}, Traits: []TraitDrift{}}
 	if older.Users < DriftUsers || newer.Users < DriftUsers {
@@ -103,22 +134,69 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 	d.Judged = true
 	pairs := comparableTraits(older, newer)
 	for _, pair := range pairs {
-		d.Traits = append(d.Traits, pair[0].drift(pair[1], falseAlarms/float64(len(pairs))))
+		level := falseAlarms / float64(len(pairs))
+		t := pair[0].drift(pair[1], level)
+		t.Move, t.moved = pair[0].move(pair[1], level)
+		d.Traits = append(d.Traits, t)
 	}
 	for _, t := range d.Traits {
-		if t.PSI > t.Limit {
-			d.Causes = append(d.Causes, Cause{CauseTrait, baseline, t.Path, t.PSI, grade(t.PSI > majorPSI)})
+		if t.drifted() {
+			d.Causes = append(d.Causes, Cause{
+				Kind: CauseTrait, Baseline: baseline, Trait: t.Path, Amount: t.PSI, Severity: grade(t.PSI > majorPSI), Move: t.Move,
+			})
 		}
 	}
 	if jaccard := members.Jaccard(); members.Either >= DriftUsers && jaccard < leastJaccard {
-		d.Causes = append(d.Causes, Cause{CauseMembers, baseline, "", 1 - jaccard, grade(jaccard < majorJaccard)})
+		d.Causes = append(d.Causes, Cause{Kind: CauseMembers, Baseline: baseline, Amount: 1 - jaccard, Severity: grade(jaccard < majorJaccard)})
 	}
 	if change, z := growth(older, newer); change >= leastGrowth && z >= leastZ {
-		d.Causes = append(d.Causes, Cause{CauseSize, baseline, "", change, Moderate})
+		d.Causes = append(d.Causes, Cause{Kind: CauseSize, Baseline: baseline, Amount: change, Severity: Moderate})
 	}
 	d.Shift = shift(older, newer)
 	return d
 }
+
+// CompareCut is Compare where the earlier run's cut is known: it tells a cause only where
+// that cut shows it as well, for whom it would put into the cluster now or for those
+// whom it did. So neither another cut of the same people is drift, nor that others have
+// come to look like a cluster that holds the same people as before.
+func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baseline) Drift {
+	d := Compare(older, newer, members, baseline)
+	under, same := Compare(older, cut.Under, cut.Members(), baseline), Compare(older, cut.Same, Members{}, baseline)
+	if !under.Judged && !same.Judged {
+		return d // nobody is left to tell by
+	}
+	gone := older.Users - cut.Stayed - cut.Left
+	told := []Cause{}
+	for _, c := range d.Causes {
+		shown := false
+		c.Origin = OthersCame
+		switch c.Kind {
+		case CauseTrait:
+			shown = under.has(c)
+			if same.has(c) {
+				shown, c.Origin = true, PeopleChanged
+			}
+		case CauseMembers:
+			shown, c.Origin = cut.Members().Jaccard() < leastJaccard, PeopleChanged
+		case CauseSize:
+			change, z := growth(older, cut.Under)
+			shown = change >= leastGrowth && z >= leastZ
+			if abs(cut.Came-cut.Left) > abs(cut.New-gone) {
+				c.Origin = PeopleChanged
+			}
+		}
+		if shown {
+			told = append(told, c)
+		}
+	}
+	d.Causes = told
+	return d
+}
+
+func (d Drift) has(c Cause) bool { return slices.ContainsFunc(d.Causes, c.same) }
+
+func abs(n int) int { return max(n, -n) }
 
 func grade(major bool) Severity {
 	if major {
@@ -195,6 +273,81 @@ func measureDrift(path string, older, newer []int, level float64) TraitDrift {
 	}
 	d.Limit = max(leastPSI, chiSquared(bins-1, 1-level)*(1/float64(n)+1/float64(m)))
 	return d
+}
+
+// move is in which direction a trait has changed, and whether that is beyond chance.
+func (t TraitProfile) move(newer TraitProfile, level float64) (m Move, beyond bool) {
+	n, k := float64(t.Users), float64(newer.Users)
+	if n == 0 || k == 0 {
+		return m, false
+	}
+	// Of shares, the one that changed most.
+	names, before, after := []string{MissingLevel}, []int{t.Missing}, []int{newer.Missing}
+	for i, name := range t.Levels {
+		if max(t.Counts[i], newer.Counts[i]) >= leastHolders {
+			names, before, after = append(names, name), append(before, t.Counts[i]), append(after, newer.Counts[i])
+		}
+	}
+	for i := range names {
+		was, is := float64(before[i])/n, float64(after[i])/k
+		both := (float64(before[i]) + float64(after[i])) / (n + k)
+		if width := math.Sqrt(float64(both * (1 - both))); width > 0 {
+			if effect := (is - was) / width; math.Abs(effect) > math.Abs(m.Effect) {
+				m = Move{Effect: effect, Level: names[i], Before: was, After: is}
+			}
+		}
+	}
+	if !numeric(t.Type) {
+		return m, false
+	}
+	counts := newer.Counts
+	if newer.Aged != nil && math.Abs(rankShift(t.Counts, newer.Aged)) < math.Abs(rankShift(t.Counts, counts)) {
+		counts = newer.Aged // time alone changes one of the two
+	}
+	effect := rankShift(t.Counts, counts)
+	if math.Abs(effect) < math.Abs(m.Effect) && math.Abs(effect) < leastMove {
+		return m, false // that more of it is missing says more
+	}
+	a, b := float64(sum(t.Counts)), float64(sum(counts))
+	chance := math.Sqrt((a + b + 1) / (12 * a * b))
+	z := math.Abs(superiority(t.Counts, counts)-0.5) / chance
+	return Move{Effect: effect, Level: ""}, math.Abs(effect) >= leastMove && float64(z*z) > chiSquared(1, 1-level)
+}
+
+// superiority is the probability that one of the newer is above one of the older, over
+// the same bins; ties count half. 0.5 where either has none.
+func superiority(older, newer []int) float64 {
+	a, b := sum(older), sum(newer)
+	if a == 0 || b == 0 {
+		return 0.5
+	}
+	below, above := 0, 0.0
+	for i, n := range older {
+		above += float64(float64(newer[i]) * (float64(below) + float64(0.5*float64(n))))
+		below += n
+	}
+	return above / float64(float64(a)*float64(b))
+}
+
+// rankShift is by how many standard deviations the middle has moved, if both are normal:
+// the square root of 2 times the normal quantile of the superiority. Beyond 2.7 it is not told apart.
+func rankShift(older, newer []int) float64 {
+	return float64(math.Sqrt2 * normalQuantile(min(max(superiority(older, newer), 0.03), 0.97)))
+}
+
+// normalQuantile is that of the normal distribution for 0.03 to 0.97 (Acklam 2003, its
+// central part, which needs no logarithm: the same bits on every processor).
+func normalQuantile(p float64) float64 {
+	q := p - 0.5
+	r := float64(q * q)
+	poly := func(of ...float64) (sum float64) {
+		for _, c := range of {
+			sum = float64(sum*r) + c
+		}
+		return sum
+	}
+	return float64(q*poly(-3.969683028665376e+01, 2.209460984245205e+02, -2.759285104469687e+02, 1.383577518672690e+02, -3.066479806614716e+01, 2.506628277459239)) /
+		poly(-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02, 6.680131188771972e+01, -1.328068155288572e+01, 1)
 }
 
 // growth is the relative change of the size share, and its |z| as a difference

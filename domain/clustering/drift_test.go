@@ -217,15 +217,15 @@ func TestCausesOfDrift(t *testing.T) {
 		shift   float64
 	}{
 		"none":    {Profile{Users: 410, Total: 2000, Traits: yes(200, 210), Centroid: []float32{3, 4}, Spread: 2}, same90, []Cause{}, 2.5},
-		"members": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 100, Both: 55}, []Cause{{CauseMembers, First, "", 0.45, Moderate}}, 0},
+		"members": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 100, Both: 55}, []Cause{{Kind: CauseMembers, Baseline: First, Amount: 0.45, Severity: Moderate}}, 0},
 		"most members": {
 			Profile{Users: 400, Total: 2000, Traits: yes(200, 200)},
 			Members{Either: 100, Both: 40},
-			[]Cause{{CauseMembers, First, "", 0.6, Major}},
+			[]Cause{{Kind: CauseMembers, Baseline: First, Amount: 0.6, Severity: Major}},
 			0,
 		},
 		"too few in both": {Profile{Users: 400, Total: 2000, Traits: yes(200, 200)}, Members{Either: 49, Both: 1}, []Cause{}, 0},
-		"size":            {Profile{Users: 600, Total: 2000, Traits: yes(300, 300)}, same90, []Cause{{CauseSize, First, "", 0.5, Moderate}}, 0},
+		"size":            {Profile{Users: 600, Total: 2000, Traits: yes(300, 300)}, same90, []Cause{{Kind: CauseSize, Baseline: First, Amount: 0.5, Severity: Moderate}}, 0},
 		"size of few":     {Profile{Users: 50, Total: 200, Traits: yes(25, 25)}, same90, []Cause{}, 0},
 		"another schema":  {Profile{Schema: 2, Users: 400, Total: 2000, Centroid: []float32{3, 4}, Spread: 2}, same90, []Cause{}, 0},
 		"other edges": {Profile{Users: 400, Total: 2000, Traits: []TraitProfile{

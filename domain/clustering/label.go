@@ -17,14 +17,15 @@ import (
 const (
 	leastEffect   = 0.3
 	leastHolders  = 10 // of a level that may be named
-	labelTraits   = 2  // that a label names, where that makes it unlike the others
 	maxDistinct   = 10 // distinctions that are kept
 	maxLabelRunes = 40 // of a path, and of a level
 )
 
-// Label names a cluster by what sets it apart.
+// Label names a cluster by the two conditions that tell best who is in it.
 type Label struct {
-	Text         string // unlike that of every other cluster of the run
+	Text         string  // unlike that of every other cluster of the run
+	F1           float64 // of the conditions as a guess of who is in the cluster: the harmonic mean of precision and recall
+	Conditions   []Condition
 	Distinctions []Distinction
 }
 
@@ -50,7 +51,7 @@ func (s *survey) labels() []Label {
 		}
 	}
 	taken := map[string]bool{}
-	labels := make([]Label, 0, s.Result.K)
+	labels, names := make([]Label, 0, s.Result.K), newNaming(s)
 	for c := range s.Result.K {
 		g := &s.groups[c]
 		var found []Distinction
@@ -66,28 +67,23 @@ func (s *survey) labels() []Label {
 			}
 		}
 		slices.SortStableFunc(found, func(a, b Distinction) int { return cmp.Compare(math.Abs(b.Effect), math.Abs(a.Effect)) })
-		text := name(found, taken)
+		conditions, f1 := names.pair(c)
+		said := make([]string, len(conditions))
+		for i, condition := range conditions {
+			said[i] = names.text(c, condition)
+		}
+		text := name(said, taken)
 		taken[text] = true
-		labels = append(labels, Label{Text: text, Distinctions: found[:min(len(found), maxDistinct)]})
+		labels = append(labels, Label{Text: text, F1: f1, Conditions: conditions, Distinctions: found[:min(len(found), maxDistinct)]})
 	}
 	return labels
 }
 
-// name makes a text that is not taken: it names one trait more at a time, and
-// counts where there are no more.
-func name(found []Distinction, taken map[string]bool) string {
-	var parts []string
-	for _, d := range found {
-		parts = append(parts, d.String())
-	}
-	for n := min(labelTraits, len(parts)); n <= len(parts) && n > 0; n++ {
-		if text := strings.Join(parts[:n], ", "); !taken[text] {
-			return text
-		}
-	}
-	text := "mixed"
-	if len(parts) > 0 {
-		text = strings.Join(parts[:min(labelTraits, len(parts))], ", ")
+// name is a text of the conditions that is not taken, and counts where it is.
+func name(said []string, taken map[string]bool) string {
+	text := "mixed" // there is nothing by which users could be told apart
+	if len(said) > 0 {
+		text = strings.Join(said, ", ")
 	}
 	for n := 1; ; n++ {
 		numbered := text
@@ -98,26 +94,6 @@ func name(found []Distinction, taken map[string]bool) string {
 			return numbered
 		}
 	}
-}
-
-// String is such as "plan=pro (82 % v. 31 %)", "high age" or "early joined_at".
-func (d Distinction) String() string {
-	path := clip(d.Path)
-	switch {
-	case d.Type == traits.TypeNumber && d.Effect > 0:
-		return "high " + path
-	case d.Type == traits.TypeNumber:
-		return "low " + path
-	case d.Type == traits.TypeDate && d.Effect > 0:
-		return "early " + path
-	case d.Type == traits.TypeDate:
-		return "late " + path
-	}
-	few := ""
-	if d.Effect < 0 {
-		few = "few "
-	}
-	return fmt.Sprintf("%s%s=%s (%.0f %% v. %.0f %%)", few, path, clip(d.Level), 100*d.Here, 100*d.All)
 }
 
 // clip makes a client's text fit for a line.

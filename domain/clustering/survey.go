@@ -25,6 +25,7 @@ type Surveyed struct {
 	Profiles []Profile   // of each cluster
 	Against  [][]Profile // of each cluster, in the edges and levels of each of the profiles it was to be compared with
 	Labels   []Label     // of each cluster
+	Cuts     [][]Cut     // of each cluster, by the earlier clusters of Question.Earlier
 }
 
 // Question is what a survey is asked.
@@ -36,6 +37,10 @@ type Question struct {
 	// Against holds for each cluster the profiles of earlier runs that Compare
 	// will look at; nil where there are none.
 	Against [][]Profile
+	// Divisions are earlier runs by whose cuts the users are divided, too, and Earlier
+	// says for each of Against which cluster of which division it is of; both may be nil.
+	Divisions []Division
+	Earlier   [][]Earlier
 }
 
 // Survey looks at each user of the run once; users are given by their place in
@@ -53,6 +58,7 @@ func Survey(ctx context.Context, q Question, users iter.Seq2[int, traits.Flat]) 
 			return Surveyed{}, fmt.Errorf("user %d is not among the %d of the run", i, len(q.Result.Assignments))
 		}
 		s.count(int(q.Result.Assignments[i]), f)
+		s.cutting.count(s, i, f)
 		seen++
 	}
 	return s.conclude(), nil
@@ -67,6 +73,7 @@ type survey struct {
 	random   splitmix.Source
 	frames   [][]frame // by cluster
 	against  [][]Profile
+	cutting  *cutting
 }
 
 // frame is a trait profile that a cluster's users are counted into.
@@ -79,20 +86,26 @@ type frame struct {
 // group is what is counted of some users.
 type group struct {
 	users   int
-	numbers [][]float64      // by trait, where numeric: a sample of users; NaN is missing
-	held    []map[string]int // by trait, where not: users by level
-	missing []int            // by trait, where not numeric
-	size    int              // of the sample
+	numbers [][]float64         // by trait, where numeric: a sample of users; NaN is missing
+	held    []map[string]int    // by trait, where not: users by level
+	masks   [][]uint64          // by trait, where not: of the same sample, the levels of each
+	missing []int               // by trait, where not numeric
+	size    int                 // of the sample
+	bits    []map[string]uint64 // by trait, where not numeric, of all groups: a bit for each of the first 64 levels
 }
 
 func newSurvey(q Question) *survey {
 	s := &survey{Question: q, reader: newReader(q.Schema, q.AsOf), random: draws(q.Seed, forProfile)}
 	s.readings = make([]reading, len(s.reader.traits))
+	levels := make([]map[string]uint64, len(s.readings))
+	for i := range levels {
+		levels[i] = map[string]uint64{}
+	}
 	size := surveyValues / max(1, (q.Result.K+1)*len(s.reader.traits))
 	for range q.Result.K + 1 {
 		g := group{
 			numbers: make([][]float64, len(s.readings)), held: make([]map[string]int, len(s.readings)),
-			missing: make([]int, len(s.readings)), size: min(max(size, surveyLeast), surveyRows),
+			missing: make([]int, len(s.readings)), masks: make([][]uint64, len(s.readings)), bits: levels, size: min(max(size, surveyLeast), surveyRows),
 		}
 		for i := range g.held {
 			g.held[i] = map[string]int{}
@@ -102,18 +115,20 @@ func newSurvey(q Question) *survey {
 	s.against, s.frames = make([][]Profile, q.Result.K), make([][]frame, q.Result.K)
 	for c := range min(len(q.Against), q.Result.K) {
 		for _, older := range q.Against[c] {
-			s.against[c] = append(s.against[c], s.empty(c, older))
+			p, frames := s.empty(s.profile(c), older)
+			s.against[c], s.frames[c] = append(s.against[c], p), append(s.frames[c], frames...)
 		}
 	}
+	s.cutting = newCutting(s)
 	return s
 }
 
 // empty is a profile in the frame of an older one, to be counted into. A trait
 // that is gone, or of another type now, cannot be compared, nor can a date with
 // those of a run whose as-of was not kept.
-func (s *survey) empty(cluster int, older Profile) Profile {
-	p := s.profile(cluster)
+func (s *survey) empty(p Profile, older Profile) (Profile, []frame) {
 	p.Traits = make([]TraitProfile, 0, len(older.Traits)) // frames point into it
+	var frames []frame
 	for i, t := range s.reader.traits {
 		for _, o := range older.Traits {
 			if o.Path == t.Path && o.Type == t.Type && (o.Type != traits.TypeDate || older.AsOf != 0) {
@@ -121,11 +136,11 @@ func (s *survey) empty(cluster int, older Profile) Profile {
 				if o.Type == traits.TypeDate && older.AsOf != s.reader.asOf {
 					p.Traits[len(p.Traits)-1].Aged = make([]int, len(o.Counts))
 				}
-				s.frames[cluster] = append(s.frames[cluster], frame{i, &p.Traits[len(p.Traits)-1], older.AsOf})
+				frames = append(frames, frame{i, &p.Traits[len(p.Traits)-1], older.AsOf})
 			}
 		}
 	}
-	return p
+	return p, frames
 }
 
 // profile is a cluster's profile without its traits and users.
@@ -141,7 +156,12 @@ func (s *survey) count(cluster int, f traits.Flat) {
 	}
 	s.groups[cluster].count(s.reader.traits, s.readings, &s.random)
 	s.groups[s.Result.K].count(s.reader.traits, s.readings, &s.random)
-	for _, frame := range s.frames[cluster] {
+	s.into(s.frames[cluster])
+}
+
+// into counts the user at hand into profiles of earlier runs.
+func (s *survey) into(frames []frame) {
+	for _, frame := range frames {
 		r, into := s.readings[frame.trait], frame.profile
 		if r.known && into.Aged != nil {
 			into.Aged[into.bin(r.number)]++
@@ -175,10 +195,29 @@ func (g *group) count(of []traits.Trait, readings []reading, random *splitmix.So
 		case !r.known:
 			g.missing[i]++
 		}
+		var mask uint64
 		for _, level := range r.levels {
 			g.held[i][level]++
+			mask |= g.bit(i, level)
+		}
+		switch {
+		case numeric(of[i].Type):
+		case place < len(g.masks[i]):
+			g.masks[i][place] = mask
+		case place < g.size:
+			g.masks[i] = append(g.masks[i], mask)
 		}
 	}
+}
+
+// bit is that of a level in the masks; 0 where there are too many.
+func (g *group) bit(trait int, level string) uint64 {
+	bit, known := g.bits[trait][level]
+	if !known && len(g.bits[trait]) < 64 {
+		bit = 1 << len(g.bits[trait])
+		g.bits[trait][level] = bit
+	}
+	return bit
 }
 
 // sorted returns the sampled numbers of a trait that are known, and how many
@@ -210,6 +249,6 @@ func (s *survey) conclude() Surveyed {
 			s.against[c][i].Users, s.against[c][i].Total = g.users, all.users
 		}
 	}
-	done.Labels = s.labels()
+	done.Labels, done.Cuts = s.labels(), s.cutting.cuts
 	return done
 }

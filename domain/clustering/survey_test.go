@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -65,8 +66,8 @@ func TestASurveySaysWhatSetsClustersApart(t *testing.T) {
 	users := shoppers(t, 1000, draws(1))
 	schema := traits.Infer(named(users), nil)
 	s := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(1000)}, users)
-	if got := s.Labels[0].Text; !strings.HasPrefix(got, "home=45°N 10°E (100 % v. 50 %), plan=free (100 % v. 5") {
-		t.Errorf("the even ones are labelled %q", got)
+	if got := s.Labels[0]; got.F1 != 1 || got.Text != "age up to 46" {
+		t.Errorf("the even ones are labelled %q, F1 %v", got.Text, got.F1)
 	}
 	want := map[string]Distinction{
 		"age":       {Path: "age", Type: traits.TypeNumber, Here: 60, All: 45},
@@ -93,33 +94,65 @@ func TestASurveySaysWhatSetsClustersApart(t *testing.T) {
 }
 
 func TestTheTextOfALabel(t *testing.T) {
-	age := Distinction{Path: "age", Type: traits.TypeNumber, Effect: 1}
-	young := Distinction{Path: "age", Type: traits.TypeNumber, Effect: -1}
-	plan := Distinction{Path: "plan", Type: traits.TypeCategory, Level: "pro", Effect: 0.9, Here: 0.82, All: 0.31}
-	seldom := Distinction{Path: "plan", Type: traits.TypeCategory, Level: "pro", Effect: -0.9, Here: 0.02, All: 0.31}
-	long := Distinction{Path: strings.Repeat("é", 90), Type: traits.TypeNumber, Effect: 0.5}
-	early := Distinction{Path: "joined\nat", Type: traits.TypeDate, Effect: 0.4}
-	late := Distinction{Path: "joined_at", Type: traits.TypeDate, Effect: -0.4}
+	inf := math.Inf(1)
+	g := group{users: 100, held: []map[string]int{{"pro": 82}}}
+	all := group{users: 1000, held: []map[string]int{{"pro": 310}}}
+	n := naming{survey: &survey{groups: []group{g, all}, Question: Question{Result: Result{K: 1}}}}
+	for want, c := range map[string]Condition{
+		"plan=pro (82 % v. 31 %)":            {Path: "plan", Type: traits.TypeCategory, Level: "pro", bit: 1},
+		"plan≠pro (82 % v. 31 %)":            {Path: "plan", Type: traits.TypeCategory, Level: "pro", Not: true, bit: 1},
+		"age over 52":                        {Path: "age", Type: traits.TypeNumber, Over: 52, UpTo: inf},
+		"age up to 30.5":                     {Path: "age", Type: traits.TypeNumber, Over: -inf, UpTo: 30.5},
+		"age -1 to 1200":                     {Path: "age", Type: traits.TypeNumber, Over: -1, UpTo: 1200},
+		"joined at over 90 days ago":         {Path: "joined\nat", Type: traits.TypeDate, Over: 90.2, UpTo: inf},
+		"joined in the last 90 days":         {Path: "joined", Type: traits.TypeDate, Over: -inf, UpTo: 90},
+		"joined 10 to 90 days ago":           {Path: "joined", Type: traits.TypeDate, Over: 10, UpTo: 90},
+		strings.Repeat("é", 39) + "… over 1": {Path: strings.Repeat("é", 90), Type: traits.TypeNumber, Over: 1, UpTo: inf},
+	} {
+		if got := n.text(0, c); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
 	taken := map[string]bool{}
 	for _, c := range []struct {
-		found []Distinction
-		want  string
-	}{
-		{[]Distinction{plan, age, early}, "plan=pro (82 % v. 31 %), high age"},
-		{[]Distinction{plan, age, early}, "plan=pro (82 % v. 31 %), high age, early joined at"},
-		{[]Distinction{plan, age, early}, "plan=pro (82 % v. 31 %), high age (2)"},
-		{[]Distinction{young}, "low age"},
-		{[]Distinction{seldom, late}, "few plan=pro (2 % v. 31 %), late joined_at"},
-		{[]Distinction{long}, "high " + strings.Repeat("é", 39) + "…"},
-		{nil, "mixed"},
-		{nil, "mixed (2)"},
-		{nil, "mixed (3)"},
-	} {
-		got := name(c.found, taken)
+		said []string
+		want string
+	}{{[]string{"a", "b"}, "a, b"}, {[]string{"a", "b"}, "a, b (2)"}, {nil, "mixed"}, {nil, "mixed (2)"}} {
+		got := name(c.said, taken)
 		if got != c.want {
 			t.Errorf("%q, not %q", got, c.want)
 		}
 		taken[got] = true
+	}
+}
+
+// Three kinds that no one trait tells apart; most users are of the third.
+func TestALabelIsThePairThatTellsBestWhoIsInACluster(t *testing.T) {
+	random := draws(3)
+	r := Result{K: 3, Centroids: make([][]float32, 3), Spreads: make([]float64, 3)}
+	var users []traits.Flat
+	for i := range 1200 {
+		kind := min(i%4, 2)
+		age, plan := 30+3*gauss(&random), "free"
+		if kind == 1 {
+			age += 30
+		}
+		if kind == 2 {
+			plan = "pro"
+			age += 30 * float64(i%8/4)
+		}
+		f, err := traits.Flatten(fmt.Appendf(nil, `{"age":%.1f,"plan":%q,"noise":%d}`, age, plan, random.IntN(100)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users, r.Assignments = append(users, f), append(r.Assignments, uint16(kind))
+	}
+	s := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users)
+	for c, starts := range []string{"age up to ", "age over ", "plan=pro (100 % v. 50 %)"} {
+		l := s.Labels[c]
+		if l.F1 < 0.99 || !strings.Contains(l.Text, starts) || c < 2 && !strings.Contains(l.Text, "plan=free") && !strings.Contains(l.Text, "plan≠pro") {
+			t.Errorf("%q, F1 %.3f", l.Text, l.F1)
+		}
 	}
 }
 

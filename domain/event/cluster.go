@@ -75,6 +75,19 @@ type ClusterComparison struct {
 	Shift       float64      `json:"centroid_shift"` // in pooled standard deviations
 	Causes      []DriftCause `json:"causes"`
 	Traits      []TraitDrift `json:"traits"` // the most changed first; not all of many
+
+	Turnover *ClusterTurnover `json:"turnover,omitempty"` // nil where the earlier run did not keep how it read its users
+}
+
+// ClusterTurnover is what became of the people of a cluster, by the cut of the earlier
+// run: so another cut of the same people does not count.
+type ClusterTurnover struct {
+	Stayed  int     `json:"stayed"`   // were in it, and would be now
+	Left    int     `json:"left"`     // were in it, and would now be in another
+	Came    int     `json:"came"`     // were in another, and would now be in it
+	New     int     `json:"new"`      // were not in the earlier run, and would be in it
+	Gone    int     `json:"gone"`     // were in it, and are not in this run
+	SameCut float64 `json:"same_cut"` // how much of it the two cuts share now, 0 to 1
 }
 
 // TraitDrift is how otherwise a trait is spread within a cluster.
@@ -86,11 +99,16 @@ type TraitDrift struct {
 
 // DriftCause is one thing in which a cluster has become another.
 type DriftCause struct {
-	Kind     string  `json:"kind"`            // "trait", "members" or "size"
-	Baseline string  `json:"baseline"`        // compared with the "previous" or the "first" run
-	Trait    string  `json:"trait,omitempty"` // its path
-	Amount   float64 `json:"amount"`          // PSI; 1 - Jaccard index; relative change of the share
-	Severity string  `json:"severity"`        // "moderate" or "major"
+	Kind     string  `json:"kind"`             // "trait", "members" or "size"
+	Baseline string  `json:"baseline"`         // compared with the "previous" or the "first" run
+	Trait    string  `json:"trait,omitempty"`  // its path
+	Amount   float64 `json:"amount"`           // PSI; 1 - Jaccard index; relative change of the share
+	Severity string  `json:"severity"`         // "moderate" or "major"
+	Origin   string  `json:"origin,omitempty"` // "people_changed" or "others_came"; empty where that is not known
+	Effect   float64 `json:"effect,omitempty"` // of a trait, in standard deviations; negative where it fell
+	Level    string  `json:"level,omitempty"`  // of a trait, the level whose share changed most
+	Before   float64 `json:"before,omitempty"` // its share in the earlier run
+	After    float64 `json:"after,omitempty"`  // its share now
 }
 
 // Data is the public form.

@@ -33,7 +33,8 @@ type (
 		Cluster id.Cluster      `json:"cluster_id"`
 		Users   []id.User       `json:"user_ids"`
 	}
-	// ClusteringProfiled keeps what the next run compares a cluster with. It
+	// ClusteringProfiled keeps what the next run compares a cluster with, or, of no
+	// cluster, how the run read its users, so that others can be read alike. It
 	// holds values of real people, under a key that ends with the layer.
 	ClusteringProfiled struct {
 		fact
@@ -41,7 +42,7 @@ type (
 		Layer   id.ConsentLayer `json:"consent_layer_id"`
 		Attempt int             `json:"attempt"`
 		Cluster id.Cluster      `json:"cluster_id"`
-		Profile *Personal       `json:"profile"` // JSON of a clustering.Profile
+		Profile *Personal       `json:"profile"` // JSON of a clustering.Profile, or of a traits.Schema
 	}
 	// ClusteringCancelled: whatever the run has found is dropped.
 	ClusteringCancelled struct {

@@ -341,3 +341,34 @@ func TestWhatIsRecordedHasABound(t *testing.T) {
 		t.Errorf("%d traits, %d levels of the original", len(recorded.Traits), len(s.Traits[0].Levels))
 	}
 }
+
+func TestAKeptSchemaReadsOthersAsItsUsersWere(t *testing.T) {
+	var users []user
+	for i := range 400 {
+		city := "Lyon"
+		if i%40 == 0 {
+			city = "Graz" // ten users
+		} else if i%100 == 1 {
+			city = "Turin" // four
+		}
+		users = append(users, user{fmt.Sprint(i), flat(t, fmt.Sprintf(`{"age":%d,"city":%q,"tags":["a","b%d"],"diagnosis":"%d"}`, 20+i%50, city, i%3, i%2))})
+	}
+	s := Infer(each(users), nil)
+	kept, ok := s.Kept()
+	document, err := json.Marshal(kept)
+	if !ok || err != nil || strings.Contains(string(document), "Turin") || strings.Contains(string(document), "diagnosis") {
+		t.Fatalf("%t %v: %s", ok, err, document)
+	}
+	before, after := s.Encoder(noon), kept.Encoder(noon)
+	if len(before.Dimensions()) != len(after.Dimensions()) {
+		t.Fatalf("%d dimensions are %d", len(before.Dimensions()), len(after.Dimensions()))
+	}
+	common := flat(t, `{"age":30,"city":"Graz","tags":["b1"]}`)
+	if diff := cmp.Diff(before.Append(nil, common), after.Append(nil, common)); diff != "" {
+		t.Error(diff)
+	}
+	rare, unheard := flat(t, `{"city":"Turin"}`), flat(t, `{"city":"Oslo"}`)
+	if diff := cmp.Diff(before.Append(nil, unheard), after.Append(nil, rare)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 )
 
 const (
@@ -34,6 +35,29 @@ func (s Schema) Recorded() Schema {
 		}
 	}
 	return s
+}
+
+// Kept returns the schema as a run keeps it, so that others can be read as its users
+// were: what participates, in the same dimensions, without the names of levels that only
+// few share, whose users count as holding a rare one. It is false where that is more
+// than MaxRecorded.
+func (s Schema) Kept() (kept Schema, ok bool) {
+	kept = s
+	kept.Traits = nil
+	for _, t := range s.Traits {
+		if !t.Participates() {
+			continue
+		}
+		if t.Numbers.Min != t.Numbers.Max {
+			t.Numbers.Min, t.Numbers.Max = -outwards(-t.Numbers.Min), outwards(t.Numbers.Max)
+		}
+		t.Levels = slices.Clone(t.Levels)
+		for i := len(t.Shared()); i < len(t.Levels); i++ {
+			t.Levels[i] = Level{}
+		}
+		kept.Traits = append(kept.Traits, t)
+	}
+	return kept, kept.fits()
 }
 
 // Decode reads a schema that was recorded; the zero value of no document.

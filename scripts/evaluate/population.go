@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -66,24 +68,23 @@ func (e *evaluation) judge(p population, run clustering.Result) (clustering.Verd
 	return found.Verdict, err
 }
 
-// survey profiles the clusters of a run, also in the bins of older ones.
-func survey(ctx context.Context, p population, run clustering.Result, against [][]clustering.Profile) (clustering.Surveyed, error) {
-	return clustering.Survey(ctx, clustering.Question{Schema: p.schema, AsOf: asOf, Result: run, Seed: 1, Against: against}, slices.All(p.flats))
+// survey profiles the clusters of a run, also by earlier ones where q names them.
+func survey(ctx context.Context, p population, run clustering.Result, q clustering.Question) (clustering.Surveyed, error) {
+	q.Schema, q.AsOf, q.Result, q.Seed = p.schema, asOf, run, 1
+	return clustering.Survey(ctx, q, slices.All(p.flats))
 }
 
-// labelsF1 is how well the two traits that a label names tell who is in a cluster: the
-// harmonic mean of precision and recall, a number on the side of the cluster's median from
-// halfway to everybody's.
+// labelsF1 is how well the conditions that a label names tell who is in a cluster, among
+// all users: the harmonic mean of precision and recall.
 func (p population) labelsF1(run clustering.Result) (of []float64) {
-	surveyed, err := survey(context.Background(), p, run, nil)
+	surveyed, err := survey(context.Background(), p, run, clustering.Question{})
 	if err != nil {
 		panic(err) // nothing ends the context
 	}
 	for c, label := range surveyed.Labels {
-		rule := label.Distinctions[:min(2, len(label.Distinctions))]
 		both, told := 0, 0
 		for i, flat := range p.flats {
-			if len(rule) == 0 || !p.fits(flat, rule) {
+			if len(label.Conditions) == 0 || !p.fits(flat, label.Conditions) {
 				continue
 			}
 			if told++; int(run.Assignments[i]) == c {
@@ -95,15 +96,102 @@ func (p population) labelsF1(run clustering.Result) (of []float64) {
 	return of
 }
 
-func (p population) fits(flat traits.Flat, rule []clustering.Distinction) bool {
-	return !slices.ContainsFunc(rule, func(d clustering.Distinction) bool {
-		at := slices.IndexFunc(p.schema.Traits, func(t traits.Trait) bool { return t.Path == d.Path })
-		v, ok := p.schema.Traits[at].Read(flat)
-		if d.Level != "" {
-			return (ok && v.Text == d.Level) != (d.Effect > 0)
+func (p population) fits(flat traits.Flat, all []clustering.Condition) bool {
+	return !slices.ContainsFunc(all, func(c clustering.Condition) bool { return !p.meets(flat, c) })
+}
+
+func (p population) meets(flat traits.Flat, c clustering.Condition) bool {
+	at := slices.IndexFunc(p.schema.Traits, func(t traits.Trait) bool { return t.Path == c.Path })
+	v, ok := p.schema.Traits[at].Read(flat)
+	if c.Level != "" {
+		return (ok && v.Text == c.Level) != c.Not
+	}
+	return ok && v.Number > c.Over && v.Number <= c.UpTo
+}
+
+// ceiling is the F1 of the best pair of conditions of each cluster, of all pairs of ranges
+// between 24 quantiles and of levels, held or not.
+func (p population) ceiling(run clustering.Result) (of []float64) {
+	words := (p.Len() + 63) / 64
+	var sets [][]uint64
+	add := func(holds func(i int) bool) {
+		set := make([]uint64, words)
+		for i := range p.flats {
+			if holds(i) {
+				set[i/64] |= 1 << (i % 64)
+			}
 		}
-		return !ok || (v.Number > (d.Here+d.All)/2) != (d.Effect > 0)
-	})
+		sets = append(sets, set)
+	}
+	for _, t := range p.schema.Traits {
+		var values []float64
+		levels := map[string]bool{}
+		number, text := make([]float64, p.Len()), make([]string, p.Len())
+		for i, flat := range p.flats {
+			v, ok := t.Read(flat)
+			number[i], text[i] = v.Number, v.Text
+			if !ok {
+				number[i] = math.NaN()
+			} else if t.Type == traits.TypeNumber {
+				values = append(values, v.Number)
+			} else {
+				levels[v.Text] = true
+			}
+		}
+		for level := range levels {
+			add(func(i int) bool { return text[i] == level })
+			add(func(i int) bool { return text[i] != level })
+		}
+		const parts = 24
+		slices.Sort(values)
+		edge := func(part int) float64 {
+			switch {
+			case part == 0:
+				return math.Inf(-1)
+			case part == parts:
+				return math.Inf(1)
+			}
+			return values[len(values)*part/parts]
+		}
+		for from := 0; from < parts && len(values) > 0; from++ {
+			for to := from + 1; to <= parts; to++ {
+				add(func(i int) bool { return number[i] > edge(from) && number[i] <= edge(to) })
+			}
+		}
+	}
+	for c := range run.K {
+		in := make([]uint64, words)
+		for i, a := range run.Assignments {
+			if int(a) == c {
+				in[i/64] |= 1 << (i % 64)
+			}
+		}
+		// Only conditions that hold for most of the cluster can be halves of a good pair.
+		size, best := run.Sizes[c], 0.0
+		var good [][]uint64
+		for _, set := range sets {
+			right := 0
+			for w := range set {
+				right += bits.OnesCount64(set[w] & in[w])
+			}
+			if 2*right >= size {
+				good = append(good, set)
+			}
+		}
+		for i, a := range good {
+			for _, b := range good[:i+1] {
+				told, right := 0, 0
+				for w := range a {
+					both := a[w] & b[w]
+					told += bits.OnesCount64(both)
+					right += bits.OnesCount64(both & in[w])
+				}
+				best = max(best, 2*float64(right)/float64(told+size))
+			}
+		}
+		of = append(of, best)
+	}
+	return of
 }
 
 // matches counts how often each user is shown to others, where some fill in
@@ -152,9 +240,28 @@ func (e *evaluation) matches(what string, people []string) error {
 	return nil
 }
 
+// change is what becomes of users until a later run.
+type change struct {
+	what  string
+	stays func(random *splitmix.Source, i int) bool
+	drops bool    // who does not stay is gone; else somebody new of the same persona comes
+	moved float64 // standard deviations of numbers, of those who do not stay: they are the same people
+	more  int     // clusters that the later run is asked for beyond those of the first; else it keeps them
+	told  bool    // it is drift
+}
+
 // drift compares runs of users who have not changed, and of some who have.
 func (e *evaluation) drift() error {
-	const users, personas, apart, times = 1_200, 4, 1.2, 20
+	for _, users := range []int{1_200, 4_000} {
+		if err := e.driftOf(users); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *evaluation) driftOf(users int) error {
+	const personas, apart, times = 4, 1.2, 20
 	older, err := e.population(world(e.seed, users, personas, apart))
 	if err != nil {
 		return err
@@ -163,89 +270,101 @@ func (e *evaluation) drift() error {
 	if err != nil {
 		return err
 	}
-	surveyed, err := survey(e, older, run, nil)
+	surveyed, err := survey(e, older, run, clustering.Question{})
 	if err != nil {
 		return err
 	}
-	told := map[string]int{}
-	for seed := range uint64(times) {
-		same := slices.Clone(older.flats)
-		for _, c := range []struct {
-			what  string
-			stays func(random *splitmix.Source, i int) bool
-			moved float64
-		}{
-			{"another seed", func(*splitmix.Source, int) bool { return true }, 0},
-			{"a random two thirds", func(r *splitmix.Source, _ int) bool { return r.IntN(3) > 0 }, 0},
-			{"a tenth replaced", func(r *splitmix.Source, _ int) bool { return r.IntN(10) > 0 }, 0},
-			{"numbers moved by 0.3 standard deviations", func(*splitmix.Source, int) bool { return false }, 0.3},
-		} {
-			others := worldMoved(e.seed, e.seed+1+seed, users, personas, apart, c.moved)
-			random := splitmix.Source(e.seed + seed)
-			later := population{schema: older.schema, encoder: older.encoder, Points: clustering.Points{Dims: older.Dims}}
-			var of []int // the place among the older users; -1: somebody new
-			for i := range same {
-				flat, place := same[i], i
-				if !c.stays(&random, i) {
-					if c.what == "a random two thirds" {
-						continue
-					}
-					if flat, err = traits.Flatten([]byte(others[i])); err != nil {
-						return err
-					}
-					if c.moved == 0 {
-						place = -1
-					}
-				}
-				later.flats, of = append(later.flats, flat), append(of, place)
-				later.Data = later.encoder.Append(later.Data, flat)
-			}
-			alarm, err := e.alarms(later, of, run, surveyed, seed)
+	all := func(*splitmix.Source, int) bool { return true }
+	none := func(*splitmix.Source, int) bool { return false }
+	for _, c := range []change{
+		{what: "another seed", stays: all},
+		{what: "a random two thirds", stays: func(r *splitmix.Source, _ int) bool { return r.IntN(3) > 0 }, drops: true},
+		{what: "a tenth replaced", stays: func(r *splitmix.Source, _ int) bool { return r.IntN(10) > 0 }},
+		{what: "all replaced", stays: none},
+		{what: "cut into one more", stays: all, more: 1},
+		{what: "cut into one less", stays: all, more: -1},
+		{what: "numbers moved by 0.3 standard deviations", stays: none, moved: 0.3, told: true},
+	} {
+		told, lost := 0, 0
+		for seed := range uint64(times) {
+			alarm, gone, err := e.later(c, older, run, surveyed, worldMoved(e.seed, e.seed+1+seed, users, personas, apart, c.moved), seed)
 			if err != nil {
 				return err
 			}
+			lost += gone
 			if alarm {
-				told[c.what]++
+				told++
 			}
 		}
+		what := fmt.Sprintf("%s, %d users", c.what, users)
+		if c.told {
+			e.row("drift told, "+what, fmt.Sprintf("%d of %d", told, times), ">= 95 %", told*20 >= times*19)
+			continue
+		}
+		e.row("drift told where nobody has changed, "+what, fmt.Sprintf("%d of %d", told, times), "<= 2 %", told*50 <= times)
+		if c.more == 0 {
+			e.row("clusters that lost their ids, "+what, fmt.Sprintf("%d of %d", lost, times*run.K), "0", lost == 0)
+		}
 	}
-	for _, what := range []string{"another seed", "a random two thirds", "a tenth replaced"} {
-		e.row("drift told where nobody has changed, "+what, fmt.Sprintf("%d of %d", told[what], times), "<= 2 %", told[what]*50 <= times)
-	}
-	const moved = "numbers moved by 0.3 standard deviations"
-	e.row("drift told, "+moved, fmt.Sprintf("%d of %d", told[moved], times), ">= 95 %", told[moved]*20 >= times*19)
 	return nil
 }
 
-// alarms says whether a later run tells drift of any cluster, or keeps not all of them.
-func (e *evaluation) alarms(later population, of []int, run clustering.Result, surveyed clustering.Surveyed, seed uint64) (bool, error) {
-	now, err := e.run(later, clustering.Options{Seed: e.seed + 7*seed, Warm: run.Centroids, Keep: run.K})
-	if err != nil {
-		return false, err
-	}
-	overlap := clustering.NewOverlap(run.K, now.K)
-	for i, place := range of {
-		if place >= 0 {
-			overlap[run.Assignments[place]][now.Assignments[i]]++
+// later changes users, and says whether the next run tells drift of a cluster, and how
+// many clusters of the first run are not found again.
+func (e *evaluation) later(c change, older population, run clustering.Result, surveyed clustering.Surveyed, others []string, seed uint64) (told bool, lost int, err error) {
+	random := splitmix.Source(e.seed + seed)
+	now := population{schema: older.schema, encoder: older.encoder, Points: clustering.Points{Dims: older.Dims}}
+	by := clustering.Division{Encoder: older.encoder, Centroids: run.Centroids}
+	for i, flat := range older.flats {
+		then := run.Assignments[i]
+		if !c.stays(&random, i) {
+			if c.drops {
+				continue
+			}
+			if flat, err = traits.Flatten([]byte(others[i])); err != nil {
+				return false, 0, err
+			}
+			if c.moved == 0 {
+				then = clustering.Nobody
+			}
 		}
+		now.flats, by.Then = append(now.flats, flat), append(by.Then, then)
+		now.Data = now.encoder.Append(now.Data, flat)
 	}
-	keeps := overlap.Succession().Keeps
-	against := make([][]clustering.Profile, now.K)
-	for j, i := range keeps {
+	o := clustering.Options{Seed: e.seed + 7*seed, Warm: run.Centroids, Keep: run.K}
+	if c.more != 0 {
+		o.K = run.K + c.more
+	}
+	again, err := e.run(now, o)
+	if err != nil {
+		return false, 0, err
+	}
+	overlap, known := clustering.NewOverlap(run.K, again.K), clustering.NewOverlap(run.K, again.K)
+	for i, then := range by.Then {
+		if then != clustering.Nobody {
+			known[then][again.Assignments[i]]++
+		} else {
+			then = uint16(by.Divide(now.flats[i])) //nolint:gosec // G115: few clusters
+		}
+		overlap[then][again.Assignments[i]]++
+	}
+	succession := overlap.Succession()
+	q := clustering.Question{Against: make([][]clustering.Profile, again.K), Divisions: []clustering.Division{by}, Earlier: make([][]clustering.Earlier, again.K)}
+	for j, i := range succession.Keeps {
 		if i >= 0 {
-			against[j] = []clustering.Profile{surveyed.Profiles[i]}
+			q.Against[j], q.Earlier[j] = []clustering.Profile{surveyed.Profiles[i]}, []clustering.Earlier{{Cluster: i}}
 		}
 	}
-	found, err := survey(e, later, now, against)
+	found, err := survey(e, now, again, q)
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
-	for j, i := range keeps {
-		if i < 0 || len(clustering.Compare(surveyed.Profiles[i], found.Against[j][0], overlap.Members(i, j), clustering.Previous).Causes) > 0 {
-			return true, nil
+	for j, i := range succession.Keeps {
+		if i >= 0 && len(clustering.CompareCut(surveyed.Profiles[i], found.Against[j][0], known.Members(i, j), found.Cuts[j][0], clustering.Previous).Causes) > 0 {
+			told = true
 		}
 	}
-	return false, nil
+	return told, len(succession.Retired), nil
 }
 
 func mean(of []float64) (m float64) {

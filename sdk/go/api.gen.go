@@ -62,6 +62,7 @@ const (
 	CodeMissingScope           ProblemCode = "missing_scope"
 	CodeNoSuchPath             ProblemCode = "no_such_path"
 	CodeNotAsCsv               ProblemCode = "not_as_csv"
+	CodeNotAssignable          ProblemCode = "not_assignable"
 	CodeNotFinished            ProblemCode = "not_finished"
 	CodeNotInAudience          ProblemCode = "not_in_audience"
 	CodeNotReady               ProblemCode = "not_ready"
@@ -1752,6 +1753,18 @@ func (r *ClustersAPI) ListPage(ctx context.Context, params ListClustersParams, o
 	return answer[ClusterList](ctx, r.c, request{operation: "listClusters", method: http.MethodGet, path: "/api/v1/clusters", query: params.query()}, opts)
 }
 
+// Assign: See which cluster a user would be in.
+//
+// The nearest cluster of the last completed run of a layer, by what the user says now and the layer
+// permits now, read as the run read its users; it need not have been in the run. Nothing is
+// recorded. 409 `consent_missing` without the user's consent to the layer; 409 `not_assignable`
+// where there is nothing to compare, as `detail` says.
+//
+// POST /api/v1/clusters/assign
+func (r *ClustersAPI) Assign(ctx context.Context, body ClusterQuestion, opts ...Option) (*ClusterAssignment, error) {
+	return answer[ClusterAssignment](ctx, r.c, request{operation: "assignCluster", method: http.MethodPost, path: "/api/v1/clusters/assign", body: body}, opts)
+}
+
 // Get: Get a cluster.
 //
 // A cluster keeps its id from run to run as long as most of it stays together.
@@ -1779,7 +1792,8 @@ func (p ListClusterDriftParams) query() query {
 // ListDrift: List how a cluster has drifted.
 //
 // One entry for each run that found the cluster again. It is compared with the run before and with
-// the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+// the run that formed it, by the cut of that run: that the same people are cut otherwise is no
+// drift. Only causes that are new, or have grown by a quarter, are sent as
 // `cluster.drift_detected`.
 //
 // It fetches a page at a time and ends with the first error.
@@ -1792,7 +1806,8 @@ func (r *ClustersAPI) ListDrift(ctx context.Context, clusterID string, params Li
 // ListDriftPage: List how a cluster has drifted.
 //
 // One entry for each run that found the cluster again. It is compared with the run before and with
-// the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+// the run that formed it, by the cut of that run: that the same people are cut otherwise is no
+// drift. Only causes that are new, or have grown by a quarter, are sent as
 // `cluster.drift_detected`.
 //
 // It fetches one page.
@@ -2360,6 +2375,18 @@ type AnalyticsInterval struct {
 	Start time.Time `json:"start"`
 }
 
+// AssignmentTerm: What one trait says of the two nearest clusters.
+type AssignmentTerm struct {
+	// The user does not say it, or the layer does not permit it any more: it counts as the middle of
+	// all users.
+	Missing bool `json:"missing"`
+	// By how much it brings the user nearer to this cluster than to the next; negative speaks for the
+	// next. All add up to next_distance² - distance².
+	Nearer float64 `json:"nearer"`
+	// Keys from the root, joined by dots.
+	Trait string `json:"trait"`
+}
+
 // AttentionItem: Something that needs somebody, with the fields that belong to its kind.
 type AttentionItem struct {
 	// What is the matter with the subject.
@@ -2720,6 +2747,32 @@ type Cluster struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
+// ClusterAssignment: The cluster that a user is nearest to.
+type ClusterAssignment struct {
+	// The cluster's id, `clu_…`.
+	ClusterID string `json:"cluster_id"`
+	// The run's id, `run_…`.
+	ClusteringRunID string `json:"clustering_run_id"`
+	// 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster.
+	Confidence float64 `json:"confidence"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID string `json:"consent_layer_id"`
+	// How far the user is from the mean of the cluster's members.
+	Distance float64 `json:"distance"`
+	// What sets the cluster apart.
+	Label string `json:"label"`
+	// The next nearest; null where there is one cluster alone.
+	NextClusterID *string `json:"next_cluster_id"`
+	// How far the user is from that one.
+	NextDistance *float64 `json:"next_distance"`
+	// How far its members are from it.
+	Spread float64 `json:"spread"`
+	// What speaks for the cluster, the most telling first.
+	Terms []AssignmentTerm `json:"terms"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
+}
+
 // ClusterDrift: What a run changed in a cluster.
 type ClusterDrift struct {
 	// A time in UTC with microseconds (RFC 3339).
@@ -2795,6 +2848,14 @@ type ClusterQuality struct {
 	// How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index of
 	// 50 draws): stable from 0.75. Absent until the run has its verdict.
 	Stability *float64 `json:"stability,omitzero"`
+}
+
+// ClusterQuestion: Who is to be compared with the clusters of which layer.
+type ClusterQuestion struct {
+	// The layer, `lay_…`; the user must have granted it.
+	ConsentLayerID string `json:"consent_layer_id"`
+	// Who, `usr_…` or `ext:…`.
+	UserID string `json:"user_id"`
 }
 
 // ClusterStatus: `retired` once a run has not found it again.
@@ -3203,6 +3264,18 @@ type DriftCause struct {
 	Kind string `json:"kind"`
 	// How much has changed.
 	Severity DriftSeverity `json:"severity"`
+	// By how many standard deviations a trait rose; negative where it fell.
+	Effect *float64 `json:"effect,omitzero"`
+	// Of a trait that is no number, the value whose share changed most; `(missing)` stands for those
+	// who do not say it.
+	Level *string `json:"level,omitzero"`
+	// `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or
+	// those who are gone, make it. Absent where it is not known.
+	Origin *string `json:"origin,omitzero"`
+	// Its share now.
+	ShareAfter *float64 `json:"share_after,omitzero"`
+	// The share of that value in the earlier run, 0 to 1.
+	ShareBefore *float64 `json:"share_before,omitzero"`
 	// Its path.
 	Trait *string `json:"trait,omitzero"`
 }
@@ -3227,6 +3300,9 @@ type DriftComparison struct {
 	Traits []TraitDrift `json:"traits"`
 	// The run's id, `run_…`.
 	WithRunID string `json:"with_run_id"`
+	// What became of the people of the cluster by the cut of the earlier run, so that another cut of
+	// the same people does not count. Absent where that run did not keep how it read its users.
+	Turnover *DriftTurnover `json:"turnover,omitzero"`
 }
 
 // DriftSeverity: How much has changed.
@@ -3237,6 +3313,24 @@ const (
 	DriftSeverityModerate DriftSeverity = "moderate"
 	DriftSeverityMajor    DriftSeverity = "major"
 )
+
+// DriftTurnover: What became of the people of the cluster by the cut of the earlier run, so that
+// another cut of the same people does not count. Absent where that run did not keep how it read its
+// users.
+type DriftTurnover struct {
+	// Were in another, and have changed so that they would be in it.
+	Came int64 `json:"came"`
+	// Were in it, and are not in this run.
+	Gone int64 `json:"gone"`
+	// Were in it, and have changed so that they would be in another.
+	Left int64 `json:"left"`
+	// Were not in the earlier run, and would be in it.
+	New int64 `json:"new"`
+	// How much of it the cut of the earlier run and that of this one share: 1 is all.
+	SameCut float64 `json:"same_cut"`
+	// Were in it, and would be now.
+	Stayed int64 `json:"stayed"`
+}
 
 // Engagement: A recorded engagement.
 type Engagement struct {

@@ -56,6 +56,7 @@ export type ProblemCode =
   | "missing_scope"
   | "no_such_path"
   | "not_as_csv"
+  | "not_assignable"
   | "not_finished"
   | "not_in_audience"
   | "not_ready"
@@ -1662,6 +1663,20 @@ export class ClustersAPI {
   }
 
   /**
+   * See which cluster a user would be in.
+   *
+   * The nearest cluster of the last completed run of a layer, by what the user says now and the
+   * layer permits now, read as the run read its users; it need not have been in the run. Nothing is
+   * recorded. 409 `consent_missing` without the user's consent to the layer; 409 `not_assignable`
+   * where there is nothing to compare, as `detail` says.
+   *
+   * `POST /api/v1/clusters/assign`
+   */
+  assign(body: ClusterQuestion, options?: CallOptions): Promise<ClusterAssignment> {
+    return answer(this.#c, { operation: "assignCluster", method: "POST", path: `/api/v1/clusters/assign`, body }, options);
+  }
+
+  /**
    * Get a cluster.
    *
    * A cluster keeps its id from run to run as long as most of it stays together.
@@ -1676,7 +1691,8 @@ export class ClustersAPI {
    * List how a cluster has drifted.
    *
    * One entry for each run that found the cluster again. It is compared with the run before and
-   * with the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+   * with the run that formed it, by the cut of that run: that the same people are cut otherwise is
+   * no drift. Only causes that are new, or have grown by a quarter, are sent as
    * `cluster.drift_detected`.
    *
    * It fetches a page at a time.
@@ -1691,7 +1707,8 @@ export class ClustersAPI {
    * List how a cluster has drifted.
    *
    * One entry for each run that found the cluster again. It is compared with the run before and
-   * with the run that formed it; only causes that are new, or have grown by a quarter, are sent as
+   * with the run that formed it, by the cut of that run: that the same people are cut otherwise is
+   * no drift. Only causes that are new, or have grown by a quarter, are sent as
    * `cluster.drift_detected`.
    *
    * It fetches one page.
@@ -2522,6 +2539,22 @@ export interface AnalyticsInterval {
   start: string;
 }
 
+/** What one trait says of the two nearest clusters. */
+export interface AssignmentTerm {
+  /**
+   * The user does not say it, or the layer does not permit it any more: it counts as the middle of
+   * all users.
+   */
+  missing: boolean;
+  /**
+   * By how much it brings the user nearer to this cluster than to the next; negative speaks for the
+   * next. All add up to next_distance² - distance².
+   */
+  nearer: number;
+  /** Keys from the root, joined by dots. */
+  trait: string;
+}
+
 /** Something that needs somebody, with the fields that belong to its kind. */
 export interface AttentionItem {
   /** What is the matter with the subject. */
@@ -2869,6 +2902,32 @@ export interface Cluster {
   updated_at: string;
 }
 
+/** The cluster that a user is nearest to. */
+export interface ClusterAssignment {
+  /** The cluster's id, `clu_…`. */
+  cluster_id: string;
+  /** The run's id, `run_…`. */
+  clustering_run_id: string;
+  /** 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster. */
+  confidence: number;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id: string;
+  /** How far the user is from the mean of the cluster's members. */
+  distance: number;
+  /** What sets the cluster apart. */
+  label: string;
+  /** The next nearest; null where there is one cluster alone. */
+  next_cluster_id: string | null;
+  /** How far the user is from that one. */
+  next_distance: number | null;
+  /** How far its members are from it. */
+  spread: number;
+  /** What speaks for the cluster, the most telling first. */
+  terms: Array<AssignmentTerm>;
+  /** The user's id, `usr_…`. */
+  user_id: string;
+}
+
 /** What a run changed in a cluster. */
 export interface ClusterDrift {
   /** A time in UTC with microseconds (RFC 3339). */
@@ -2955,6 +3014,14 @@ export interface ClusterQuality {
    * of 50 draws): stable from 0.75. Absent until the run has its verdict.
    */
   stability?: number;
+}
+
+/** Who is to be compared with the clusters of which layer. */
+export interface ClusterQuestion {
+  /** The layer, `lay_…`; the user must have granted it. */
+  consent_layer_id: string;
+  /** Who, `usr_…` or `ext:…`. */
+  user_id: string;
 }
 
 /** `retired` once a run has not found it again. */
@@ -3369,6 +3436,22 @@ export interface DriftCause {
   kind: "trait" | "members" | "size";
   /** How much has changed. */
   severity: DriftSeverity;
+  /** By how many standard deviations a trait rose; negative where it fell. */
+  effect?: number;
+  /**
+   * Of a trait that is no number, the value whose share changed most; `(missing)` stands for those
+   * who do not say it.
+   */
+  level?: string;
+  /**
+   * `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or
+   * those who are gone, make it. Absent where it is not known.
+   */
+  origin?: "people_changed" | "others_came";
+  /** Its share now. */
+  share_after?: number;
+  /** The share of that value in the earlier run, 0 to 1. */
+  share_before?: number;
   /** Its path. */
   trait?: string;
 }
@@ -3393,10 +3476,34 @@ export interface DriftComparison {
   traits: Array<TraitDrift>;
   /** The run's id, `run_…`. */
   with_run_id: string;
+  /**
+   * What became of the people of the cluster by the cut of the earlier run, so that another cut of
+   * the same people does not count. Absent where that run did not keep how it read its users.
+   */
+  turnover?: DriftTurnover;
 }
 
 /** How much has changed. */
 export type DriftSeverity = "none" | "moderate" | "major";
+
+/**
+ * What became of the people of the cluster by the cut of the earlier run, so that another cut of
+ * the same people does not count. Absent where that run did not keep how it read its users.
+ */
+export interface DriftTurnover {
+  /** Were in another, and have changed so that they would be in it. */
+  came: number;
+  /** Were in it, and are not in this run. */
+  gone: number;
+  /** Were in it, and have changed so that they would be in another. */
+  left: number;
+  /** Were not in the earlier run, and would be in it. */
+  new: number;
+  /** How much of it the cut of the earlier run and that of this one share: 1 is all. */
+  same_cut: number;
+  /** Were in it, and would be now. */
+  stayed: number;
+}
 
 /** A recorded engagement. */
 export interface Engagement {

@@ -1294,6 +1294,18 @@ class AsyncClustersAPI:
         """
         return await self._c.answer(Request("listClusters", "GET", "/api/v1/clusters", query={"consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
+    async def assign(self, body: t.ClusterQuestion, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusterAssignment:
+        """See which cluster a user would be in.
+
+        The nearest cluster of the last completed run of a layer, by what the user says now and the
+        layer permits now, read as the run read its users; it need not have been in the run. Nothing
+        is recorded. 409 `consent_missing` without the user's consent to the layer; 409
+        `not_assignable` where there is nothing to compare, as `detail` says.
+
+        ``POST /api/v1/clusters/assign``
+        """
+        return await self._c.answer(Request("assignCluster", "POST", "/api/v1/clusters/assign", body=body), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     async def get(self, cluster_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Cluster:
         """Get a cluster.
 
@@ -1307,8 +1319,9 @@ class AsyncClustersAPI:
         """List how a cluster has drifted.
 
         One entry for each run that found the cluster again. It is compared with the run before and
-        with the run that formed it; only causes that are new, or have grown by a quarter, are sent
-        as `cluster.drift_detected`.
+        with the run that formed it, by the cut of that run: that the same people are cut otherwise
+        is no drift. Only causes that are new, or have grown by a quarter, are sent as
+        `cluster.drift_detected`.
 
         It fetches a page at a time.
 
@@ -1320,8 +1333,9 @@ class AsyncClustersAPI:
         """List how a cluster has drifted.
 
         One entry for each run that found the cluster again. It is compared with the run before and
-        with the run that formed it; only causes that are new, or have grown by a quarter, are sent
-        as `cluster.drift_detected`.
+        with the run that formed it, by the cut of that run: that the same people are cut otherwise
+        is no drift. Only causes that are new, or have grown by a quarter, are sent as
+        `cluster.drift_detected`.
 
         It fetches one page.
 

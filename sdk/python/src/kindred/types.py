@@ -59,6 +59,7 @@ ProblemCode = Literal[
     "missing_scope",
     "no_such_path",
     "not_as_csv",
+    "not_assignable",
     "not_finished",
     "not_in_audience",
     "not_ready",
@@ -265,6 +266,18 @@ class AnalyticsInterval(TypedDict):
     spent_minor: int
     # A time in UTC with microseconds (RFC 3339).
     start: str
+
+
+class AssignmentTerm(TypedDict):
+    """What one trait says of the two nearest clusters."""
+    # The user does not say it, or the layer does not permit it any more: it counts as the middle of
+    # all users.
+    missing: bool
+    # By how much it brings the user nearer to this cluster than to the next; negative speaks for
+    # the next. All add up to next_distance² - distance².
+    nearer: float
+    # Keys from the root, joined by dots.
+    trait: str
 
 
 class AttentionItem(TypedDict):
@@ -573,6 +586,32 @@ class Cluster(TypedDict):
     updated_at: str
 
 
+class ClusterAssignment(TypedDict):
+    """The cluster that a user is nearest to."""
+    # The cluster's id, `clu_…`.
+    cluster_id: str
+    # The run's id, `run_…`.
+    clustering_run_id: str
+    # 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster.
+    confidence: float
+    # The layer's id, `lay_…`.
+    consent_layer_id: str
+    # How far the user is from the mean of the cluster's members.
+    distance: float
+    # What sets the cluster apart.
+    label: str
+    # The next nearest; null where there is one cluster alone.
+    next_cluster_id: str | None
+    # How far the user is from that one.
+    next_distance: float | None
+    # How far its members are from it.
+    spread: float
+    # What speaks for the cluster, the most telling first.
+    terms: list[AssignmentTerm]
+    # The user's id, `usr_…`.
+    user_id: str
+
+
 class ClusterDrift(TypedDict):
     """What a run changed in a cluster."""
     # A time in UTC with microseconds (RFC 3339).
@@ -657,6 +696,14 @@ class ClusterQuality(TypedDict):
     # How much of it is found again among users drawn from the same, 0 to 1 (the mean Jaccard index
     # of 50 draws): stable from 0.75. Absent until the run has its verdict.
     stability: NotRequired[float]
+
+
+class ClusterQuestion(TypedDict):
+    """Who is to be compared with the clusters of which layer."""
+    # The layer, `lay_…`; the user must have granted it.
+    consent_layer_id: str
+    # Who, `usr_…` or `ext:…`.
+    user_id: str
 
 
 class ClusterSummary(TypedDict):
@@ -1040,6 +1087,18 @@ class DriftCause(TypedDict):
     kind: Literal["trait", "members", "size"]
     # How much has changed.
     severity: DriftSeverity
+    # By how many standard deviations a trait rose; negative where it fell.
+    effect: NotRequired[float]
+    # Of a trait that is no number, the value whose share changed most; `(missing)` stands for those
+    # who do not say it.
+    level: NotRequired[str]
+    # `people_changed`: the same people are otherwise than they were; `others_came`: newcomers, or
+    # those who are gone, make it. Absent where it is not known.
+    origin: NotRequired[Literal["people_changed", "others_came"]]
+    # Its share now.
+    share_after: NotRequired[float]
+    # The share of that value in the earlier run, 0 to 1.
+    share_before: NotRequired[float]
     # Its path.
     trait: NotRequired[str]
 
@@ -1064,6 +1123,27 @@ class DriftComparison(TypedDict):
     traits: list[TraitDrift]
     # The run's id, `run_…`.
     with_run_id: str
+    # What became of the people of the cluster by the cut of the earlier run, so that another cut of
+    # the same people does not count. Absent where that run did not keep how it read its users.
+    turnover: NotRequired[DriftTurnover]
+
+
+class DriftTurnover(TypedDict):
+    """What became of the people of the cluster by the cut of the earlier run, so that another cut of
+    the same people does not count. Absent where that run did not keep how it read its users.
+    """
+    # Were in another, and have changed so that they would be in it.
+    came: int
+    # Were in it, and are not in this run.
+    gone: int
+    # Were in it, and have changed so that they would be in another.
+    left: int
+    # Were not in the earlier run, and would be in it.
+    new: int
+    # How much of it the cut of the earlier run and that of this one share: 1 is all.
+    same_cut: float
+    # Were in it, and would be now.
+    stayed: int
 
 
 class Engagement(TypedDict):

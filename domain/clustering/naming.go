@@ -1,0 +1,325 @@
+package clustering
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+
+	"kindred/domain/traits"
+)
+
+// How a label is looked for.
+const (
+	namedRows   = 512 // users of each cluster that conditions are tried on
+	gridEdges   = 16  // of a number: quantiles of everybody, and half as many of the cluster
+	triedPairs  = 64  // conditions of which all pairs are tried
+	refinements = 3   // of the bounds of a pair
+)
+
+// Condition is one half of a label: a number is within bounds, or a level is held.
+type Condition struct {
+	Path  string
+	Type  traits.Type
+	Level string  // of a type that has levels
+	Not   bool    // it is not held, or the trait is missing
+	Over  float64 // of a number, and of a date in days before the as-of: it is more; -Inf: no bound
+	UpTo  float64 // and no more than this; +Inf: no bound
+	trait int
+	bit   uint64
+	alone float64 // its F1 where it is the only one
+}
+
+// holds says whether a sampled user meets the condition.
+func (c *Condition) holds(number float64, levels uint64) bool {
+	if c.bit == 0 {
+		return number > c.Over && number <= c.UpTo // false of what is missing
+	}
+	return levels&c.bit != 0 != c.Not
+}
+
+// naming finds the pair of conditions that tells best who is in a cluster: that with the
+// largest F1, the harmonic mean of precision and recall (as Frost, Moshkovitz and
+// Rashtchian 2020 explain clusters by thresholds).
+type naming struct {
+	*survey
+	rows  []int     // sampled users of each cluster that count
+	from  []int     // the first word of each cluster in a set
+	words int       // of a set of sampled users
+	stand []float64 // how many users a sampled one stands for, by cluster
+	edges [][]float64
+}
+
+// members is a set of sampled users, a bit each; each cluster begins with a word of its own.
+type members []uint64
+
+func newNaming(s *survey) *naming {
+	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits))}
+	for c := range s.Result.K {
+		g := &s.groups[c]
+		rows := min(g.users, g.size, namedRows)
+		n.rows, n.from = append(n.rows, rows), append(n.from, n.words)
+		n.stand = append(n.stand, float64(g.users)/float64(max(rows, 1)))
+		n.words += (rows + 63) / 64
+	}
+	all := &s.groups[s.Result.K]
+	for i, t := range s.reader.traits {
+		if numeric(t.Type) {
+			known, _ := all.sorted(i)
+			n.edges[i] = grid(known, gridEdges)
+		}
+	}
+	return n
+}
+
+// grid are quantiles, which are nobody's own numbers.
+func grid(sorted []float64, parts int) (edges []float64) {
+	if len(sorted) < leastHolders {
+		return nil
+	}
+	for i := 1; i < parts; i++ {
+		edges = append(edges, quantile(sorted, float64(i)/float64(parts)))
+	}
+	return edges
+}
+
+// where are the sampled users that meet a condition.
+func (n *naming) where(c *Condition) members {
+	set := make(members, n.words)
+	for k, rows := range n.rows {
+		g := &n.groups[k]
+		for row := range rows {
+			var number float64
+			var levels uint64
+			if c.bit == 0 {
+				number = g.numbers[c.trait][row]
+			} else {
+				levels = g.masks[c.trait][row]
+			}
+			if c.holds(number, levels) {
+				set[n.from[k]+row/64] |= 1 << (row % 64)
+			}
+		}
+	}
+	return set
+}
+
+// score is the F1 of those who are in both sets as a guess of who is in a cluster.
+func (n *naming) score(cluster int, a, b members) float64 {
+	told, right := 0.0, 0.0
+	for k := range n.rows {
+		end := n.words
+		if k+1 < len(n.from) {
+			end = n.from[k+1]
+		}
+		both := 0
+		for w := n.from[k]; w < end; w++ {
+			both += bits.OnesCount64(a[w] & b[w])
+		}
+		weight := float64(float64(both) * n.stand[k])
+		if told += weight; k == cluster {
+			right = weight
+		}
+	}
+	return n.measure(cluster, told, right, 1)
+}
+
+// measure is the F-measure of a guess of so many users, of whom so many are right.
+func (n *naming) measure(cluster int, told, right, beta float64) float64 {
+	square := float64(beta * beta)
+	return float64((1+square)*right) / (told + float64(square*float64(n.groups[cluster].users)))
+}
+
+// candidates are conditions that may name a cluster: the bounds of each number, and each
+// level, that tell best by themselves, and those that lose less of the cluster, which are
+// better halves of a pair.
+func (n *naming) candidates(cluster int) (all []Condition) {
+	everybody := make(members, n.words)
+	for w := range everybody {
+		everybody[w] = math.MaxUint64
+	}
+	for i, t := range n.reader.traits {
+		best := [len(weighings)]Condition{}
+		most := [len(weighings)]float64{}
+		try := func(c Condition, told, right float64) {
+			c.alone = n.measure(cluster, told, right, 1)
+			for w, beta := range weighings {
+				if s := n.measure(cluster, told, right, beta); s > most[w] {
+					best[w], most[w] = c, s
+				}
+			}
+		}
+		if numeric(t.Type) {
+			n.bounds(cluster, i, everybody, try)
+		} else {
+			n.levels(cluster, i, try)
+		}
+		for w, c := range best {
+			if most[w] > 0 && !slices.Contains(best[:w], c) {
+				all = append(all, c)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Condition) int { return cmp.Compare(b.alone, a.alone) })
+	return all[:min(len(all), triedPairs)]
+}
+
+// weighings are how much more recall counts than precision.
+var weighings = [...]float64{0.7, 1, 2, 4}
+
+// bounds tries ranges of a number between quantiles, among the sampled users of a set.
+func (n *naming) bounds(cluster, trait int, among members, try func(c Condition, told, right float64)) {
+	known, _ := n.groups[cluster].sorted(trait)
+	if len(known) < leastHolders {
+		return
+	}
+	edges := slices.Concat(n.edges[trait], grid(known, gridEdges/2))
+	for _, q := range []float64{0.02, 0.05, 0.95, 0.98} {
+		edges = append(edges, quantile(known, q))
+	}
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	// Up to each edge, and at last of all who are known.
+	told, right := make([]float64, len(edges)+1), make([]float64, len(edges)+1)
+	for k, rows := range n.rows {
+		for row, x := range n.groups[k].numbers[trait][:rows] {
+			if among[n.from[k]+row/64]>>(row%64)&1 == 0 || math.IsNaN(x) {
+				continue
+			}
+			at, _ := slices.BinarySearch(edges, x)
+			told[at] += n.stand[k]
+			if k == cluster {
+				right[at] += n.stand[k]
+			}
+		}
+	}
+	for i := range edges {
+		told[i+1] += told[i]
+		right[i+1] += right[i]
+	}
+	t, whole := n.reader.traits[trait], len(edges)
+	for from := -1; from < whole; from++ {
+		c := Condition{Path: t.Path, Type: t.Type, Over: math.Inf(-1), UpTo: math.Inf(1), trait: trait}
+		below, wrong := 0.0, 0.0
+		if from >= 0 {
+			c.Over, below, wrong = edges[from], told[from], right[from]
+		}
+		for to := from + 1; to <= whole; to++ {
+			if c.UpTo = math.Inf(1); to < whole {
+				c.UpTo = edges[to]
+			}
+			if from >= 0 || to < whole {
+				try(c, told[to]-below, right[to]-wrong)
+			}
+		}
+	}
+}
+
+// levels tries those of a trait that enough users hold.
+func (n *naming) levels(cluster, trait int, try func(c Condition, told, right float64)) {
+	t, g, all := n.reader.traits[trait], &n.groups[cluster], &n.groups[n.Result.K]
+	for _, not := range []bool{false, true} { // of equals, that it is held
+		for _, level := range slices.Sorted(maps.Keys(all.bits[trait])) {
+			held, right := all.held[trait][level], g.held[trait][level]
+			c := Condition{Path: t.Path, Type: t.Type, Level: level, Not: not, trait: trait, bit: all.bits[trait][level]}
+			switch {
+			case level == traits.OtherLevels || held < leastHolders || c.bit == 0:
+			case not:
+				try(c, float64(all.users-held), float64(g.users-right))
+			case right >= leastHolders:
+				try(c, float64(held), float64(right))
+			}
+		}
+	}
+}
+
+// pair is the two conditions that tell best who is in a cluster, the more telling first; one
+// where another adds nothing; and their F1.
+func (n *naming) pair(cluster int) (best []Condition, f1 float64) {
+	all := n.candidates(cluster)
+	sets := make([]members, len(all))
+	for i := range all {
+		sets[i] = n.where(&all[i])
+	}
+	for i := range all {
+		for j := range i + 1 {
+			if i != j && all[i].trait == all[j].trait && numeric(all[i].Type) {
+				continue // one range says it
+			}
+			if s := n.score(cluster, sets[i], sets[j]); s > f1 {
+				best, f1 = []Condition{all[j], all[i]}, s
+				if i == j {
+					best = best[:1]
+				}
+			}
+		}
+	}
+	if len(best) == 2 {
+		for range refinements {
+			for half := range best {
+				best[half], f1 = n.refined(cluster, best[half], n.where(&best[1-half]), f1)
+			}
+		}
+	}
+	return best, f1
+}
+
+// refined finds the bounds of a number that tell best beside another condition.
+func (n *naming) refined(cluster int, c Condition, among members, f1 float64) (Condition, float64) {
+	if !numeric(c.Type) {
+		return c, f1
+	}
+	alone := c.alone
+	n.bounds(cluster, c.trait, among, func(other Condition, told, right float64) {
+		if s := n.measure(cluster, told, right, 1); s > f1 {
+			c, f1 = other, s
+			c.alone = alone
+		}
+	})
+	return c, f1
+}
+
+// text is such as "age over 52", "income 20,000 to 45,000", "joined_at in the last 90 days" or
+// "plan=pro (82 % v. 31 %)".
+func (n *naming) text(cluster int, c Condition) string {
+	path := clip(c.Path)
+	if c.bit != 0 {
+		g, all := &n.groups[cluster], &n.groups[n.Result.K]
+		sign := "="
+		if c.Not {
+			sign = "≠"
+		}
+		return fmt.Sprintf("%s%s%s (%.0f %% v. %.0f %%)", path, sign, clip(c.Level),
+			100*float64(g.held[c.trait][c.Level])/float64(max(g.users, 1)), 100*float64(all.held[c.trait][c.Level])/float64(max(all.users, 1)))
+	}
+	over, upTo := math.IsInf(c.Over, -1), math.IsInf(c.UpTo, 1)
+	if c.Type == traits.TypeDate {
+		from, to := strconv.Itoa(int(math.Round(c.Over))), strconv.Itoa(int(math.Round(c.UpTo)))
+		switch {
+		case upTo:
+			return fmt.Sprintf("%s over %s days ago", path, from)
+		case over:
+			return fmt.Sprintf("%s in the last %s days", path, to)
+		}
+		return fmt.Sprintf("%s %s to %s days ago", path, from, to)
+	}
+	from, to := plain(c.Over), plain(c.UpTo)
+	switch {
+	case upTo:
+		return fmt.Sprintf("%s over %s", path, from)
+	case over:
+		return fmt.Sprintf("%s up to %s", path, to)
+	}
+	return fmt.Sprintf("%s %s to %s", path, from, to)
+}
+
+// plain writes a number without an exponent, where it is not huge.
+func plain(x float64) string {
+	if math.Abs(x) < 1e9 && (x == 0 || math.Abs(x) > 1e-4) {
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}
