@@ -747,3 +747,41 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 		w.catchUp(random)
 	}
 }
+
+// Who withdraws leaves the clusters of the layer, and comes back with the next run: so do the
+// segments that ask for them, by way of others, too.
+func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	defineLayers(w.fixture, w.acme)
+	user, layer, cluster := w.create(w.acme, "ada", `{}`), segmentLayers[0], segmentClusters[0][0]
+	w.traits[user] = `{}`
+	for i, text := range []string{fmt.Sprintf(`in_cluster(%q)`, cluster), fmt.Sprintf(`in_segment(%q)`, segmentIDs[4])} {
+		w.segment(w.acme, event.SegmentDefined{
+			Segment: segmentIDs[4+i], Name: "S", Rule: event.Private([]byte(text)), Refers: [][]id.Segment{{}, {segmentIDs[4]}}[i], Layer: layer,
+		})
+	}
+	w.segment(w.acme, event.SegmentReady{Revision: 1})
+	run := func() {
+		of := event.RunAttempt{Run: id.Next[id.Run](w.ids), Attempt: 1}
+		w.record(w.acme, string(eventstore.AssignedStream(w.acme, of)), event.ClusteringAssigned{Run: of.Run, Layer: layer, Attempt: 1, Cluster: cluster, Users: []id.User{user}})
+		w.record(w.acme, string(eventstore.RunsStream(w.acme, layer)), event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
+	}
+	wants := func(segments int) {
+		t.Helper()
+		w.catchUp(random)
+		if got := w.stored(); len(got) != segments {
+			t.Errorf("it is in %v", got)
+		}
+	}
+	w.grant(w.acme, layer, user, true)
+	run()
+	wants(2)
+	w.grant(w.acme, layer, user, false)
+	wants(0)
+	w.grant(w.acme, layer, user, true)
+	wants(0)
+	run()
+	wants(2)
+}
