@@ -8,7 +8,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
-	"kindred/domain/traits"
 	"kindred/eventstore"
 )
 
@@ -122,11 +121,7 @@ func (c *Commands) bounds(ctx context.Context, client id.Client, layer id.Consen
 	if err != nil {
 		return rule.Bounds{}, err
 	}
-	overrides := make(map[string]traits.Override)
-	for path, o := range fold[domain.TraitSchema](decided.history).Overrides {
-		overrides[path] = traits.Override{Sensitive: o.Sensitive}
-	}
-	bounds := rule.Bounds{Sensitive: func(path string) bool { return traits.Sensitive(path, overrides) }}
+	bounds := rule.Bounds{Decided: fold[domain.TraitSchema](decided.history).Sensitive()}
 	if layer == "" {
 		return bounds, nil
 	}

@@ -37,6 +37,9 @@ func (s *TraitSchema) Apply(e event.Event) {
 	}
 }
 
+// Sensitive are the paths that are decided to be sensitive, or not to be.
+func (s *TraitSchema) Sensitive() map[string]bool { return event.Sensitive(s.Overrides) }
+
 // Infer takes over a schema that was learnt under a version; where there is a
 // newer one, it is out of date and adds nothing.
 func (s *TraitSchema) Infer(under int, e event.TraitSchemaInferred) []event.Event {

@@ -66,6 +66,7 @@ var closedLists = map[string]string{
 	"RunVerdict.reason":              "domain/clustering:NotEnoughUsers commands/policies:excuse =internal =cancelled =superseded",
 	"Scopes[]":                       "domain:ScopeAdmin",
 	"SegmentChangeKind":              "projections:entered",
+	"SegmentBlockCause":              "",
 	"SegmentState":                   "",
 	"StateKind":                      "",
 	"StatisticInterval":              "",

@@ -15,7 +15,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
-	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 )
@@ -185,7 +184,7 @@ type segmented struct {
 	tx       pgx.Tx
 	client   id.Client
 	spend    projector.Spend
-	decided  map[string]traits.Override
+	decided  map[string]bool
 	layers   map[id.ConsentLayer]*segmentLayer
 	asked    asked           // by the rules of the versions
 	readBy   map[string]bool // what they read beside traits; see touched

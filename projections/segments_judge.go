@@ -277,7 +277,7 @@ func (c *segmented) rejudge(u *segmentUser, which func(*segmentVersion) bool, at
 
 // applyUsers changes the segments by events of users.
 func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded) error {
-	g, err := c.gather(ctx, events)
+	g, err := c.batchOf(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -292,8 +292,8 @@ func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded
 	return g.write(ctx)
 }
 
-// gathered are users that events are about which are applied together.
-type gathered struct {
+// judgedBatch are users that events are about which are applied together.
+type judgedBatch struct {
 	*segmented
 	there   map[id.User]bool         // whether it is, or was erased
 	users   map[id.User]*segmentUser // of those to be judged
@@ -304,10 +304,10 @@ type gathered struct {
 	noted
 }
 
-// gather reads the users that events are about: those whom no version is to judge are
+// batchOf reads the users that events are about: those whom no version is to judge are
 // only known to be there.
-func (c *segmented) gather(ctx context.Context, events []eventstore.Recorded) (*gathered, error) {
-	g := &gathered{
+func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (*judgedBatch, error) {
+	g := &judgedBatch{
 		segmented: c, there: map[id.User]bool{}, users: map[id.User]*segmentUser{}, touched: map[id.User]*segmentUser{},
 		flips: flips{members: members{}}, noted: newNoted(),
 	}
@@ -345,7 +345,7 @@ func (c *segmented) gather(ctx context.Context, events []eventstore.Recorded) (*
 const segmentUsersThere = `SELECT id FROM segment_users WHERE client = $1 AND id = ANY($2)`
 
 // find says which of some users are there.
-func (g *gathered) find(ctx context.Context, ids []string) error {
+func (g *judgedBatch) find(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -362,7 +362,7 @@ func (g *gathered) find(ctx context.Context, ids []string) error {
 }
 
 // apply notes what an event says of a user, and judges it by the versions that read that.
-func (g *gathered) apply(ctx context.Context, r eventstore.Recorded) (err error) {
+func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err error) {
 	user := userOf(r.Event)
 	u := g.users[user]
 	switch e := r.Event.(type) {
@@ -410,7 +410,7 @@ func (g *gathered) apply(ctx context.Context, r eventstore.Recorded) (err error)
 }
 
 // rejudge opens a user, unless it is open, and judges it.
-func (g *gathered) rejudge(ctx context.Context, u *segmentUser, r eventstore.Recorded, which func(*segmentVersion) bool) error {
+func (g *judgedBatch) rejudge(ctx context.Context, u *segmentUser, r eventstore.Recorded, which func(*segmentVersion) bool) error {
 	if g.opened != nil && g.opened != u {
 		g.opened.facts = nil
 	}
@@ -424,7 +424,7 @@ func (g *gathered) rejudge(ctx context.Context, u *segmentUser, r eventstore.Rec
 }
 
 // write writes what was noted of the users, and what that changed.
-func (g *gathered) write(ctx context.Context) error {
+func (g *judgedBatch) write(ctx context.Context) error {
 	if err := g.noted.write(ctx, g.segmented); err != nil {
 		return err
 	}

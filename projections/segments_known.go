@@ -13,7 +13,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
-	"kindred/domain/traits"
 	"kindred/eventstore"
 )
 
@@ -425,7 +424,7 @@ const (
 INSERT INTO segment_layers (client, id, trait_paths) VALUES ($1, $2, $3)
 ON CONFLICT (client, id) DO UPDATE SET trait_paths = excluded.trait_paths`
 	retireSegmentLayer = `UPDATE segment_layers SET retired = true WHERE client = $1 AND id = $2`
-	consentingIn       = `SELECT user_id FROM segment_consents WHERE client = $1 AND layer = $2 ORDER BY user_id`
+	grantingIn         = `SELECT user_id FROM segment_consents WHERE client = $1 AND layer = $2 ORDER BY user_id`
 	dropConsentsIn     = `DELETE FROM segment_consents WHERE client = $1 AND layer = $2`
 	dropClusteredIn    = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2`
 	keepDecided        = `UPDATE segment_clients SET decided = $2 WHERE client = $1`
@@ -457,12 +456,7 @@ func (c *segmented) applyKnown(ctx context.Context, r eventstore.Recorded) error
 	case event.ConsentLayerRetired:
 		return c.retireLayer(ctx, r, e.Layer)
 	case event.TraitSchemaOverridden:
-		c.decided = map[string]traits.Override{}
-		for path, o := range e.Overrides {
-			if o.Sensitive != nil {
-				c.decided[path] = traits.Override{Sensitive: o.Sensitive}
-			}
-		}
+		c.decided = event.Sensitive(e.Overrides)
 		decided, err := json.Marshal(c.decided)
 		if err != nil {
 			return fmt.Errorf("encode decisions: %w", err)
@@ -517,7 +511,7 @@ func (c *segmented) changeLayer(ctx context.Context, r eventstore.Recorded, laye
 func (c *segmented) retireLayer(ctx context.Context, r eventstore.Recorded, layer id.ConsentLayer) error {
 	var granted []string
 	if c.readBy[consentIn(layer)] {
-		rows, _ := c.tx.Query(ctx, consentingIn, string(c.client), string(layer)) // what it fails with, its rows end with
+		rows, _ := c.tx.Query(ctx, grantingIn, string(c.client), string(layer)) // what it fails with, its rows end with
 		var err error
 		if granted, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 			return fmt.Errorf("find who grants a layer: %w", err)
@@ -573,7 +567,7 @@ func (c *segmented) reasons(v *segmentVersion, known map[int][]string) (found []
 		return before
 	}
 	known[v.number] = nil
-	bounds := rule.Bounds{Sensitive: func(path string) bool { return traits.Sensitive(path, c.decided) }}
+	bounds := rule.Bounds{Decided: c.decided}
 	if v.layer != "" {
 		of := c.layers[v.layer]
 		if of == nil || of.retired {

@@ -130,7 +130,7 @@ func changeSegments(w *fixture, random *rand.Rand, client id.Client) {
 		}
 	case choice < 4:
 		w.record(client, string(eventstore.SegmentTimeStream(client)), event.SegmentsTimePassed{AsOf: w.log.Now()})
-	case choice < 5:
+	case choice < 5 && random.IntN(5) == 0:
 		if events, _ = there.Retire(segment); events != nil {
 			defer w.forget(client, id.User(segment))
 		}
@@ -156,9 +156,9 @@ func changeKnown(w *fixture, random *rand.Rand, client id.Client, pick func() id
 	w.Helper()
 	n := random.IntN(len(segmentLayers))
 	layer := segmentLayers[n]
-	run := event.RunAttempt{Run: id.Next[id.Run](id.Derived(fmt.Sprint("run ", random.IntN(3)))), Attempt: 1 + random.IntN(2)}
+	run := event.RunAttempt{Run: id.Next[id.Run](id.Derived(fmt.Sprint("run ", random.IntN(2)))), Attempt: 1 + random.IntN(2)}
 	runs := string(eventstore.RunsStream(client, layer))
-	switch random.IntN(16) {
+	switch random.IntN(18) {
 	case 0, 1, 2:
 		user := pick()
 		w.record(client, string(eventstore.ConsentStream(client, layer, user)), event.ConsentGranted{Layer: layer, User: user})
@@ -317,8 +317,8 @@ type counting struct {
 	blocked  bool
 }
 
-// told is all that the log says of a client's segments and users, read from its beginning.
-type told struct {
+// story is all that the log says of a client's segments and users, read from its beginning.
+type story struct {
 	newest, serving map[id.Segment]counting
 	pending         map[id.Segment]int64 // revisions by which the newest is to count
 	layers          map[id.ConsentLayer][]string
@@ -330,9 +330,9 @@ type told struct {
 	gone            map[id.User]bool
 }
 
-func (w *segmentFixture) told() *told {
+func (w *segmentFixture) told() *story {
 	w.Helper()
-	c := &told{
+	c := &story{
 		map[id.Segment]counting{}, map[id.Segment]counting{}, map[id.Segment]int64{}, map[id.ConsentLayer][]string{}, map[string]bool{},
 		map[id.User]map[id.ConsentLayer]bool{}, map[id.User]map[id.ConsentLayer]id.Cluster{}, map[string]map[id.User]id.Cluster{},
 		map[id.User]map[string][]time.Time{}, map[id.User]bool{},
@@ -349,7 +349,7 @@ func (w *segmentFixture) told() *told {
 	}
 }
 
-func (c *told) hear(w *segmentFixture, r eventstore.Recorded) {
+func (c *story) hear(w *segmentFixture, r eventstore.Recorded) {
 	w.Helper()
 	switch e := r.Event.(type) {
 	case event.SegmentDefined:
@@ -457,7 +457,7 @@ func at[K, L comparable, V any](of map[K]map[L]V, key K) map[L]V {
 }
 
 // drop forgets what runs of a layer have found, or one of them.
-func (c *told) drop(layer id.ConsentLayer, run id.Run) {
+func (c *story) drop(layer id.ConsentLayer, run id.Run) {
 	for key := range c.assigned {
 		if strings.HasPrefix(key, string(layer)+string(run)) {
 			delete(c.assigned, key)
@@ -466,7 +466,7 @@ func (c *told) drop(layer id.ConsentLayer, run id.Run) {
 }
 
 // carries takes over a rule, and finds what is to count together with it.
-func (c *told) carries(w *segmentFixture, r eventstore.Recorded, segment id.Segment, refers []id.Segment, layer id.ConsentLayer) {
+func (c *story) carries(w *segmentFixture, r eventstore.Recorded, segment id.Segment, refers []id.Segment, layer id.ConsentLayer) {
 	w.Helper()
 	opened, _ := w.log.Open(w.Context(), r, "rule") // of one that is retired below there is none
 	c.newest[segment] = counting{text: string(opened), refers: refers, revision: int64(r.Revision), layer: layer}
@@ -491,7 +491,7 @@ func (c *told) carries(w *segmentFixture, r eventstore.Recorded, segment id.Segm
 }
 
 // block empties what reads more than it may, for good.
-func (c *told) block() {
+func (c *story) block() {
 	for range segmentIDs {
 		for segment, of := range c.serving {
 			for _, path := range of.rule.Paths() {
@@ -618,7 +618,7 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 		if random.IntN(100) == 0 {
 			w.clock = w.clock.AddDate(0, 0, 40)
 		}
-		switch choice := random.IntN(24); {
+		switch choice := random.IntN(30); {
 		case choice < 5 || len(w.traits) < 3:
 			text := traits()
 			name := fmt.Sprint("person ", n)
@@ -633,7 +633,7 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 			w.erase(w.acme, user)
 			delete(w.traits, user)
 			erased = append(erased, user)
-		case choice < 17:
+		case choice < 20:
 			changeKnown(w.fixture, random, w.acme, func() id.User {
 				if len(erased) > 0 && random.IntN(10) == 0 { // it was on its way then
 					return erased[random.IntN(len(erased))]
@@ -746,4 +746,42 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 		w.segment(w.acme, event.SegmentReady{Revision: 2})
 		w.catchUp(random)
 	}
+}
+
+// Who withdraws leaves the clusters of the layer, and comes back with the next run: so do the
+// segments that ask for them, by way of others, too.
+func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	defineLayers(w.fixture, w.acme)
+	user, layer, cluster := w.create(w.acme, "ada", `{}`), segmentLayers[0], segmentClusters[0][0]
+	w.traits[user] = `{}`
+	for i, text := range []string{fmt.Sprintf(`in_cluster(%q)`, cluster), fmt.Sprintf(`in_segment(%q)`, segmentIDs[4])} {
+		w.segment(w.acme, event.SegmentDefined{
+			Segment: segmentIDs[4+i], Name: "S", Rule: event.Private([]byte(text)), Refers: [][]id.Segment{{}, {segmentIDs[4]}}[i], Layer: layer,
+		})
+	}
+	w.segment(w.acme, event.SegmentReady{Revision: 1})
+	run := func() {
+		of := event.RunAttempt{Run: id.Next[id.Run](w.ids), Attempt: 1}
+		w.record(w.acme, string(eventstore.AssignedStream(w.acme, of)), event.ClusteringAssigned{Run: of.Run, Layer: layer, Attempt: 1, Cluster: cluster, Users: []id.User{user}})
+		w.record(w.acme, string(eventstore.RunsStream(w.acme, layer)), event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
+	}
+	wants := func(segments int) {
+		t.Helper()
+		w.catchUp(random)
+		if got := w.stored(); len(got) != segments {
+			t.Errorf("it is in %v", got)
+		}
+	}
+	w.grant(w.acme, layer, user, true)
+	run()
+	wants(2)
+	w.grant(w.acme, layer, user, false)
+	wants(0)
+	w.grant(w.acme, layer, user, true)
+	wants(0)
+	run()
+	wants(2)
 }

@@ -126,16 +126,17 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) 
 
 const decidedTraits = `SELECT s.overrides FROM trait_schemas s WHERE s.client = $1`
 
-// Sensitive says of a path whether it is sensitive and the client has not allowed it.
+// Sensitive are the paths that the client has decided are sensitive, or are not.
 // Faults: building, quarantined, stale.
-func (m TraitSchemas) Sensitive(ctx context.Context, client id.Client, eventual bool) (func(path string) bool, error) {
-	type row struct{ decided map[string]traits.Override }
-	rows, err := query(ctx, m.Reader, m, client, eventual, decidedTraits, nil, func(r *row) []any { return []any{document(&r.decided)} })
-	var decided map[string]traits.Override
-	if len(rows) > 0 {
-		decided = rows[0].decided
+func (m TraitSchemas) Sensitive(ctx context.Context, client id.Client, eventual bool) (map[string]bool, error) {
+	type row struct {
+		decided map[string]event.TraitOverride
 	}
-	return func(path string) bool { return traits.Sensitive(path, decided) }, err
+	rows, err := query(ctx, m.Reader, m, client, eventual, decidedTraits, nil, func(r *row) []any { return []any{document(&r.decided)} })
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return event.Sensitive(rows[0].decided), nil
 }
 
 const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE s.client = $1`

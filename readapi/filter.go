@@ -75,11 +75,11 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 // userRule reads a rule of users at a place of a request, under a consent layer or none.
 func (a *API) userRule(ctx context.Context, pointer, text string, layer projections.ConsentLayer) (*rule.Rule, error) {
 	client, eventual := asked(ctx)
-	sensitive, err := projections.TraitSchemas{Reader: a.Reader}.Sensitive(ctx, client, eventual)
+	decided, err := projections.TraitSchemas{Reader: a.Reader}.Sensitive(ctx, client, eventual)
 	if err != nil {
 		return nil, err
 	}
-	bounds := rule.Bounds{Layered: layer.ID != "", Paths: layer.TraitPaths, Sensitive: sensitive}
+	bounds := rule.Bounds{Layered: layer.ID != "", Paths: layer.TraitPaths, Decided: decided}
 	parsed, err := rule.ParseWithin(pointer, text, rule.Users, bounds)
 	if err != nil {
 		return nil, err

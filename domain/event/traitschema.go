@@ -32,6 +32,17 @@ type TraitOverride struct {
 	Sensitive *bool    `json:"sensitive,omitempty"`
 }
 
+// Sensitive are the paths that are decided to be sensitive, or not to be.
+func Sensitive(overrides map[string]TraitOverride) map[string]bool {
+	decided := map[string]bool{}
+	for path, o := range overrides {
+		if o.Sensitive != nil {
+			decided[path] = *o.Sensitive
+		}
+	}
+	return decided
+}
+
 func (e TraitSchemaInferred) Subject() string   { return string(e.Client) }
 func (e TraitSchemaInferred) Personal() []Field { return []Field{{"schema", e.Schema}} }
 

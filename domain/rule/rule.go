@@ -173,9 +173,9 @@ func (r *Rule) Acts() []string { return slices.Clone(r.acts) }
 
 // Bounds are what a rule may read where it stands.
 type Bounds struct {
-	Layered   bool                   // in a consent layer
-	Paths     []string               // which permits these
-	Sensitive func(path string) bool // and that the client has not allowed
+	Layered bool            // in a consent layer
+	Paths   []string        // which permits these
+	Decided map[string]bool // paths that the client has said are sensitive, or are not
 }
 
 // Causes of a Breach.
@@ -183,7 +183,7 @@ const (
 	PathOutside   = "path_outside_layer"
 	PathSensitive = "path_sensitive"
 	NoLayer       = "no_layer"     // in_cluster stands outside of any
-	BesidePaths   = "beside_paths" // it reads what no path of the layer is
+	NoPath        = "beside_paths" // it reads what no path of the layer is
 )
 
 // Breach is what a rule reads beyond its bounds.
@@ -202,14 +202,14 @@ func (r *Rule) Breaches(b Bounds) (found []Breach) {
 		}
 	}
 	for _, path := range slices.Concat(r.paths, r.members) {
-		if b.Sensitive(path.name) {
+		if traits.Sensitive(path.name, b.Decided) {
 			found = append(found, Breach{PathSensitive, path.name, path})
 		}
 	}
 	for _, other := range r.others {
 		switch named := slices.Contains([]string{"in_segment", "granted", "in_cluster"}, other.name); {
 		case b.Layered && !named:
-			found = append(found, Breach{BesidePaths, other.name, other})
+			found = append(found, Breach{NoPath, other.name, other})
 		case !b.Layered && other.name == "in_cluster":
 			found = append(found, Breach{NoLayer, other.name, other})
 		}
@@ -228,7 +228,7 @@ func (r *Rule) Check(b Bounds) error {
 			detail = "traits." + breach.Name + ` is sensitive. To allow it, set "sensitive": false for it in the trait schema.`
 		case NoLayer:
 			detail = "Who is in a cluster is known under its consent layer alone: in_cluster stands in the rule of a segment with a consent_layer_id."
-		case BesidePaths:
+		case NoPath:
 			detail = "Under a consent layer a rule reads the layer's paths, and granted, in_cluster, in_segment and bucket: " + breach.Name + " is none of these."
 		}
 		return breach.at.wrong(detail)

@@ -327,9 +327,9 @@ func TestWhatCountsCannotTellIsRefused(t *testing.T) {
 
 // A rule reads what its place permits, and is told where it does not.
 func TestARuleStaysWithinItsBounds(t *testing.T) {
-	sensitive := func(path string) bool { return strings.Contains(path, "religion") }
-	free := rule.Bounds{Sensitive: sensitive}
-	layer := rule.Bounds{Layered: true, Paths: []string{"plan", "home", "pets"}, Sensitive: sensitive}
+	var free rule.Bounds
+	layer := rule.Bounds{Layered: true, Paths: []string{"plan", "home", "pets"}, Decided: map[string]bool{"home.floor": true}}
+	allowed := rule.Bounds{Decided: map[string]bool{"religion": false, "religion.church": true}}
 	for _, c := range []struct {
 		text   string
 		bounds rule.Bounds
@@ -343,6 +343,9 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits.plan == "pro" && within(traits.home.since, "3d") && distance_km(traits.home, 1, 2) < 3 && bucket("a", 2) == 1`, layer, ""},
 		{`granted("lay_04hk8ls48pkqs04hk8ls48pkqs") && in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs") && in_segment("seg_04hk8ls48pkqs04hk8ls48pkqs")`, layer, ""},
 		{`traits.plan == "pro" && traits.age > 3`, layer, "column 31: traits.age is none of the paths"},
+		{`traits.religion == "x" && traits.religion.since > 3`, allowed, ""},
+		{`traits.religion.church.name == "x"`, allowed, "traits.religion.church.name is sensitive"},
+		{`traits.home.floor == 2`, layer, "traits.home.floor is sensitive"},
 		{`traits.home.religion == "x"`, layer, "traits.home.religion is sensitive"},
 		{`older(user.created_at, "1d")`, layer, "column 11: Under a consent layer"},
 		{`size(traits) > 2`, layer, "traits is none of these"},

@@ -25,13 +25,19 @@ func likelySensitive(path string, rules int) bool {
 		slices.ContainsFunc(named, func(w string) bool { return slices.Contains(sensitiveWords(), w) })
 }
 
-// Sensitive says whether a path is to be kept out of everything, under what the client has
-// decided. It asks what is learnt about the path for nothing.
-func Sensitive(path string, overrides map[string]Override) bool {
-	if decided := overrideOf(path, overrides).Sensitive; decided != nil {
-		return *decided
+// Sensitive says whether a path is to be kept out of everything, where the client has
+// decided so of some paths, or that they are not. It asks what was learnt for nothing.
+func Sensitive(path string, decided map[string]bool) bool {
+	for above := path; ; {
+		if sensitive, ok := decided[above]; ok {
+			return sensitive
+		}
+		dot := strings.LastIndexByte(above, '.')
+		if dot < 0 {
+			return likelySensitive(path, Rules)
+		}
+		above = above[:dot]
 	}
-	return likelySensitive(path, Rules)
 }
 
 // sensitiveStems are long enough to be looked for anywhere in a name.
