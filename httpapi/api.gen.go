@@ -1700,6 +1700,9 @@ type ClientSettings struct {
 	// AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
 	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
 
+	// MatchRule The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitempty"`
+
 	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
 	MatchingRequiresLayer MatchingRequiresLayer `json:"matching_requires_layer"`
 
@@ -1711,6 +1714,11 @@ type ClientSettings struct {
 type ClientSettingsChange struct {
 	// AutomaticMatching What is not named stays.
 	AutomaticMatching *AutomaticMatchingChange `json:"automatic_matching,omitempty"`
+
+	// MatchRule A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent layer, of each user as seen by the other; null: none. It is stored as it is: put no names of people in it.
+	//
+	// Example: traits.sex in viewer.traits.seeks
+	MatchRule Nullable[string] `json:"match_rule,omitempty"`
 
 	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
 	MatchingRequiresLayer *MatchingRequiresLayer `json:"matching_requires_layer,omitempty"`
@@ -2317,6 +2325,9 @@ type ConsentLayer struct {
 	// Example: lay_0123456789abcdefghijklmnop
 	ID ConsentLayerID `json:"id"`
 
+	// MatchRule The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitempty"`
+
 	// Name What you call it.
 	//
 	// Example: Personalisation
@@ -2335,6 +2346,11 @@ type ConsentLayer struct {
 
 // ConsentLayerChange What to change of a layer; the rest stays.
 type ConsentLayerChange struct {
+	// MatchRule The match rule from now on; null: none.
+	//
+	// Example: traits.age > viewer.traits.age - 10
+	MatchRule Nullable[string] `json:"match_rule,omitempty"`
+
 	// Name A name without control characters.
 	//
 	// Example: Acme
@@ -3557,6 +3573,11 @@ type NewClusteringRun struct {
 
 // NewConsentLayer A layer to create.
 type NewConsentLayer struct {
+	// MatchRule A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of each user as seen by the other. It may read the layer's traits alone.
+	//
+	// Example: traits.age > viewer.traits.age - 10
+	MatchRule *string `json:"match_rule,omitempty"`
+
 	// Name A name without control characters.
 	//
 	// Example: Acme

@@ -49,19 +49,24 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 }
 
 // feedFilter reads the filter of a feed, which tells of traits, and under a layer may read
-// no more than the layer permits.
+// no more than the layer permits; beside it the match rule always holds.
 func (a *API) feedFilter(ctx context.Context, text *string, within event.Within) (*rule.Filter, error) {
-	if text == nil {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	if !httpapi.PrincipalFrom(ctx).May("read") {
+	if text != nil && !httpapi.PrincipalFrom(ctx).May("read") {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
 	}
-	pairs, err := rule.ParseAt("filter", *text, rule.Pairs)
-	if err == nil && within.Layer != "" {
-		err = pairs.Permitted("filter", within.TraitPaths)
+	var asked *rule.Rule
+	if text != nil {
+		var err error
+		if asked, err = rule.ParseAt("filter", *text, rule.Pairs); err != nil {
+			return nil, err
+		}
+		if within.Layer != "" {
+			if err := asked.Permitted("filter", within.TraitPaths); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return &rule.Filter{Rule: pairs}, err
+	return rule.Among(asked, within.MatchRule)
 }
 
 // within is what a feed may look at: the users and traits of a layer or, where
@@ -69,14 +74,14 @@ func (a *API) feedFilter(ctx context.Context, text *string, within event.Within)
 func (a *API) within(ctx context.Context, layer *string) (event.Within, error) {
 	if layer != nil {
 		l, err := a.layer(ctx, *layer)
-		return event.Within{Layer: l.ID, TraitPaths: l.TraitPaths}, err
+		return event.Within{Layer: l.ID, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}, err
 	}
 	client, eventual := asked(ctx)
 	c, err := projections.Clients{Reader: a.Reader}.Get(ctx, client, eventual, a.DefaultSettings)
 	if err == nil && c.Settings.MatchingRequiresLayer {
 		err = fault.NewInvalid(fault.Field{Pointer: "consent_layer_id", Detail: "is required by the client's settings"})
 	}
-	return event.Within{}, err
+	return event.Within{MatchRule: c.Settings.MatchRule}, err
 }
 
 func (a *API) feedPage(ctx context.Context, r feeds.Request, list string, cursor *httpapi.Cursor) (feeds.Page, error) {

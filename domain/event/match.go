@@ -71,6 +71,7 @@ func (e MatchComputed) Rounded() MatchComputed {
 type Within struct {
 	Layer      id.ConsentLayer
 	TraitPaths []string
+	MatchRule  string // of the layer, or without one the client's; "": none
 }
 
 // Data is the public form: exactly four fields, the score with four decimals.

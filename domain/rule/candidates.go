@@ -1,5 +1,7 @@
 package rule
 
+import "fmt"
+
 const (
 	// maxCandidates bounds whom a filter looks at for one answer.
 	// limit: requests | candidates that a filter of matches and feeds looks at, the best first | {maxCandidates} | `truncated` with matches
@@ -11,16 +13,46 @@ const (
 	widening = 8
 )
 
-// Filter is a rule that leaves of users those whom it names, for one answer.
+// Filter is rules that leave of users those whom they name, for one answer.
 type Filter struct {
-	*Rule
-	steps int
+	*Rule        // what was asked for; nil: everybody
+	Always *Rule // of pairs, and both ways: it names each as seen by the other; nil: everybody
+	steps  int
+}
+
+// Among makes the filter of a request that asks for a rule of pairs, or for none, beside
+// a match rule; nil where there is neither.
+func Among(asked *Rule, matchRule string) (*Filter, error) {
+	if matchRule == "" {
+		if asked == nil {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		return &Filter{Rule: asked}, nil
+	}
+	always, err := Parse(matchRule, Pairs)
+	if err != nil {
+		return nil, fmt.Errorf("read a match rule: %w", err)
+	}
+	return &Filter{Rule: asked, Always: always}, nil
 }
 
 // Names says whether the filter surely names whom it took so many steps to read.
 func (f *Filter) Names(facts *Facts, read int) bool {
-	truth, _, steps := f.JudgeUntil(facts)
-	f.steps += read + steps
+	f.steps += read
+	if f.Rule != nil && !f.holds(f.Rule, facts) {
+		return false
+	}
+	if f.Always == nil {
+		return true
+	}
+	back := *facts.Viewer
+	back.Viewer = facts
+	return f.holds(f.Always, facts) && f.holds(f.Always, &back)
+}
+
+func (f *Filter) holds(r *Rule, facts *Facts) bool {
+	truth, _, steps := r.JudgeUntil(facts)
+	f.steps += steps
 	return truth == True
 }
 

@@ -498,3 +498,36 @@ func TestARuleOfPairsReadsTheViewerToo(t *testing.T) {
 		}
 	}
 }
+
+// A match rule holds of both, each as the other sees it, beside what was asked for.
+func TestAMatchRuleHoldsBothWays(t *testing.T) {
+	person := func(sex string, seeks ...any) *rule.Facts {
+		return &rule.Facts{Traits: map[string]any{"sex": sex, "seeks": seeks}}
+	}
+	asked, err := rule.Parse(`traits.sex != "x"`, rule.Pairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range []struct {
+		viewer, candidate *rule.Facts
+		named             bool
+	}{
+		{person("f", "m"), person("m", "f"), true},
+		{person("f", "m"), person("m", "m"), false}, // who would not be sought
+		{person("m", "m"), person("f", "m"), false}, // who is not sought
+		{person("f", "x"), person("x", "f"), false}, // whom the request leaves out
+		{person("f", "m"), &rule.Facts{}, false},    // of whom nothing is known
+	} {
+		filter, err := rule.Among(asked, `traits.sex in viewer.traits.seeks`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair.candidate.Viewer = pair.viewer
+		if filter.Names(pair.candidate, 0) != pair.named {
+			t.Errorf("%v for %v: not %v", pair.candidate.Traits, pair.viewer.Traits, pair.named)
+		}
+	}
+	if none, err := rule.Among(nil, ""); none != nil || err != nil {
+		t.Errorf("of no rules there is a filter: %v, %v", none, err)
+	}
+}

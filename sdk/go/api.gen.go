@@ -2580,12 +2580,18 @@ type ClientSettings struct {
 	// How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own
 	// (`external_id`).
 	WebhookUserIDs WebhookUserIDs `json:"webhook_user_ids"`
+	// The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitzero"`
 }
 
 // ClientSettingsChange: Settings that are not named stay.
 type ClientSettingsChange struct {
 	// What is not named stays.
 	AutomaticMatching *AutomaticMatchingChange `json:"automatic_matching,omitzero"`
+	// A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent
+	// layer, of each user as seen by the other; null: none. It is stored as it is: put no names of
+	// people in it.
+	MatchRule Nullable[string] `json:"match_rule,omitzero"`
 	// Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and
 	// automatic matching cannot be on.
 	MatchingRequiresLayer *bool `json:"matching_requires_layer,omitzero"`
@@ -2953,10 +2959,14 @@ type ConsentLayer struct {
 	TraitPaths []string `json:"trait_paths"`
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
+	// The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitzero"`
 }
 
 // ConsentLayerChange: What to change of a layer; the rest stays.
 type ConsentLayerChange struct {
+	// The match rule from now on; null: none.
+	MatchRule Nullable[string] `json:"match_rule,omitzero"`
 	// A name without control characters.
 	Name *string `json:"name,omitzero"`
 	// Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
@@ -3784,6 +3794,9 @@ type NewConsentLayer struct {
 	// Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
 	// permits `address.city`.
 	TraitPaths []string `json:"trait_paths"`
+	// A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of
+	// each user as seen by the other. It may read the layer's traits alone.
+	MatchRule *string `json:"match_rule,omitzero"`
 }
 
 // NewEngagement: An engagement to record.

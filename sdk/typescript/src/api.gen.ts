@@ -2738,12 +2738,20 @@ export interface ClientSettings {
    * (`external_id`).
    */
   webhook_user_ids: WebhookUserIDs;
+  /** The match rule; left out where there is none. */
+  match_rule?: string;
 }
 
 /** Settings that are not named stay. */
 export interface ClientSettingsChange {
   /** What is not named stays. */
   automatic_matching?: AutomaticMatchingChange;
+  /**
+   * A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent
+   * layer, of each user as seen by the other; null: none. It is stored as it is: put no names of
+   * people in it.
+   */
+  match_rule?: string | null;
   /**
    * Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and
    * automatic matching cannot be on.
@@ -3138,10 +3146,14 @@ export interface ConsentLayer {
   trait_paths: Array<string>;
   /** A time in UTC with microseconds (RFC 3339). */
   updated_at: string;
+  /** The match rule; left out where there is none. */
+  match_rule?: string;
 }
 
 /** What to change of a layer; the rest stays. */
 export interface ConsentLayerChange {
+  /** The match rule from now on; null: none. */
+  match_rule?: string | null;
   /** A name without control characters. */
   name?: string;
   /**
@@ -3927,6 +3939,11 @@ export interface NewConsentLayer {
    * permits `address.city`.
    */
   trait_paths: Array<string>;
+  /**
+   * A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of
+   * each user as seen by the other. It may read the layer's traits alone.
+   */
+  match_rule?: string;
 }
 
 /** An engagement to record. */

@@ -502,12 +502,18 @@ class ClientSettings(TypedDict):
     # How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own
     # (`external_id`).
     webhook_user_ids: WebhookUserIDs
+    # The match rule; left out where there is none.
+    match_rule: NotRequired[str]
 
 
 class ClientSettingsChange(TypedDict):
     """Settings that are not named stay."""
     # What is not named stays.
     automatic_matching: NotRequired[AutomaticMatchingChange]
+    # A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent
+    # layer, of each user as seen by the other; null: none. It is stored as it is: put no names of
+    # people in it.
+    match_rule: NotRequired[str | None]
     # Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`,
     # and automatic matching cannot be on.
     matching_requires_layer: NotRequired[bool]
@@ -877,10 +883,14 @@ class ConsentLayer(TypedDict):
     trait_paths: list[str]
     # A time in UTC with microseconds (RFC 3339).
     updated_at: str
+    # The match rule; left out where there is none.
+    match_rule: NotRequired[str]
 
 
 class ConsentLayerChange(TypedDict):
     """What to change of a layer; the rest stays."""
+    # The match rule from now on; null: none.
+    match_rule: NotRequired[str | None]
     # A name without control characters.
     name: NotRequired[str]
     # Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
@@ -1600,6 +1610,9 @@ class NewConsentLayer(TypedDict):
     # Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
     # permits `address.city`.
     trait_paths: list[str]
+    # A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of
+    # each user as seen by the other. It may read the layer's traits alone.
+    match_rule: NotRequired[str]
 
 
 class NewEngagement(TypedDict):
