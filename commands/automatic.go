@@ -43,7 +43,7 @@ func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.Us
 		within := event.Within{MatchRule: company.Settings.MatchRule}
 		var found []event.MatchComputed
 		err = fault.Await(ctx, func(ctx context.Context) error {
-			filter, err := rule.Among(nil, within.MatchRule)
+			filter, err := rule.Among(nil, "", within.MatchRule)
 			if err == nil {
 				found, _, err = c.top(ctx, call.Client, user, within, k, filter)
 			}

@@ -37,12 +37,13 @@ type Matcher interface {
 
 // ComputeMatches asks for the matches of a user.
 type ComputeMatches struct {
-	User   UserRef
-	Other  UserRef         // set: this one pair
-	Limit  int             // else: so many of the best
-	Layer  id.ConsentLayer // set: among those who granted it, by its traits
-	Filter string          // set: among those whom this rule of pairs names
-	Record bool            // false: compute without recording
+	User    UserRef
+	Other   UserRef         // set: this one pair
+	Limit   int             // else: so many of the best
+	Layer   id.ConsentLayer // set: among those who granted it, by its traits
+	Filter  string          // set: among those whom this rule of pairs names
+	Segment id.Segment      // set: among the members of this segment
+	Record  bool            // false: compute without recording
 }
 
 // Filter judges users by rules. It has seen every write that was acknowledged before it
@@ -50,6 +51,9 @@ type ComputeMatches struct {
 type Filter interface {
 	// Named says whom of some users a filter of pairs surely names, for a viewer.
 	Named(ctx context.Context, client id.Client, filter *rule.Filter, viewer id.User, users []id.User) (map[id.User]bool, error)
+	// Ready fails where a segment, named at a place of a request, is not there, is judging
+	// its first members, or reads more than a layer permits.
+	Ready(ctx context.Context, client id.Client, eventual bool, pointer string, segment id.Segment, within event.Within) error
 }
 
 // Matches is what was computed, the best first.
@@ -63,7 +67,7 @@ type Matches struct {
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
 // Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, idempotency_key_reused,
-// invalid, population_too_large, quarantined, stale, user_unknown.
+// invalid, population_too_large, quarantined, segment_building, segment_unknown, stale, user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
 	var asked *rule.Rule
 	if in.Filter != "" {
@@ -129,7 +133,12 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 			return nil, false, err
 		}
 	}
-	filter, err := rule.Among(asked, within.MatchRule)
+	if in.Segment != "" {
+		if err := c.Filter.Ready(ctx, client, false, "/segment_id", in.Segment, within); err != nil {
+			return nil, false, err
+		}
+	}
+	filter, err := rule.Among(asked, string(in.Segment), within.MatchRule)
 	if err != nil {
 		return nil, false, err
 	}
@@ -151,6 +160,7 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 func (c *Commands) top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Filter) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
+	within.Lasting = filter.Lasting()
 	return c.bestNamed(ctx, client, user, limit, filter, func(candidates int) ([]event.MatchComputed, error) {
 		return c.Matcher.Top(ctx, client, user, within, candidates)
 	})
@@ -210,8 +220,8 @@ func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, 
 // that it named would have to stay for ever.
 func checkMatchRule(pointer, text string) (*rule.Rule, error) {
 	parsed, err := rule.ParseAt(pointer, text, rule.Pairs)
-	if err == nil && len(parsed.Segments()) > 0 {
-		err = fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "names a segment, which a match rule may not"})
+	if err == nil && len(parsed.Segments())+len(parsed.Layers())+len(parsed.Clusters())+len(parsed.Acts()) > 0 {
+		err = fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "names a segment, a layer, a cluster or what users did, which a match rule may not"})
 	}
 	return parsed, err
 }

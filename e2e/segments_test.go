@@ -331,7 +331,24 @@ func TestMatchesAreFiltered(t *testing.T) {
 	wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get(strings.Replace(at, "seeks", "age", 1)))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users/ext:u0/feed?filter=traits"))
 
+	// Of a segment, its members alone; of both, who is in it and named.
 	path := "/api/v1/users/ext:u0/matches"
+	of := idOfSegment(rare)
+	for n, body := range map[int]map[string]any{8: {}, 4: {"filter": `user.external_id < "u2"`}} {
+		body["segment_id"] = of
+		got, truncated := matches(body)
+		if len(got) != n || truncated {
+			t.Errorf("%v: %v, %v", body, got, truncated)
+		}
+	}
+	for _, i := range want[httpapi.Feed](t, http.StatusOK, a.get("/api/v1/users/ext:u0/feed?record=false&limit=200&segment_id="+of)).Data {
+		if !strings.HasSuffix(*i.ExternalID, "1") {
+			t.Errorf("the feed of a segment shows %s", *i.ExternalID)
+		}
+	}
+	wantProblem(t, http.StatusNotFound, "segment_unknown", a.send("POST", path, map[string]any{"segment_id": "seg_none"}))
+	wantProblem(t, http.StatusNotFound, "segment_unknown", a.get("/api/v1/users/ext:u0/feed?segment_id="+of[:10]))
+
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", path, map[string]any{"filter": `traits.age >`}))
 	layer := a.createLayer("age")
 	a.send("POST", layersPath+"/"+string(layer.ID)+"/grants", map[string]any{"all": true})
@@ -345,8 +362,18 @@ func TestMatchesAreFiltered(t *testing.T) {
 	if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, within)); len(found.Data) == 0 {
 		t.Error("nobody is older than u0")
 	}
+	delete(within, "filter")
+	within["segment_id"] = of
+	if beyond := a.send("POST", path, within); beyond.Status != http.StatusUnprocessableEntity || !strings.Contains(string(beyond.Body), "traits.sex") {
+		t.Errorf("a segment of other traits than the layer's: %s", beyond.Body)
+	}
+	within["segment_id"] = idOfSegment(a.segment("Of age", `traits.age < 22`))
+	if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, within)); len(found.Data) != 15 {
+		t.Errorf("%d matches of a segment under the layer", len(found.Data)) // u1, u40, u41, …
+	}
 	writer := a.with(a.exchange(a.createAPIKey("write").RawKey))
 	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", path, map[string]any{"filter": `traits.age > 1`}))
+	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", path, map[string]any{"segment_id": of}))
 }
 
 // A segment under a consent layer is of those who grant it now, by what the layer permits;

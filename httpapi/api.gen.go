@@ -3426,6 +3426,9 @@ type MatchRequest struct {
 
 	// Record `false` computes without recording; `true` where it is left out.
 	Record *bool `json:"record,omitempty"`
+
+	// SegmentID Only the members of this segment, 503 `segment_building` while it has none yet. It takes the scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID *string `json:"segment_id,omitempty"`
 }
 
 // MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
@@ -5585,6 +5588,12 @@ type ListClusterDriftParams struct {
 
 // ListClusterMembersParams defines parameters for ListClusterMembers.
 type ListClusterMembersParams struct {
+	// Filter Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer alone.
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// SegmentID Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule may read the traits of the cluster's layer alone.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -5758,6 +5767,9 @@ type GetFeedParams struct {
 
 	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to its filter.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// SegmentID Only the members of this segment, 503 `segment_building` while it has none yet. It takes the scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
 
 	// Record `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as shown, and each `impression_id` is `preview`.
 	Record *bool `form:"record,omitempty" json:"record,omitempty"`
@@ -8310,6 +8322,32 @@ func (siw *ServerInterfaceWrapper) ListClusterMembers(w http.ResponseWriter, r *
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListClusterMembersParams
 
+	// ------------- Optional query parameter "filter" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", r.URL.Query(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -9830,6 +9868,19 @@ func (siw *ServerInterfaceWrapper) GetFeed(w http.ResponseWriter, r *http.Reques
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
 		}
 		return
 	}

@@ -1103,6 +1103,9 @@ type GetFeedParams struct {
 	// scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to
 	// its filter.
 	Filter string `json:"filter,omitzero"`
+	// Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+	// scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID string `json:"segment_id,omitzero"`
 	// `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as
 	// shown, and each `impression_id` is `preview`.
 	Record *bool `json:"record,omitzero"`
@@ -1116,6 +1119,7 @@ func (p GetFeedParams) query() query {
 	var q query
 	q.add("consent_layer_id", p.ConsentLayerID)
 	q.add("filter", p.Filter)
+	q.add("segment_id", p.SegmentID)
 	q.add("record", p.Record)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
@@ -1804,6 +1808,12 @@ func (r *ClustersAPI) ListDriftPage(ctx context.Context, clusterID string, param
 
 // ListClusterMembersParams narrows what is answered; what is left out is not sent.
 type ListClusterMembersParams struct {
+	// Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer
+	// alone.
+	Filter string `json:"filter,omitzero"`
+	// Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule
+	// may read the traits of the cluster's layer alone.
+	SegmentID string `json:"segment_id,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -1812,6 +1822,8 @@ type ListClusterMembersParams struct {
 
 func (p ListClusterMembersParams) query() query {
 	var q query
+	q.add("filter", p.Filter)
+	q.add("segment_id", p.SegmentID)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -1820,7 +1832,8 @@ func (p ListClusterMembersParams) query() query {
 // ListMembers: List the members of a cluster.
 //
 // In the order of their ids. Consent and erasure are checked as the list is read; a retired cluster
-// has no members.
+// has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is short, or
+// empty, goes on at its `next_cursor`.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1832,7 +1845,8 @@ func (r *ClustersAPI) ListMembers(ctx context.Context, clusterID string, params 
 // ListMembersPage: List the members of a cluster.
 //
 // In the order of their ids. Consent and erasure are checked as the list is read; a retired cluster
-// has no members.
+// has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is short, or
+// empty, goes on at its `next_cursor`.
 //
 // It fetches one page.
 //
@@ -3709,6 +3723,9 @@ type MatchRequest struct {
 	MatchedUserID *string `json:"matched_user_id,omitzero"`
 	// `false` computes without recording; `true` where it is left out.
 	Record *bool `json:"record,omitzero"`
+	// Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+	// scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID *string `json:"segment_id,omitzero"`
 }
 
 // Member: A dashboard user.

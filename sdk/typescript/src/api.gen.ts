@@ -1706,7 +1706,8 @@ export class ClustersAPI {
    * List the members of a cluster.
    *
    * In the order of their ids. Consent and erasure are checked as the list is read; a retired
-   * cluster has no members.
+   * cluster has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is
+   * short, or empty, goes on at its `next_cursor`.
    *
    * It fetches a page at a time.
    *
@@ -1720,7 +1721,8 @@ export class ClustersAPI {
    * List the members of a cluster.
    *
    * In the order of their ids. Consent and erasure are checked as the list is read; a retired
-   * cluster has no members.
+   * cluster has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is
+   * short, or empty, goes on at its `next_cursor`.
    *
    * It fetches one page.
    *
@@ -2205,6 +2207,11 @@ export interface GetFeedParams {
    */
   filter?: string;
   /**
+   * Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+   * scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
+   */
+  segment_id?: string;
+  /**
    * `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count
    * as shown, and each `impression_id` is `preview`.
    */
@@ -2305,6 +2312,16 @@ export interface ListClusterDriftParams {
 
 /** Narrows what `listClusterMembers` answers; what is left out is not sent. */
 export interface ListClusterMembersParams {
+  /**
+   * Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer
+   * alone.
+   */
+  filter?: string;
+  /**
+   * Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule
+   * may read the traits of the cluster's layer alone.
+   */
+  segment_id?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -3849,6 +3866,11 @@ export interface MatchRequest {
   matched_user_id?: string;
   /** `false` computes without recording; `true` where it is left out. */
   record?: boolean;
+  /**
+   * Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+   * scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+   */
+  segment_id?: string;
 }
 
 /** A dashboard user. */

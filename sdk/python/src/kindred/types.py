@@ -1526,6 +1526,9 @@ class MatchRequest(TypedDict):
     matched_user_id: NotRequired[str]
     # `false` computes without recording; `true` where it is left out.
     record: NotRequired[bool]
+    # Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+    # scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+    segment_id: NotRequired[str]
 
 
 class Member(TypedDict):
