@@ -334,7 +334,7 @@ func TestMatchesAreFiltered(t *testing.T) {
 	// Of a segment, its members alone; of both, who is in it and named.
 	path := "/api/v1/users/ext:u0/matches"
 	of := idOfSegment(rare)
-	for n, body := range map[int]map[string]any{8: {}, 4: {"filter": `user.external_id < "u2"`}} {
+	for n, body := range map[int]map[string]any{8: {}, 3: {"filter": `user.external_id < "u2"`}} {
 		body["segment_id"] = of
 		got, truncated := matches(body)
 		if len(got) != n || truncated {

@@ -541,7 +541,7 @@ func TestWhatLastsOfARule(t *testing.T) {
 		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                        nil,
 		`traits.plan == "pro" || viewer.traits.age > 3`:                                                                   nil,
 		`within(traits.seen, "30d") && has(traits.city)`:                                                                  {`has(traits.city)`},
-		`!in_segment("seg_1") && user.created_at > timestamp("2026-01-01T00:00:00Z") && traits.pets.exists(p, p.age > 1)`: {`traits.pets.exists(p, p.age > 1)`},
+		`user.external_id != "" && user.created_at > timestamp("2026-01-01T00:00:00Z") && traits.pets.exists(p, p.age > 1)`: {`traits.pets.exists(p, p.age > 1)`},
 	} {
 		parsed, err := rule.Parse(text, rule.Pairs)
 		if err != nil {
